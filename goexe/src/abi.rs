@@ -1,0 +1,113 @@
+//! Which register or stack slot a parameter or result is in, by Go's ABIInternal
+//! (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#function-call-argument-and-result-passing>).
+
+use crate::{Error, Kind, Type, Types};
+
+/// Integer registers of amd64: RAX, RBX, RCX, RDI, RSI, R8, R9, R10, R11.
+const INTEGER_REGISTERS: u8 = 9;
+/// Floating-point registers of amd64: X0 to X14.
+const FLOAT_REGISTERS: u8 = 15;
+/// Arrays longer than one element and deeper nesting than this go to the stack.
+const MAX_NESTING: u32 = 32;
+
+/// Where a value is at the entry (parameters) or at the return (results) of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// Its words are in consecutive integer registers, this many, from this one on.
+    Registers {
+        /// Index into Go's sequence of integer registers.
+        first: u8,
+        /// How many words.
+        count: u8,
+    },
+    /// In the argument area, this many bytes above the return address's slot.
+    Stack {
+        /// Bytes from the first byte after the return address.
+        offset: u64,
+    },
+    /// In floating-point registers, which are not read, or without any bytes.
+    Elsewhere,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sequence {
+    integers: u8,
+    floats: u8,
+    stack: u64,
+}
+
+impl Sequence {
+    fn place(&mut self, types: &Types<'_>, typ: &Type) -> Result<Location, Error> {
+        let before = *self;
+        if self.registers(types, typ, 0)? {
+            let count = self.integers - before.integers;
+            return Ok(if count == 0 {
+                Location::Elsewhere
+            } else {
+                Location::Registers { first: before.integers, count }
+            });
+        }
+        *self = before;
+        let offset = self.stack.next_multiple_of(typ.align.max(1));
+        self.stack = offset.saturating_add(typ.size);
+        Ok(Location::Stack { offset })
+    }
+
+    /// Takes registers for a value; `false` when they do not suffice.
+    fn registers(&mut self, types: &Types<'_>, typ: &Type, nesting: u32) -> Result<bool, Error> {
+        if nesting > MAX_NESTING {
+            return Ok(false);
+        }
+        let (integers, floats) = match typ.kind {
+            Kind::Bool
+            | Kind::Integer
+            | Kind::Chan
+            | Kind::Func
+            | Kind::Map
+            | Kind::Pointer
+            | Kind::UnsafePointer => (1, 0),
+            Kind::String | Kind::Interface => (2, 0),
+            Kind::Slice => (3, 0),
+            Kind::Float => (0, 1),
+            Kind::Complex => (0, 2),
+            Kind::Array => {
+                return match types.array_len(typ)? {
+                    0 => Ok(true),
+                    1 => self.registers(types, &types.element(typ)?, nesting + 1),
+                    _ => Ok(false),
+                };
+            }
+            Kind::Struct => {
+                for field in types.fields(typ)? {
+                    if !self.registers(types, &field.typ, nesting + 1)? {
+                        return Ok(false);
+                    }
+                }
+                return Ok(true);
+            }
+        };
+        self.integers += integers;
+        self.floats += floats;
+        Ok(self.integers <= INTEGER_REGISTERS && self.floats <= FLOAT_REGISTERS)
+    }
+}
+
+impl Types<'_> {
+    /// Where each parameter is at the function's entry. A method's receiver, which its signature does not show,
+    /// takes the first register: `receiver` says whether there is one (a pointer).
+    pub fn parameter_locations(&self, parameters: &[Type], receiver: bool) -> Result<Vec<Location>, Error> {
+        let mut sequence = Sequence { integers: u8::from(receiver), ..Sequence::default() };
+        parameters.iter().map(|typ| sequence.place(self, typ)).collect()
+    }
+
+    /// Where each result is at the function's return. Results on the stack lie behind the stack parameters and are
+    /// given as [`Location::Elsewhere`]: nothing needs them yet.
+    pub fn result_locations(&self, results: &[Type]) -> Result<Vec<Location>, Error> {
+        let mut sequence = Sequence::default();
+        let places = results.iter().map(|typ| sequence.place(self, typ)).collect::<Result<Vec<_>, _>>()?;
+        Ok(places
+            .into_iter()
+            .map(|place| if matches!(place, Location::Stack { .. }) { Location::Elsewhere } else { place })
+            .collect())
+    }
+}

@@ -1,0 +1,137 @@
+//! What the Go linker wrote about the build: `.go.buildinfo`.
+
+use crate::{Error, bytes, image::Image};
+
+/// The Go version and the modules of an executable, as `go version -m` shows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildInfo {
+    /// For example `go1.26.5`.
+    pub go_version: String,
+    /// The main module.
+    pub main: Option<Module>,
+    /// Its dependencies, in the file's order.
+    pub dependencies: Vec<Module>,
+}
+
+/// A Go module in an executable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Import path.
+    pub path: String,
+    /// Version, or the replacement's version where the module was replaced; `(devel)` is one, too.
+    pub version: String,
+}
+
+const MAGIC: &[u8] = b"\xff Go buildinf:";
+/// Strings follow the header inline, from Go 1.18
+/// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L220-L260>).
+const INLINE_STRINGS: u8 = 2;
+const HEADER: usize = 32;
+
+impl BuildInfo {
+    pub(crate) fn parse(image: &Image<'_>) -> Result<Self, Error> {
+        let section = image
+            .section(&[".go.buildinfo", ".data.rel.ro.go.buildinfo"])
+            .ok_or_else(|| Error::NotGo("it has no section `.go.buildinfo`".into()))?;
+        if !section.data.starts_with(MAGIC) {
+            return Err(Error::NotGo("section `.go.buildinfo` does not begin with the build info magic".into()));
+        }
+        if section.data.get(15).is_none_or(|flags| flags & INLINE_STRINGS == 0) {
+            return Err(Error::GoVersion {
+                version: "before go1.18".into(),
+                reason: "its build info has no inline strings; Go 1.18 is the oldest that is read".into(),
+            });
+        }
+        let (go_version, next) = string(section.data, HEADER)
+            .ok_or_else(|| Error::malformed("build info", section.address, "the Go version is cut off"))?;
+        let (modules, _) = string(section.data, next)
+            .ok_or_else(|| Error::malformed("build info", section.address, "the module list is cut off"))?;
+        let mut info = Self { go_version: text(go_version), ..Self::default() };
+        // The list stands between two 16-byte marks.
+        if let Some(list) = modules.get(16..modules.len().saturating_sub(16)) {
+            info.read_modules(&text(list));
+        }
+        Ok(info)
+    }
+
+    fn read_modules(&mut self, list: &str) {
+        let mut last_is_main = false;
+        for line in list.lines() {
+            let mut parts = line.split('\t');
+            let (kind, path, version) = (parts.next(), parts.next(), parts.next());
+            let (Some(kind), Some(path)) = (kind, path) else { continue };
+            let module = Module { path: path.to_owned(), version: version.unwrap_or_default().to_owned() };
+            match kind {
+                "mod" => {
+                    self.main = Some(module);
+                    last_is_main = true;
+                }
+                "dep" => {
+                    self.dependencies.push(module);
+                    last_is_main = false;
+                }
+                // A replacement follows the module that it replaces.
+                "=>" if !module.version.is_empty() => {
+                    let replaced =
+                        if last_is_main { self.main.as_mut() } else { self.dependencies.last_mut() };
+                    if let Some(replaced) = replaced {
+                        replaced.version = module.version;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The version of a module, main or dependency.
+    #[must_use]
+    pub fn module_version(&self, path: &str) -> Option<&str> {
+        self.main.iter().chain(&self.dependencies).find(|module| module.path == path).map(|m| m.version.as_str())
+    }
+
+    /// The Go minor version, 26 for `go1.26.5`; `None` for development builds.
+    #[must_use]
+    pub fn go_minor(&self) -> Option<u32> {
+        let rest = self.go_version.strip_prefix("go1.")?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
+        digits.parse().ok()
+    }
+}
+
+fn string(data: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let (length, used) = bytes::varint(data, at)?;
+    let start = at + used;
+    let end = start.checked_add(usize::try_from(length).ok()?)?;
+    Some((data.get(start..end)?, end))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_module_has_its_replacements_version() {
+        let mut info = BuildInfo { go_version: "go1.26.5".into(), ..BuildInfo::default() };
+        info.read_modules(
+            "path\tk8s.io/kubernetes/cmd/kube-scheduler\nmod\tk8s.io/kubernetes\tv1.36.4\th1:x=\n\
+             dep\tk8s.io/client-go\tv0.0.0\n=>\tk8s.io/client-go\tv0.36.4\th1:y=\n\
+             dep\tgolang.org/x/net\tv0.56.0\th1:z=\nbuild\t-trimpath=true\n",
+        );
+        assert_eq!(info.module_version("k8s.io/kubernetes"), Some("v1.36.4"));
+        assert_eq!(info.module_version("k8s.io/client-go"), Some("v0.36.4"));
+        assert_eq!(info.module_version("golang.org/x/net"), Some("v0.56.0"));
+        assert_eq!(info.module_version("absent"), None);
+    }
+
+    #[test]
+    fn the_go_minor_is_found_in_releases_and_candidates() {
+        for (version, minor) in [("go1.26.5", Some(26)), ("go1.27rc1", Some(27)), ("devel +abc", None)] {
+            let info = BuildInfo { go_version: version.into(), ..BuildInfo::default() };
+            assert_eq!(info.go_minor(), minor, "{version}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Reads Go executables, stripped or not: what was built, which functions there are, how types are laid out, and
+//! where a probe costs least.
+//!
+//! # Layout
+//!
+//! * [`Executable`]: one file; everything else hangs off it.
+//! * [`BuildInfo`]: the Go version and the modules.
+//! * [`Functions`]: the function table that the runtime itself needs, and so every executable has.
+//! * [`Types`]: runtime type descriptors: struct layouts, interface methods, signatures; [`Location`]: where the
+//!   calling convention puts what they describe.
+//! * [`Site`], [`Call`]: instructions to probe, with what a hit costs.
+//!
+//! # Design constraints
+//!
+//! * No table of offsets: what is said about a program comes out of the program.
+//! * Nothing is indexed: a question costs a binary search, or one pass over one table.
+//! * The file is hostile: every read is bounded, every count is checked, errors name the address.
+
+#![forbid(unsafe_code)]
+
+mod abi;
+mod build_info;
+mod bytes;
+mod code;
+mod error;
+mod executable;
+mod functions;
+mod image;
+mod module_data;
+mod types;
+
+pub use crate::{
+    abi::Location,
+    build_info::{BuildInfo, Module},
+    code::{Call, Callee, Class, Site},
+    error::Error,
+    executable::Executable,
+    functions::{Function, Functions},
+    image::LinkMode,
+    types::{Field, Kind, Path, Signature, Type, Types},
+};

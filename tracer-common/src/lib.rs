@@ -1,0 +1,167 @@
+//! What crosses the border between schedspan's eBPF programs and its daemon.
+//!
+//! The daemon writes down what to read at each probe site as data ([`Site`]), the eBPF program carries it out and
+//! answers with one record per hit ([`Hit`], or [`TextHit`] where the site reads strings). Both sides use this
+//! crate, so a layout can only change in one place.
+
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+/// Most sites that can be attached at once; about 40 are needed for one executable.
+pub const MAX_SITES: u32 = 512;
+/// Most scheduler processes traced at once on a node.
+pub const MAX_TARGETS: u32 = 64;
+/// Most PID namespaces that the traced processes may live in.
+pub const MAX_PID_NAMESPACES: u32 = 8;
+/// Most reads at one site.
+pub const MAX_READS: usize = 8;
+/// Most pointers followed by one read.
+pub const MAX_STEPS: usize = 4;
+/// Words that a record carries.
+pub const MAX_WORDS: usize = 4;
+/// Strings that a [`TextHit`] carries.
+pub const MAX_TEXTS: usize = 4;
+/// Bytes kept of one string. Pod names end at 253, namespaces at 63; both by the API server's validation.
+pub const TEXT_LEN: usize = 256;
+/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 40 hits each) fills it in about four seconds.
+pub const RING_BYTES: u32 = 8 << 20;
+
+/// The place of a register in Go's ABIInternal sequence of integer registers
+/// (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#architecture-specifics>).
+pub type Register = u8;
+/// Stands for the stack pointer where a [`Register`] is asked for.
+pub const STACK_POINTER: Register = 31;
+
+/// A [`Read`] that takes the value itself into a word.
+pub const READ_WORD: u8 = 0;
+/// A [`Read`] whose value is the address that [`Read::last`] bytes further holds a string header.
+pub const READ_TEXT: u8 = 1;
+/// A [`Read`] whose string is in two registers: pointer in [`Read::base`], length in the next.
+pub const READ_TEXT_IN_REGISTERS: u8 = 2;
+
+/// One value to read: start at a register, follow pointers, keep the last.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Where to start.
+    pub base: Register,
+    /// How many of [`Read::offsets`] are used.
+    pub steps: u8,
+    /// [`READ_WORD`], [`READ_TEXT`] or [`READ_TEXT_IN_REGISTERS`].
+    pub kind: u8,
+    /// Which word or string of the record receives it.
+    pub slot: u8,
+    /// Each step replaces the value by the word at value + offset. A null pointer ends the walk with the value 0:
+    /// that is how a nil `*Status` reads as the code 0, Success.
+    pub offsets: [u32; MAX_STEPS],
+    /// Offset of a string's header from the value, for [`READ_TEXT`].
+    pub last: u32,
+}
+
+/// What to do at one probe site; its index in the map is the cookie of the uprobe.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Offset of `goid` in the executable's `runtime.g`.
+    pub goid_offset: u32,
+    /// How many of [`Site::reads`] are used.
+    pub reads_len: u32,
+    /// Whether one of the reads is a string: the hit is a [`TextHit`] then.
+    pub texts: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// What to read.
+    pub reads: [Read; MAX_READS],
+}
+
+/// A process to trace, named as the kernel's helper names it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TargetKey {
+    /// Index into the map of [`PidNamespace`]s.
+    pub namespace: u32,
+    /// The process id in that namespace.
+    pub pid: u32,
+}
+
+/// The PID namespace that a traced process lives in, as `/proc/PID/ns/pid` names it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PidNamespace {
+    /// Device number in the kernel's own encoding: `major << 20 | minor`.
+    pub device: u64,
+    /// Inode number; 0 ends the list.
+    pub inode: u64,
+}
+
+/// One firing of a probe.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hit {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// `runtime.g.goid`, unique for the life of the process.
+    pub goroutine: u64,
+    /// Bytes between the stack pointer and the top of the goroutine's stack: unlike the pointer itself, it stays
+    /// the same when Go moves the stack.
+    pub depth: u64,
+    /// Index of the [`Site`].
+    pub site: u32,
+    /// The value that the daemon stored for the process in the map of targets.
+    pub target: u32,
+    /// Bit n is set when read n of the site met memory that is not resident or not mapped.
+    pub faults: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// What the site's reads brought.
+    pub words: [u64; MAX_WORDS],
+}
+
+/// A hit at a site that reads strings.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextHit {
+    /// What every hit has.
+    pub hit: Hit,
+    /// Lengths in bytes of the strings in the process; only the first [`TEXT_LEN`] bytes are in `texts`.
+    pub lengths: [u32; MAX_TEXTS],
+    /// The strings' first bytes.
+    pub texts: [[u8; TEXT_LEN]; MAX_TEXTS],
+}
+
+/// What the eBPF program counts, per CPU: an index into its map of counters.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Hits in traced processes.
+    Hits = 0,
+    /// Records handed to the ring buffer.
+    Records = 1,
+    /// Loss: the ring buffer was full.
+    RingFull = 2,
+    /// Loss: the goroutine could not be read, so that the hit cannot be told from others.
+    GoroutineFault = 3,
+    /// Loss: the uprobe's cookie names no site.
+    UnknownSite = 4,
+    /// Reads that met memory that is not resident; the record went out without that value.
+    ReadFault = 5,
+}
+
+impl Counter {
+    /// All of them, in the order of their indices.
+    pub const ALL: [Self; 6] = [
+        Self::Hits,
+        Self::Records,
+        Self::RingFull,
+        Self::GoroutineFault,
+        Self::UnknownSite,
+        Self::ReadFault,
+    ];
+}
+
+// The verifier and the daemon both rely on these.
+const _: () = assert!(size_of::<Read>() == 24);
+const _: () = assert!(size_of::<Site>() == 16 + 24 * MAX_READS);
+const _: () = assert!(size_of::<Hit>() == 40 + 8 * MAX_WORDS);
+const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
+const _: () = assert!(TEXT_LEN.is_power_of_two());

@@ -1,0 +1,222 @@
+//! schedspan's eBPF side: one program, whatever the function. What to read at a site is data ([`Site`]).
+
+#![no_std]
+#![no_main]
+
+mod regs;
+
+use aya_ebpf::{
+    EbpfContext as _,
+    bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
+    helpers::{
+        bpf_get_attach_cookie, bpf_ktime_get_ns, bpf_probe_read_user, bpf_probe_read_user_buf,
+        generated::bpf_get_ns_current_pid_tgid,
+    },
+    macros::{map, uprobe},
+    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    programs::ProbeContext,
+};
+use tracer_common::{
+    Counter, Hit, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS,
+    PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN, TargetKey,
+    TextHit,
+};
+
+use crate::regs::{REGISTERS, Registers};
+
+/// `runtime.g` begins with `stack.lo`, `stack.hi`
+/// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L394-L402>).
+const G_STACK_HI: u64 = 8;
+
+#[map]
+static SITES: Array<Site> = Array::with_max_entries(MAX_SITES, 0);
+#[map]
+static NAMESPACES: Array<PidNamespace> = Array::with_max_entries(MAX_PID_NAMESPACES, 0);
+#[map]
+static TARGETS: HashMap<TargetKey, u32> = HashMap::with_max_entries(MAX_TARGETS, 0);
+#[map]
+static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+#[map]
+static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.len() as u32, 0);
+
+/// All sites of an executable under one link, kernel 6.6 and later.
+#[uprobe(multi)]
+fn on_hit_multi(ctx: ProbeContext) -> u32 {
+    on_hit(&ctx);
+    0
+}
+
+/// One link per site, for kernels without `uprobe.multi`.
+#[uprobe]
+fn on_hit_single(ctx: ProbeContext) -> u32 {
+    on_hit(&ctx);
+    0
+}
+
+#[inline(always)]
+fn on_hit(ctx: &ProbeContext) {
+    let Some(target) = target() else { return };
+    // SAFETY: the helper reads the clock and touches nothing else.
+    let time_ns = unsafe { bpf_ktime_get_ns() };
+    count(Counter::Hits);
+    if let Err(loss) = try_record(ctx, time_ns, target) {
+        count(loss);
+    }
+}
+
+/// The daemon's number for the current process; `None` when it is not traced.
+///
+/// The kernel's own process id is not the one in a container's `/proc`, and the helper answers only for the
+/// namespace that the process itself lives in: hence the list of namespaces.
+/// <https://github.com/torvalds/linux/blob/v6.18/kernel/bpf/helpers.c#L632-L670>
+#[inline(always)]
+fn target() -> Option<u32> {
+    for namespace in 0..MAX_PID_NAMESPACES {
+        let PidNamespace { device, inode } = *NAMESPACES.get(namespace)?;
+        if inode == 0 {
+            return None;
+        }
+        let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
+        // SAFETY: `ids` is as large as the helper is told, and lives until it returns.
+        let status =
+            unsafe { bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32) };
+        if status == 0 {
+            // SAFETY: the value is a plain u32 that the daemon replaces as a whole.
+            return unsafe { TARGETS.get(&TargetKey { namespace, pid: ids.tgid }) }.copied();
+        }
+    }
+    None
+}
+
+#[inline(always)]
+fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Counter> {
+    // SAFETY: the context is the one that the kernel passed in.
+    let index = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    let Some(site) = SITES.get(index) else {
+        #[cfg(feature = "log")]
+        aya_log_ebpf::warn!(ctx, "no site for cookie {}", index);
+        return Err(Counter::UnknownSite);
+    };
+    let registers = Registers::of(ctx);
+    let goroutine = read_word(registers.g + u64::from(site.goid_offset)).ok_or(Counter::GoroutineFault)?;
+    let stack_hi = read_word(registers.g + G_STACK_HI).ok_or(Counter::GoroutineFault)?;
+    let depth = stack_hi - registers.values[REGISTERS - 1];
+    let mut hit =
+        Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, words: [0; MAX_WORDS] };
+
+    if site.texts == 0 {
+        let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
+        for i in 0..MAX_READS {
+            if i as u32 >= site.reads_len {
+                break;
+            }
+            let read = &site.reads[i];
+            if read.kind == READ_WORD {
+                store_word(&mut hit, read, i, walk(read, &registers.values));
+            }
+        }
+        entry.write(hit);
+        entry.submit(BPF_RB_NO_WAKEUP.into());
+    } else {
+        let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
+        let record = entry.as_mut_ptr();
+        for slot in 0..MAX_TEXTS {
+            // SAFETY: `record` points to a reserved TextHit, and `slot` is within its array.
+            unsafe { (*record).lengths[slot] = 0 };
+        }
+        for i in 0..MAX_READS {
+            if i as u32 >= site.reads_len {
+                break;
+            }
+            let read = &site.reads[i];
+            if read.kind == READ_WORD {
+                store_word(&mut hit, read, i, walk(read, &registers.values));
+            } else if read_text(read, &registers.values, record).is_none() {
+                fault(&mut hit, i);
+            }
+        }
+        // SAFETY: `record` points to a reserved TextHit.
+        unsafe { (*record).hit = hit };
+        entry.submit(BPF_RB_NO_WAKEUP.into());
+    }
+    count(Counter::Records);
+    Ok(())
+}
+
+#[inline(always)]
+fn store_word(hit: &mut Hit, read: &Read, index: usize, value: Option<u64>) {
+    match value {
+        Some(value) => hit.words[read.slot as usize & (MAX_WORDS - 1)] = value,
+        None => fault(hit, index),
+    }
+}
+
+#[inline(always)]
+fn fault(hit: &mut Hit, index: usize) {
+    hit.faults |= 1 << index;
+    count(Counter::ReadFault);
+}
+
+/// Follows the pointers of a read. `None` is memory that cannot be read; a null pointer gives 0.
+#[inline(always)]
+fn walk(read: &Read, registers: &[u64; REGISTERS]) -> Option<u64> {
+    let mut value = registers[read.base as usize & (REGISTERS - 1)];
+    for step in 0..MAX_STEPS {
+        if step >= read.steps as usize || value == 0 {
+            break;
+        }
+        value = read_word(value + u64::from(read.offsets[step]))?;
+    }
+    Some(value)
+}
+
+/// Reads a Go string into its slot. A null pointer on the way gives the empty string.
+#[inline(always)]
+fn read_text(read: &Read, registers: &[u64; REGISTERS], record: *mut TextHit) -> Option<()> {
+    let (pointer, length) = if read.kind == READ_TEXT_IN_REGISTERS {
+        (walk(read, registers)?, registers[(read.base as usize + 1) & (REGISTERS - 1)])
+    } else if read.kind == READ_TEXT {
+        let header = walk(read, registers)?;
+        if header == 0 {
+            return Some(());
+        }
+        let header = header + u64::from(read.last);
+        (read_word(header)?, read_word(header + 8)?)
+    } else {
+        return Some(());
+    };
+    let slot = read.slot as usize & (MAX_TEXTS - 1);
+    let length = if length > u64::from(u32::MAX) { u32::MAX } else { length as u32 };
+    let kept = if length as usize > TEXT_LEN { TEXT_LEN } else { length as usize };
+    // SAFETY: the slot is masked to the array's length and `kept` is at most TEXT_LEN.
+    unsafe {
+        (*record).lengths[slot] = length;
+        let text = (&raw mut (*record).texts).cast::<u8>().add(slot * TEXT_LEN);
+        bpf_probe_read_user_buf(pointer as *const u8, core::slice::from_raw_parts_mut(text, kept)).ok()
+    }
+}
+
+#[inline(always)]
+fn read_word(address: u64) -> Option<u64> {
+    // SAFETY: the helper checks the address and reports a fault instead of taking it.
+    unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+}
+
+#[inline(always)]
+fn count(counter: Counter) {
+    if let Some(value) = COUNTERS.get_ptr_mut(counter as u32) {
+        // SAFETY: the pointer is this CPU's own slot, and programs on one CPU do not interrupt one another here.
+        unsafe { *value += 1 };
+    }
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// The helpers above are given to GPL-compatible programs only.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 4] = *b"GPL\0";

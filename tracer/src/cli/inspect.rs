@@ -1,0 +1,160 @@
+//! `schedspan inspect`: what would be probed in an executable, and what not.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use goexe::Class;
+use serde::Serialize;
+
+use crate::{
+    plan::{Function, Identity, Missing, Plan, Role},
+    target,
+};
+
+/// Show what is probed in a scheduler, what each hit costs, and what is missing and why
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// A process id or the path of an executable
+    #[arg(value_name = "PID|FILE")]
+    what: String,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default)]
+enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: one object, with `complete` and `missing` at its top
+    Json,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report<'a> {
+    complete: bool,
+    missing: &'a [Missing],
+    not_in_this_version: &'a [Function],
+    identity: &'a Identity,
+    sites: Vec<Site<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Site<'a> {
+    function: Function,
+    role: Role,
+    class: &'static str,
+    address: String,
+    file_offset: u64,
+    symbol: &'a str,
+    reads: Vec<crate::plan::Value>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When there is no such process or file, or it is no kube-scheduler.
+pub fn run(options: &Options) -> Result<()> {
+    let path = match options.what.parse::<u32>() {
+        Ok(pid) => PathBuf::from(format!("/proc/{pid}/exe")),
+        Err(_) => PathBuf::from(&options.what),
+    };
+    let length = fs::metadata(&path).with_context(|| format!("cannot read `{}`", options.what))?.len();
+    ensure!(length <= target::MAX_EXECUTABLE, "`{}` is too large: {length} bytes", options.what);
+    let data = fs::read(&path).with_context(|| format!("cannot read `{}`", options.what))?;
+    let plan = Plan::of(&data).with_context(|| format!("cannot trace `{}`", options.what))?;
+    match options.output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report(&plan))?),
+        Output::Text => print!("{}", text(&plan)),
+    }
+    Ok(())
+}
+
+fn report(plan: &Plan) -> Report<'_> {
+    Report {
+        complete: plan.complete(),
+        missing: &plan.missing,
+        not_in_this_version: &plan.not_yet,
+        identity: &plan.identity,
+        sites: plan
+            .sites
+            .iter()
+            .map(|site| Site {
+                function: site.function,
+                role: site.role,
+                class: class(site.class),
+                address: format!("{:#x}", site.address),
+                file_offset: site.file_offset,
+                symbol: &site.symbol,
+                reads: site.values.iter().map(|(value, _)| *value).collect(),
+            })
+            .collect(),
+    }
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::Emulated => "emulated",
+        Class::SingleStepped => "single-stepped",
+    }
+}
+
+fn text(plan: &Plan) -> String {
+    use std::fmt::Write as _;
+
+    let Identity { kubernetes_version, go_version, build_id, link_mode, stripped } = &plan.identity;
+    let mut out = String::new();
+    let unknown = || "unknown".to_owned();
+    let symbols = if *stripped { "stripped" } else { "with symbols" };
+    let mut line = |text: String| {
+        out.push_str(text.trim_end());
+        out.push('\n');
+    };
+    line(format!("Kubernetes  {}", kubernetes_version.clone().unwrap_or_else(unknown)));
+    line(format!("Go          {go_version}, {link_mode}, {symbols}"));
+    line(format!("Build id    {}", build_id.clone().unwrap_or_else(unknown)));
+    line(String::new());
+    line(format!("{:<18} {:<12} {:<15} {:>10}  IN", "FUNCTION", "ROLE", "CLASS", "ADDRESS"));
+    for site in &plan.sites {
+        let short = site.symbol.rsplit('/').next().unwrap_or(&site.symbol);
+        line(format!(
+            "{:<18} {:<12} {:<15} {:>#10x}  {short}",
+            name(site.function),
+            name(site.role),
+            class(site.class),
+            site.address
+        ));
+    }
+    line(String::new());
+    let single = plan.sites.iter().filter(|site| site.class == Class::SingleStepped);
+    let dear: std::collections::BTreeSet<_> = single.map(|site| name(site.function)).collect();
+    let dear = if dear.is_empty() {
+        "all emulated".to_owned()
+    } else {
+        format!("all emulated but those of {}", dear.into_iter().collect::<Vec<_>>().join(", "))
+    };
+    line(format!("{} sites, {dear}.", plan.sites.len()));
+    line("A hit on an emulated instruction costs well under a microsecond, on a single-stepped one 2 to 20 times".into());
+    line("that. A successful attempt makes about 30 hits; `docs/performance.md` has the measured cost.".into());
+    for function in &plan.not_yet {
+        line(format!("{} does not exist in this version of Kubernetes.", name(function)));
+    }
+    if plan.complete() {
+        line("Everything can be traced.".into());
+    } else {
+        for Missing { function, why, without } in &plan.missing {
+            line(format!("MISSING {}: {why}; so there is {without}.", name(function)));
+        }
+        let _ = writeln!(out, "Not everything can be traced: {} missing.", plan.missing.len());
+    }
+    out
+}
+
+/// The name that the JSON output has, too.
+fn name(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}

@@ -1,0 +1,5 @@
+//! schedspan.
+#![deny(unsafe_code)]
+pub mod cli;
+pub mod plan;
+pub mod target;

@@ -1,0 +1,495 @@
+//! Which sites of an executable to probe, and what to read there.
+//!
+//! The [table](table) says what is wanted; the executable itself says where it is: functions and call sites from its
+//! function table and code, layouts and signatures from its type descriptors. What cannot be established is not
+//! probed, and the plan says what follows from that.
+
+mod table;
+
+use goexe::{Call, Callee, Class, Executable, Functions, Kind, LinkMode, Location, Path, Type, Types};
+use serde::Serialize;
+use tracer_common::{
+    MAX_READS, MAX_STEPS, MAX_TEXTS, MAX_WORDS, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read,
+    STACK_POINTER, Site,
+};
+
+pub use self::table::{Function, Value};
+use self::table::{End, Row, SCHEDULER, Signature, TABLE, Want};
+
+/// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
+/// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
+const ITAB_METHODS: u64 = 24;
+/// A function that only a scheduler has, by its names from 1.30 on and in 1.29.
+const MARKERS: [&str; 2] = [
+    "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
+    "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).scheduleOne",
+];
+
+/// Which executable a plan is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// For example `v1.36.4`; `None` where the build information does not say.
+    pub kubernetes_version: Option<String>,
+    /// For example `go1.26.5`.
+    pub go_version: String,
+    /// The GNU build id, in hex.
+    pub build_id: Option<String>,
+    /// `static`, `pie` or `dynamic`.
+    pub link_mode: &'static str,
+    /// Whether the symbol table is gone.
+    pub stripped: bool,
+}
+
+/// What a hit at a site means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// The function has been called.
+    Entry,
+    /// The function has returned: an instruction in its caller.
+    ReturnSite,
+    /// The function has returned: the entry of the function that comes next.
+    NextEntry,
+    /// The function is about to return: its `ret`.
+    Ret,
+}
+
+/// Which part of a record a value is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Index of a word.
+    Word(usize),
+    /// Index of a string.
+    Text(usize),
+}
+
+/// A probe site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedSite {
+    /// The function that a hit tells about.
+    pub function: Function,
+    /// What it tells.
+    pub role: Role,
+    /// Virtual address.
+    pub address: u64,
+    /// Offset in the file.
+    pub file_offset: u64,
+    /// What a hit costs.
+    pub class: Class,
+    /// The function that the instruction is in.
+    pub symbol: String,
+    /// What the eBPF program is told to read.
+    pub spec: Site,
+    /// What the reads are; the index is the index of the read.
+    pub values: Vec<(Value, Slot)>,
+}
+
+/// Something that the executable does not give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Missing {
+    /// The function that it would have told about.
+    pub function: Function,
+    /// What was looked for and not found.
+    pub why: String,
+    /// What a user misses.
+    pub without: String,
+}
+
+/// The sites chosen for one executable.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which executable.
+    pub identity: Identity,
+    /// Where probes go.
+    pub sites: Vec<PlannedSite>,
+    /// What cannot be traced, and why.
+    pub missing: Vec<Missing>,
+    /// Functions that this Kubernetes version does not have yet.
+    pub not_yet: Vec<Function>,
+}
+
+/// Why there is no plan at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not a Go executable that can be read.
+    #[error(transparent)]
+    Executable(#[from] goexe::Error),
+    /// A Go program, but another one.
+    #[error("a Go program, but no kube-scheduler: it has no function `{}`", MARKERS[0])]
+    NoScheduler,
+}
+
+impl Plan {
+    /// Reads an executable and chooses the sites.
+    ///
+    /// # Errors
+    ///
+    /// When the file is not a readable Go executable or holds no scheduler. What is missing from a scheduler is not
+    /// an error: see [`Plan::missing`].
+    pub fn of(data: &[u8]) -> Result<Self, Error> {
+        let executable = Executable::parse(data)?;
+        let functions = executable.functions()?;
+        let wanted: Vec<&str> = TABLE
+            .iter()
+            .flat_map(|row| {
+                let next = if let End::NextEntry(symbol) = row.end { Some(symbol) } else { None };
+                row.symbols.iter().copied().chain(next)
+            })
+            .chain(MARKERS)
+            .collect();
+        let package = format!("{SCHEDULER}.");
+        let found = functions.matching(|name| {
+            name.starts_with(package.as_bytes()) || wanted.iter().any(|wanted| wanted.as_bytes() == name)
+        });
+        if !found.iter().any(|function| MARKERS.contains(&function.name)) {
+            return Err(Error::NoScheduler);
+        }
+        let types = executable.types()?;
+        let mut builder = Builder::new(&executable, &functions, &types, &found)?;
+        for row in TABLE {
+            if let Err(why) = builder.add(row) {
+                builder.missing.push(Missing {
+                    function: row.function,
+                    why: why.to_string(),
+                    without: row.without.to_owned(),
+                });
+            }
+        }
+        let Builder { sites, missing, not_yet, .. } = builder;
+        Ok(Self { identity: identity(&executable), sites, missing, not_yet })
+    }
+
+    /// Whether everything can be traced.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+/// Whether a file holds a scheduler's loop, by the name that its function table must have: a quick look before
+/// [`Plan::of`].
+#[must_use]
+pub fn has_scheduler(data: &[u8]) -> bool {
+    MARKERS.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some())
+}
+
+fn identity(executable: &Executable<'_>) -> Identity {
+    let info = executable.build_info();
+    let version = |path: &str| info.module_version(path).map(str::to_owned);
+    let kubernetes = version("k8s.io/kubernetes").filter(|version| version.starts_with("v1."));
+    // A build in the Kubernetes tree has no version of its own; its libraries' v0.X is Kubernetes v1.X.
+    let client = || version("k8s.io/client-go").and_then(|v| v.strip_prefix("v0.").map(|rest| format!("v1.{rest}")));
+    Identity {
+        kubernetes_version: kubernetes.or_else(client),
+        go_version: info.go_version.clone(),
+        build_id: executable.build_id(),
+        link_mode: match executable.link_mode() {
+            LinkMode::Static => "static",
+            LinkMode::Pie => "pie",
+            LinkMode::Dynamic => "dynamic",
+        },
+        stripped: executable.stripped(),
+    }
+}
+
+struct Builder<'a> {
+    executable: &'a Executable<'a>,
+    functions: &'a Functions<'a>,
+    types: &'a Types<'a>,
+    found: &'a [goexe::Function<'a>],
+    /// The calls of the scheduler's own package, with who makes them.
+    calls: Vec<(&'a str, Call)>,
+    scheduler: Type,
+    framework: Type,
+    goid_offset: u32,
+    sites: Vec<PlannedSite>,
+    missing: Vec<Missing>,
+    not_yet: Vec<Function>,
+}
+
+/// A function type, and how a call through the interface or field that it came from looks in machine code.
+struct Found {
+    signature: goexe::Signature,
+    offset: u64,
+    base: Option<u64>,
+}
+
+impl Found {
+    /// Where an itab was loaded from does not matter, where a closure was does.
+    fn called_by(&self, callee: Callee) -> bool {
+        matches!(callee, Callee::Indirect { offset, base }
+            if offset == self.offset && (self.base.is_none() || base == self.base))
+    }
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        executable: &'a Executable<'a>,
+        functions: &'a Functions<'a>,
+        types: &'a Types<'a>,
+        found: &'a [goexe::Function<'a>],
+    ) -> Result<Self, goexe::Error> {
+        let scheduler = types.find(SCHEDULER, "Scheduler")?;
+        // profile.Map: the scheduler's name to its framework.
+        let framework = types.element(&types.path(&scheduler, &["Profiles"])?.typ)?;
+        let goid = types.path(&types.find("runtime", "g")?, &["goid"])?;
+        let package = format!("{SCHEDULER}.");
+        let mut calls = Vec::new();
+        for caller in found.iter().filter(|function| function.name.starts_with(&package)) {
+            // A function that does not decode makes no calls that could be seen; the row that needs one says so.
+            calls.extend(executable.calls(caller).unwrap_or_default().into_iter().map(|call| (caller.name, call)));
+        }
+        Ok(Self {
+            executable,
+            functions,
+            types,
+            found,
+            calls,
+            scheduler,
+            framework,
+            goid_offset: goid.offset as u32,
+            sites: Vec::new(),
+            missing: Vec::new(),
+            not_yet: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, row: &Row) -> Result<(), Why> {
+        let Some(function) = row.symbols.iter().find_map(|symbol| self.function(symbol)) else {
+            if row.since.is_some() {
+                self.not_yet.push(row.function);
+                return Ok(());
+            }
+            return Err(Why(format!("no function `{}`", row.symbols[0])));
+        };
+        let found = self.signature(row)?;
+        if let Some(wants) = row.at_entry {
+            let parameters = found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
+            let locations = self.types.parameter_locations(parameters, true)?;
+            let site = self.executable.entry_site(self.functions, function)?;
+            let (spec, values) = self.reads(wants, parameters, &locations)?;
+            self.push(row, Role::Entry, site, function.name, spec, values)?;
+        }
+        self.add_end(row, function, found.as_ref())
+    }
+
+    fn add_end(&mut self, row: &Row, function: &goexe::Function<'a>, found: Option<&Found>) -> Result<(), Why> {
+        match row.end {
+            End::Unused => Ok(()),
+            End::NextEntry(symbol) => {
+                let next = self.function(symbol).ok_or_else(|| Why(format!("no function `{symbol}`")))?;
+                let site = self.executable.entry_site(self.functions, next)?;
+                let (spec, values) = self.reads(&[], &[], &[])?;
+                self.push(row, Role::NextEntry, site, next.name, spec, values)
+            }
+            End::Return => {
+                let results = found.map(|found| found.signature.results.as_slice()).unwrap_or_default();
+                let locations = self.types.result_locations(results)?;
+                let (spec, values) = self.reads(row.at_end, results, &locations)?;
+                let reads = &spec.reads[..spec.reads_len as usize];
+                let needed = reads.iter().fold(0, |all, read| all | registers(*read));
+                let calls: Vec<_> = self
+                    .calls
+                    .iter()
+                    .filter(|(_, call)| match call.callee {
+                        Callee::Direct(address) => address == function.range.start,
+                        Callee::Indirect { .. } => found.is_some_and(|found| found.called_by(call.callee)),
+                    })
+                    .copied()
+                    .collect();
+                let usable = !calls.is_empty()
+                    && calls.iter().all(|(_, call)| call.return_site.is_some() && call.overwritten & needed == 0);
+                if usable {
+                    for (caller, call) in calls {
+                        let address = call.return_site.unwrap_or_default();
+                        let site = goexe::Site { address, class: Class::Emulated };
+                        self.push(row, Role::ReturnSite, site, caller, spec, values.clone())?;
+                    }
+                } else {
+                    for site in self.executable.return_instructions(function)? {
+                        self.push(row, Role::Ret, site, function.name, spec, values.clone())?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn push(
+        &mut self,
+        row: &Row,
+        role: Role,
+        site: goexe::Site,
+        symbol: &str,
+        spec: Site,
+        values: Vec<(Value, Slot)>,
+    ) -> Result<(), Why> {
+        let file_offset = self
+            .executable
+            .file_offset(site.address)
+            .ok_or_else(|| Why(format!("address {:#x} is not in the file", site.address)))?;
+        self.sites.push(PlannedSite {
+            function: row.function,
+            role,
+            address: site.address,
+            file_offset,
+            class: site.class,
+            symbol: symbol.to_owned(),
+            spec,
+            values,
+        });
+        Ok(())
+    }
+
+    fn function(&self, symbol: &str) -> Option<&'a goexe::Function<'a>> {
+        // Two functions of one name are an ABI0 wrapper and the body: the body is the larger.
+        self.found
+            .iter()
+            .filter(|function| function.name == symbol)
+            .max_by_key(|function| function.range.end - function.range.start)
+    }
+
+    fn signature(&self, row: &Row) -> Result<Option<Found>, Why> {
+        let method = |interface: &Type, name: &str| {
+            let methods = self.types.interface_methods(interface)?;
+            let slot = methods
+                .iter()
+                .position(|(method, _)| *method == name)
+                .ok_or_else(|| Why(format!("interface `{}` has no method `{name}`", self.name(interface))))?;
+            let signature = self.types.signature(&methods[slot].1)?;
+            Ok::<_, Why>(Found { signature, offset: ITAB_METHODS + 8 * slot as u64, base: None })
+        };
+        match row.signature {
+            Signature::Unused => Ok(None),
+            Signature::Framework(name) => method(&self.framework, name).map(Some),
+            Signature::InterfaceOf(func, name) => {
+                let func = self.types.find_unnamed(func)?;
+                let signature = self.types.signature(&func)?;
+                let interface =
+                    signature.parameters.first().ok_or_else(|| Why("the function type has no parameter".into()))?;
+                method(interface, name).map(Some)
+            }
+            Signature::SchedulerField(field) => {
+                let path = self.types.path(&self.scheduler, &[field])?;
+                let signature = self.types.signature(&path.typ)?;
+                Ok(Some(Found { signature, offset: 0, base: Some(path.offset) }))
+            }
+        }
+    }
+
+    fn reads(
+        &self,
+        wants: &[Want],
+        types: &[Type],
+        locations: &[Location],
+    ) -> Result<(Site, Vec<(Value, Slot)>), Why> {
+        let mut site = Site { goid_offset: self.goid_offset, ..Site::default() };
+        let mut values = Vec::with_capacity(wants.len());
+        let (mut words, mut texts) = (0, 0);
+        for (index, want) in wants.iter().enumerate() {
+            let (typ, location) = types
+                .iter()
+                .zip(locations)
+                .find(|(typ, _)| want.of.contains(&self.name(typ)))
+                .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
+            let (mut read, leaf) = self.read(typ, *location, want)?;
+            let slot = if leaf == Kind::String {
+                texts += 1;
+                site.texts = 1;
+                Slot::Text(texts - 1)
+            } else {
+                words += 1;
+                Slot::Word(words - 1)
+            };
+            let (Slot::Word(number) | Slot::Text(number)) = slot;
+            read.slot = number as u8;
+            values.push((want.value, slot));
+            *site.reads.get_mut(index).ok_or_else(|| Why("more reads than a site has".into()))? = read;
+        }
+        if words > MAX_WORDS || texts > MAX_TEXTS || wants.len() > MAX_READS {
+            return Err(Why("more values than a record has".into()));
+        }
+        site.reads_len = wants.len() as u32;
+        Ok((site, values))
+    }
+
+    /// One read: from the parameter or result through the fields.
+    fn read(&self, typ: &Type, location: Location, want: &Want) -> Result<(Read, Kind), Why> {
+        let mut steps: Vec<u64> = Vec::new();
+        let base = match location {
+            // The second word of an interface points to the value.
+            Location::Registers { first, .. } if typ.kind == Kind::Interface => first + 1,
+            Location::Registers { first, .. } => first,
+            Location::Stack { offset } => {
+                // The return address is at the stack pointer itself.
+                steps.push(8 + offset + if typ.kind == Kind::Interface { 8 } else { 0 });
+                STACK_POINTER
+            }
+            Location::Elsewhere => return Err(Why(format!("`{}` is in no integer register", self.name(typ)))),
+        };
+        let (leaf, last) = if want.path.is_empty() {
+            (typ.kind, 0)
+        } else {
+            let path = self.path(typ, want.path)?;
+            // The pointer itself is in the register: the first step goes from there.
+            steps.extend(&path.dereferences);
+            if path.typ.kind == Kind::String { (Kind::String, path.offset) } else {
+                steps.push(path.offset);
+                (path.typ.kind, 0)
+            }
+        };
+        let kind = match leaf {
+            Kind::String if want.path.is_empty() => READ_TEXT_IN_REGISTERS,
+            Kind::String => READ_TEXT,
+            _ => READ_WORD,
+        };
+        let too_far = || Why(format!("`{}` is more than {MAX_STEPS} pointers away", want.path.join(".")));
+        let mut read = Read { base, kind, last: last as u32, steps: steps.len() as u8, ..Read::default() };
+        for (place, step) in steps.iter().enumerate() {
+            *read.offsets.get_mut(place).ok_or_else(too_far)? = u32::try_from(*step).map_err(|_| too_far())?;
+        }
+        Ok((read, leaf))
+    }
+
+    /// A path from a pointer; `*` stands for the first element of a slice.
+    fn path(&self, pointer: &Type, path: &[&str]) -> Result<Path, Why> {
+        let target = self.types.element(pointer)?;
+        let (fields, first_element) = match path.split_last() {
+            Some((&"*", fields)) => (fields, true),
+            _ => (path, false),
+        };
+        let mut way = self.types.path(&target, fields)?;
+        if first_element {
+            way.dereferences.push(way.offset);
+            way = Path { offset: 0, typ: self.types.element(&way.typ)?, ..way };
+        }
+        Ok(way)
+    }
+
+    fn name(&self, typ: &Type) -> &'a str {
+        self.types.string(typ).unwrap_or("?")
+    }
+}
+
+/// The registers that a read starts from, as the bits of [`Call::overwritten`].
+fn registers(read: Read) -> u16 {
+    let bit = |register: u8| if register < 16 { 1 << register } else { 0 };
+    bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
+}
+
+/// Why a row of the table cannot be followed.
+struct Why(String);
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<goexe::Error> for Why {
+    fn from(error: goexe::Error) -> Self {
+        Self(error.to_string())
+    }
+}

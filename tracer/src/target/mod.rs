@@ -1,0 +1,178 @@
+//! Which schedulers run on this node.
+//!
+//! A process is a scheduler by what its executable holds, not by its name. Executables are told apart by device and
+//! inode: one look at a file serves all its processes, in whatever container.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use tracer_common::PidNamespace;
+
+use crate::plan::has_scheduler;
+
+/// Larger files are not read: the largest scheduler known, k3s with everything inside, has 80 MB.
+pub const MAX_EXECUTABLE: u64 = 512 << 20;
+/// Smaller files are not read: Go's runtime and the scheduler's libraries alone are larger.
+const MIN_EXECUTABLE: u64 = 8 << 20;
+/// Executables remembered as being no scheduler.
+const MAX_KNOWN_FILES: usize = 4096;
+
+/// An executable file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Device number of the file system.
+    pub device: u64,
+    /// Inode; siblings on an overlay may share it, hence the device and the time of change.
+    pub inode: u64,
+    /// Seconds and nanoseconds of the last change of the inode: a file written anew is another one.
+    pub changed: (i64, i64),
+}
+
+/// A process, named so that a later one with the same number is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessId {
+    /// As `/proc` numbers it for the daemon.
+    pub pid: u32,
+    /// In clock ticks since boot: field 22 of `/proc/PID/stat`.
+    pub start_ticks: u64,
+}
+
+/// A running scheduler.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    /// Which process.
+    pub process: ProcessId,
+    /// Which executable.
+    pub file: FileId,
+    /// Where its executable can be opened, whatever mount namespace it lives in.
+    pub path: PathBuf,
+    /// The PID namespace that it lives in, as the eBPF helper wants it.
+    pub namespace: PidNamespace,
+    /// Its process id in that namespace.
+    pub namespaced_pid: u32,
+}
+
+/// Looks for schedulers, and remembers which files are none.
+#[derive(Debug, Default)]
+pub struct Finder {
+    files: HashMap<FileId, bool>,
+    processes: HashMap<ProcessId, Option<Scheduler>>,
+}
+
+impl Finder {
+    /// The schedulers that run now.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc` cannot be listed. A process that ends meanwhile, or may not be looked at, is none.
+    pub fn look(&mut self) -> io::Result<Vec<Scheduler>> {
+        let mut seen = HashMap::with_capacity(self.processes.len());
+        for entry in fs::read_dir("/proc")? {
+            let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
+            let Some(process) = process_id(pid) else { continue };
+            let known = self.processes.remove(&process);
+            let scheduler = match known {
+                // A process that replaced its executable would be another file.
+                Some(Some(scheduler)) if file_id(&scheduler.path) == Some(scheduler.file) => Some(scheduler),
+                Some(None) => None,
+                _ => self.scheduler(process),
+            };
+            seen.insert(process, scheduler);
+        }
+        self.processes = seen;
+        let mut running: Vec<_> = self.processes.values().flatten().cloned().collect();
+        running.sort_by_key(|scheduler| scheduler.process.pid);
+        Ok(running)
+    }
+
+    fn scheduler(&mut self, process: ProcessId) -> Option<Scheduler> {
+        let path = PathBuf::from(format!("/proc/{}/exe", process.pid));
+        let file = file_id(&path)?;
+        if self.files.len() >= MAX_KNOWN_FILES {
+            self.files.clear();
+        }
+        if !*self.files.entry(file).or_insert_with(|| is_scheduler(&path)) {
+            return None;
+        }
+        let (namespace, namespaced_pid) = namespace(process.pid)?;
+        Some(Scheduler { process, file, path, namespace, namespaced_pid })
+    }
+}
+
+/// Reads an executable whole, within bounds.
+///
+/// # Errors
+///
+/// When it cannot be opened or read, or is larger than [`MAX_EXECUTABLE`].
+pub fn read_executable(path: &Path) -> io::Result<Vec<u8>> {
+    let mut data = Vec::new();
+    let read = fs::File::open(path)?.take(MAX_EXECUTABLE + 1).read_to_end(&mut data)?;
+    if read as u64 > MAX_EXECUTABLE {
+        return Err(io::Error::other(format!("it is larger than {MAX_EXECUTABLE} bytes")));
+    }
+    Ok(data)
+}
+
+fn is_scheduler(path: &Path) -> bool {
+    let plausible = fs::metadata(path).is_ok_and(|meta| (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len()));
+    plausible && read_executable(path).is_ok_and(|data| has_scheduler(&data))
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    let meta = fs::metadata(path).ok()?;
+    Some(FileId { device: meta.dev(), inode: meta.ino(), changed: (meta.ctime(), meta.ctime_nsec()) })
+}
+
+fn process_id(pid: u32) -> Option<ProcessId> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(ProcessId { pid, start_ticks: start_ticks(&stat)? })
+}
+
+/// The command name, in parentheses, may hold anything: fields are counted after the last one.
+fn start_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+fn namespace(pid: u32) -> Option<(PidNamespace, u32)> {
+    let meta = fs::metadata(format!("/proc/{pid}/ns/pid")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let device = meta.dev();
+    let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
+    Some((PidNamespace { device, inode: meta.ino() }, innermost_pid(&status)?))
+}
+
+/// `NSpid:` lists the ids from the reader's namespace to the process's own.
+fn innermost_pid(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_time_is_found_behind_a_name_with_parentheses() {
+        let stat = format!("42 (a) b) (c) S 1 {} 777 8", "0 ".repeat(17).trim());
+        assert_eq!(start_ticks(&stat), Some(777));
+        assert_eq!(start_ticks("42 (cut off"), None);
+    }
+
+    #[test]
+    fn the_process_id_of_a_container_is_the_last_one() {
+        assert_eq!(innermost_pid("Name:\tx\nNSpid:\t4321\t17\t1\nTgid:\t1\n"), Some(1));
+        assert_eq!(innermost_pid("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn this_test_is_no_scheduler() {
+        let mut finder = Finder::default();
+        let running = finder.look().expect("/proc is there");
+        assert!(running.iter().all(|scheduler| scheduler.process.pid != std::process::id()));
+    }
+}

@@ -1,0 +1,101 @@
+//! Spans as they leave the pure part of the program: plain data, made of times and words.
+
+use std::borrow::Cow;
+
+/// A W3C trace context as it was found on a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteContext {
+    /// Identifies the trace; not all zero.
+    pub trace_id: [u8; 16],
+    /// Identifies the span; not all zero.
+    pub span_id: [u8; 8],
+    /// The trace flags; bit 0 says that the trace is sampled.
+    pub flags: u8,
+    /// The vendors' part, as it was found; empty when there is none.
+    pub trace_state: String,
+}
+
+/// One trace: all spans of one attempt, the root first, parents before their children.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// The scheduler process that it happened in: [`Hit::target`](tracer_common::Hit::target).
+    pub target: u32,
+    /// Identifies the trace.
+    pub trace_id: [u8; 16],
+    /// The spans. There is at least the root.
+    pub spans: Vec<Span>,
+}
+
+/// One span.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Identifies the span.
+    pub span_id: [u8; 8],
+    /// The parent's identity; `None` for the root.
+    pub parent_id: Option<[u8; 8]>,
+    /// As KEP-5927 names it.
+    pub name: Cow<'static, str>,
+    /// Start, in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// End, in nanoseconds since the Unix epoch; not before the start.
+    pub end_unix_ns: u64,
+    /// Attributes by key, in the order in which people want to read them.
+    pub attributes: Vec<(&'static str, AttributeValue)>,
+    /// Contexts that this span is linked to.
+    pub links: Vec<RemoteContext>,
+    /// How it ended.
+    pub status: Status,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the variants are OpenTelemetry's own")]
+pub enum AttributeValue {
+    String(Cow<'static, str>),
+    Int(i64),
+    Double(f64),
+    Bool(bool),
+}
+
+/// Status of a span.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing went wrong.
+    #[default]
+    Unset,
+    /// Something did; the description says what.
+    Error(String),
+}
+
+impl Trace {
+    /// The span of the whole attempt.
+    #[must_use]
+    pub fn root(&self) -> &Span {
+        &self.spans[0]
+    }
+}
+
+impl Span {
+    /// Nanoseconds from start to end.
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
+        self.end_unix_ns.saturating_sub(self.start_unix_ns)
+    }
+
+    /// An attribute by its key.
+    #[must_use]
+    pub fn attribute(&self, key: &str) -> Option<&AttributeValue> {
+        self.attributes.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
+
+impl std::fmt::Display for AttributeValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::String(value) => f.write_str(value),
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Double(value) => write!(f, "{value}"),
+            Self::Bool(value) => write!(f, "{value}"),
+        }
+    }
+}
