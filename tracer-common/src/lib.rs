@@ -5,7 +5,7 @@
 //! crate, so a layout can only change in one place.
 
 #![cfg_attr(not(test), no_std)]
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "user"), forbid(unsafe_code))]
 
 /// Most sites that can be attached at once; about 40 are needed for one executable.
 pub const MAX_SITES: u32 = 512;
@@ -157,6 +157,20 @@ impl Counter {
         Self::UnknownSite,
         Self::ReadFault,
     ];
+}
+
+#[cfg(feature = "user")]
+mod user {
+    use aya::Pod;
+
+    use crate::{PidNamespace, Site, TargetKey};
+
+    // SAFETY: `repr(C)`, made of integers, padding explicit: any bytes are a value and there are no others.
+    unsafe impl Pod for Site {}
+    // SAFETY: as above.
+    unsafe impl Pod for TargetKey {}
+    // SAFETY: as above.
+    unsafe impl Pod for PidNamespace {}
 }
 
 // The verifier and the daemon both rely on these.

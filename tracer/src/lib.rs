@@ -1,5 +1,38 @@
-//! schedspan.
-#![deny(unsafe_code)]
+//! schedspan: what an unmodified kube-scheduler does, as OpenTelemetry traces.
+//!
+//! # Layout
+//!
+//! One direction, no cycles; each stage knows the type that the one before it hands over, and nothing else of it.
+//!
+//! * [`target`]: which processes are schedulers.
+//! * [`plan`]: which sites of an executable to probe, and what to read there.
+//! * [`probe`]: the eBPF programs in the kernel.
+//! * [`record`]: what they sent, in the scheduler's terms.
+//! * [`attempt`]: which calls make up which attempt. Pure.
+//! * [`trace`]: attempts as spans. Pure.
+//! * [`context`]: the trace contexts that Pods carry.
+//! * [`export`]: OTLP, terminal, JSON.
+//! * [`serve`], [`metrics`]: the daemon's own health and figures.
+//! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
+//!
+//! # Design constraints
+//!
+//! * The scheduler is never harmed: nothing is written to it, and no record wakes anybody up.
+//! * Everything read from a process, a file or the network is bounded and checked.
+//! * Every loss has a cause and a counter.
+
+#![forbid(unsafe_code)]
+
+pub mod attempt;
 pub mod cli;
+pub mod context;
+pub mod daemon;
+pub mod engine;
+pub mod export;
+pub mod metrics;
 pub mod plan;
+pub mod probe;
+pub mod record;
+pub mod serve;
 pub mod target;
+pub mod trace;

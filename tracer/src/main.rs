@@ -1,5 +1,47 @@
-//! x
-use clap::Parser;
-#[derive(Parser)]
-enum C { Inspect(tracer::cli::inspect::Options) }
-fn main() -> anyhow::Result<()> { match C::parse() { C::Inspect(o) => tracer::cli::inspect::run(&o) } }
+//! schedspan's command line.
+
+#![forbid(unsafe_code)]
+
+use std::{io, process::ExitCode};
+
+use clap::Parser as _;
+use tracer::cli::{Cli, Command, inspect, run, trace};
+use tracing_subscriber::EnvFilter;
+
+/// `EX_USAGE`: what was asked for cannot be understood.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let Cli { command, log } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed terminal is nobody to tell.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let filter = match EnvFilter::try_new(&log) {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("schedspan: `--log {log}` is no log filter: {error}; try `--log info`");
+            return ExitCode::from(USAGE);
+        }
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
+    let result = match command {
+        Command::Inspect(options) => inspect::run(&options),
+        Command::Run(options) => block_on(run::run(options)),
+        Command::Trace(options) => block_on(trace::run(options)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("schedspan: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(future)
+}

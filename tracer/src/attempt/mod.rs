@@ -1,0 +1,129 @@
+//! Attempts out of events: which call belongs to which Pod, when it began and ended, and how the attempt came out.
+//!
+//! Pure: events in, attempts out, no clock and no I/O.
+//!
+//! # How calls are joined
+//!
+//! * A goroutine pairs a call's entry with its end, by function and stack depth; nothing else is concluded from it.
+//! * The scheduling loop is one goroutine that handles one Pod after the other: what happens on it between two
+//!   returns of `Pop` is one attempt.
+//! * The binding cycle runs on a goroutine of its own. Its calls carry the attempt's `CycleState`, or the assumed
+//!   Pod, whose addresses were learned in the scheduling cycle.
+
+mod assembler;
+
+use std::fmt;
+
+pub use self::assembler::{Assembler, Stats};
+use crate::plan::Function;
+
+/// Who an attempt is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `spec.schedulerName`.
+    pub profile: String,
+}
+
+/// One pass of one Pod through the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which scheduler process.
+    pub target: u32,
+    /// Which Pod.
+    pub pod: Pod,
+    /// 1 for the first attempt.
+    pub number: Option<u64>,
+    /// When `Pop` returned, `CLOCK_MONOTONIC`, nanoseconds.
+    pub start_ns: u64,
+    /// When the binding cycle or the handling of the failure ended.
+    pub end_ns: u64,
+    /// When the Pod entered the active queue, if that was seen.
+    pub enqueued_ns: Option<u64>,
+    /// When the Pod was put into the scheduling queue, nanoseconds since the Unix epoch: at first by its creation,
+    /// later by the end of its last attempt.
+    pub queue_timestamp: Option<u64>,
+    /// The Node that was chosen.
+    pub node: Option<String>,
+    /// The calls, in the order of their ends.
+    pub calls: Vec<Call>,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Whether something of it was lost: a call without an end, or an end that was never seen.
+    pub incomplete: bool,
+}
+
+/// One call of a probed function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which function.
+    pub function: Function,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub start_ns: u64,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub end_ns: u64,
+    /// The status that it returned, where it was read.
+    pub code: Option<Code>,
+    /// Whether the end was seen; otherwise it is when the call was found to be over.
+    pub returned: bool,
+}
+
+/// How an attempt came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The Pod was bound.
+    Scheduled,
+    /// The scheduler handled a failure.
+    Failed {
+        /// The failure's status code.
+        code: Option<Code>,
+        /// The first reason of the status, if it has any.
+        reason: String,
+        /// The plugin that the status names, if it does.
+        plugin: String,
+    },
+    /// Its end was not seen.
+    Unknown,
+}
+
+/// A status code of the scheduling framework.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(pub i64);
+
+#[expect(missing_docs, reason = "the names are the framework's own")]
+impl Code {
+    pub const SUCCESS: Self = Self(0);
+    pub const ERROR: Self = Self(1);
+    pub const UNSCHEDULABLE: Self = Self(2);
+    pub const UNSCHEDULABLE_AND_UNRESOLVABLE: Self = Self(3);
+    pub const WAIT: Self = Self(4);
+    pub const SKIP: Self = Self(5);
+    pub const PENDING: Self = Self(6);
+
+    /// Whether a plugin rejected the Pod: what the scheduler counts as unschedulable.
+    #[must_use]
+    pub fn is_rejected(self) -> bool {
+        [Self::UNSCHEDULABLE, Self::UNSCHEDULABLE_AND_UNRESOLVABLE, Self::PENDING].contains(&self)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::SUCCESS => "Success",
+            Self::ERROR => "Error",
+            Self::UNSCHEDULABLE => "Unschedulable",
+            Self::UNSCHEDULABLE_AND_UNRESOLVABLE => "UnschedulableAndUnresolvable",
+            Self::WAIT => "Wait",
+            Self::SKIP => "Skip",
+            Self::PENDING => "Pending",
+            Self(code) => return write!(f, "Code({code})"),
+        })
+    }
+}

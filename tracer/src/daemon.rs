@@ -1,0 +1,134 @@
+//! The daemon: the engine's thread, and the tasks that turn its attempts into exported spans.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use futures::StreamExt as _;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+use tracing::info;
+
+use crate::{
+    attempt::Attempt,
+    context::PodContexts,
+    engine::{Engine, Found, Message},
+    export::{Filter, Output, Resource, Sinks},
+    metrics::Metrics,
+    serve::{self, Health},
+    trace::{self, Anchor},
+};
+
+/// Attempts between the engine and the exporters: some seconds of a busy scheduler.
+const QUEUE: usize = 16_384;
+/// Attempts whose context is waited for at once; the order of attempts is kept.
+const WAITING: usize = 1_024;
+/// How long the last spans may take to leave.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// What the daemon is told.
+#[derive(Debug)]
+pub struct Options {
+    /// Where spans go.
+    pub outputs: Vec<Output>,
+    /// Which attempts are kept.
+    pub filter: Filter,
+    /// Which cluster the Pods' contexts come from.
+    pub kubeconfig: Option<PathBuf>,
+    /// How long an attempt waits for its Pod's context.
+    pub context_wait: Duration,
+    /// Where metrics and probes are served.
+    pub listen: Option<SocketAddr>,
+    /// An eBPF object instead of the one inside.
+    pub ebpf_object: Option<PathBuf>,
+}
+
+/// Runs until SIGINT or SIGTERM.
+///
+/// # Errors
+///
+/// When probes cannot be loaded, the kubeconfig cannot be used, or the address cannot be listened on.
+pub async fn run(options: Options) -> Result<()> {
+    let metrics = Metrics::default();
+    let health = Health::default();
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let engine = Engine::new(options.ebpf_object, sender, metrics.clone(), health.clone())?;
+    let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
+    let mut sinks = Sinks::new(&options.outputs, metrics.clone())?;
+    if let Some(address) = options.listen {
+        serve::start(address, metrics.clone(), health).await?;
+    }
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let engine = thread::Builder::new().name("engine".into()).spawn({
+        let stop = Arc::clone(&stop);
+        move || engine.run(&stop)
+    })?;
+
+    let wait = options.context_wait;
+    let contexts = &contexts;
+    let attempts = futures::stream::unfold(receiver, |mut receiver| async {
+        receiver.recv().await.map(|message| (message, receiver))
+    })
+    .map(|message| async move {
+        match message {
+            Message::Attempt(attempt, anchor) => Step::Trace(traced(&attempt, anchor, contexts, wait).await),
+            Message::Found(found) => Step::Found(found),
+            Message::Gone(target) => Step::Gone(target),
+        }
+    })
+    .buffered(WAITING);
+    let mut attempts = std::pin::pin!(attempts);
+    loop {
+        tokio::select! {
+            step = attempts.next() => match step {
+                Some(Step::Trace(trace)) => {
+                    metrics.attempt(&trace);
+                    if options.filter.keeps(&trace) {
+                        sinks.send(trace);
+                    }
+                }
+                Some(Step::Found(found)) => sinks.register(resource(&found)),
+                Some(Step::Gone(target)) => sinks.unregister(target),
+                // The engine is over, and all that it sent has been taken.
+                None => break,
+            },
+            _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
+            _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
+        }
+    }
+    engine.join().ok().context("the engine's thread has panicked")?;
+    sinks.flush(FLUSH).await;
+    for (cause, count) in metrics.losses() {
+        if count > 0 {
+            info!(cause, count, "lost");
+        }
+    }
+    Ok(())
+}
+
+enum Step {
+    Found(Found),
+    Trace(trace::Trace),
+    Gone(u32),
+}
+
+async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait: Duration) -> trace::Trace {
+    let link = contexts.lookup(&attempt.pod.uid, wait).await;
+    trace::build(attempt, anchor, link)
+}
+
+fn resource(found: &Found) -> Resource {
+    Resource::of_scheduler(found.target, found.pid, &found.identity)
+}

@@ -1,0 +1,286 @@
+//! The one thread that owns the probes: finds schedulers, attaches, drains, assembles.
+//!
+//! Everything here is short and bounded, so that the ring buffer is emptied every few milliseconds: what the
+//! programs send is never waited for, and never waits.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::mpsc::{Sender, error::TrySendError};
+use tracer_common::Counter;
+use tracing::{error, info, warn};
+
+use crate::{
+    attempt::{Assembler, Attempt, Stats},
+    metrics::{Loss, Metrics},
+    plan::{Identity, Plan},
+    probe::{Attached, Error, Probes},
+    record::Decoder,
+    serve::Health,
+    target::{FileId, Finder, ProcessId, Scheduler, read_executable},
+    trace::Anchor,
+};
+
+/// How often the ring buffer is emptied. The programs do not wake anybody up: that would cost the scheduler more
+/// than the record itself.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// How often processes are looked for, clocks are compared and counters are published.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Readings of which the quickest is taken for an anchor.
+const ANCHOR_READINGS: usize = 5;
+
+/// What the engine tells the rest of the daemon.
+#[derive(Debug)]
+pub enum Message {
+    /// A scheduler is being traced.
+    Found(Found),
+    /// An attempt has ended.
+    Attempt(Box<Attempt>, Anchor),
+    /// A scheduler has ended.
+    Gone(u32),
+}
+
+/// A scheduler that is being traced.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The number of its events.
+    pub target: u32,
+    /// Its process id, as `/proc` shows it to the daemon.
+    pub pid: u32,
+    /// What its executable is.
+    pub identity: Identity,
+}
+
+/// The engine's own state.
+pub struct Engine {
+    probes: Probes,
+    finder: Finder,
+    decoder: Decoder,
+    assembler: Assembler,
+    published: Stats,
+    executables: HashMap<FileId, Executable>,
+    targets: HashMap<ProcessId, (u32, Scheduler)>,
+    /// Processes that cannot be traced; said once.
+    refused: HashSet<ProcessId>,
+    next_target: u32,
+    anchor: Anchor,
+    messages: Sender<Message>,
+    metrics: Metrics,
+    health: Health,
+}
+
+struct Executable {
+    attached: Attached,
+    identity: Identity,
+}
+
+impl Engine {
+    /// Loads the probes; `object` names an eBPF object instead of the one inside.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be loaded.
+    pub fn new(
+        object: Option<PathBuf>,
+        messages: Sender<Message>,
+        metrics: Metrics,
+        health: Health,
+    ) -> Result<Self, Error> {
+        let probes = Probes::load(object.as_deref())?;
+        Ok(Self {
+            probes,
+            finder: Finder::default(),
+            decoder: Decoder::default(),
+            assembler: Assembler::default(),
+            published: Stats::default(),
+            executables: HashMap::new(),
+            targets: HashMap::new(),
+            refused: HashSet::new(),
+            next_target: 0,
+            anchor: anchor(),
+            messages,
+            metrics,
+            health,
+        })
+    }
+
+    /// Runs until `stop` is set, then takes the probes away.
+    pub fn run(mut self, stop: &Arc<AtomicBool>) {
+        let mut looked: Option<Instant> = None;
+        while !stop.load(Ordering::Relaxed) {
+            if looked.is_none_or(|then| then.elapsed() >= LOOK_INTERVAL) {
+                looked = Some(Instant::now());
+                self.look();
+            }
+            self.drain();
+            self.health.beat();
+            thread::sleep(DRAIN_INTERVAL);
+        }
+        for (_, Executable { attached, .. }) in std::mem::take(&mut self.executables) {
+            if let Err(error) = self.probes.detach(attached) {
+                warn!("cannot detach: {error}");
+            }
+        }
+        self.drain();
+        for (_, (target, _)) in std::mem::take(&mut self.targets) {
+            self.assembler.exit(target);
+        }
+        self.hand_over();
+        self.publish();
+    }
+
+    fn drain(&mut self) {
+        let Self { probes, decoder, assembler, metrics, .. } = self;
+        probes.drain(|record| match decoder.decode(record) {
+            Ok(event) => assembler.on(event),
+            Err(error) => {
+                metrics.loss(Loss::UndecodableRecord, 1);
+                warn!("a record is dropped: {error}");
+            }
+        });
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
+        for attempt in self.assembler.take_finished() {
+            self.send(Message::Attempt(Box::new(attempt), self.anchor));
+        }
+    }
+
+    fn send(&self, message: Message) {
+        match self.messages.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.metrics.loss(Loss::AttemptQueueFull, 1),
+            // The daemon is on its way out.
+            Err(TrySendError::Closed(_)) => {}
+        }
+    }
+
+    fn look(&mut self) {
+        self.anchor = anchor();
+        match self.finder.look() {
+            Ok(running) => self.follow(running),
+            Err(error) => error!("cannot look for schedulers in /proc: {error}"),
+        }
+        self.assembler.expire(nanoseconds(ClockId::Monotonic));
+        self.hand_over();
+        self.publish();
+    }
+
+    /// Starts and ends tracing, so that exactly the running schedulers are traced.
+    fn follow(&mut self, running: Vec<Scheduler>) {
+        let now: HashSet<ProcessId> = running.iter().map(|scheduler| scheduler.process).collect();
+        let gone: Vec<ProcessId> = self.targets.keys().filter(|process| !now.contains(process)).copied().collect();
+        if !gone.is_empty() {
+            // What they sent last must be assembled first.
+            self.drain();
+        }
+        for process in gone {
+            if let Some((target, scheduler)) = self.targets.remove(&process) {
+                info!(pid = process.pid, "the scheduler has ended");
+                self.probes.untrace(&scheduler);
+                self.assembler.exit(target);
+                self.hand_over();
+                self.send(Message::Gone(target));
+            }
+        }
+        self.refused.retain(|process| now.contains(process));
+        for scheduler in running {
+            let process = scheduler.process;
+            if self.targets.contains_key(&process) || self.refused.contains(&process) {
+                continue;
+            }
+            if let Err(error) = self.start(&scheduler) {
+                warn!(pid = process.pid, "cannot trace this scheduler: {error:#}");
+                self.refused.insert(process);
+            }
+        }
+        self.drop_unused();
+        let count = self.targets.len();
+        self.metrics.set_schedulers(count);
+        self.health.set_schedulers(count, self.refused.len());
+    }
+
+    fn start(&mut self, scheduler: &Scheduler) -> anyhow::Result<()> {
+        let pid = scheduler.process.pid;
+        if !self.executables.contains_key(&scheduler.file) {
+            let data = read_executable(&scheduler.path)?;
+            let plan = Plan::of(&data)?;
+            drop(data);
+            let attached = self.probes.attach(&plan, &scheduler.path)?;
+            for (number, site) in attached.numbers.iter().zip(&plan.sites) {
+                self.decoder.add(*number, site);
+            }
+            for missing in &plan.missing {
+                warn!(pid, function = ?missing.function, "{}; so there is {}", missing.why, missing.without);
+            }
+            self.executables.insert(scheduler.file, Executable { attached, identity: plan.identity });
+        }
+        let Executable { attached, identity } = &self.executables[&scheduler.file];
+        let target = self.next_target;
+        self.next_target += 1;
+        // The name must be known before the first attempt.
+        self.send(Message::Found(Found { target, pid, identity: identity.clone() }));
+        self.probes.trace(scheduler, target)?;
+        let version = identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
+        info!(pid, sites = attached.numbers.len(), "tracing kube-scheduler {version}");
+        self.targets.insert(scheduler.process, (target, scheduler.clone()));
+        Ok(())
+    }
+
+    /// Takes the probes out of files that no scheduler runs any more.
+    fn drop_unused(&mut self) {
+        let used: HashSet<FileId> = self.targets.values().map(|(_, scheduler)| scheduler.file).collect();
+        let unused: Vec<FileId> = self.executables.keys().filter(|file| !used.contains(file)).copied().collect();
+        for file in unused {
+            let Some(Executable { attached, .. }) = self.executables.remove(&file) else { continue };
+            for number in &attached.numbers {
+                self.decoder.remove(*number);
+            }
+            if let Err(error) = self.probes.detach(attached) {
+                warn!("cannot detach from an executable that is not used any more: {error}");
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let Stats { skipped, stray_ends, unwound_calls, orphan_calls, incomplete_attempts, table_full } =
+            self.assembler.stats();
+        let before = std::mem::replace(&mut self.published, self.assembler.stats());
+        self.metrics.loss(Loss::UnwoundCall, unwound_calls - before.unwound_calls);
+        self.metrics.loss(Loss::OrphanCall, orphan_calls - before.orphan_calls);
+        self.metrics.loss(Loss::IncompleteAttempt, incomplete_attempts - before.incomplete_attempts);
+        self.metrics.loss(Loss::TableFull, table_full - before.table_full);
+        self.metrics.skipped(skipped - before.skipped);
+        self.metrics.stray_ends(stray_ends - before.stray_ends);
+        for counter in Counter::ALL {
+            self.metrics.set_kernel(counter, self.probes.counter(counter));
+        }
+    }
+}
+
+/// Compares the clocks: the reading that took least time is the most exact.
+fn anchor() -> Anchor {
+    let reading = || {
+        let before = nanoseconds(ClockId::Monotonic);
+        let unix = nanoseconds(ClockId::Realtime);
+        let after = nanoseconds(ClockId::Monotonic);
+        (after - before, unix.saturating_sub(before + (after - before) / 2))
+    };
+    let best = (0..ANCHOR_READINGS).map(|_| reading()).min().unwrap_or_default();
+    Anchor { unix_ns_at_zero: best.1 }
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}

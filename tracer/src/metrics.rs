@@ -1,0 +1,346 @@
+//! The daemon's own metrics: what it saw, what it made of it, and everything that it lost, by cause.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
+
+use prometheus_client::{
+    encoding::text,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
+    registry::Registry,
+};
+
+use crate::trace::{AttributeValue, Trace, attributes};
+
+/// What OpenMetrics calls its own text, for `Content-Type`.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The values of a metric's label: a closed set, all of which are there from the start.
+pub trait Label: Copy + 'static {
+    /// All values.
+    const ALL: &'static [Self];
+    /// As the metric shows it.
+    fn label(self) -> &'static str;
+}
+
+/// Declares the values of a label: a line each.
+macro_rules! labels {
+    ($(#[$attribute:meta])* $name:ident { $($(#[doc = $doc:literal])* $value:ident = $label:literal,)* }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[doc = $doc])* $value,)* }
+
+        impl $crate::metrics::Label for $name {
+            const ALL: &'static [Self] = &[$(Self::$value,)*];
+            fn label(self) -> &'static str {
+                match self { $(Self::$value => $label,)* }
+            }
+        }
+    };
+}
+pub(crate) use labels;
+
+labels! {
+    /// Why something was lost. The unit is what the cause loses.
+    Loss {
+        /// Records that found the ring buffer full.
+        RingFull = "ring_full",
+        /// Hits whose goroutine could not be told.
+        GoroutineFault = "goroutine_fault",
+        /// Hits at an address that no plan knows.
+        UnknownSite = "unknown_site",
+        /// Records that made no sense.
+        UndecodableRecord = "undecodable_record",
+        /// Calls that no attempt claimed.
+        OrphanCall = "orphan_call",
+        /// Calls that never returned: a panic, a `Goexit`, the end of the process, or the record of their end is lost.
+        UnwoundCall = "unwound_call",
+        /// Attempts that could not be followed to their end.
+        IncompleteAttempt = "incomplete_attempt",
+        /// Attempts that were too many to follow at once.
+        AttemptTableFull = "attempt_table_full",
+        /// Spans that found the queue of the OTLP exporter full.
+        ExportQueueFull = "export_queue_full",
+        /// Spans that the Collector did not take.
+        ExportFailed = "export_failed",
+        /// Spans that found the queue of the terminal or of the JSON lines full.
+        OutputQueueFull = "output_queue_full",
+        /// Spans that could not be written to standard output.
+        OutputFailed = "output_failed",
+        /// Spans that were still queued when the time to shut down was over.
+        Shutdown = "shutdown",
+    }
+}
+
+labels! {
+    /// What the eBPF programs count themselves.
+    Kernel {
+        /// Hits of a traced process.
+        Hits = "hits",
+        /// Records sent.
+        Records = "records",
+        /// Reads of the process's memory that failed: their values are absent from the record.
+        ReadFaults = "read_faults",
+    }
+}
+
+labels! {
+    /// How the export of spans went.
+    Export {
+        /// The Collector took them.
+        Success = "success",
+        /// It did not.
+        Error = "error",
+    }
+}
+
+labels! {
+    /// How the search for the context of a Pod went.
+    Lookup {
+        /// The Pod carries one.
+        Found = "found",
+        /// The Pod carries none that is valid.
+        None = "none",
+        /// The Pod was not seen in time.
+        Unknown = "unknown",
+    }
+}
+
+labels! {
+    /// Why an annotation was refused. See <https://www.w3.org/TR/trace-context-2/>.
+    Refusal {
+        /// `traceparent` has not the parts, lengths or digits that its version asks for.
+        Syntax = "syntax",
+        /// `traceparent` has version ff, which is forbidden.
+        Version = "version",
+        /// The trace id is all zero.
+        ZeroTraceId = "zero_trace_id",
+        /// The parent id is all zero.
+        ZeroParentId = "zero_parent_id",
+        /// `tracestate` is longer than 512 bytes or has more than 32 members.
+        TraceStateTooLarge = "tracestate_too_large",
+        /// `tracestate` is not a list of keys and values.
+        TraceStateSyntax = "tracestate_syntax",
+    }
+}
+
+type Labelled = Family<[(&'static str, Cow<'static, str>); 1], Counter>;
+
+/// A handle on the metrics: cheap to clone, to be updated from everywhere.
+#[derive(Clone)]
+pub struct Metrics(Arc<Families>);
+
+struct Families {
+    registry: Registry,
+    attempts: Labelled,
+    spans: Labelled,
+    losses: Labelled,
+    kernel: Vec<Counter>,
+    exported: Labelled,
+    lookups: Labelled,
+    refused: Labelled,
+    schedulers: Gauge,
+    watch_up: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("schedspan");
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        registry.register("build", "Version of schedspan", Info::new(version));
+        let kernel = Kernel::ALL.iter().map(|counter| counter_of(&mut registry, *counter)).collect();
+        Self(Arc::new(Families {
+            attempts: family(&mut registry, "attempts", "Scheduling attempts traced, by result"),
+            spans: family(&mut registry, "spans", "Spans made, by name"),
+            losses: closed::<Loss>(&mut registry, "losses", "What was lost, by cause", "cause"),
+            kernel,
+            exported: closed::<Export>(&mut registry, "export_spans", "Spans sent by OTLP, by result", "result"),
+            lookups: closed::<Lookup>(
+                &mut registry,
+                "context_lookups",
+                "Searches for the context of a Pod, by result",
+                "result",
+            ),
+            refused: closed::<Refusal>(
+                &mut registry,
+                "annotations_refused",
+                "Pods with an annotation that is no valid context, by reason",
+                "reason",
+            ),
+            schedulers: gauge(&mut registry, "schedulers", "Scheduler processes traced now"),
+            watch_up: gauge(&mut registry, "context_watch_up", "Whether the API server answers the watch of Pods"),
+            registry,
+        }))
+    }
+}
+
+fn counter_of(registry: &mut Registry, counter: Kernel) -> Counter {
+    let help = match counter {
+        Kernel::Hits => "Hits of probes in traced processes",
+        Kernel::Records => "Records that the eBPF programs sent",
+        Kernel::ReadFaults => "Reads of a traced process's memory that failed",
+    };
+    let metric = Counter::default();
+    registry.register(counter.label(), help, metric.clone());
+    metric
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let metric = Gauge::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn family(registry: &mut Registry, name: &str, help: &str) -> Labelled {
+    let metric = Labelled::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn closed<L: Label>(registry: &mut Registry, name: &str, help: &str, key: &'static str) -> Labelled {
+    let metric = family(registry, name, help);
+    for value in L::ALL {
+        let _zero = metric.get_or_create_owned(&[(key, value.label().into())]);
+    }
+    metric
+}
+
+impl Metrics {
+    /// Counts an attempt and its spans.
+    pub fn trace(&self, trace: &Trace) {
+        // Words of the traced process must not become labels without end.
+        let result = match trace.root().attribute(attributes::RESULT) {
+            Some(AttributeValue::String(result)) => {
+                ["Success", "Unschedulable", "Error"].into_iter().find(|known| known == result)
+            }
+            _ => None,
+        };
+        self.0.attempts.get_or_create(&[("result", result.unwrap_or("unknown").into())]).inc();
+        for span in &trace.spans {
+            self.0.spans.get_or_create(&[("name", span.name.clone())]).inc();
+        }
+    }
+
+    /// Counts a loss.
+    pub fn loss(&self, cause: Loss, lost: u64) {
+        self.0.losses.get_or_create(&[("cause", cause.label().into())]).inc_by(lost);
+    }
+
+    /// Sets a loss that is counted elsewhere, since that counter began.
+    pub fn set_loss(&self, cause: Loss, total: u64) {
+        self.0.losses.get_or_create(&[("cause", cause.label().into())]).inner().store(total, Ordering::Relaxed);
+    }
+
+    /// All losses by cause, in the order of [`Loss`], zeros too.
+    #[must_use]
+    pub fn losses(&self) -> Vec<(&'static str, u64)> {
+        let count = |label: &'static str| self.0.losses.get_or_create(&[("cause", label.into())]).get();
+        Loss::ALL.iter().map(|cause| (cause.label(), count(cause.label()))).collect()
+    }
+
+    /// Sets a counter of the eBPF programs, since they were loaded.
+    pub fn set_kernel(&self, counter: Kernel, total: u64) {
+        self.0.kernel[counter as usize].inner().store(total, Ordering::Relaxed);
+    }
+
+    /// Sets how many scheduler processes are traced now.
+    pub fn set_schedulers(&self, traced: usize) {
+        self.0.schedulers.set(i64::try_from(traced).unwrap_or(i64::MAX));
+    }
+
+    /// Counts spans that went by OTLP.
+    pub fn exported(&self, result: Export, spans: u64) {
+        self.0.exported.get_or_create(&[("result", result.label().into())]).inc_by(spans);
+    }
+
+    /// Counts a search for the context of a Pod.
+    pub fn looked_up(&self, result: Lookup) {
+        self.0.lookups.get_or_create(&[("result", result.label().into())]).inc();
+    }
+
+    /// Counts a Pod whose annotation was refused.
+    pub fn refused(&self, reason: Refusal) {
+        self.0.refused.get_or_create(&[("reason", reason.label().into())]).inc();
+    }
+
+    /// Sets whether the API server answers the watch of Pods.
+    pub fn set_watch_up(&self, up: bool) {
+        self.0.watch_up.set(up.into());
+    }
+
+    /// All of it as OpenMetrics text, of [`CONTENT_TYPE`].
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        // Writing into a string fails only if a metric's own encoding does, and those are the library's.
+        text::encode(&mut out, &self.0.registry).expect("metrics become text");
+        out
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::tests::scheduled;
+
+    #[test]
+    fn every_cause_of_loss_is_there_from_the_start() {
+        let text = Metrics::default().encode();
+        for cause in Loss::ALL {
+            let line = format!("schedspan_losses_total{{cause=\"{}\"}} 0\n", cause.label());
+            assert!(text.contains(&line), "{line} is not in {text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn names_and_labels_are_as_documented() {
+        let metrics = Metrics::default();
+        metrics.trace(&scheduled());
+        metrics.loss(Loss::RingFull, 2);
+        metrics.loss(Loss::RingFull, 3);
+        metrics.set_loss(Loss::GoroutineFault, 7);
+        metrics.set_kernel(Kernel::ReadFaults, 4);
+        metrics.set_schedulers(2);
+        metrics.exported(Export::Error, 9);
+        metrics.looked_up(Lookup::Found);
+        metrics.refused(Refusal::Syntax);
+        metrics.set_watch_up(true);
+        let text = metrics.encode();
+        for line in [
+            concat!("schedspan_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+            "schedspan_attempts_total{result=\"Success\"} 1",
+            "schedspan_spans_total{name=\"preFilter\"} 1",
+            "schedspan_losses_total{cause=\"ring_full\"} 5",
+            "schedspan_losses_total{cause=\"goroutine_fault\"} 7",
+            "schedspan_hits_total 0",
+            "schedspan_read_faults_total 4",
+            "schedspan_schedulers 2",
+            "schedspan_export_spans_total{result=\"error\"} 9",
+            "schedspan_context_lookups_total{result=\"found\"} 1",
+            "schedspan_annotations_refused_total{reason=\"syntax\"} 1",
+            "schedspan_context_watch_up 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+        }
+        assert_eq!(metrics.losses().iter().map(|(_, lost)| lost).sum::<u64>(), 12);
+    }
+
+    #[test]
+    fn a_result_that_nobody_knows_makes_no_label() {
+        let metrics = Metrics::default();
+        let mut trace = scheduled();
+        let result = trace.spans[0].attributes.iter_mut().find(|(key, _)| *key == attributes::RESULT);
+        result.expect("the root has a result").1 = AttributeValue::String("x\"y".into());
+        metrics.trace(&trace);
+        assert!(metrics.encode().contains("schedspan_attempts_total{result=\"unknown\"} 1\n"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Loads the eBPF object, attaches the sites of a plan, and takes what the programs send.
+
+mod host;
+
+use std::path::{Path, PathBuf};
+
+use aya::{
+    Ebpf, EbpfError,
+    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    programs::{
+        ProgramError, UProbe,
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
+    },
+    sys::{UProbeMultiFeature, is_uprobe_multi_supported},
+};
+use aya_log::EbpfLogger;
+use log::Log;
+use tracer_common::{Counter, MAX_PID_NAMESPACES, MAX_SITES, PidNamespace, Site, TargetKey};
+
+pub use self::host::Unfit;
+use crate::{
+    plan::{Plan, PlannedSite},
+    target::Scheduler,
+};
+
+/// The object that the build put inside; empty when it was built without.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf.o"));
+/// Records taken from the ring buffer in one go, so that other work gets its turn.
+const MAX_DRAIN: usize = 65_536;
+
+/// Why probes cannot be loaded or attached.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This build has no eBPF object inside and none was named.
+    #[error("this schedspan was built without its eBPF object: build it with `cargo xtask build`, or name an object with --ebpf-object")]
+    NoObject,
+    /// The object that was named cannot be read.
+    #[error("cannot read the eBPF object `{path}`: {source}; `cargo xtask build-ebpf` makes one")]
+    ReadObject {
+        /// As it was named.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The kernel or the process's rights do not suffice.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+    /// The kernel refused the object.
+    #[error("the kernel does not take the eBPF object: {0}")]
+    Load(#[from] EbpfError),
+    /// The kernel refused a program.
+    #[error("the kernel does not take the eBPF program: {0}")]
+    Program(#[from] ProgramError),
+    /// A map of the object is not there or of another kind: the object is of another version.
+    #[error("the eBPF object does not fit this schedspan: map `{name}`: {why}; rebuild it with `cargo xtask build-ebpf`")]
+    Map {
+        /// The map's name.
+        name: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// More executables or namespaces than there is room for.
+    #[error("no room to trace another {0}")]
+    Full(&'static str),
+}
+
+/// The eBPF programs in the kernel.
+pub struct Probes {
+    ebpf: Ebpf,
+    program: &'static str,
+    /// There only when the object was built with log points.
+    logger: Option<Logger>,
+    ring: RingBuf<MapData>,
+    sites: Array<MapData, Site>,
+    namespaces: Array<MapData, PidNamespace>,
+    targets: HashMap<MapData, TargetKey, u32>,
+    counters: PerCpuArray<MapData, u64>,
+    free_sites: Vec<u32>,
+    known_namespaces: Vec<PidNamespace>,
+}
+
+/// Passes the programs' log points on to the daemon's log.
+type Logger = EbpfLogger<&'static dyn Log>;
+
+/// The sites of one executable in the kernel; detached when the [`Probes`] are dropped, at the latest.
+#[derive(Debug)]
+pub struct Attached {
+    link: UProbeLinkId,
+    /// The number of each site of the plan.
+    pub numbers: Vec<u32>,
+}
+
+impl Probes {
+    /// Loads the object inside, or the one in `file`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no object, rights or kernel do not suffice, or the kernel refuses it.
+    pub fn load(file: Option<&Path>) -> Result<Self, Error> {
+        let read;
+        let object = match file {
+            Some(path) => {
+                read = std::fs::read(path).map_err(|source| Error::ReadObject { path: path.into(), source })?;
+                &read
+            }
+            None if OBJECT.is_empty() => return Err(Error::NoObject),
+            None => OBJECT,
+        };
+        host::check_rights()?;
+        let multi = is_uprobe_multi_supported(UProbeMultiFeature::LinkCreation).unwrap_or(false);
+        host::check_kernel(multi)?;
+        let mut ebpf = Ebpf::load(object)?;
+        // Before the program is loaded: that closes what nobody holds.
+        let logger = EbpfLogger::init(&mut ebpf).ok();
+        let program = if multi { "on_hit_multi" } else { "on_hit_single" };
+        uprobe(&mut ebpf, program)?.load()?;
+        Ok(Self {
+            program,
+            logger,
+            ring: take(&mut ebpf, "EVENTS")?,
+            sites: take(&mut ebpf, "SITES")?,
+            namespaces: take(&mut ebpf, "NAMESPACES")?,
+            targets: take(&mut ebpf, "TARGETS")?,
+            counters: take(&mut ebpf, "COUNTERS")?,
+            free_sites: (0..MAX_SITES).rev().collect(),
+            known_namespaces: Vec::new(),
+            ebpf,
+        })
+    }
+
+    /// Attaches a plan's sites, for every process that runs this file or will.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses, or there is no room for so many sites.
+    pub fn attach(&mut self, plan: &Plan, path: &Path) -> Result<Attached, Error> {
+        let left = self.free_sites.len().checked_sub(plan.sites.len()).ok_or(Error::Full("executable"))?;
+        let numbers = self.free_sites.split_off(left);
+        let result = self.attach_as(plan, path, &numbers);
+        match result {
+            Ok(link) => Ok(Attached { link, numbers }),
+            Err(error) => {
+                self.free_sites.extend(numbers);
+                Err(error)
+            }
+        }
+    }
+
+    fn attach_as(&mut self, plan: &Plan, path: &Path, numbers: &[u32]) -> Result<UProbeLinkId, Error> {
+        let mut points = Vec::with_capacity(numbers.len());
+        for (PlannedSite { file_offset, spec, .. }, number) in plan.sites.iter().zip(numbers) {
+            self.sites.set(*number, spec, 0).map_err(|error| unfit("SITES", error))?;
+            let location = UProbeAttachLocation::AbsoluteOffset(*file_offset);
+            points.push(UProbeAttachPoint { location, cookie: Some((*number).into()) });
+        }
+        Ok(uprobe(&mut self.ebpf, self.program)?.attach(points, path, UProbeScope::AllProcesses)?)
+    }
+
+    /// Takes the sites of an executable away.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn detach(&mut self, attached: Attached) -> Result<(), Error> {
+        let Attached { link, numbers } = attached;
+        self.free_sites.extend(numbers);
+        Ok(uprobe(&mut self.ebpf, self.program)?.detach(link)?)
+    }
+
+    /// Lets the programs send the hits of a process, under this number.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for another PID namespace or process.
+    pub fn trace(&mut self, scheduler: &Scheduler, target: u32) -> Result<(), Error> {
+        let known = self.known_namespaces.iter().position(|known| *known == scheduler.namespace);
+        let index = match known {
+            Some(index) => index as u32,
+            None => {
+                let index = self.known_namespaces.len() as u32;
+                if index == MAX_PID_NAMESPACES {
+                    return Err(Error::Full("PID namespace"));
+                }
+                self.namespaces
+                    .set(index, &scheduler.namespace, 0)
+                    .map_err(|error| unfit("NAMESPACES", error))?;
+                self.known_namespaces.push(scheduler.namespace);
+                index
+            }
+        };
+        let key = TargetKey { namespace: index, pid: scheduler.namespaced_pid };
+        self.targets.insert(&key, &target, 0).map_err(|_| Error::Full("process"))
+    }
+
+    /// The process has ended. Its number may be used by another program.
+    pub fn untrace(&mut self, scheduler: &Scheduler) {
+        if let Some(index) = self.known_namespaces.iter().position(|known| *known == scheduler.namespace) {
+            let key = TargetKey { namespace: index as u32, pid: scheduler.namespaced_pid };
+            // It is not there when it never fitted in.
+            let _ = self.targets.remove(&key);
+        }
+    }
+
+    /// Hands over the records that have come, oldest first, up to a bound; says how many.
+    pub fn drain(&mut self, mut take: impl FnMut(&[u8])) -> usize {
+        if let Some(logger) = &mut self.logger {
+            logger.flush();
+        }
+        for count in 0..MAX_DRAIN {
+            match self.ring.next() {
+                Some(record) => take(&record),
+                None => return count,
+            }
+        }
+        MAX_DRAIN
+    }
+
+    /// One of the programs' counters, over all CPUs.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters.get(&(counter as u32), 0).map_or(0, |values| values.iter().sum())
+    }
+}
+
+fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, Error> {
+    let program = ebpf
+        .program_mut(name)
+        .ok_or(Error::Map { name, why: "there is no such program".into() })?;
+    Ok(program.try_into()?)
+}
+
+fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
+    let map = ebpf.take_map(name).ok_or(Error::Map { name, why: "it is not there".into() })?;
+    map.try_into().map_err(|error| unfit(name, error))
+}
+
+fn unfit(name: &'static str, error: MapError) -> Error {
+    Error::Map { name, why: error.to_string() }
+}

@@ -1,0 +1,263 @@
+//! What the eBPF program sent, in the scheduler's terms.
+
+use std::collections::HashMap;
+
+use tracer_common::{Hit, MAX_TEXTS, MAX_WORDS, TEXT_LEN, TextHit};
+
+use crate::plan::{Function, PlannedSite, Role, Slot, Value};
+
+/// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
+/// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
+const GO_WALL_ZERO: i64 = (1884 * 365 + 1884 / 4 - 1884 / 100 + 1884 / 400) * 86_400;
+const UNIX_ZERO: i64 = (1969 * 365 + 1969 / 4 - 1969 / 100 + 1969 / 400) * 86_400;
+/// A call made from a frame leaves its return address on the stack until it returns.
+const RETURN_ADDRESS: u64 = 8;
+
+/// One hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Which scheduler process.
+    pub target: u32,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Which goroutine.
+    pub goroutine: u64,
+    /// Bytes from the top of the goroutine's stack to the called function's frame: the same at a call's entry and
+    /// at its return.
+    pub depth: u64,
+    /// Which function.
+    pub function: Function,
+    /// What about it.
+    pub role: Role,
+    /// What was read there.
+    pub values: Values,
+}
+
+/// The values that sites read. `None`: not read there, or not readable at that moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is a `Value` and documented there")]
+pub struct Values {
+    pub cycle_state: Option<u64>,
+    pub pod: Option<u64>,
+    pub queued_pod_info: Option<u64>,
+    pub pod_name: Option<String>,
+    pub pod_namespace: Option<String>,
+    pub pod_uid: Option<String>,
+    pub profile: Option<String>,
+    pub attempts: Option<u64>,
+    /// Nanoseconds since the Unix epoch.
+    pub queue_timestamp: Option<u64>,
+    pub node_name: Option<String>,
+    pub status_code: Option<i64>,
+    pub status_reason: Option<String>,
+    pub status_plugin: Option<String>,
+}
+
+/// Why a record cannot be understood. It never happens between a daemon and its own eBPF object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecodable {
+    /// Neither a hit nor a hit with strings.
+    #[error("a record of {0} bytes")]
+    Length(usize),
+    /// A site that has been taken away, or never was.
+    #[error("a record of site {0}, which is not attached")]
+    Site(u32),
+}
+
+/// Knows what the sites' numbers mean.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    sites: HashMap<u32, Meaning>,
+}
+
+#[derive(Debug)]
+struct Meaning {
+    function: Function,
+    role: Role,
+    values: Vec<(Value, Slot)>,
+}
+
+impl Decoder {
+    /// From now on, a hit with this number is a hit at this site.
+    pub fn add(&mut self, number: u32, site: &PlannedSite) {
+        let PlannedSite { function, role, values, .. } = site;
+        self.sites.insert(number, Meaning { function: *function, role: *role, values: values.clone() });
+    }
+
+    /// The number has no meaning any more.
+    pub fn remove(&mut self, number: u32) {
+        self.sites.remove(&number);
+    }
+
+    /// Reads one record of the ring buffer.
+    pub fn decode(&self, record: &[u8]) -> Result<Event, Undecodable> {
+        let texts = match record.len() {
+            length if length == size_of::<Hit>() => None,
+            length if length == size_of::<TextHit>() => Some(&record[size_of::<Hit>()..]),
+            length => return Err(Undecodable::Length(length)),
+        };
+        let long = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().unwrap_or_default());
+        let int = |at: usize| u32::from_ne_bytes(record[at..at + 4].try_into().unwrap_or_default());
+        let site = int(24);
+        let Meaning { function, role, values } = self.sites.get(&site).ok_or(Undecodable::Site(site))?;
+        let faults = int(32);
+        let mut read = Values::default();
+        for (index, (value, slot)) in values.iter().enumerate() {
+            if faults >> index & 1 != 0 {
+                continue;
+            }
+            match *slot {
+                Slot::Word(number) if number < MAX_WORDS => read.set_word(*value, long(40 + 8 * number)),
+                Slot::Text(number) if number < MAX_TEXTS => {
+                    if let Some(text) = texts.map(|texts| text(texts, number)) {
+                        read.set_text(*value, text);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let depth = long(16);
+        Ok(Event {
+            target: int(28),
+            time_ns: long(0),
+            goroutine: long(8),
+            depth: if *role == Role::ReturnSite { depth.saturating_add(RETURN_ADDRESS) } else { depth },
+            function: *function,
+            role: *role,
+            values: read,
+        })
+    }
+}
+
+impl Values {
+    fn set_word(&mut self, value: Value, word: u64) {
+        match value {
+            Value::CycleState => self.cycle_state = Some(word),
+            Value::Pod => self.pod = Some(word),
+            Value::QueuedPodInfo => self.queued_pod_info = Some(word),
+            Value::Attempts => self.attempts = Some(word),
+            Value::QueueTimestamp => self.queue_timestamp = unix_ns(word),
+            Value::StatusCode => self.status_code = Some(word.cast_signed()),
+            _ => {}
+        }
+    }
+
+    fn set_text(&mut self, value: Value, text: String) {
+        match value {
+            Value::PodName => self.pod_name = Some(text),
+            Value::PodNamespace => self.pod_namespace = Some(text),
+            Value::PodUid => self.pod_uid = Some(text),
+            Value::Profile => self.profile = Some(text),
+            Value::NodeName => self.node_name = Some(text),
+            Value::StatusReason => self.status_reason = Some(text),
+            Value::StatusPlugin => self.status_plugin = Some(text),
+            _ => {}
+        }
+    }
+}
+
+/// A string that was cut says so.
+fn text(texts: &[u8], number: usize) -> String {
+    let lengths = &texts[4 * number..4 * number + 4];
+    let length = u32::from_ne_bytes(lengths.try_into().unwrap_or_default()) as usize;
+    let start = 4 * MAX_TEXTS + number * TEXT_LEN;
+    let mut text = String::from_utf8_lossy(&texts[start..start + length.min(TEXT_LEN)]).into_owned();
+    if length > TEXT_LEN {
+        text.push('…');
+    }
+    text
+}
+
+/// The wall clock in the first word of a `time.Time`, which `time.Now` fills with seconds since 1885 and
+/// nanoseconds. `None` for a time without them: one that did not come from the clock.
+fn unix_ns(wall: u64) -> Option<u64> {
+    const HAS_MONOTONIC: u64 = 1 << 63;
+    if wall & HAS_MONOTONIC == 0 {
+        return None;
+    }
+    let seconds = (wall << 1 >> 31).cast_signed() + GO_WALL_ZERO - UNIX_ZERO;
+    u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(wall & ((1 << 30) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use goexe::Class;
+    use tracer_common::Site;
+
+    use super::*;
+
+    fn decoder(role: Role, values: &[(Value, Slot)]) -> Decoder {
+        let mut decoder = Decoder::default();
+        let site = PlannedSite {
+            function: Function::Pop,
+            role,
+            address: 0,
+            file_offset: 0,
+            class: Class::Emulated,
+            symbol: String::new(),
+            spec: Site::default(),
+            values: values.to_vec(),
+        };
+        decoder.add(7, &site);
+        decoder
+    }
+
+    fn hit(site: u32, faults: u32, words: [u64; MAX_WORDS]) -> Vec<u8> {
+        let longs = [1_000u64, 42, 512];
+        let ints = [site, 3, faults, 0];
+        let mut bytes: Vec<u8> = longs.iter().flat_map(|long| long.to_ne_bytes()).collect();
+        bytes.extend(ints.iter().flat_map(|int| int.to_ne_bytes()));
+        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn a_hit_carries_what_its_site_reads() {
+        let decoder = decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
+        let event = decoder.decode(&hit(7, 0, [0xc000, 2, 0, 0])).expect("it is well-formed");
+        assert_eq!((event.target, event.time_ns, event.goroutine, event.depth), (3, 1_000, 42, 512));
+        assert_eq!((event.values.pod, event.values.attempts), (Some(0xc000), Some(2)));
+        assert_eq!(event.values.cycle_state, None);
+    }
+
+    #[test]
+    fn a_value_that_could_not_be_read_is_absent() {
+        let decoder = decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
+        let event = decoder.decode(&hit(7, 0b01, [0, 2, 0, 0])).expect("it is well-formed");
+        assert_eq!((event.values.pod, event.values.attempts), (None, Some(2)));
+    }
+
+    #[test]
+    fn a_return_site_has_the_depth_of_the_call_that_returned() {
+        let event = decoder(Role::ReturnSite, &[]).decode(&hit(7, 0, [0; MAX_WORDS])).expect("well-formed");
+        assert_eq!(event.depth, 520);
+    }
+
+    #[test]
+    fn a_string_longer_than_its_slot_is_marked_as_cut() {
+        let decoder = decoder(Role::Entry, &[(Value::PodName, Slot::Text(1))]);
+        let mut bytes = hit(7, 0, [0; MAX_WORDS]);
+        for length in [0u32, 300, 0, 0] {
+            bytes.extend(length.to_ne_bytes());
+        }
+        bytes.extend([b'x'; MAX_TEXTS * TEXT_LEN]);
+        let name = decoder.decode(&bytes).expect("well-formed").values.pod_name.expect("it was read");
+        assert_eq!(name, format!("{}…", "x".repeat(TEXT_LEN)));
+    }
+
+    #[test]
+    fn records_of_another_length_or_site_are_refused() {
+        let decoder = decoder(Role::Entry, &[]);
+        assert_eq!(decoder.decode(&[0; 71]), Err(Undecodable::Length(71)));
+        assert_eq!(decoder.decode(&hit(8, 0, [0; MAX_WORDS])), Err(Undecodable::Site(8)));
+    }
+
+    #[test]
+    fn a_go_time_is_read_in_unix_nanoseconds() {
+        // 2026-01-01T00:00:00.000000005Z, as time.Now() would store it.
+        let unix: i64 = 1_767_225_600;
+        let wall = 1 << 63 | ((unix + UNIX_ZERO - GO_WALL_ZERO).cast_unsigned() << 30) | 5;
+        assert_eq!(unix_ns(wall), Some(1_767_225_600_000_000_005));
+        assert_eq!(unix_ns(5), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! A small blocking client of the API server.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use ureq::{
+    Agent, http,
+    tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem},
+};
+
+/// How long one request may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client that trusts the certificates in the file `certificates` and nothing else, once the file is there.
+///
+/// # Errors
+///
+/// If the file holds something else than certificates.
+pub(super) fn agent(certificates: &Path) -> Result<Agent> {
+    let pem = fs::read(certificates).unwrap_or_default();
+    let mut roots = Vec::<Certificate<'static>>::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) =
+            item.with_context(|| format!("cannot read the certificates in {}", certificates.display()))?
+        {
+            roots.push(certificate);
+        }
+    }
+    let tls = TlsConfig::builder().root_certs(RootCerts::from(roots.into_iter())).build();
+    let config = Agent::config_builder().tls_config(tls).proxy(None).timeout_global(Some(TIMEOUT));
+    Ok(config.http_status_as_error(false).build().into())
+}
+
+/// What a node can hold.
+#[derive(Clone, Copy)]
+pub(crate) struct NodeSize<'a> {
+    /// Cores.
+    pub(crate) cpu: &'a str,
+    /// As a Kubernetes quantity, such as `128Gi`.
+    pub(crate) memory: &'a str,
+    /// The number of Pods.
+    pub(crate) pods: u32,
+}
+
+impl Default for NodeSize<'_> {
+    fn default() -> Self {
+        Self { cpu: "32", memory: "128Gi", pods: 110 }
+    }
+}
+
+/// A client of the cluster's API server, with an administrator's rights. A path is all that follows the port, and every
+/// error names method and path and says what the API server answered.
+#[derive(Clone)]
+pub(crate) struct Api {
+    agent: Agent,
+    server: String,
+    authorization: String,
+}
+
+impl Api {
+    pub(super) fn new(agent: Agent, server: String, token: &str) -> Self {
+        Self { agent, server, authorization: format!("Bearer {token}") }
+    }
+
+    /// # Errors
+    ///
+    /// As for every method: if the API server does not answer, or refuses.
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        self.request("GET", path, "application/json", &Value::Null)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.request("POST", path, "application/json", body)
+    }
+
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Value> {
+        self.request("PUT", path, "application/json", body)
+    }
+
+    /// A JSON merge patch.
+    pub(crate) fn patch(&self, path: &str, body: &Value) -> Result<Value> {
+        self.request("PATCH", path, "application/merge-patch+json", body)
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Result<Value> {
+        self.request("DELETE", path, "application/json", &Value::Null)
+    }
+
+    /// Creates a ready node.
+    pub(crate) fn create_node(&self, name: &str, size: NodeSize<'_>) -> Result<Value> {
+        let NodeSize { cpu, memory, pods } = size;
+        let resources = json!({ "cpu": cpu, "memory": memory, "pods": pods.to_string() });
+        let node = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+            "status": {
+                "capacity": resources,
+                "allocatable": resources,
+                "conditions": [{ "type": "Ready", "status": "True", "reason": "TestNode" }],
+            },
+        });
+        self.post("/api/v1/nodes", &node)
+    }
+
+    pub(crate) fn create_pod(&self, namespace: &str, pod: &Value) -> Result<Value> {
+        self.post(&format!("/api/v1/namespaces/{namespace}/pods"), pod)
+    }
+
+    /// Deletes a Pod at once: there is no kubelet to end it.
+    pub(crate) fn delete_pod(&self, namespace: &str, name: &str) -> Result<Value> {
+        self.delete(&format!("/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0"))
+    }
+
+    /// The Pods of a namespace.
+    pub(crate) fn pods(&self, namespace: &str) -> Result<Vec<Value>> {
+        let mut list = self.get(&format!("/api/v1/namespaces/{namespace}/pods"))?;
+        Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
+    /// How many objects a collection holds, such as `/api/v1/nodes`.
+    pub(crate) fn count(&self, path: &str) -> Result<u64> {
+        let list = self.get(&format!("{path}?limit=1"))?;
+        let first = list["items"].as_array().map_or(0, Vec::len) as u64;
+        Ok(first + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
+    }
+
+    fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value> {
+        let what = || format!("{method} {path}");
+        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.server))
+            .header("authorization", &self.authorization)
+            .header("content-type", content_type)
+            .body(body)
+            .with_context(what)?;
+        let mut response = self.agent.run(request).with_context(what)?;
+        // Not ureq's own reader of JSON: it ends at 10 MB, which the Pods of a bench exceed.
+        let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec().with_context(what)?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if !response.status().is_success() {
+            let reason = answer["message"].as_str().unwrap_or_default();
+            bail!("{}: {} {reason}", what(), response.status());
+        }
+        Ok(answer)
+    }
+}

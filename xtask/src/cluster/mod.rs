@@ -1,0 +1,485 @@
+//! A real control plane on this machine: etcd, kube-apiserver, kube-scheduler, kube-controller-manager and an
+//! OpenTelemetry Collector, all on free ports of 127.0.0.1, all state in one folder.
+//!
+//! # Layout
+//!
+//! - here: what is started, in which order, with which flags
+//! - `state`: the processes, as written down in the folder, and their end
+//! - `guard`: their end when xtask ends otherwise
+//! - `api`, `metrics`: what tests ask the cluster
+//! - `command`: `cargo xtask cluster`
+
+mod api;
+pub(crate) mod command;
+mod guard;
+mod metrics;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io::Read as _,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+pub(crate) use api::{Api, NodeSize};
+use guard::Guard;
+pub(crate) use metrics::Metrics;
+use serde_json::json;
+use state::{Ports, Process, State, free_ports};
+
+use crate::components::{APISERVER, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, SCHEDULER};
+
+/// How long a component may take until it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often other ports are tried when somebody took one meanwhile.
+const PORT_TRIES: usize = 5;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What to start.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// Nodes to create: node-0001 and so on, each with 32 CPUs, 128Gi of memory and room for 110 Pods
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) nodes: u32,
+    /// Requests a second that the scheduler may send, and as many in a burst (unset: its default, 50 and 100, which
+    /// is a ceiling of 50 Pods a second)
+    #[arg(long, value_name = "QPS")]
+    pub(crate) scheduler_qps: Option<u32>,
+    /// Without kube-controller-manager: nothing makes Pods for Deployments
+    #[arg(long)]
+    pub(crate) no_controllers: bool,
+    /// Without the OpenTelemetry Collector
+    #[arg(long)]
+    pub(crate) no_collector: bool,
+}
+
+/// A running cluster. It is taken down when it is dropped and when xtask ends, in whatever way, unless it is detached.
+pub(crate) struct Cluster {
+    dir: PathBuf,
+    state: State,
+    guard: Option<Guard>,
+}
+
+/// The cluster's scheduler.
+pub(crate) struct Scheduler {
+    pub(crate) pid: i32,
+    pub(crate) executable: PathBuf,
+    /// What it prints, over all its restarts.
+    pub(crate) log: PathBuf,
+    pub(crate) metrics_url: String,
+}
+
+impl Cluster {
+    /// Builds what is not built yet and starts a cluster, with a line per step on stderr. All its state lies in `dir`,
+    /// which must not exist yet, or be empty.
+    ///
+    /// # Errors
+    ///
+    /// If a component cannot be built or does not get ready, with the last lines of its log; if there is a cluster or
+    /// something else in `dir`. What was started is taken down again.
+    pub(crate) fn up(dir: &Path, options: &Options) -> Result<Self> {
+        // All built first: a build takes minutes, in which nothing has to run.
+        for component in [ETCD, APISERVER, SCHEDULER, CONTROLLER_MANAGER, COLLECTOR] {
+            component.executable()?;
+        }
+        let dir = std::path::absolute(dir)?;
+        prepare(&dir)?;
+        let mut cluster = Self { guard: Some(Guard::start(&dir)?), state: State::default(), dir };
+        cluster.start_all(options)?;
+        Ok(cluster)
+    }
+
+    /// The running cluster in `dir`, for a look at it: dropping this one does not end it.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let dir = std::path::absolute(dir)?;
+        let state = State::load(&dir)?;
+        let state = state.with_context(|| {
+            format!("no cluster in {}: `cargo xtask cluster up` starts one", dir.display())
+        })?;
+        Ok(Self { dir, state, guard: None })
+    }
+
+    /// Takes the cluster down and says what went wrong with that, which a mere drop cannot.
+    ///
+    /// # Errors
+    ///
+    /// If a process does not end or the folder cannot be removed.
+    pub(crate) fn down(mut self) -> Result<()> {
+        let _guard = self.guard.take();
+        state::down(&self.dir)
+    }
+
+    /// Lets the cluster run on after xtask: [`state::down`] ends it.
+    ///
+    /// # Errors
+    ///
+    /// If its guard is gone.
+    pub(crate) fn detach(mut self) -> Result<()> {
+        self.guard.take().map_or(Ok(()), Guard::release)
+    }
+
+    /// The kubeconfig of an administrator.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        kubeconfig_path(&self.dir, "admin")
+    }
+
+    /// Where the Collector takes OTLP over gRPC: `http://127.0.0.1:PORT`.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster runs without Collector; so for [`otlp_http`](Self::otlp_http).
+    pub(crate) fn otlp_grpc(&self) -> Result<String> {
+        Ok(format!("http://127.0.0.1:{}", self.state.process(COLLECTOR.name)?.ports["grpc"]))
+    }
+
+    /// Where the Collector takes OTLP over HTTP: the base, without `/v1/traces`.
+    pub(crate) fn otlp_http(&self) -> Result<String> {
+        Ok(format!("http://127.0.0.1:{}", self.state.process(COLLECTOR.name)?.ports["http"]))
+    }
+
+    /// What the Collector received: a request in OTLP's JSON per line, 0.4 s later at most.
+    pub(crate) fn spans_file(&self) -> PathBuf {
+        self.dir.join("spans.jsonl")
+    }
+
+    /// The scheduler that runs now.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster's state does not name it.
+    pub(crate) fn scheduler(&self) -> Result<Scheduler> {
+        let Process { pid, argv, ports, log, .. } = self.state.process(SCHEDULER.name)?;
+        Ok(Scheduler {
+            pid: *pid,
+            executable: PathBuf::from(&argv[0]),
+            log: log.clone(),
+            metrics_url: format!("https://127.0.0.1:{}/metrics", ports["https"]),
+        })
+    }
+
+    /// Ends the scheduler and starts another one, with the same configuration and port.
+    ///
+    /// # Errors
+    ///
+    /// If the first does not end or the second does not get ready.
+    pub(crate) fn restart_scheduler(&mut self) -> Result<()> {
+        let position = self.state.processes.iter().position(|process| process.name == SCHEDULER.name);
+        let Process { name, argv, ports, health, .. } = {
+            let position = position.context("this cluster runs no scheduler")?;
+            self.state.processes[position].stop()?;
+            self.state.processes.remove(position)
+        };
+        self.start(&name, argv, ports, health)
+    }
+
+    /// What the scheduler counts.
+    ///
+    /// # Errors
+    ///
+    /// If the scheduler does not answer, or with something else.
+    pub(crate) fn scheduler_metrics(&self) -> Result<Metrics> {
+        let url = self.scheduler()?.metrics_url;
+        let text = api::agent(&self.certificates())?
+            .get(&url)
+            .call()
+            .and_then(|mut response| response.body_mut().with_config().limit(u64::MAX).read_to_string());
+        Metrics::parse(&text.with_context(|| format!("cannot read {url}"))?)
+    }
+
+    /// A client of the API server.
+    ///
+    /// # Errors
+    ///
+    /// If the certificates or the token in the cluster's folder cannot be read.
+    pub(crate) fn api(&self) -> Result<Api> {
+        let kubeconfig: serde_json::Value = serde_json::from_slice(&fs::read(self.kubeconfig())?)?;
+        let token = kubeconfig["users"][0]["user"]["token"].as_str().context("no token in the kubeconfig")?;
+        Ok(Api::new(api::agent(&self.certificates())?, self.server()?, token))
+    }
+
+    /// Checks that every process still runs.
+    ///
+    /// # Errors
+    ///
+    /// If one does not: its name and the last lines of its log.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.state.processes.iter().find(|process| !process.alive()) {
+            Some(process) => bail!("{} ended by itself; {}", process.name, process.log_tail()),
+            None => Ok(()),
+        }
+    }
+
+    fn start_all(&mut self, options: &Options) -> Result<()> {
+        let dir = self.dir.clone();
+        let path = |name: &str| dir.join(name).display().to_string();
+        let url = |ports: &Ports, name: &str| format!("http://127.0.0.1:{}", ports[name]);
+
+        self.launch(ETCD, &["client", "peer"], |ports| {
+            let (client, peer) = (url(ports, "client"), url(ports, "peer"));
+            let args = vec![
+                format!("--data-dir={}", path("etcd")),
+                "--unsafe-no-fsync".into(),
+                "--log-level=warn".into(),
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=default={peer}"),
+            ];
+            (args, format!("{client}/health"))
+        })?;
+
+        let etcd = url(&self.state.process(ETCD.name)?.ports, "client");
+        let users = [("admin", "system:masters"), (SCHEDULER.name, ""), (CONTROLLER_MANAGER.name, "")];
+        let tokens = users.map(|_| random_token()).into_iter().collect::<Result<Vec<_>>>()?;
+        let rows = users.iter().zip(&tokens).map(|((user, group), token)| match *group {
+            "" => format!("{token},system:{user},{user}\n"),
+            group => format!("{token},{user},{user},{group}\n"),
+        });
+        fs::write(dir.join("tokens.csv"), rows.collect::<String>())?;
+        // The API server makes this key and its certificate by itself; nothing speaks against signing tokens with it.
+        let key = path("apiserver.key");
+        self.launch(APISERVER, &["https"], |ports| {
+            let args = vec![
+                format!("--etcd-servers={etcd}"),
+                "--bind-address=127.0.0.1".into(),
+                "--advertise-address=127.0.0.1".into(),
+                format!("--secure-port={}", ports["https"]),
+                format!("--cert-dir={}", dir.display()),
+                format!("--token-auth-file={}", path("tokens.csv")),
+                "--authorization-mode=RBAC".into(),
+                "--service-account-issuer=https://kubernetes.default.svc".into(),
+                format!("--service-account-key-file={key}"),
+                format!("--service-account-signing-key-file={key}"),
+                "--service-cluster-ip-range=10.96.0.0/16".into(),
+                // Without the controllers for these no Pod would be admitted and every new node would be tainted.
+                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
+                "--endpoint-reconciler-type=none".into(),
+                // Under load it must not be the one that holds back.
+                "--enable-priority-and-fairness=false".into(),
+                "--max-requests-inflight=0".into(),
+                "--max-mutating-requests-inflight=0".into(),
+            ];
+            (args, format!("https://127.0.0.1:{}/readyz", ports["https"]))
+        })?;
+        let server = self.server()?;
+        for ((user, _), token) in users.iter().zip(&tokens) {
+            write_kubeconfig(&dir, user, &server, token, &self.certificates())?;
+        }
+        let api = self.api()?;
+        wait_until("the namespace default", READY_TIMEOUT, || {
+            Ok(api.get("/api/v1/namespaces/default").ok())
+        })?;
+
+        // Both serve with the API server's certificate: whoever trusts that one trusts them.
+        let serve = |ports: &Ports| {
+            vec![
+                "--bind-address=127.0.0.1".into(),
+                format!("--secure-port={}", ports["https"]),
+                format!("--tls-cert-file={}", path("apiserver.crt")),
+                format!("--tls-private-key-file={key}"),
+                "--authentication-skip-lookup".into(),
+                "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics".into(),
+            ]
+        };
+        let health = |ports: &Ports| format!("https://127.0.0.1:{}/healthz", ports["https"]);
+        let mut connection = json!({ "kubeconfig": kubeconfig_path(&dir, SCHEDULER.name) });
+        if let Some(qps) = options.scheduler_qps {
+            connection["qps"] = qps.into();
+            connection["burst"] = qps.into();
+        }
+        let configuration = json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": connection,
+            "leaderElection": { "leaderElect": false },
+        });
+        fs::write(dir.join("scheduler.json"), serde_json::to_vec_pretty(&configuration)?)?;
+        self.launch(SCHEDULER, &["https"], |ports| {
+            let args = [vec![format!("--config={}", path("scheduler.json"))], serve(ports)].concat();
+            (args, health(ports))
+        })?;
+
+        if !options.no_controllers {
+            let kubeconfig = kubeconfig_path(&dir, CONTROLLER_MANAGER.name);
+            let own = vec![
+                format!("--kubeconfig={}", kubeconfig.display()),
+                "--leader-elect=false".into(),
+                format!("--service-account-private-key-file={key}"),
+                "--use-service-account-credentials=true".into(),
+                "--controllers=deployment-controller,replicaset-controller,garbage-collector-controller,\
+                 namespace-controller"
+                    .into(),
+            ];
+            self.launch(CONTROLLER_MANAGER, &["https"], |ports| {
+                ([own.clone(), serve(ports)].concat(), health(ports))
+            })?;
+        }
+
+        if !options.no_collector {
+            let spans = self.spans_file();
+            self.launch(COLLECTOR, &["grpc", "http"], |ports| {
+                let endpoint = |name: &str| json!({ "endpoint": format!("127.0.0.1:{}", ports[name]) });
+                let configuration = json!({
+                    "receivers": { "otlp": { "protocols": { "grpc": endpoint("grpc"), "http": endpoint("http") } } },
+                    "processors": { "batch": { "timeout": "200ms" } },
+                    "exporters": { "file": { "path": spans, "flush_interval": "200ms" } },
+                    "service": {
+                        "telemetry": { "metrics": { "level": "none" } },
+                        "pipelines": {
+                            "traces": { "receivers": ["otlp"], "processors": ["batch"], "exporters": ["file"] },
+                        },
+                    },
+                });
+                (vec![format!("--config=yaml:{configuration}")], url(ports, "http"))
+            })?;
+        }
+
+        for number in 1..=options.nodes {
+            api.create_node(&format!("node-{number:04}"), NodeSize::default())?;
+        }
+        if options.nodes > 0 {
+            eprintln!("created  {} nodes", options.nodes);
+        }
+        Ok(())
+    }
+
+    /// Starts a component on free ports, on others if one is taken meanwhile. `arguments` gives its arguments and the
+    /// URL that answers once it is ready.
+    fn launch(
+        &mut self,
+        component: Component,
+        ports: &[&str],
+        arguments: impl Fn(&Ports) -> (Vec<String>, String),
+    ) -> Result<()> {
+        let executable = component.executable()?.display().to_string();
+        for tries in 1.. {
+            let ports = free_ports(ports)?;
+            let (arguments, health) = arguments(&ports);
+            let argv = [vec![executable.clone()], arguments].concat();
+            let Err(error) = self.start(component.name, argv, ports, health) else { break };
+            if tries == PORT_TRIES || !error.to_string().contains("address already in use") {
+                return Err(error);
+            }
+            if let Some(process) = self.state.processes.pop() {
+                process.stop()?;
+                fs::remove_file(process.log)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a process, writes it down and waits until it is ready.
+    fn start(&mut self, name: &str, argv: Vec<String>, ports: Ports, health: String) -> Result<()> {
+        let start = Instant::now();
+        self.state.processes.push(Process::start(&self.dir, name, argv, ports, health)?);
+        self.state.save(&self.dir)?;
+        let process = self.state.process(name)?;
+        let agent = |health: &str| api::agent(&self.certificates()).map(|agent| agent.get(health));
+        wait_until(&format!("an answer of {name} at {}", process.health), READY_TIMEOUT, || {
+            ensure!(process.alive(), "{name} ended by itself");
+            // Not ready is 5xx. The Collector answers 404: it is not a page that is asked for, but whether it listens.
+            let answer = agent(&process.health)?.call();
+            Ok(answer.ok().filter(|answer| !answer.status().is_server_error()))
+        })
+        .map_err(|error| anyhow!("{error:#}; {}", process.log_tail()))?;
+        let ports: Vec<_> = process.ports.values().map(ToString::to_string).collect();
+        let ready = start.elapsed().as_secs_f32();
+        eprintln!("started  {name}, pid {}, port {}, ready in {ready:.1} s", process.pid, ports.join(", "));
+        Ok(())
+    }
+
+    /// The certificate that the API server made for itself, together with the authority it made for that.
+    fn certificates(&self) -> PathBuf {
+        self.dir.join("apiserver.crt")
+    }
+
+    fn server(&self) -> Result<String> {
+        Ok(format!("https://127.0.0.1:{}", self.state.process(APISERVER.name)?.ports["https"]))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if self.guard.is_some()
+            && let Err(error) = state::down(&self.dir)
+        {
+            eprintln!("the cluster in {} is not down: {error:#}", self.dir.display());
+        }
+    }
+}
+
+/// Asks `probe` until it has an answer.
+///
+/// # Errors
+///
+/// If `probe` fails, or has no answer within `timeout`: then the error says that it waited for `what`.
+pub(crate) fn wait_until<T>(
+    what: &str,
+    timeout: Duration,
+    mut probe: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = probe()? {
+            return Ok(answer);
+        }
+        ensure!(start.elapsed() < timeout, "waited {} s in vain for {what}", timeout.as_secs());
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Makes the cluster's folder, readable for its user only, in the place of one whose cluster has ended.
+fn prepare(dir: &Path) -> Result<()> {
+    if let Some(state) = State::load(dir)? {
+        if state.processes.iter().any(Process::alive) {
+            bail!("a cluster runs in {}: `cargo xtask cluster down` ends it", dir.display());
+        }
+        state::down(dir)?;
+    }
+    let shown = dir.display();
+    let empty = !dir.exists() || fs::read_dir(dir)?.next().is_none();
+    ensure!(empty, "{shown} is not empty and holds no cluster: give another --dir");
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot create {shown}"))?;
+    // From here on the folder is ours to remove.
+    State::default().save(dir)
+}
+
+fn kubeconfig_path(dir: &Path, user: &str) -> PathBuf {
+    dir.join(format!("{user}.kubeconfig"))
+}
+
+fn write_kubeconfig(dir: &Path, user: &str, server: &str, token: &str, certificates: &Path) -> Result<()> {
+    let name = "schedspan";
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": name, "cluster": { "server": server, "certificate-authority": certificates } }],
+        "users": [{ "name": user, "user": { "token": token } }],
+        "contexts": [{ "name": name, "context": { "cluster": name, "user": user } }],
+        "current-context": name,
+    });
+    fs::write(kubeconfig_path(dir, user), serde_json::to_vec_pretty(&kubeconfig)?)?;
+    Ok(())
+}
+
+/// 128 random bits, in hexadecimal.
+fn random_token() -> Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}

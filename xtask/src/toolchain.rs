@@ -1,0 +1,84 @@
+//! The one place that knows how the installed Rust builds this workspace.
+//!
+//! aya 0.16 asks for Rust 1.98. From 1.95 on it builds all the same, with one feature of the compiler switched on by
+//! hand; the eBPF object is built by the same stable compiler, with `core` from source.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+/// Oldest Rust that builds the workspace, the oldest that does without help, and the newest that is known.
+const OLDEST: u32 = 95;
+const UNAIDED: u32 = 98;
+
+/// The installed Rust compiler.
+pub(crate) struct Rustc {
+    /// 95 for Rust 1.95.
+    pub(crate) minor: u32,
+    /// The release, such as `1.95.0`.
+    pub(crate) release: String,
+    /// Major version of its LLVM: bpf-linker must have the same.
+    pub(crate) llvm: u32,
+}
+
+impl Rustc {
+    /// Asks the compiler on PATH.
+    pub(crate) fn installed() -> Result<Self> {
+        let output = Command::new("rustc")
+            .arg("-vV")
+            .output()
+            .context("no rustc on PATH: install Rust with rustup, https://rustup.rs")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        let release = line("release:").context("`rustc -vV` prints no release")?.to_owned();
+        let number = |text: &str| text.split('.').next().and_then(|part| part.parse().ok());
+        let minor = release
+            .strip_prefix("1.")
+            .and_then(number)
+            .with_context(|| format!("`{release}` is not a release of Rust 1"))?;
+        let llvm = line("LLVM version:").and_then(number).context("`rustc -vV` prints no LLVM version")?;
+        if minor < OLDEST {
+            bail!("Rust {release} is too old: 1.{OLDEST} is needed; run `rustup update stable`");
+        }
+        Ok(Self { minor, release, llvm })
+    }
+
+    /// `cargo` for the daemon's half of the workspace.
+    pub(crate) fn cargo(&self, subcommand: &str) -> Command {
+        let mut cargo = Command::new("cargo");
+        cargo.arg(subcommand).arg("--locked");
+        if self.minor < UNAIDED {
+            cargo
+                .env("RUSTC_BOOTSTRAP", "1")
+                .env("CARGO_ENCODED_RUSTFLAGS", "-Zcrate-attr=feature(result_option_map_or_default)")
+                .arg("--ignore-rust-version");
+        }
+        cargo
+    }
+
+    /// `cargo` for the eBPF half, for traced programs of this architecture.
+    pub(crate) fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Command {
+        let flags =
+            [&format!("--cfg=bpf_target_arch=\"{arch}\""), "-Cdebuginfo=2", "-Clink-arg=--btf"].join("\u{1f}");
+        let mut cargo = Command::new("cargo");
+        cargo
+            .args([subcommand, "--locked", "--package=tracer-ebpf", "--release"])
+            .args(["--target=bpfel-unknown-none", "-Zbuild-std=core"])
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_ENCODED_RUSTFLAGS", flags);
+        if self.minor < UNAIDED {
+            cargo.arg("--ignore-rust-version");
+        }
+        cargo
+    }
+}
+
+/// Runs a command with its output on the terminal, and fails with its name.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let name = [command.get_program(), command.get_args().next().unwrap_or_default()].map(|part| part.display().to_string()).join(" ");
+    let status = command.status().with_context(|| format!("cannot run `{name}`"))?;
+    if !status.success() {
+        bail!("`{name}` failed: {status}");
+    }
+    Ok(())
+}
