@@ -7,8 +7,9 @@ use crate::{Error, Kind, Type, Types};
 const INTEGER_REGISTERS: u8 = 9;
 /// Floating-point registers of amd64: X0 to X14.
 const FLOAT_REGISTERS: u8 = 15;
-/// Arrays longer than one element and deeper nesting than this go to the stack.
-const MAX_NESTING: u32 = 32;
+/// Types looked at for one value, fields of fields included: a true one needs a handful, because nine words fill the
+/// registers. What needs more goes to the stack.
+const MAX_TYPES: u32 = 512;
 
 /// Where a value is at the entry (parameters) or at the return (results) of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +35,14 @@ struct Sequence {
     integers: u8,
     floats: u8,
     stack: u64,
+    types: u32,
 }
 
 impl Sequence {
     fn place(&mut self, types: &Types<'_>, typ: &Type) -> Result<Location, Error> {
+        self.types = 0;
         let before = *self;
-        if self.registers(types, typ, 0)? {
+        if self.registers(types, typ)? {
             let count = self.integers - before.integers;
             return Ok(if count == 0 {
                 Location::Elsewhere
@@ -48,14 +51,15 @@ impl Sequence {
             });
         }
         *self = before;
-        let offset = self.stack.next_multiple_of(typ.align.max(1));
+        let offset = self.stack.checked_next_multiple_of(typ.align.max(1)).unwrap_or(u64::MAX);
         self.stack = offset.saturating_add(typ.size);
         Ok(Location::Stack { offset })
     }
 
     /// Takes registers for a value; `false` when they do not suffice.
-    fn registers(&mut self, types: &Types<'_>, typ: &Type, nesting: u32) -> Result<bool, Error> {
-        if nesting > MAX_NESTING {
+    fn registers(&mut self, types: &Types<'_>, typ: &Type) -> Result<bool, Error> {
+        self.types += 1;
+        if self.types > MAX_TYPES {
             return Ok(false);
         }
         let (integers, floats) = match typ.kind {
@@ -73,13 +77,13 @@ impl Sequence {
             Kind::Array => {
                 return match types.array_len(typ)? {
                     0 => Ok(true),
-                    1 => self.registers(types, &types.element(typ)?, nesting + 1),
+                    1 => self.registers(types, &types.element(typ)?),
                     _ => Ok(false),
                 };
             }
             Kind::Struct => {
                 for field in types.fields(typ)? {
-                    if !self.registers(types, &field.typ, nesting + 1)? {
+                    if !self.registers(types, &field.typ)? {
                         return Ok(false);
                     }
                 }

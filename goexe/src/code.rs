@@ -196,22 +196,22 @@ impl Loads {
     }
 
     fn observe(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
-        let load = (instruction.code() == Code::Mov_r64_rm64 && instruction.op1_kind() == OpKind::Memory)
-            .then(|| self.load(instruction));
-        // A move between registers carries its knowledge along.
-        let copied = (instruction.code() == Code::Mov_r64_rm64 && instruction.op1_kind() == OpKind::Register)
-            .then(|| self.of(instruction.op1_register()))
-            .flatten();
+        let moves = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64);
+        let known = match (instruction.op0_kind(), instruction.op1_kind()) {
+            (OpKind::Register, OpKind::Memory) if moves => Some(self.load(instruction)),
+            // A move between registers carries its knowledge along.
+            (OpKind::Register, OpKind::Register) if moves => self.of(instruction.op1_register()),
+            _ => None,
+        };
         for register in written(instruction, info) {
             if register.is_gpr64() {
                 self.0[register.number()] = None;
             }
         }
-        if let Some(known) = load.or(copied) {
-            self.0[instruction.op0_register().number()] = Some(known);
+        if known.is_some() {
+            self.0[instruction.op0_register().number()] = known;
         }
-        if instruction.flow_control() == FlowControl::Call || instruction.flow_control() == FlowControl::IndirectCall
-        {
+        if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
             // Go's ABIInternal has no callee-saved registers.
             self.0 = [None; 16];
         }

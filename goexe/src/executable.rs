@@ -8,6 +8,9 @@ use crate::{
 /// `push %rbp`, the first thing that a Go function with a frame does after its stack check.
 const PUSH_RBP: u8 = 0x55;
 
+/// The largest functions, those that initialise tables, have some hundred kilobytes.
+const MAX_FUNCTION: u64 = 4 << 20;
+
 /// A Go executable.
 ///
 /// ```no_run
@@ -119,7 +122,11 @@ impl<'a> Executable<'a> {
 
     fn code(&self, function: &Function<'_>) -> Result<&'a [u8], Error> {
         let range = &function.range;
-        self.image.bytes("function", range.start, range.end.saturating_sub(range.start))
+        let length = range.end.saturating_sub(range.start);
+        if length > MAX_FUNCTION {
+            return Err(self.no_site(function, format!("it claims {length} bytes")));
+        }
+        self.image.bytes("function", range.start, length)
     }
 
     fn no_site(&self, function: &Function<'_>, why: String) -> Error {

@@ -116,7 +116,7 @@ impl<'a> Functions<'a> {
         // A table of one step says that nothing ever changes.
         let (value_delta, _) = bytes::varint(self.pctab, at + used + next)?;
         let pc = function.range.start.checked_add(u64::from(pc_delta))?;
-        (value_delta != 0 && function.range.contains(&pc)).then_some(pc)
+        (value_delta != 0 && pc > function.range.start && pc < function.range.end).then_some(pc)
     }
 
     fn entry(&self, index: usize) -> Option<u64> {

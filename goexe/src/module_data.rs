@@ -9,6 +9,9 @@ const MAX_PC: usize = 168;
 const TEXT: usize = 176;
 const TYPES: usize = 296;
 
+/// No user-space address lies above; sums of addresses and sizes below it cannot overflow.
+const MAX_ADDRESS: u64 = 1 << 47;
+
 /// What follows `types` differs by Go minor.
 struct Tail {
     etypes: usize,
@@ -80,7 +83,9 @@ impl ModuleData {
         if module.pclntab != pclntab {
             return Err(Error::malformed("moduledata", at, "its first word is not the function table's address"));
         }
-        if module.min_pc < module.text || module.max_pc <= module.min_pc || module.etypes <= module.types {
+        let ordered =
+            module.text <= module.min_pc && module.min_pc < module.max_pc && module.types < module.etypes;
+        if !ordered || module.max_pc > MAX_ADDRESS || module.etypes > MAX_ADDRESS {
             return Err(Error::malformed("moduledata", at, "its address ranges contradict each other"));
         }
         Ok(module)

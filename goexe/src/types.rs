@@ -16,8 +16,9 @@ const NAME_EMBEDDED: u8 = 8;
 const MAX_NAME: u32 = 1 << 14;
 /// The most fields, methods or parameters that are believed.
 const MAX_MEMBERS: u64 = 1 << 14;
-/// How deep embedded structs are searched for a promoted field.
+/// How deep embedded structs are searched for a promoted field, and how many of them.
 const MAX_EMBEDDING: usize = 8;
+const MAX_EMBEDDED: usize = 256;
 
 /// The kinds of `reflect.Kind` that a layout or a calling convention can depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,11 +283,11 @@ impl<'a> Types<'a> {
                 }
                 for field in self.fields(&way.typ)? {
                     let there =
-                        Path { offset: way.offset + field.offset, typ: field.typ, ..way.clone() };
+                        Path { offset: way.offset.saturating_add(field.offset), typ: field.typ, ..way.clone() };
                     if field.name == name {
                         return Ok(there);
                     }
-                    if field.embedded {
+                    if field.embedded && next.len() < MAX_EMBEDDED {
                         next.push(there);
                     }
                 }

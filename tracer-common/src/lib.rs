@@ -68,8 +68,9 @@ pub struct Site {
     pub reads_len: u32,
     /// Whether one of the reads is a string: the hit is a [`TextHit`] then.
     pub texts: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Whether a hit begins a call: its time is then taken last, so that what the program does at the beginning of a
+    /// call is not measured as part of it. At an end the time is taken first.
+    pub begins: u32,
     /// What to read.
     pub reads: [Read; MAX_READS],
 }
@@ -113,6 +114,9 @@ pub struct Hit {
     pub faults: u32,
     /// Explicit padding.
     pub reserved: u32,
+    /// Names the last loss of a record, anywhere, before this one. When it differs from the record before, nothing
+    /// that was open then can be trusted to pair with what comes now.
+    pub last_loss: u64,
     /// What the site's reads brought.
     pub words: [u64; MAX_WORDS],
 }
@@ -176,6 +180,6 @@ mod user {
 // The verifier and the daemon both rely on these.
 const _: () = assert!(size_of::<Read>() == 24);
 const _: () = assert!(size_of::<Site>() == 16 + 24 * MAX_READS);
-const _: () = assert!(size_of::<Hit>() == 40 + 8 * MAX_WORDS);
+const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(TEXT_LEN.is_power_of_two());

@@ -9,7 +9,7 @@ use aya_ebpf::{
     EbpfContext as _,
     bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
     helpers::{
-        bpf_get_attach_cookie, bpf_ktime_get_ns, bpf_probe_read_user, bpf_probe_read_user_buf,
+        bpf_get_attach_cookie, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user, bpf_probe_read_user_buf,
         generated::bpf_get_ns_current_pid_tgid,
     },
     macros::{map, uprobe},
@@ -36,6 +36,9 @@ static NAMESPACES: Array<PidNamespace> = Array::with_max_entries(MAX_PID_NAMESPA
 static TARGETS: HashMap<TargetKey, u32> = HashMap::with_max_entries(MAX_TARGETS, 0);
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+/// The one value names the last loss of a record.
+#[map]
+static LAST_LOSS: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.len() as u32, 0);
 
@@ -55,12 +58,19 @@ fn on_hit_single(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn on_hit(ctx: &ProbeContext) {
+    let time_ns = now();
     let Some(target) = target() else { return };
-    // SAFETY: the helper reads the clock and touches nothing else.
-    let time_ns = unsafe { bpf_ktime_get_ns() };
     count(Counter::Hits);
     if let Err(loss) = try_record(ctx, time_ns, target) {
         count(loss);
+        if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
+            // BPF has no atomic addition in stable Rust. A time with the CPU's number in its highest bits is as good:
+            // each loss has its own.
+            // SAFETY: the helper reads the number of the CPU and touches nothing else.
+            let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
+            // SAFETY: the map's value is aligned and lives as long as the program; one store writes it whole.
+            unsafe { last_loss.write_volatile(time_ns ^ cpu << 48) };
+        }
     }
 }
 
@@ -101,11 +111,14 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
     let goroutine = read_word(registers.g + u64::from(site.goid_offset)).ok_or(Counter::GoroutineFault)?;
     let stack_hi = read_word(registers.g + G_STACK_HI).ok_or(Counter::GoroutineFault)?;
     let depth = stack_hi - registers.values[REGISTERS - 1];
+    // SAFETY: as for the store in `on_hit`; one load reads it whole.
+    let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
     let mut hit =
-        Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, words: [0; MAX_WORDS] };
+        Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, last_loss, words: [0; MAX_WORDS] };
 
     if site.texts == 0 {
         let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
+        count(Counter::Records);
         for i in 0..MAX_READS {
             if i as u32 >= site.reads_len {
                 break;
@@ -115,10 +128,14 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
                 store_word(&mut hit, read, i, walk(read, &registers.values));
             }
         }
+        if site.begins != 0 {
+            hit.time_ns = now();
+        }
         entry.write(hit);
         entry.submit(BPF_RB_NO_WAKEUP.into());
     } else {
         let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
+        count(Counter::Records);
         let record = entry.as_mut_ptr();
         for slot in 0..MAX_TEXTS {
             // SAFETY: `record` points to a reserved TextHit, and `slot` is within its array.
@@ -135,12 +152,20 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
                 fault(&mut hit, i);
             }
         }
+        if site.begins != 0 {
+            hit.time_ns = now();
+        }
         // SAFETY: `record` points to a reserved TextHit.
         unsafe { (*record).hit = hit };
         entry.submit(BPF_RB_NO_WAKEUP.into());
     }
-    count(Counter::Records);
     Ok(())
+}
+
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: the helper reads the clock and touches nothing else.
+    unsafe { bpf_ktime_get_ns() }
 }
 
 #[inline(always)]

@@ -29,6 +29,7 @@ pub struct Assembler {
     processes: HashMap<u32, Process>,
     finished: Vec<Attempt>,
     stats: Stats,
+    last_loss: u64,
 }
 
 /// What became of events that are in no complete attempt. All only grow.
@@ -78,6 +79,8 @@ struct Building {
     attempt: Attempt,
     stage: Stage,
     last_ns: u64,
+    /// Whether its binding goroutine is known: then the scheduling loop has nothing to do with it any more.
+    binding: bool,
     states: Vec<u64>,
     pods: Vec<u64>,
 }
@@ -97,8 +100,12 @@ enum Stage {
 }
 
 impl Assembler {
-    /// Takes the next event. Events of one goroutine must come in their order.
+    /// Takes the next event. Events must come in the order of the ring buffer: each goroutine's own order.
     pub fn on(&mut self, event: Event) {
+        if event.last_loss != self.last_loss {
+            self.last_loss = event.last_loss;
+            self.distrust();
+        }
         let process = self.processes.entry(event.target).or_default();
         let mut context = Context { finished: &mut self.finished, stats: &mut self.stats };
         match (event.function, event.role) {
@@ -138,10 +145,23 @@ impl Assembler {
     pub fn exit(&mut self, target: u32) {
         let Some(mut process) = self.processes.remove(&target) else { return };
         let mut context = Context { finished: &mut self.finished, stats: &mut self.stats };
+        for goroutine in process.goroutines.values() {
+            context.stats.unwound_calls += goroutine.open.len() as u64;
+            context.stats.orphan_calls += goroutine.closed.len() as u64;
+        }
         let mut open: Vec<u64> = process.attempts.keys().copied().collect();
         open.sort_unstable();
         for id in open {
             process.abandon(id, &mut context);
+        }
+    }
+
+    /// Records were lost: an end that comes now may belong to a beginning that did not, and the other way round. So
+    /// everything that is open is given up.
+    fn distrust(&mut self) {
+        let targets: Vec<u32> = self.processes.keys().copied().collect();
+        for target in targets {
+            self.exit(target);
         }
     }
 
@@ -200,7 +220,7 @@ impl Process {
             incomplete: false,
         };
         let building =
-            Building { attempt, stage: Stage::Popped, last_ns: time_ns, states: Vec::new(), pods: Vec::new() };
+            Building { attempt, stage: Stage::Popped, last_ns: time_ns, binding: false, states: Vec::new(), pods: Vec::new() };
         self.attempts.insert(id, building);
         self.learn(id, None, pod);
         self.goroutines.entry(goroutine).or_default().attempt = Some(id);
@@ -212,10 +232,9 @@ impl Process {
         self.unwind(&mut previous, 0, now_ns, context);
         context.stats.orphan_calls += previous.closed.len() as u64;
         let Some(id) = previous.attempt else { return };
-        match self.attempts.get(&id).map(|building| building.stage) {
-            // Binding goes on elsewhere.
-            Some(Stage::Scheduled) | None => {}
-            Some(_) => self.abandon(id, context),
+        let elsewhere = |building: &Building| building.binding || building.stage == Stage::Scheduled;
+        if !self.attempts.get(&id).is_none_or(elsewhere) {
+            self.abandon(id, context);
         }
     }
 
@@ -232,6 +251,7 @@ impl Process {
             let state = values.cycle_state.and_then(|state| self.by_state.get(&state));
             let found = state.or_else(|| values.pod.and_then(|pod| self.by_pod.get(&pod))).copied();
             if let Some(building) = found.and_then(|id| self.attempts.get_mut(&id)) {
+                building.binding = true;
                 building.attempt.calls.append(&mut goroutine.closed);
             }
             goroutine.attempt = found;

@@ -11,6 +11,8 @@
 //!   Pod, whose addresses were learned in the scheduling cycle.
 
 mod assembler;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

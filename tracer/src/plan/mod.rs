@@ -19,6 +19,8 @@ use self::table::{End, Row, SCHEDULER, Signature, TABLE, Want};
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
 const ITAB_METHODS: u64 = 24;
+/// Functions of the scheduler's own package whose calls are looked at: 200 in 1.36.
+const MAX_CALLERS: usize = 2_000;
 /// A function that only a scheduler has, by its names from 1.30 on and in 1.29.
 const MARKERS: [&str; 2] = [
     "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
@@ -168,11 +170,12 @@ impl Plan {
     }
 }
 
-/// Whether a file holds a scheduler's loop, by the name that its function table must have: a quick look before
-/// [`Plan::of`].
+/// Whether a file is a Go program with a scheduler's loop: a quick look before [`Plan::of`]. A scheduler whose Go
+/// version cannot be read is one, too, so that somebody hears of it.
 #[must_use]
 pub fn has_scheduler(data: &[u8]) -> bool {
-    MARKERS.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some())
+    let named = MARKERS.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some());
+    named && !matches!(Executable::parse(data), Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)))
 }
 
 fn identity(executable: &Executable<'_>) -> Identity {
@@ -237,7 +240,7 @@ impl<'a> Builder<'a> {
         let goid = types.path(&types.find("runtime", "g")?, &["goid"])?;
         let package = format!("{SCHEDULER}.");
         let mut calls = Vec::new();
-        for caller in found.iter().filter(|function| function.name.starts_with(&package)) {
+        for caller in found.iter().filter(|function| function.name.starts_with(&package)).take(MAX_CALLERS) {
             // A function that does not decode makes no calls that could be seen; the row that needs one says so.
             calls.extend(executable.calls(caller).unwrap_or_default().into_iter().map(|call| (caller.name, call)));
         }
@@ -249,7 +252,8 @@ impl<'a> Builder<'a> {
             calls,
             scheduler,
             framework,
-            goid_offset: goid.offset as u32,
+            goid_offset: u32::try_from(goid.offset)
+                .map_err(|_| goexe::Error::NoType("plausible field `goid` of `runtime.g`".into()))?,
             sites: Vec::new(),
             missing: Vec::new(),
             not_yet: Vec::new(),
@@ -323,13 +327,14 @@ impl<'a> Builder<'a> {
         role: Role,
         site: goexe::Site,
         symbol: &str,
-        spec: Site,
+        mut spec: Site,
         values: Vec<(Value, Slot)>,
     ) -> Result<(), Why> {
         let file_offset = self
             .executable
             .file_offset(site.address)
             .ok_or_else(|| Why(format!("address {:#x} is not in the file", site.address)))?;
+        spec.begins = u32::from(role == Role::Entry);
         self.sites.push(PlannedSite {
             function: row.function,
             role,

@@ -29,6 +29,8 @@ pub struct Event {
     pub function: Function,
     /// What about it.
     pub role: Role,
+    /// Names the last loss of a record before this one.
+    pub last_loss: u64,
     /// What was read there.
     pub values: Values,
 }
@@ -107,7 +109,7 @@ impl Decoder {
                 continue;
             }
             match *slot {
-                Slot::Word(number) if number < MAX_WORDS => read.set_word(*value, long(40 + 8 * number)),
+                Slot::Word(number) if number < MAX_WORDS => read.set_word(*value, long(48 + 8 * number)),
                 Slot::Text(number) if number < MAX_TEXTS => {
                     if let Some(text) = texts.map(|texts| text(texts, number)) {
                         read.set_text(*value, text);
@@ -124,6 +126,7 @@ impl Decoder {
             depth: if *role == Role::ReturnSite { depth.saturating_add(RETURN_ADDRESS) } else { depth },
             function: *function,
             role: *role,
+            last_loss: long(40),
             values: read,
         })
     }
@@ -207,6 +210,7 @@ mod tests {
         let ints = [site, 3, faults, 0];
         let mut bytes: Vec<u8> = longs.iter().flat_map(|long| long.to_ne_bytes()).collect();
         bytes.extend(ints.iter().flat_map(|int| int.to_ne_bytes()));
+        bytes.extend(0u64.to_ne_bytes());
         bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
         bytes
     }

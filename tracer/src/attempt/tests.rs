@@ -1,0 +1,307 @@
+//! Generated schedules: whatever the interleaving of goroutines, the attempts are those that were made.
+
+use std::collections::HashMap;
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{Assembler, Attempt, Code, Outcome, Stats};
+use crate::{
+    plan::{Function, Role},
+    record::{Event, Values},
+};
+
+const LOOP: u64 = 1;
+
+/// How a generated attempt comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Bound,
+    Unschedulable,
+    /// Fails in the binding cycle.
+    NotBound,
+    /// Popped, and left alone.
+    Skipped,
+}
+
+fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let fate = prop_oneof![
+        4 => Just(Fate::Bound),
+        2 => Just(Fate::Unschedulable),
+        1 => Just(Fate::NotBound),
+        1 => Just(Fate::Skipped),
+    ];
+    vec(fate, 1..12)
+}
+
+/// The events of one attempt on the scheduling loop, and those on its binding goroutine, without times.
+struct Script {
+    scheduling: Vec<Event>,
+    binding: Vec<Event>,
+}
+
+fn event(goroutine: u64, function: Function, role: Role, depth: u64, values: Values) -> Event {
+    Event { target: 0, time_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
+}
+
+/// `pool` addresses serve all attempts: they are used again once their owners are gone.
+fn script(number: u64, fate: Fate, pool: u64) -> Script {
+    let state = Some(0x1000 + number % pool);
+    let pod = Some(0x8000 + number % pool);
+    let assumed = Some(0xf000 + number % pool);
+    let goroutine = 100 + number;
+    let known = |pod| Values { cycle_state: state, pod, ..Values::default() };
+    let status = |code| Values { status_code: Some(code), ..Values::default() };
+    let mut scheduling = vec![event(
+        LOOP,
+        Function::Pop,
+        Role::ReturnSite,
+        50,
+        Values {
+            queued_pod_info: Some(0x2000 + number),
+            pod,
+            pod_uid: Some(format!("uid-{number}")),
+            attempts: Some(1),
+            ..Values::default()
+        },
+    )];
+    let call = |list: &mut Vec<Event>, goroutine, function, depth, entry, end| {
+        list.push(event(goroutine, function, Role::Entry, depth, entry));
+        list.push(event(goroutine, function, Role::ReturnSite, depth, end));
+    };
+    let fail = |list: &mut Vec<Event>, goroutine, depth, code| {
+        list.push(event(goroutine, Function::HandleFailure, Role::Entry, depth, status(code)));
+        list.push(event(goroutine, Function::HandleFailure, Role::Ret, depth, Values::default()));
+    };
+    let mut binding = Vec::new();
+    if fate != Fate::Skipped {
+        scheduling.push(event(LOOP, Function::SchedulingCycle, Role::Entry, 100, Values::default()));
+        call(&mut scheduling, LOOP, Function::PreFilter, 200, known(pod), status(0));
+        call(&mut scheduling, LOOP, Function::Filter, 200, Values::default(), Values::default());
+        if fate == Fate::Unschedulable {
+            call(&mut scheduling, LOOP, Function::PostFilter, 150, known(pod), status(2));
+        } else {
+            call(&mut scheduling, LOOP, Function::Reserve, 150, known(assumed), status(0));
+        }
+        scheduling.push(event(LOOP, Function::SchedulingCycle, Role::ReturnSite, 100, Values::default()));
+        if fate == Fate::Unschedulable {
+            fail(&mut scheduling, LOOP, 100, 2);
+        } else {
+            binding.push(event(goroutine, Function::BindingCycle, Role::Entry, 60, Values::default()));
+            let wait = Values { pod: assumed, ..Values::default() };
+            call(&mut binding, goroutine, Function::WaitOnPermit, 90, wait, status(0));
+            call(&mut binding, goroutine, Function::PreBind, 90, known(assumed), status(0));
+            if fate == Fate::Bound {
+                call(&mut binding, goroutine, Function::PostBind, 90, known(assumed), Values::default());
+            }
+            binding.push(event(goroutine, Function::BindingCycle, Role::ReturnSite, 60, Values::default()));
+            if fate == Fate::NotBound {
+                fail(&mut binding, goroutine, 70, 1);
+            }
+        }
+    }
+    Script { scheduling, binding }
+}
+
+/// One order that could have happened: the loop is serial, a binding goroutine starts after its scheduling cycle.
+/// Returns the events with their attempts' numbers; the time of an event is its place.
+fn interleave(fates: &[Fate], choices: &[u8], pool: u64) -> Vec<(u64, Event)> {
+    let mut scripts = fates.iter().enumerate().map(|(number, fate)| (number as u64, *fate)).peekable();
+    let mut scheduling: Vec<(u64, Event)> = Vec::new();
+    let mut binding: Vec<(u64, Vec<Event>)> = Vec::new();
+    let mut pending: Option<(u64, Vec<Event>)> = None;
+    let mut order = Vec::new();
+    let mut choices = choices.iter().cycle();
+    let mut live: HashMap<u64, u64> = HashMap::new();
+    loop {
+        if scheduling.is_empty() {
+            binding.extend(pending.take().filter(|(_, events)| !events.is_empty()));
+            // An address is free for another attempt only when its owner is over.
+            live.retain(|_, owner| binding.iter().any(|(number, _)| number == owner));
+            let ready = scripts.peek().is_some_and(|(number, _)| !live.contains_key(&(number % pool)));
+            if ready && let Some((number, fate)) = scripts.next() {
+                let Script { scheduling: events, binding: later } = script(number, fate, pool);
+                scheduling = events.into_iter().rev().map(|event| (number, event)).collect();
+                pending = Some((number, later));
+                live.insert(number % pool, number);
+            } else if binding.is_empty() {
+                break;
+            }
+        }
+        let lanes = usize::from(!scheduling.is_empty()) + binding.len();
+        let lane = usize::from(*choices.next().unwrap_or(&0)) % lanes;
+        let next = if lane == 0 && !scheduling.is_empty() {
+            scheduling.pop()
+        } else {
+            let index = (lane - usize::from(!scheduling.is_empty())) % binding.len();
+            let (number, events) = &mut binding[index];
+            let next = (*number, events.remove(0));
+            if events.is_empty() {
+                binding.remove(index);
+            }
+            Some(next)
+        };
+        order.extend(next);
+    }
+    for (time, (_, event)) in order.iter_mut().enumerate() {
+        event.time_ns = time as u64;
+    }
+    order
+}
+
+/// What was really called in each attempt, as (function, start, end).
+fn truth(order: &[(u64, Event)]) -> HashMap<u64, Vec<(Function, u64, u64)>> {
+    let mut calls: HashMap<u64, Vec<(Function, u64, u64)>> = HashMap::new();
+    let mut open: HashMap<(u64, Function), u64> = HashMap::new();
+    for (number, event) in order {
+        match event.role {
+            _ if event.function == Function::Pop => {}
+            Role::Entry => {
+                open.insert((*number, event.function), event.time_ns);
+            }
+            _ => {
+                let start = open[&(*number, event.function)];
+                calls.entry(*number).or_default().push((event.function, start, event.time_ns));
+            }
+        }
+    }
+    calls
+}
+
+fn number(attempt: &Attempt) -> u64 {
+    attempt.pod.uid.trim_start_matches("uid-").parse().expect("the script wrote it")
+}
+
+fn assemble(events: impl IntoIterator<Item = Event>) -> (Vec<Attempt>, Stats) {
+    let mut assembler = Assembler::default();
+    for event in events {
+        assembler.on(event);
+    }
+    assembler.exit(0);
+    (assembler.take_finished(), assembler.stats())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn every_interleaving_gives_the_attempts_that_were_made(
+        fates in fates(), choices in vec(any::<u8>(), 1..64), pool in 1u64..6,
+    ) {
+        let order = interleave(&fates, &choices, pool);
+        let truth = truth(&order);
+        let (attempts, stats) = assemble(order.into_iter().map(|(_, event)| event));
+        let skipped = fates.iter().filter(|fate| **fate == Fate::Skipped).count();
+        prop_assert_eq!(stats, Stats { skipped: skipped as u64, ..Stats::default() });
+        prop_assert_eq!(attempts.len(), fates.len() - skipped);
+        for attempt in attempts {
+            let made = number(&attempt);
+            let expected = match fates[made as usize] {
+                Fate::Bound => Outcome::Scheduled,
+                Fate::Unschedulable => failed(2),
+                Fate::NotBound => failed(1),
+                Fate::Skipped => unreachable!("a skipped Pod makes no attempt"),
+            };
+            prop_assert_eq!(&attempt.outcome, &expected);
+            prop_assert!(!attempt.incomplete);
+            let calls: Vec<_> = attempt.calls.iter().map(|c| (c.function, c.start_ns, c.end_ns)).collect();
+            prop_assert_eq!(&calls, &truth[&made]);
+        }
+    }
+
+    #[test]
+    fn lost_records_never_pair_what_does_not_belong_together(
+        fates in fates(), choices in vec(any::<u8>(), 1..64), pool in 1u64..6,
+        drops in vec(0u8..8, 1..64),
+    ) {
+        let order = interleave(&fates, &choices, pool);
+        let truth = truth(&order);
+        let mut losses = 0;
+        let mut kept = Vec::new();
+        for ((_, mut event), drop) in order.into_iter().zip(drops.iter().cycle()) {
+            if *drop == 0 {
+                losses += 1;
+            } else {
+                event.last_loss = losses;
+                kept.push(event);
+            }
+        }
+        let (attempts, _) = assemble(kept);
+        for attempt in attempts {
+            let made = &truth.get(&number(&attempt)).cloned().unwrap_or_default();
+            for call in attempt.calls.iter().filter(|call| call.returned) {
+                prop_assert!(made.contains(&(call.function, call.start_ns, call.end_ns)), "{:?}", call);
+            }
+            prop_assert!(attempt.incomplete || attempt.calls.len() == made.len());
+            prop_assert!(attempt.end_ns >= attempt.start_ns);
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_ring_buffer_could_hold_makes_it_panic(
+        raw in vec((0u64..4, 0usize..17, 0u8..4, 0u64..5, 0u64..4, 0u64..4, any::<bool>()), 0..200),
+    ) {
+        let functions = [
+            Function::Enqueue, Function::Pop, Function::SchedulingCycle, Function::PreFilter, Function::Filter,
+            Function::PostFilter, Function::PreScore, Function::Score, Function::Reserve, Function::Permit,
+            Function::BindingCycle, Function::PreBindPreFlight, Function::WaitOnPermit, Function::PreBind,
+            Function::Bind, Function::PostBind, Function::HandleFailure,
+        ];
+        let roles = [Role::Entry, Role::ReturnSite, Role::NextEntry, Role::Ret];
+        let events = raw.into_iter().enumerate().map(|(time, (goroutine, function, role, depth, state, pod, lost))| Event {
+            time_ns: time as u64,
+            last_loss: u64::from(lost),
+            ..event(goroutine, functions[function], roles[usize::from(role)], depth, Values {
+                cycle_state: (state > 0).then_some(state),
+                pod: (pod > 0).then_some(pod),
+                queued_pod_info: Some(pod),
+                status_code: Some(state.cast_signed()),
+                ..Values::default()
+            })
+        });
+        let (attempts, _) = assemble(events);
+        for attempt in attempts {
+            prop_assert!(attempt.calls.iter().all(|call| call.end_ns >= call.start_ns));
+        }
+    }
+}
+
+fn failed(code: i64) -> Outcome {
+    Outcome::Failed { code: Some(Code(code)), reason: String::new(), plugin: String::new() }
+}
+
+#[test]
+fn a_call_that_panics_is_closed_as_unwound_and_the_next_one_is_right() {
+    let Script { mut scheduling, binding } = script(0, Fate::Bound, 1);
+    // Filter's end never comes: the panic was recovered further up.
+    scheduling.retain(|event| !(event.function == Function::Filter && event.role == Role::ReturnSite));
+    let events = scheduling.into_iter().chain(binding).enumerate();
+    let (attempts, stats) = assemble(events.map(|(time, event)| Event { time_ns: time as u64, ..event }));
+    let [attempt] = attempts.as_slice() else { panic!("one attempt was made: {attempts:?}") };
+    let filter = attempt.calls.iter().find(|call| call.function == Function::Filter).expect("it began");
+    assert!(!filter.returned && attempt.incomplete);
+    let reserve = attempt.calls.iter().find(|call| call.function == Function::Reserve).expect("it ran");
+    assert!(reserve.returned && reserve.start_ns >= filter.end_ns);
+    assert_eq!((stats.unwound_calls, attempt.outcome.clone()), (1, Outcome::Scheduled));
+}
+
+#[test]
+fn a_process_that_ends_leaves_incomplete_attempts_and_nothing_else() {
+    let Script { scheduling, .. } = script(0, Fate::Bound, 1);
+    let half = scheduling.len() / 2;
+    let (attempts, stats) = assemble(scheduling.into_iter().take(half));
+    assert_eq!((attempts.len(), stats.incomplete_attempts), (1, 1));
+    assert_eq!(attempts[0].outcome, Outcome::Unknown);
+}
+
+#[test]
+fn an_attempt_that_is_silent_for_too_long_is_given_up() {
+    let mut assembler = Assembler::default();
+    let Script { scheduling, .. } = script(0, Fate::Bound, 1);
+    for event in scheduling {
+        assembler.on(event);
+    }
+    assembler.expire(60_000_000_000);
+    assert!(assembler.take_finished().is_empty(), "Permit may wait for minutes");
+    assembler.expire(31 * 60_000_000_000);
+    assert_eq!(assembler.take_finished().len(), 1);
+}
