@@ -34,7 +34,9 @@ impl BuildInfo {
             .section(&[".go.buildinfo", ".data.rel.ro.go.buildinfo"])
             .ok_or_else(|| Error::NotGo("it has no section `.go.buildinfo`".into()))?;
         if !section.data.starts_with(MAGIC) {
-            return Err(Error::NotGo("section `.go.buildinfo` does not begin with the build info magic".into()));
+            return Err(Error::NotGo(
+                "section `.go.buildinfo` does not begin with the build info magic".into(),
+            ));
         }
         if section.data.get(15).is_none_or(|flags| flags & INLINE_STRINGS == 0) {
             return Err(Error::GoVersion {
@@ -86,7 +88,11 @@ impl BuildInfo {
     /// The version of a module, main or dependency.
     #[must_use]
     pub fn module_version(&self, path: &str) -> Option<&str> {
-        self.main.iter().chain(&self.dependencies).find(|module| module.path == path).map(|m| m.version.as_str())
+        self.main
+            .iter()
+            .chain(&self.dependencies)
+            .find(|module| module.path == path)
+            .map(|m| m.version.as_str())
     }
 
     /// The Go minor version, 26 for `go1.26.5`; `None` for development builds.

@@ -1,8 +1,8 @@
 //! Machine code: what an instruction costs under a probe, where calls return to.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register,
 };
 
 /// What the kernel does with an instruction that carries a uprobe.
@@ -149,7 +149,10 @@ fn written(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Vec<
         .used_registers()
         .iter()
         .filter(|used| {
-            !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+            !matches!(
+                used.access(),
+                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+            )
         })
         .map(|used| used.register().full_register())
         .collect()

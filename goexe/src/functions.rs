@@ -44,7 +44,11 @@ impl<'a> Functions<'a> {
             return Err(Error::malformed(WHAT, at, format!("unknown magic {magic:#x}")));
         }
         if data.get(6..8) != Some(&[1, 8]) {
-            return Err(Error::malformed(WHAT, at, "its pc quantum and pointer size are not those of x86-64"));
+            return Err(Error::malformed(
+                WHAT,
+                at,
+                "its pc quantum and pointer size are not those of x86-64",
+            ));
         }
         let word = |offset: usize| {
             bytes::u64_at(data, offset).ok_or_else(|| Error::malformed(WHAT, at, "its header is cut off"))

@@ -43,7 +43,8 @@ pub(crate) struct Image<'a> {
 
 impl<'a> Image<'a> {
     pub(crate) fn parse(data: &'a [u8]) -> Result<Self, Error> {
-        let file = ElfFile64::<object::Endianness>::parse(data).map_err(|error| Error::Elf(error.to_string()))?;
+        let file =
+            ElfFile64::<object::Endianness>::parse(data).map_err(|error| Error::Elf(error.to_string()))?;
         if file.architecture() != Architecture::X86_64 {
             return Err(Error::Machine(format!("{:?}", file.architecture())));
         }
@@ -99,9 +100,12 @@ impl<'a> Image<'a> {
     }
 
     pub(crate) fn bytes(&self, what: &'static str, address: u64, length: u64) -> Result<&'a [u8], Error> {
-        usize::try_from(length).ok().and_then(|length| self.from(what, address).ok()?.get(..length)).ok_or_else(
-            || Error::malformed(what, address, format!("{length} bytes reach outside the file's segments")),
-        )
+        usize::try_from(length)
+            .ok()
+            .and_then(|length| self.from(what, address).ok()?.get(..length))
+            .ok_or_else(|| {
+                Error::malformed(what, address, format!("{length} bytes reach outside the file's segments"))
+            })
     }
 
     pub(crate) fn u64(&self, what: &'static str, address: u64) -> Result<u64, Error> {

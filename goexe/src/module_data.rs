@@ -81,7 +81,11 @@ impl ModuleData {
             typelinks: (word(tail.typelinks)?, word(tail.typelinks + 8)?),
         };
         if module.pclntab != pclntab {
-            return Err(Error::malformed("moduledata", at, "its first word is not the function table's address"));
+            return Err(Error::malformed(
+                "moduledata",
+                at,
+                "its first word is not the function table's address",
+            ));
         }
         let ordered =
             module.text <= module.min_pc && module.min_pc < module.max_pc && module.types < module.etypes;

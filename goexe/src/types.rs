@@ -196,7 +196,13 @@ impl<'a> Types<'a> {
         let offset = match typ.kind {
             Kind::Pointer | Kind::Slice | Kind::Array | Kind::Chan => TYPE,
             Kind::Map => TYPE + 8,
-            _ => return Err(Error::malformed("type", typ.address, format!("a {:?} has no element", typ.kind))),
+            _ => {
+                return Err(Error::malformed(
+                    "type",
+                    typ.address,
+                    format!("a {:?} has no element", typ.kind),
+                ));
+            }
         };
         self.at(self.image.u64("element type", typ.address + offset)?)
     }
@@ -262,12 +268,12 @@ impl<'a> Types<'a> {
                 way.offset = 0;
                 way.typ = self.element(&way.typ)?;
             }
-            way = self.promoted(way, name)?;
+            way = self.promoted(&way, name)?;
         }
         Ok(way)
     }
 
-    fn promoted(&self, start: Path, name: &str) -> Result<Path, Error> {
+    fn promoted(&self, start: &Path, name: &str) -> Result<Path, Error> {
         let mut level = vec![start.clone()];
         for _ in 0..MAX_EMBEDDING {
             let mut next = Vec::new();
@@ -282,8 +288,11 @@ impl<'a> Types<'a> {
                     continue;
                 }
                 for field in self.fields(&way.typ)? {
-                    let there =
-                        Path { offset: way.offset.saturating_add(field.offset), typ: field.typ, ..way.clone() };
+                    let there = Path {
+                        offset: way.offset.saturating_add(field.offset),
+                        typ: field.typ,
+                        ..way.clone()
+                    };
                     if field.name == name {
                         return Ok(there);
                     }
@@ -299,7 +308,11 @@ impl<'a> Types<'a> {
 
     fn at(&self, address: u64) -> Result<Type, Error> {
         if !(self.base..self.end).contains(&address) {
-            return Err(Error::malformed("type", address, "the address is outside the types of the executable"));
+            return Err(Error::malformed(
+                "type",
+                address,
+                "the address is outside the types of the executable",
+            ));
         }
         let data = self.image.bytes("type", address, TYPE)?;
         let kind = data[23];

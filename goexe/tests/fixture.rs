@@ -207,7 +207,12 @@ fn exercise(data: &[u8]) {
 /// The parts that are read: headers, build information, moduledata, function table, types.
 fn interesting(data: &[u8]) -> Vec<usize> {
     let find = |needle: &[u8]| data.windows(needle.len()).position(|window| window == needle);
-    let marks = [Some(0), find(b"\xff Go buildinf:"), find(&[0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8]), find(b"main.Outer")];
+    let marks = [
+        Some(0),
+        find(b"\xff Go buildinf:"),
+        find(&[0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8]),
+        find(b"main.Outer"),
+    ];
     // Section headers stand at the end.
     marks.into_iter().flatten().chain([data.len().saturating_sub(1024)]).collect()
 }

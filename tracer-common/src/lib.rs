@@ -29,8 +29,9 @@ pub const RING_BYTES: u32 = 8 << 20;
 /// The place of a register in Go's ABIInternal sequence of integer registers
 /// (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#architecture-specifics>).
 pub type Register = u8;
-/// Stands for the stack pointer where a [`Register`] is asked for.
-pub const STACK_POINTER: Register = 31;
+/// Stands for the stack pointer where a [`Register`] is asked for. On arm64 that is at the cost of the sixteenth
+/// register of the sequence; amd64 has nine.
+pub const STACK_POINTER: Register = 15;
 
 /// A [`Read`] that takes the value itself into a word.
 pub const READ_WORD: u8 = 0;
@@ -153,14 +154,8 @@ pub enum Counter {
 
 impl Counter {
     /// All of them, in the order of their indices.
-    pub const ALL: [Self; 6] = [
-        Self::Hits,
-        Self::Records,
-        Self::RingFull,
-        Self::GoroutineFault,
-        Self::UnknownSite,
-        Self::ReadFault,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Hits, Self::Records, Self::RingFull, Self::GoroutineFault, Self::UnknownSite, Self::ReadFault];
 }
 
 #[cfg(feature = "user")]

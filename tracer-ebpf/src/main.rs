@@ -9,8 +9,8 @@ use aya_ebpf::{
     EbpfContext as _,
     bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
     helpers::{
-        bpf_get_attach_cookie, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user, bpf_probe_read_user_buf,
-        generated::bpf_get_ns_current_pid_tgid,
+        bpf_get_attach_cookie, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user,
+        bpf_probe_read_user_buf, generated::bpf_get_ns_current_pid_tgid,
     },
     macros::{map, uprobe},
     maps::{Array, HashMap, PerCpuArray, RingBuf},
@@ -88,8 +88,9 @@ fn target() -> Option<u32> {
         }
         let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
         // SAFETY: `ids` is as large as the helper is told, and lives until it returns.
-        let status =
-            unsafe { bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32) };
+        let status = unsafe {
+            bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32)
+        };
         if status == 0 {
             // SAFETY: the value is a plain u32 that the daemon replaces as a whole.
             return unsafe { TARGETS.get(&TargetKey { namespace, pid: ids.tgid }) }.copied();
@@ -113,8 +114,9 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
     let depth = stack_hi - registers.values[REGISTERS - 1];
     // SAFETY: as for the store in `on_hit`; one load reads it whole.
     let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
+    let words = [time_ns; MAX_WORDS]; // Only what is read is looked at; zeros would be written byte for byte.
     let mut hit =
-        Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, last_loss, words: [0; MAX_WORDS] };
+        Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, last_loss, words };
 
     if site.texts == 0 {
         let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
@@ -137,10 +139,6 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
         let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
         count(Counter::Records);
         let record = entry.as_mut_ptr();
-        for slot in 0..MAX_TEXTS {
-            // SAFETY: `record` points to a reserved TextHit, and `slot` is within its array.
-            unsafe { (*record).lengths[slot] = 0 };
-        }
         for i in 0..MAX_READS {
             if i as u32 >= site.reads_len {
                 break;
@@ -198,19 +196,20 @@ fn walk(read: &Read, registers: &[u64; REGISTERS]) -> Option<u64> {
 /// Reads a Go string into its slot. A null pointer on the way gives the empty string.
 #[inline(always)]
 fn read_text(read: &Read, registers: &[u64; REGISTERS], record: *mut TextHit) -> Option<()> {
+    let slot = read.slot as usize & (MAX_TEXTS - 1);
     let (pointer, length) = if read.kind == READ_TEXT_IN_REGISTERS {
         (walk(read, registers)?, registers[(read.base as usize + 1) & (REGISTERS - 1)])
     } else if read.kind == READ_TEXT {
         let header = walk(read, registers)?;
         if header == 0 {
-            return Some(());
+            (0, 0)
+        } else {
+            let header = header + u64::from(read.last);
+            (read_word(header)?, read_word(header + 8)?)
         }
-        let header = header + u64::from(read.last);
-        (read_word(header)?, read_word(header + 8)?)
     } else {
-        return Some(());
+        return None;
     };
-    let slot = read.slot as usize & (MAX_TEXTS - 1);
     let length = if length > u64::from(u32::MAX) { u32::MAX } else { length as u32 };
     let kept = if length as usize > TEXT_LEN { TEXT_LEN } else { length as usize };
     // SAFETY: the slot is masked to the array's length and `kept` is at most TEXT_LEN.

@@ -18,17 +18,10 @@ impl Registers {
     pub(crate) fn of(ctx: &ProbeContext) -> Self {
         // SAFETY: the kernel hands a valid pt_regs to every uprobe program.
         let regs = unsafe { &*ctx.regs };
-        let mut values = [0; REGISTERS];
-        values[0] = regs.rax;
-        values[1] = regs.rbx;
-        values[2] = regs.rcx;
-        values[3] = regs.rdi;
-        values[4] = regs.rsi;
-        values[5] = regs.r8;
-        values[6] = regs.r9;
-        values[7] = regs.r10;
-        values[8] = regs.r11;
-        values[STACK_POINTER as usize] = regs.rsp;
+        let (ax, bx, cx, di, si) = (regs.rax, regs.rbx, regs.rcx, regs.rdi, regs.rsi);
+        let (r8, r9, r10, r11) = (regs.r8, regs.r9, regs.r10, regs.r11);
+        // The gap is filled with what is at hand: zeros would be written by a loop, byte for byte.
+        let values = [ax, bx, cx, di, si, r8, r9, r10, r11, ax, ax, ax, ax, ax, ax, regs.rsp];
         Self { values, g: regs.r14 }
     }
 
@@ -37,13 +30,11 @@ impl Registers {
     pub(crate) fn of(ctx: &ProbeContext) -> Self {
         // SAFETY: the kernel hands a valid user_pt_regs to every uprobe program.
         let regs = unsafe { &*ctx.regs };
-        let mut values = [0; REGISTERS];
-        let mut i = 0;
-        while i < 16 {
-            values[i] = regs.regs[i];
-            i += 1;
-        }
-        values[STACK_POINTER as usize] = regs.sp;
+        let r = &regs.regs;
+        let values = [
+            r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14],
+            regs.sp,
+        ];
         Self { values, g: regs.regs[28] }
     }
 }

@@ -62,9 +62,9 @@ pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let health = Health::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let engine = Engine::new(options.ebpf_object, sender, metrics.clone(), health.clone())?;
+    let engine = Engine::new(options.ebpf_object.as_deref(), sender, metrics.clone(), health.clone())?;
     let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
-    let mut sinks = Sinks::new(&options.outputs, metrics.clone())?;
+    let sinks = Sinks::start(&options.outputs, metrics.clone())?;
     if let Some(address) = options.listen {
         serve::start(address, metrics.clone(), health).await?;
     }
@@ -76,6 +76,8 @@ pub async fn run(options: Options) -> Result<()> {
         move || engine.run(&stop)
     })?;
 
+    // A reader that goes away, as `head` does, ends what was only for it.
+    let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
     let wait = options.context_wait;
     let contexts = &contexts;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
@@ -94,13 +96,16 @@ pub async fn run(options: Options) -> Result<()> {
         tokio::select! {
             step = attempts.next() => match step {
                 Some(Step::Trace(trace)) => {
-                    metrics.attempt(&trace);
+                    metrics.trace(&trace);
                     if options.filter.keeps(&trace) {
                         sinks.send(trace);
                     }
+                    if for_reader && sinks.ended() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
                 }
-                Some(Step::Found(found)) => sinks.register(resource(&found)),
-                Some(Step::Gone(target)) => sinks.unregister(target),
+                Some(Step::Found(found)) => sinks.register(&resource(&found)),
+                Some(Step::Gone(target)) => sinks.forget(target),
                 // The engine is over, and all that it sent has been taken.
                 None => break,
             },
@@ -109,7 +114,7 @@ pub async fn run(options: Options) -> Result<()> {
         }
     }
     engine.join().ok().context("the engine's thread has panicked")?;
-    sinks.flush(FLUSH).await;
+    sinks.shutdown(FLUSH).await;
     for (cause, count) in metrics.losses() {
         if count > 0 {
             info!(cause, count, "lost");
@@ -130,5 +135,12 @@ async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait:
 }
 
 fn resource(found: &Found) -> Resource {
-    Resource::of_scheduler(found.target, found.pid, &found.identity)
+    let Found { target, pid, executable, identity } = found;
+    Resource::of_process(
+        *target,
+        *pid,
+        executable,
+        &identity.go_version,
+        identity.kubernetes_version.as_deref(),
+    )
 }

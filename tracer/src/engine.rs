@@ -5,7 +5,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    path::PathBuf,
+    fs,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +22,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     attempt::{Assembler, Attempt, Stats},
-    metrics::{Loss, Metrics},
+    metrics::{Loss, Metrics, Total},
     plan::{Identity, Plan},
     probe::{Attached, Error, Probes},
     record::Decoder,
@@ -56,6 +57,8 @@ pub struct Found {
     pub target: u32,
     /// Its process id, as `/proc` shows it to the daemon.
     pub pid: u32,
+    /// The path of its executable, in its own mount namespace.
+    pub executable: PathBuf,
     /// What its executable is.
     pub identity: Identity,
 }
@@ -66,7 +69,6 @@ pub struct Engine {
     finder: Finder,
     decoder: Decoder,
     assembler: Assembler,
-    published: Stats,
     executables: HashMap<FileId, Executable>,
     targets: HashMap<ProcessId, (u32, Scheduler)>,
     /// Processes that cannot be traced; said once.
@@ -90,18 +92,17 @@ impl Engine {
     ///
     /// When they cannot be loaded.
     pub fn new(
-        object: Option<PathBuf>,
+        object: Option<&Path>,
         messages: Sender<Message>,
         metrics: Metrics,
         health: Health,
     ) -> Result<Self, Error> {
-        let probes = Probes::load(object.as_deref())?;
+        let probes = Probes::load(object)?;
         Ok(Self {
             probes,
             finder: Finder::default(),
             decoder: Decoder::default(),
             assembler: Assembler::default(),
-            published: Stats::default(),
             executables: HashMap::new(),
             targets: HashMap::new(),
             refused: HashSet::new(),
@@ -122,7 +123,7 @@ impl Engine {
                 self.look();
             }
             self.drain();
-            self.health.beat();
+            self.health.alive();
             thread::sleep(DRAIN_INTERVAL);
         }
         for (_, Executable { attached, .. }) in std::mem::take(&mut self.executables) {
@@ -179,7 +180,8 @@ impl Engine {
     /// Starts and ends tracing, so that exactly the running schedulers are traced.
     fn follow(&mut self, running: Vec<Scheduler>) {
         let now: HashSet<ProcessId> = running.iter().map(|scheduler| scheduler.process).collect();
-        let gone: Vec<ProcessId> = self.targets.keys().filter(|process| !now.contains(process)).copied().collect();
+        let gone: Vec<ProcessId> =
+            self.targets.keys().filter(|process| !now.contains(process)).copied().collect();
         if !gone.is_empty() {
             // What they sent last must be assembled first.
             self.drain();
@@ -207,7 +209,13 @@ impl Engine {
         self.drop_unused();
         let count = self.targets.len();
         self.metrics.set_schedulers(count);
-        self.health.set_schedulers(count, self.refused.len());
+        let ready = match self.refused.len() {
+            0 => Ok(()),
+            refused => {
+                Err(format!("{refused} of {} schedulers cannot be traced; the log says why", refused + count))
+            }
+        };
+        self.health.set_ready(ready);
     }
 
     fn start(&mut self, scheduler: &Scheduler) -> anyhow::Result<()> {
@@ -229,7 +237,8 @@ impl Engine {
         let target = self.next_target;
         self.next_target += 1;
         // The name must be known before the first attempt.
-        self.send(Message::Found(Found { target, pid, identity: identity.clone() }));
+        let executable = fs::read_link(&scheduler.path).unwrap_or_default();
+        self.send(Message::Found(Found { target, pid, executable, identity: identity.clone() }));
         self.probes.trace(scheduler, target)?;
         let version = identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
         info!(pid, sites = attached.numbers.len(), "tracing kube-scheduler {version}");
@@ -240,7 +249,8 @@ impl Engine {
     /// Takes the probes out of files that no scheduler runs any more.
     fn drop_unused(&mut self) {
         let used: HashSet<FileId> = self.targets.values().map(|(_, scheduler)| scheduler.file).collect();
-        let unused: Vec<FileId> = self.executables.keys().filter(|file| !used.contains(file)).copied().collect();
+        let unused: Vec<FileId> =
+            self.executables.keys().filter(|file| !used.contains(file)).copied().collect();
         for file in unused {
             let Some(Executable { attached, .. }) = self.executables.remove(&file) else { continue };
             for number in &attached.numbers {
@@ -252,18 +262,29 @@ impl Engine {
         }
     }
 
-    fn publish(&mut self) {
+    fn publish(&self) {
         let Stats { skipped, stray_ends, unwound_calls, orphan_calls, incomplete_attempts, table_full } =
             self.assembler.stats();
-        let before = std::mem::replace(&mut self.published, self.assembler.stats());
-        self.metrics.loss(Loss::UnwoundCall, unwound_calls - before.unwound_calls);
-        self.metrics.loss(Loss::OrphanCall, orphan_calls - before.orphan_calls);
-        self.metrics.loss(Loss::IncompleteAttempt, incomplete_attempts - before.incomplete_attempts);
-        self.metrics.loss(Loss::TableFull, table_full - before.table_full);
-        self.metrics.skipped(skipped - before.skipped);
-        self.metrics.stray_ends(stray_ends - before.stray_ends);
-        for counter in Counter::ALL {
-            self.metrics.set_kernel(counter, self.probes.counter(counter));
+        let kernel = |counter| self.probes.counter(counter);
+        for (cause, total) in [
+            (Loss::RingFull, kernel(Counter::RingFull)),
+            (Loss::GoroutineFault, kernel(Counter::GoroutineFault)),
+            (Loss::UnknownSite, kernel(Counter::UnknownSite)),
+            (Loss::UnwoundCall, unwound_calls),
+            (Loss::OrphanCall, orphan_calls),
+            (Loss::IncompleteAttempt, incomplete_attempts),
+            (Loss::AttemptTableFull, table_full),
+        ] {
+            self.metrics.set_loss(cause, total);
+        }
+        for (figure, total) in [
+            (Total::Hits, kernel(Counter::Hits)),
+            (Total::Records, kernel(Counter::Records)),
+            (Total::ReadFaults, kernel(Counter::ReadFault)),
+            (Total::StrayEnds, stray_ends),
+            (Total::SkippedPods, skipped),
+        ] {
+            self.metrics.set_total(figure, total);
         }
     }
 }

@@ -40,7 +40,6 @@ macro_rules! labels {
         }
     };
 }
-pub(crate) use labels;
 
 labels! {
     /// Why something was lost. The unit is what the cause loses.
@@ -55,12 +54,15 @@ labels! {
         UndecodableRecord = "undecodable_record",
         /// Calls that no attempt claimed.
         OrphanCall = "orphan_call",
-        /// Calls that never returned: a panic, a `Goexit`, the end of the process, or the record of their end is lost.
+        /// Calls that never returned: a panic, a `Goexit`, the end of the process, or the record of their end
+        /// is lost.
         UnwoundCall = "unwound_call",
         /// Attempts that could not be followed to their end.
         IncompleteAttempt = "incomplete_attempt",
         /// Attempts that were too many to follow at once.
         AttemptTableFull = "attempt_table_full",
+        /// Attempts that found the queue between the engine and the exporters full.
+        AttemptQueueFull = "attempt_queue_full",
         /// Spans that found the queue of the OTLP exporter full.
         ExportQueueFull = "export_queue_full",
         /// Spans that the Collector did not take.
@@ -75,14 +77,18 @@ labels! {
 }
 
 labels! {
-    /// What the eBPF programs count themselves.
-    Kernel {
-        /// Hits of a traced process.
+    /// What is counted elsewhere, as a total, and copied here.
+    Total {
+        /// Hits of probes in traced processes.
         Hits = "hits",
-        /// Records sent.
+        /// Records that the eBPF programs sent.
         Records = "records",
-        /// Reads of the process's memory that failed: their values are absent from the record.
+        /// Reads of a traced process's memory that failed: their values are absent from the record.
         ReadFaults = "read_faults",
+        /// Ends of calls that began before the probes were there.
+        StrayEnds = "stray_ends",
+        /// Pods that were popped, but not to be scheduled.
+        SkippedPods = "skipped_pods",
     }
 }
 
@@ -137,7 +143,8 @@ struct Families {
     attempts: Labelled,
     spans: Labelled,
     losses: Labelled,
-    kernel: Vec<Counter>,
+    /// In the order of [`Total`].
+    totals: Vec<Counter>,
     exported: Labelled,
     lookups: Labelled,
     refused: Labelled,
@@ -150,13 +157,18 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("schedspan");
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         registry.register("build", "Version of schedspan", Info::new(version));
-        let kernel = Kernel::ALL.iter().map(|counter| counter_of(&mut registry, *counter)).collect();
+        let totals = Total::ALL.iter().map(|figure| total(&mut registry, *figure)).collect();
         Self(Arc::new(Families {
             attempts: family(&mut registry, "attempts", "Scheduling attempts traced, by result"),
             spans: family(&mut registry, "spans", "Spans made, by name"),
             losses: closed::<Loss>(&mut registry, "losses", "What was lost, by cause", "cause"),
-            kernel,
-            exported: closed::<Export>(&mut registry, "export_spans", "Spans sent by OTLP, by result", "result"),
+            totals,
+            exported: closed::<Export>(
+                &mut registry,
+                "export_spans",
+                "Spans sent by OTLP, by result",
+                "result",
+            ),
             lookups: closed::<Lookup>(
                 &mut registry,
                 "context_lookups",
@@ -170,20 +182,26 @@ impl Default for Metrics {
                 "reason",
             ),
             schedulers: gauge(&mut registry, "schedulers", "Scheduler processes traced now"),
-            watch_up: gauge(&mut registry, "context_watch_up", "Whether the API server answers the watch of Pods"),
+            watch_up: gauge(
+                &mut registry,
+                "context_watch_up",
+                "Whether the API server answers the watch of Pods",
+            ),
             registry,
         }))
     }
 }
 
-fn counter_of(registry: &mut Registry, counter: Kernel) -> Counter {
-    let help = match counter {
-        Kernel::Hits => "Hits of probes in traced processes",
-        Kernel::Records => "Records that the eBPF programs sent",
-        Kernel::ReadFaults => "Reads of a traced process's memory that failed",
+fn total(registry: &mut Registry, total: Total) -> Counter {
+    let help = match total {
+        Total::Hits => "Hits of probes in traced processes",
+        Total::Records => "Records that the eBPF programs sent",
+        Total::ReadFaults => "Reads of a traced process's memory that failed",
+        Total::StrayEnds => "Ends of calls that began before the probes were there",
+        Total::SkippedPods => "Pods that were popped, but not to be scheduled",
     };
     let metric = Counter::default();
-    registry.register(counter.label(), help, metric.clone());
+    registry.register(total.label(), help, metric.clone());
     metric
 }
 
@@ -230,7 +248,11 @@ impl Metrics {
 
     /// Sets a loss that is counted elsewhere, since that counter began.
     pub fn set_loss(&self, cause: Loss, total: u64) {
-        self.0.losses.get_or_create(&[("cause", cause.label().into())]).inner().store(total, Ordering::Relaxed);
+        self.0
+            .losses
+            .get_or_create(&[("cause", cause.label().into())])
+            .inner()
+            .store(total, Ordering::Relaxed);
     }
 
     /// All losses by cause, in the order of [`Loss`], zeros too.
@@ -240,9 +262,9 @@ impl Metrics {
         Loss::ALL.iter().map(|cause| (cause.label(), count(cause.label()))).collect()
     }
 
-    /// Sets a counter of the eBPF programs, since they were loaded.
-    pub fn set_kernel(&self, counter: Kernel, total: u64) {
-        self.0.kernel[counter as usize].inner().store(total, Ordering::Relaxed);
+    /// Sets what is counted elsewhere, since that counter began.
+    pub fn set_total(&self, figure: Total, total: u64) {
+        self.0.totals[figure as usize].inner().store(total, Ordering::Relaxed);
     }
 
     /// Sets how many scheduler processes are traced now.
@@ -308,7 +330,7 @@ mod tests {
         metrics.loss(Loss::RingFull, 2);
         metrics.loss(Loss::RingFull, 3);
         metrics.set_loss(Loss::GoroutineFault, 7);
-        metrics.set_kernel(Kernel::ReadFaults, 4);
+        metrics.set_total(Total::ReadFaults, 4);
         metrics.set_schedulers(2);
         metrics.exported(Export::Error, 9);
         metrics.looked_up(Lookup::Found);

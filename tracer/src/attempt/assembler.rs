@@ -219,8 +219,14 @@ impl Process {
             outcome: Outcome::Unknown,
             incomplete: false,
         };
-        let building =
-            Building { attempt, stage: Stage::Popped, last_ns: time_ns, binding: false, states: Vec::new(), pods: Vec::new() };
+        let building = Building {
+            attempt,
+            stage: Stage::Popped,
+            last_ns: time_ns,
+            binding: false,
+            states: Vec::new(),
+            pods: Vec::new(),
+        };
         self.attempts.insert(id, building);
         self.learn(id, None, pod);
         self.goroutines.entry(goroutine).or_default().attempt = Some(id);

@@ -139,7 +139,9 @@ fn text(plan: &Plan) -> String {
     };
     line(format!("{} sites, {dear}.", plan.sites.len()));
     line("A hit on an emulated instruction costs well under a microsecond, on a single-stepped one 2 to 20 times".into());
-    line("that. A successful attempt makes about 30 hits; `docs/performance.md` has the measured cost.".into());
+    line(
+        "that. A successful attempt makes about 30 hits; `docs/performance.md` has the measured cost.".into(),
+    );
     for function in &plan.not_yet {
         line(format!("{} does not exist in this version of Kubernetes.", name(function)));
     }

@@ -14,7 +14,13 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// What to log to stderr: a level, or directives such as `tracer=debug,kube=warn`
-    #[arg(long, global = true, env = "SCHEDSPAN_LOG", default_value = "info", value_name = "LEVEL")]
+    #[arg(
+        long,
+        global = true,
+        env = "SCHEDSPAN_LOG",
+        default_value = "info,kube_runtime=error",
+        value_name = "LEVEL"
+    )]
     pub log: String,
 }
 

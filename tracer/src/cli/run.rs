@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     daemon,
-    export::{Filter, Output},
+    export::{Filter, Output, duration},
 };
 
 /// How `run` and `trace` find what they trace and link.
@@ -16,8 +16,8 @@ pub struct Common {
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// How long a finished attempt waits for the watch of Pods to bring its context
-    #[arg(long, default_value_t = 500, value_name = "MILLISECONDS")]
-    pub context_wait: u64,
+    #[arg(long, default_value = "500ms", value_name = "DURATION", value_parser = duration)]
+    pub context_wait: Duration,
     /// Load this eBPF object instead of the one inside
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
     pub ebpf_object: Option<PathBuf>,
@@ -54,13 +54,6 @@ impl Common {
         listen: Option<SocketAddr>,
     ) -> daemon::Options {
         let Self { kubeconfig, context_wait, ebpf_object } = self;
-        daemon::Options {
-            outputs,
-            filter,
-            kubeconfig,
-            context_wait: Duration::from_millis(context_wait),
-            listen,
-            ebpf_object,
-        }
+        daemon::Options { outputs, filter, kubeconfig, context_wait, listen, ebpf_object }
     }
 }

@@ -1,7 +1,5 @@
 //! `schedspan trace`: attempts as they happen.
 
-use std::time::Duration;
-
 use anyhow::Result;
 
 use super::run::Common;
@@ -13,18 +11,8 @@ use crate::{
 /// Options of `trace`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Only this Pod, or Pods whose names begin so when it ends in `*`
-    #[arg(value_name = "POD")]
-    pod: Option<String>,
-    /// Only Pods of this namespace
-    #[arg(long, short, value_name = "NAMESPACE")]
-    namespace: Option<String>,
-    /// Only attempts that failed
-    #[arg(long)]
-    failed: bool,
-    /// Only attempts that took longer
-    #[arg(long, value_name = "MILLISECONDS")]
-    slower_than: Option<u64>,
+    #[command(flatten)]
+    filter: Filter,
     /// How to print them
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "terminal")]
     output: Vec<Output>,
@@ -38,7 +26,6 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { pod, namespace, failed, slower_than, output, common } = options;
-    let filter = Filter { namespace, pod, failed, slower_than: slower_than.map(Duration::from_millis) };
+    let Options { filter, output, common } = options;
     daemon::run(common.daemon(output, filter, None)).await
 }

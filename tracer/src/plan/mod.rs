@@ -13,8 +13,8 @@ use tracer_common::{
     STACK_POINTER, Site,
 };
 
-pub use self::table::{Function, Value};
 use self::table::{End, Row, SCHEDULER, Signature, TABLE, Want};
+pub use self::table::{Function, Value};
 
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
@@ -174,7 +174,8 @@ impl Plan {
 /// version cannot be read is one, too, so that somebody hears of it.
 #[must_use]
 pub fn has_scheduler(data: &[u8]) -> bool {
-    let named = MARKERS.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some());
+    let named =
+        MARKERS.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some());
     named && !matches!(Executable::parse(data), Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)))
 }
 
@@ -183,7 +184,8 @@ fn identity(executable: &Executable<'_>) -> Identity {
     let version = |path: &str| info.module_version(path).map(str::to_owned);
     let kubernetes = version("k8s.io/kubernetes").filter(|version| version.starts_with("v1."));
     // A build in the Kubernetes tree has no version of its own; its libraries' v0.X is Kubernetes v1.X.
-    let client = || version("k8s.io/client-go").and_then(|v| v.strip_prefix("v0.").map(|rest| format!("v1.{rest}")));
+    let client =
+        || version("k8s.io/client-go").and_then(|v| v.strip_prefix("v0.").map(|rest| format!("v1.{rest}")));
     Identity {
         kubernetes_version: kubernetes.or_else(client),
         go_version: info.go_version.clone(),
@@ -242,7 +244,9 @@ impl<'a> Builder<'a> {
         let mut calls = Vec::new();
         for caller in found.iter().filter(|function| function.name.starts_with(&package)).take(MAX_CALLERS) {
             // A function that does not decode makes no calls that could be seen; the row that needs one says so.
-            calls.extend(executable.calls(caller).unwrap_or_default().into_iter().map(|call| (caller.name, call)));
+            calls.extend(
+                executable.calls(caller).unwrap_or_default().into_iter().map(|call| (caller.name, call)),
+            );
         }
         Ok(Self {
             executable,
@@ -270,7 +274,8 @@ impl<'a> Builder<'a> {
         };
         let found = self.signature(row)?;
         if let Some(wants) = row.at_entry {
-            let parameters = found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
+            let parameters =
+                found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
             let locations = self.types.parameter_locations(parameters, true)?;
             let site = self.executable.entry_site(self.functions, function)?;
             let (spec, values) = self.reads(wants, parameters, &locations)?;
@@ -279,7 +284,12 @@ impl<'a> Builder<'a> {
         self.add_end(row, function, found.as_ref())
     }
 
-    fn add_end(&mut self, row: &Row, function: &goexe::Function<'a>, found: Option<&Found>) -> Result<(), Why> {
+    fn add_end(
+        &mut self,
+        row: &Row,
+        function: &goexe::Function<'a>,
+        found: Option<&Found>,
+    ) -> Result<(), Why> {
         match row.end {
             End::Unused => Ok(()),
             End::NextEntry(symbol) => {
@@ -304,7 +314,9 @@ impl<'a> Builder<'a> {
                     .copied()
                     .collect();
                 let usable = !calls.is_empty()
-                    && calls.iter().all(|(_, call)| call.return_site.is_some() && call.overwritten & needed == 0);
+                    && calls
+                        .iter()
+                        .all(|(_, call)| call.return_site.is_some() && call.overwritten & needed == 0);
                 if usable {
                     for (caller, call) in calls {
                         let address = call.return_site.unwrap_or_default();
@@ -372,8 +384,10 @@ impl<'a> Builder<'a> {
             Signature::InterfaceOf(func, name) => {
                 let func = self.types.find_unnamed(func)?;
                 let signature = self.types.signature(&func)?;
-                let interface =
-                    signature.parameters.first().ok_or_else(|| Why("the function type has no parameter".into()))?;
+                let interface = signature
+                    .parameters
+                    .first()
+                    .ok_or_else(|| Why("the function type has no parameter".into()))?;
                 method(interface, name).map(Some)
             }
             Signature::SchedulerField(field) => {
@@ -432,7 +446,9 @@ impl<'a> Builder<'a> {
                 steps.push(8 + offset + if typ.kind == Kind::Interface { 8 } else { 0 });
                 STACK_POINTER
             }
-            Location::Elsewhere => return Err(Why(format!("`{}` is in no integer register", self.name(typ)))),
+            Location::Elsewhere => {
+                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
+            }
         };
         let (leaf, last) = if want.path.is_empty() {
             (typ.kind, 0)
@@ -440,7 +456,9 @@ impl<'a> Builder<'a> {
             let path = self.path(typ, want.path)?;
             // The pointer itself is in the register: the first step goes from there.
             steps.extend(&path.dereferences);
-            if path.typ.kind == Kind::String { (Kind::String, path.offset) } else {
+            if path.typ.kind == Kind::String {
+                (Kind::String, path.offset)
+            } else {
                 steps.push(path.offset);
                 (path.typ.kind, 0)
             }
@@ -453,7 +471,8 @@ impl<'a> Builder<'a> {
         let too_far = || Why(format!("`{}` is more than {MAX_STEPS} pointers away", want.path.join(".")));
         let mut read = Read { base, kind, last: last as u32, steps: steps.len() as u8, ..Read::default() };
         for (place, step) in steps.iter().enumerate() {
-            *read.offsets.get_mut(place).ok_or_else(too_far)? = u32::try_from(*step).map_err(|_| too_far())?;
+            *read.offsets.get_mut(place).ok_or_else(too_far)? =
+                u32::try_from(*step).map_err(|_| too_far())?;
         }
         Ok((read, leaf))
     }

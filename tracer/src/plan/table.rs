@@ -262,7 +262,13 @@ pub(super) const TABLE: &[Row] = &[
         &[STATE, THE_POD, NODE],
         "no `reserve` span and no `k8s.scheduler.selected_node`",
     ),
-    phase(Function::Permit, run!("RunPermitPlugins"), "RunPermitPlugins", &[STATE, THE_POD], "no `permit` span"),
+    phase(
+        Function::Permit,
+        run!("RunPermitPlugins"),
+        "RunPermitPlugins",
+        &[STATE, THE_POD],
+        "no `permit` span",
+    ),
     Row {
         function: Function::BindingCycle,
         symbols: &[scheduler!("bindingCycle")],
@@ -284,7 +290,13 @@ pub(super) const TABLE: &[Row] = &[
         )
     },
     phase(Function::WaitOnPermit, run!("WaitOnPermit"), "WaitOnPermit", &[THE_POD], "no `waitOnPermit` span"),
-    phase(Function::PreBind, run!("RunPreBindPlugins"), "RunPreBindPlugins", &[STATE, THE_POD], "no `preBind` span"),
+    phase(
+        Function::PreBind,
+        run!("RunPreBindPlugins"),
+        "RunPreBindPlugins",
+        &[STATE, THE_POD],
+        "no `preBind` span",
+    ),
     Row {
         // Its only caller does nothing but return the status through a deferred call of `finishBinding`.
         end: End::NextEntry(scheduler!("finishBinding")),

@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 /// Where the kernel describes its own types.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// Bits of `CapEff`, by <https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/capability.h>.
-const SYS_PTRACE: Capability = Capability { bit: 19, name: "CAP_SYS_PTRACE", what: "open a scheduler's executable" };
+const SYS_PTRACE: Capability =
+    Capability { bit: 19, name: "CAP_SYS_PTRACE", what: "open a scheduler's executable" };
 const SYS_ADMIN: Capability =
     Capability { bit: 21, name: "CAP_SYS_ADMIN", what: "attach uprobes on a kernel before 6.6" };
 const PERFMON: Capability = Capability { bit: 38, name: "CAP_PERFMON", what: "attach uprobes" };
@@ -21,7 +22,9 @@ struct Capability {
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
     /// A right is missing.
-    #[error("capability {name} is missing, which is needed to {what}: run schedspan as root, or grant it {name}")]
+    #[error(
+        "capability {name} is missing, which is needed to {what}: run schedspan as root, or grant it {name}"
+    )]
     Capability {
         /// Such as `CAP_BPF`.
         name: &'static str,
@@ -29,7 +32,9 @@ pub enum Unfit {
         what: &'static str,
     },
     /// The kernel was built without type information.
-    #[error("the kernel has no BTF (`{BTF}` is not there): boot one that is built with CONFIG_DEBUG_INFO_BTF=y, as distributions do")]
+    #[error(
+        "the kernel has no BTF (`{BTF}` is not there): boot one that is built with CONFIG_DEBUG_INFO_BTF=y, as distributions do"
+    )]
     NoBtf,
     /// `/proc` is not what it should be.
     #[error("cannot read `/proc/self/status`: {0}; mount /proc")]

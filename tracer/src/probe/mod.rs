@@ -32,7 +32,9 @@ const MAX_DRAIN: usize = 65_536;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// This build has no eBPF object inside and none was named.
-    #[error("this schedspan was built without its eBPF object: build it with `cargo xtask build`, or name an object with --ebpf-object")]
+    #[error(
+        "this schedspan was built without its eBPF object: build it with `cargo xtask build`, or name an object with --ebpf-object"
+    )]
     NoObject,
     /// The object that was named cannot be read.
     #[error("cannot read the eBPF object `{path}`: {source}; `cargo xtask build-ebpf` makes one")]
@@ -52,7 +54,9 @@ pub enum Error {
     #[error("the kernel does not take the eBPF program: {0}")]
     Program(#[from] ProgramError),
     /// A map of the object is not there or of another kind: the object is of another version.
-    #[error("the eBPF object does not fit this schedspan: map `{name}`: {why}; rebuild it with `cargo xtask build-ebpf`")]
+    #[error(
+        "the eBPF object does not fit this schedspan: map `{name}`: {why}; rebuild it with `cargo xtask build-ebpf`"
+    )]
     Map {
         /// The map's name.
         name: &'static str,
@@ -100,7 +104,8 @@ impl Probes {
         let read;
         let object = match file {
             Some(path) => {
-                read = std::fs::read(path).map_err(|source| Error::ReadObject { path: path.into(), source })?;
+                read =
+                    std::fs::read(path).map_err(|source| Error::ReadObject { path: path.into(), source })?;
                 &read
             }
             None if OBJECT.is_empty() => return Err(Error::NoObject),
@@ -149,7 +154,7 @@ impl Probes {
     fn attach_as(&mut self, plan: &Plan, path: &Path, numbers: &[u32]) -> Result<UProbeLinkId, Error> {
         let mut points = Vec::with_capacity(numbers.len());
         for (PlannedSite { file_offset, spec, .. }, number) in plan.sites.iter().zip(numbers) {
-            self.sites.set(*number, spec, 0).map_err(|error| unfit("SITES", error))?;
+            self.sites.set(*number, spec, 0).map_err(|error| unfit("SITES", &error))?;
             let location = UProbeAttachLocation::AbsoluteOffset(*file_offset);
             points.push(UProbeAttachPoint { location, cookie: Some((*number).into()) });
         }
@@ -183,7 +188,7 @@ impl Probes {
                 }
                 self.namespaces
                     .set(index, &scheduler.namespace, 0)
-                    .map_err(|error| unfit("NAMESPACES", error))?;
+                    .map_err(|error| unfit("NAMESPACES", &error))?;
                 self.known_namespaces.push(scheduler.namespace);
                 index
             }
@@ -223,17 +228,16 @@ impl Probes {
 }
 
 fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, Error> {
-    let program = ebpf
-        .program_mut(name)
-        .ok_or(Error::Map { name, why: "there is no such program".into() })?;
+    let program =
+        ebpf.program_mut(name).ok_or(Error::Map { name, why: "there is no such program".into() })?;
     Ok(program.try_into()?)
 }
 
 fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
     let map = ebpf.take_map(name).ok_or(Error::Map { name, why: "it is not there".into() })?;
-    map.try_into().map_err(|error| unfit(name, error))
+    map.try_into().map_err(|error| unfit(name, &error))
 }
 
-fn unfit(name: &'static str, error: MapError) -> Error {
+fn unfit(name: &'static str, error: &MapError) -> Error {
     Error::Map { name, why: error.to_string() }
 }

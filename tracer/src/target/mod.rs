@@ -119,7 +119,8 @@ pub fn read_executable(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn is_scheduler(path: &Path) -> bool {
-    let plausible = fs::metadata(path).is_ok_and(|meta| (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len()));
+    let plausible =
+        fs::metadata(path).is_ok_and(|meta| (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len()));
     plausible && read_executable(path).is_ok_and(|data| has_scheduler(&data))
 }
 

@@ -19,7 +19,11 @@ pub const RESULT: &str = "k8s.scheduler.result";
 pub const SELECTED_NODE: &str = "k8s.scheduler.selected_node";
 /// Number of the attempt, from 1. On the root.
 pub const ATTEMPT: &str = "k8s.scheduler.attempt";
-/// Time between the Pod's last entry into the scheduling queue and the attempt, milliseconds. On the root.
+/// How long the Pod was in the active queue before the attempt, milliseconds: KEP-5927's words. On the root, when the Pod
+/// was seen to enter it; a Pod that is popped from the backoff queue (1.33 and later) was never in it.
 pub const QUEUE_WAIT_MS: &str = "k8s.scheduler.queue_wait_ms";
+/// How long the Pod was in any queue before the attempt, milliseconds: since it was created, or since its last attempt
+/// ended. On the root.
+pub const QUEUE_TOTAL_WAIT_MS: &str = "k8s.scheduler.queue.total_wait_ms";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";

@@ -127,7 +127,7 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
     let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
     let mut list = vec![
         (attributes::POD_NAME, string(&attempt.pod.name)),
-        (attributes::NAMESPACE_NAME, string(&attempt.pod.namespace)),
+        (attributes::POD_NAMESPACE, string(&attempt.pod.namespace)),
         (attributes::POD_UID, string(&attempt.pod.uid)),
         (attributes::PROFILE, string(&attempt.pod.profile)),
     ];

@@ -1,0 +1,100 @@
+//! Which traces somebody wants to see.
+
+use std::time::Duration;
+
+use crate::trace::{AttributeValue, Trace, attributes};
+
+/// Shows only some attempts; all conditions must hold
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Filter {
+    /// Only attempts of Pods in this namespace
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Only attempts of the Pod of this name, or, with a `*` at its end, of Pods whose names begin like this
+    #[arg(value_name = "POD|PREFIX*")]
+    pub pod: Option<String>,
+    /// Only attempts that did not succeed
+    #[arg(long)]
+    pub failed: bool,
+    /// Only attempts that took longer, such as `500us`, `10ms` or `1.5s`
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub slower_than: Option<Duration>,
+}
+
+impl Filter {
+    /// Whether a trace is one of those.
+    #[must_use]
+    pub fn keeps(&self, trace: &Trace) -> bool {
+        let Self { namespace, pod, failed, slower_than } = self;
+        let root = trace.root();
+        let text = |key| match root.attribute(key) {
+            Some(AttributeValue::String(text)) => text,
+            _ => "",
+        };
+        namespace.as_ref().is_none_or(|namespace| text(attributes::POD_NAMESPACE) == namespace)
+            && pod.as_ref().is_none_or(|pod| match pod.strip_suffix('*') {
+                Some(prefix) => text(attributes::POD_NAME).starts_with(prefix),
+                None => text(attributes::POD_NAME) == pod,
+            })
+            && (!failed || text(attributes::RESULT) != "Success")
+            && slower_than.is_none_or(|limit| Duration::from_nanos(root.duration_ns()) > limit)
+    }
+}
+
+/// A duration as people write it: `500us`, `10ms`, `1.5s`.
+///
+/// # Errors
+///
+/// When there is no number, or no unit, or it is negative or too large.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err("give a number with the unit us, ms or s".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("`{number}` is no number"))?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::tests::{scheduled, unschedulable};
+
+    #[test]
+    fn all_conditions_must_hold() {
+        let filter = Filter::default();
+        let some = |text: &str| Some(text.to_owned());
+        for (filter, success, failure) in [
+            (filter.clone(), true, true),
+            (Filter { namespace: some("default"), ..filter.clone() }, true, true),
+            (Filter { namespace: some("kube-system"), ..filter.clone() }, false, false),
+            (Filter { pod: some("web-0"), ..filter.clone() }, true, false),
+            (Filter { pod: some("web"), ..filter.clone() }, false, false),
+            (Filter { pod: some("web-*"), ..filter.clone() }, true, false),
+            (Filter { pod: some("*"), ..filter.clone() }, true, true),
+            (Filter { failed: true, ..filter.clone() }, false, true),
+            (Filter { failed: true, pod: some("web-*"), ..filter.clone() }, false, false),
+            (Filter { slower_than: Some(Duration::from_millis(4)), ..filter.clone() }, true, false),
+        ] {
+            assert_eq!(
+                (filter.keeps(&scheduled()), filter.keeps(&unschedulable())),
+                (success, failure),
+                "{filter:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(duration("10ms"), Ok(Duration::from_millis(10)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        for wrong in ["", "10", "ms", "1.2.3s", "-1s", "5m", "99999999999999999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

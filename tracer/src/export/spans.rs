@@ -1,0 +1,80 @@
+//! Traces as the OpenTelemetry SDK's spans.
+
+use std::{
+    str::FromStr as _,
+    sync::LazyLock,
+    time::{Duration, SystemTime},
+};
+
+use opentelemetry::{
+    InstrumentationScope, KeyValue, SpanId, TraceFlags, TraceId, Value,
+    trace::{Link, SpanContext, SpanKind, TraceState},
+};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+
+use crate::trace::{AttributeValue, RemoteContext, Span, Status, Trace};
+
+static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
+    InstrumentationScope::builder("schedspan").with_version(env!("CARGO_PKG_VERSION")).build()
+});
+
+/// The spans of a trace. All are sampled: which ones to make was decided before.
+pub(super) fn span_data(trace: &Trace) -> impl Iterator<Item = SpanData> {
+    trace.spans.iter().map(|span| convert(trace.trace_id, span))
+}
+
+fn convert(trace_id: [u8; 16], span: &Span) -> SpanData {
+    let context = |id| {
+        SpanContext::new(TraceId::from_bytes(trace_id), id, TraceFlags::SAMPLED, false, TraceState::NONE)
+    };
+    let mut links = SpanLinks::default();
+    links.links.extend(span.links.iter().map(link));
+    SpanData {
+        span_context: context(SpanId::from_bytes(span.span_id)),
+        parent_span_id: span.parent_id.map_or(SpanId::INVALID, SpanId::from_bytes),
+        parent_span_is_remote: false,
+        // As `component-base/tracing.StartReconcileSpan` makes the root, and `tracing.Start` the others.
+        span_kind: if span.parent_id.is_none() { SpanKind::Consumer } else { SpanKind::Internal },
+        name: span.name.clone(),
+        start_time: time(span.start_unix_ns),
+        end_time: time(span.end_unix_ns),
+        attributes: span
+            .attributes
+            .iter()
+            .map(|(key, value)| KeyValue::new(*key, attribute(value)))
+            .collect(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links,
+        status: match &span.status {
+            Status::Unset => opentelemetry::trace::Status::Unset,
+            Status::Error(description) => opentelemetry::trace::Status::error(description.clone()),
+        },
+        instrumentation_scope: SCOPE.clone(),
+    }
+}
+
+fn link(remote: &RemoteContext) -> Link {
+    let context = SpanContext::new(
+        TraceId::from_bytes(remote.trace_id),
+        SpanId::from_bytes(remote.span_id),
+        TraceFlags::new(remote.flags),
+        true,
+        // It was read from such a text, by the same rules.
+        TraceState::from_str(&remote.trace_state).unwrap_or_default(),
+    );
+    Link::new(context, Vec::new(), 0)
+}
+
+fn attribute(value: &AttributeValue) -> Value {
+    match value {
+        AttributeValue::String(value) => value.clone().into(),
+        AttributeValue::Int(value) => (*value).into(),
+        AttributeValue::Double(value) => (*value).into(),
+        AttributeValue::Bool(value) => (*value).into(),
+    }
+}
+
+fn time(unix_ns: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_ns)
+}
