@@ -67,7 +67,11 @@ impl Style {
 pub fn waterfall(trace: &Trace, style: &Style) -> String {
     let root = trace.root();
     let mut out = head(trace, *style);
-    if let Status::Error(reason) = &root.status {
+    // The head says the result already.
+    let result = root.attribute(attributes::RESULT).map(ToString::to_string);
+    if let Status::Error(reason) = &root.status
+        && result.as_ref() != Some(reason)
+    {
         let words = clean(reason);
         let words: Vec<_> = words.split(' ').map(|word| (PLAIN, word.to_owned())).collect();
         out += &flow("  ", " ", &words, *style);

@@ -4,6 +4,8 @@
 
 pub mod attributes;
 mod span;
+#[cfg(test)]
+mod tests;
 
 use std::{borrow::Cow, hash::Hasher as _};
 
@@ -32,7 +34,7 @@ impl Anchor {
 struct Kind {
     function: Function,
     name: &'static str,
-    /// The cycle that it is a phase of; `None` for the cycles themselves.
+    /// The cycle that it is a phase of; `None` for what hangs under the root.
     cycle: Option<Function>,
 }
 
@@ -55,18 +57,12 @@ const KINDS: [Kind; 15] = [
     phase(Function::PreBind, "preBind", Function::BindingCycle),
     phase(Function::Bind, "bind", Function::BindingCycle),
     phase(Function::PostBind, "postBind", Function::BindingCycle),
-    // Not a span: its status is the attempt's own.
-    phase(Function::HandleFailure, "", Function::SchedulingCycle),
+    // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
+    Kind { function: Function::HandleFailure, name: "handleSchedulingFailure", cycle: None },
 ];
 
 /// Name of the root span.
 pub const ROOT: &str = "SchedulePod";
-
-/// The span's name of a function, `None` for what becomes no span.
-#[must_use]
-pub fn span_name(function: Function) -> Option<&'static str> {
-    KINDS.iter().find(|kind| kind.function == function).map(|kind| kind.name).filter(|name| !name.is_empty())
-}
 
 /// Makes the trace of an attempt.
 #[must_use]
@@ -87,7 +83,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
         .iter()
         .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
         .filter_map(|call| {
-            let kind = KINDS.iter().find(|kind| kind.function == call.function && !kind.name.is_empty())?;
+            let kind = KINDS.iter().find(|kind| kind.function == call.function)?;
             Some((kind, call))
         })
         .collect();
