@@ -20,9 +20,11 @@ pub(crate) fn main() -> Result<()> {
 /// Builds everything and says where the daemon is.
 pub(crate) fn build() -> Result<PathBuf> {
     let object = build_ebpf::build(true)?;
-    let root = paths::repository();
     let mut cargo = Rustc::installed()?.cargo("build");
-    cargo.current_dir(&root).args(["--release", "--package=tracer"]).env(OBJECT_VARIABLE, object);
+    cargo
+        .current_dir(paths::repository())
+        .args(["--release", "--package=tracer"])
+        .env(OBJECT_VARIABLE, object);
     run(&mut cargo)?;
-    Ok(root.join("target/release/schedspan"))
+    Ok(paths::target().join("release/schedspan"))
 }

@@ -1,10 +1,11 @@
 //! `cargo xtask build-ebpf`: the eBPF object.
 
 use std::{
-    env,
+    env::{self, consts::ARCH},
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,8 +15,8 @@ use crate::{
     toolchain::{Rustc, run},
 };
 
-/// The object's place below `target/`, for the architecture of this machine.
-const OUTPUT: &str = "target/bpf";
+/// The object's place below cargo's own folder, for the architecture of this machine.
+const OUTPUT: &str = "bpf";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -32,25 +33,29 @@ pub(crate) fn main(options: &Options) -> Result<()> {
 
 /// Builds the eBPF object for this machine's architecture and says where it is.
 pub(crate) fn build(release: bool) -> Result<PathBuf> {
-    let rustc = Rustc::installed()?;
-    let llvm = PathBuf::from(format!("/usr/lib/llvm-{}/bin", rustc.llvm));
-    let path = match env::var_os("PATH") {
-        Some(path) => env::join_paths(std::iter::once(llvm).chain(env::split_paths(&path)))?,
-        None => OsString::from(llvm),
-    };
-    let arch = env::consts::ARCH;
-    let root = paths::repository();
-    let target = root.join("target/ebpf-build");
-    let mut cargo = rustc.cargo_bpf("build", arch);
-    cargo.current_dir(&root).env("PATH", path).env("CARGO_TARGET_DIR", &target);
+    let mut cargo = cargo(&Rustc::installed()?, "build");
     if !release {
         cargo.arg("--features=log");
     }
     run(&mut cargo).context("the eBPF object does not build; `cargo xtask setup` checks what it needs")?;
-    let built = target.join("bpfel-unknown-none/release/tracer-ebpf");
-    let output = root.join(OUTPUT).join(arch).join("tracer-ebpf.o");
+    let built = target().join("bpfel-unknown-none/release/tracer-ebpf");
+    let output = paths::target().join(OUTPUT).join(ARCH).join("tracer-ebpf.o");
     install(&built, &output)?;
     Ok(output)
+}
+
+/// `cargo` for the eBPF crate, with bpf-linker's LLVM on `PATH`.
+pub(crate) fn cargo(rustc: &Rustc, subcommand: &str) -> Command {
+    let mut path = OsString::from(format!("/usr/lib/llvm-{}/bin:", rustc.llvm));
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let mut cargo = rustc.cargo_bpf(subcommand, ARCH);
+    cargo.current_dir(paths::repository()).env("PATH", path).env("CARGO_TARGET_DIR", target());
+    cargo
+}
+
+/// Its own: the flags are others than those of everything else.
+fn target() -> PathBuf {
+    paths::target().join("ebpf-build")
 }
 
 /// Copies the object only when it differs: what embeds it need not be built again.

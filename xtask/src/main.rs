@@ -1,14 +1,25 @@
 //! The project's chores: `cargo xtask` lists them.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod build;
 mod build_ebpf;
 mod cluster;
+mod compare;
 mod components;
+mod demo;
+mod e2e;
 mod interrupt;
 mod paths;
+mod picture;
 mod process;
+mod schedspan;
 mod setup;
+mod spans;
+mod stage;
+mod svg;
+mod tally;
+mod test;
 mod toolchain;
 
 use std::process::ExitCode;
@@ -49,11 +60,34 @@ enum Command {
     /// etcd, kube-apiserver, kube-controller-manager, a stripped and unmodified kube-scheduler, and an OpenTelemetry
     /// Collector: built from their Go modules under tests/cluster, once.
     Cluster(cluster::command::Arguments),
+    /// Show what schedspan does: a real scheduler at work, each attempt a waterfall
+    ///
+    /// Sets up and builds what is missing, starts a cluster, traces it while it schedules a Deployment, a Pod that fits
+    /// nowhere at first, and a preemption, and sums up. The exit code is 0 only if the scheduler's own figures agree and
+    /// nothing was lost. Nothing is left behind. Needs root.
+    Demo(demo::Options),
+    /// Make the README's picture: what schedspan prints for three attempts, as SVG
+    ///
+    /// Needs root.
+    Picture(picture::Options),
+    /// Run all checks and tests, as CI does
+    ///
+    /// The last line says how many passed and failed; with a failure the exit code is 1. Needs root.
+    Test,
+    /// Measure what tracing costs the scheduler
+    ///
+    /// CPU time per Pod and Pods per second, untraced and traced in turns, on a cluster with many Nodes; progress on
+    /// stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
+    Bench(bench::Options),
+    /// Run the tests that need a real scheduler, each on a cluster of its own
+    ///
+    /// The last line says how many passed and failed; with a failure the exit code is 1. Needs root.
+    E2e(e2e::Options),
 }
 
 fn main() -> ExitCode {
     match run(Options::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -61,11 +95,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Setup => setup::ensure(),
-        Command::BuildEbpf(options) => build_ebpf::main(&options),
-        Command::Build => build::main(),
-        Command::Cluster(arguments) => cluster::command::run(arguments),
+        Command::Setup => setup::ensure()?,
+        Command::BuildEbpf(options) => build_ebpf::main(&options)?,
+        Command::Build => build::main()?,
+        Command::Cluster(arguments) => cluster::command::run(arguments)?,
+        Command::Demo(options) => demo::main(&options)?,
+        Command::Picture(options) => picture::main(&options)?,
+        Command::Test => return test::main(),
+        Command::Bench(options) => bench::main(&options)?,
+        Command::E2e(options) => return e2e::main(&options),
     }
+    Ok(ExitCode::SUCCESS)
 }

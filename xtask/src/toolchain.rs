@@ -3,7 +3,7 @@
 //! aya 0.16 asks for Rust 1.98. From 1.95 on it builds all the same, with one feature of the compiler switched on by
 //! hand; the eBPF object is built by the same stable compiler, with `core` from source.
 
-use std::process::Command;
+use std::{env, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -45,7 +45,7 @@ impl Rustc {
 
     /// `cargo` for the daemon's half of the workspace.
     pub(crate) fn cargo(&self, subcommand: &str) -> Command {
-        let mut cargo = Command::new("cargo");
+        let mut cargo = cargo();
         cargo.arg(subcommand).arg("--locked");
         if self.minor < UNAIDED {
             cargo
@@ -58,9 +58,9 @@ impl Rustc {
 
     /// `cargo` for the eBPF half, for traced programs of this architecture.
     pub(crate) fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Command {
-        let flags =
-            [&format!("--cfg=bpf_target_arch=\"{arch}\""), "-Cdebuginfo=2", "-Clink-arg=--btf"].join("\u{1f}");
-        let mut cargo = Command::new("cargo");
+        let flags = [&format!("--cfg=bpf_target_arch=\"{arch}\""), "-Cdebuginfo=2", "-Clink-arg=--btf"]
+            .join("\u{1f}");
+        let mut cargo = cargo();
         cargo
             .args([subcommand, "--locked", "--package=tracer-ebpf", "--release"])
             .args(["--target=bpfel-unknown-none", "-Zbuild-std=core"])
@@ -73,9 +73,26 @@ impl Rustc {
     }
 }
 
+/// `cargo` without what `cargo xtask` says of xtask itself: build scripts such as ring's look at that, and would build
+/// again whenever a cargo that was not started by xtask has built meanwhile.
+fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    for (key, _) in env::vars_os() {
+        if ["CARGO_MANIFEST_", "CARGO_PKG_"]
+            .iter()
+            .any(|of| key.as_encoded_bytes().starts_with(of.as_bytes()))
+        {
+            cargo.env_remove(key);
+        }
+    }
+    cargo
+}
+
 /// Runs a command with its output on the terminal, and fails with its name.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let name = [command.get_program(), command.get_args().next().unwrap_or_default()].map(|part| part.display().to_string()).join(" ");
+    let name = [command.get_program(), command.get_args().next().unwrap_or_default()]
+        .map(|part| part.display().to_string())
+        .join(" ");
     let status = command.status().with_context(|| format!("cannot run `{name}`"))?;
     if !status.success() {
         bail!("`{name}` failed: {status}");

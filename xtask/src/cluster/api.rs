@@ -1,6 +1,6 @@
 //! A small blocking client of the API server.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -9,15 +9,21 @@ use ureq::{
     tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem},
 };
 
+use super::wait_until;
+
 /// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long Pods may take to become what they shall be: three times the backoff of one that was refused five times.
+const PODS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two looks at all Pods, which cost the API server some work.
+const PODS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A client that trusts the certificates in the file `certificates` and nothing else, once the file is there.
+/// A client that trusts the certificates in the file `certificates`, once it is there, and nothing else.
 ///
 /// # Errors
 ///
 /// If the file holds something else than certificates.
-pub(super) fn agent(certificates: &Path) -> Result<Agent> {
+pub(crate) fn agent(certificates: &Path) -> Result<Agent> {
     let pem = fs::read(certificates).unwrap_or_default();
     let mut roots = Vec::<Certificate<'static>>::new();
     for item in parse_pem(&pem) {
@@ -49,6 +55,28 @@ impl Default for NodeSize<'_> {
     }
 }
 
+/// A Pod that asks for so many CPUs, and that ends at once when it is deleted: no kubelet runs it.
+pub(crate) fn pod(name: &str, cpu: &str) -> Value {
+    json!({
+        "metadata": { "name": name },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{ "name": "main", "image": "none", "resources": { "requests": { "cpu": cpu } } }],
+        },
+    })
+}
+
+/// Whether a Pod has its Node.
+pub(crate) fn is_bound(pod: &Value) -> bool {
+    pod["spec"]["nodeName"].is_string()
+}
+
+/// Whether the scheduler said of a Pod that it fits nowhere.
+pub(crate) fn is_unschedulable(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["reason"] == "Unschedulable")
+}
+
 /// A client of the cluster's API server, with an administrator's rights. A path is all that follows the port, and every
 /// error names method and path and says what the API server answered.
 #[derive(Clone)]
@@ -72,15 +100,6 @@ impl Api {
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
         self.request("POST", path, "application/json", body)
-    }
-
-    pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Value> {
-        self.request("PUT", path, "application/json", body)
-    }
-
-    /// A JSON merge patch.
-    pub(crate) fn patch(&self, path: &str, body: &Value) -> Result<Value> {
-        self.request("PATCH", path, "application/merge-patch+json", body)
     }
 
     pub(crate) fn delete(&self, path: &str) -> Result<Value> {
@@ -115,6 +134,32 @@ impl Api {
     pub(crate) fn pods(&self, namespace: &str) -> Result<Vec<Value>> {
         let mut list = self.get(&format!("/api/v1/namespaces/{namespace}/pods"))?;
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
+    /// Waits until the Pods of the namespace `default` are as they shall be.
+    ///
+    /// # Errors
+    ///
+    /// If they are not within a minute: then the error says that it waited for `what`.
+    pub(crate) fn wait_for_pods(&self, what: &str, reached: impl Fn(&[Value]) -> bool) -> Result<()> {
+        wait_until(what, PODS_TIMEOUT, || {
+            thread::sleep(PODS_INTERVAL);
+            Ok(reached(&self.pods("default")?).then_some(()))
+        })
+    }
+
+    /// Deletes all Pods of the namespace `default` whose names begin so.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be deleted, or if they are not gone within a minute.
+    pub(crate) fn delete_pods(&self, prefix: &str) -> Result<()> {
+        let ours =
+            |pod: &Value| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix));
+        for pod in self.pods("default")?.iter().filter(|pod| ours(pod)) {
+            self.delete_pod("default", pod["metadata"]["name"].as_str().unwrap_or_default())?;
+        }
+        self.wait_for_pods("deleted Pods to be gone", |pods| !pods.iter().any(ours))
     }
 
     /// How many objects a collection holds, such as `/api/v1/nodes`.

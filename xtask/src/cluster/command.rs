@@ -11,7 +11,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::{Cluster, Options, guard, state};
-use crate::{interrupt::Interrupt, paths};
+use crate::{interrupt::Interrupt, paths, process};
 
 /// How often `up --foreground` looks whether it shall end.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -121,7 +121,7 @@ fn status(cluster: &Cluster, output: Output) -> Result<()> {
             pid: process.pid,
             alive,
             ports: &process.ports,
-            resident_bytes: process.resident().filter(|_| alive),
+            resident_bytes: process::resident(process.pid.cast_unsigned()).filter(|_| alive),
             log: &process.log,
         }
     });

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, str::Chars};
 
 use anyhow::{Context as _, Result};
+use ureq::Agent;
 
 /// What a metrics endpoint answered.
 pub(crate) struct Metrics {
@@ -26,10 +27,17 @@ impl Metrics {
         Ok(Self { samples: samples.collect::<Result<_>>()? })
     }
 
-    /// The sample of that name with exactly these labels.
-    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let mut samples = self.with(name, labels);
-        samples.find(|sample| sample.labels.len() == labels.len()).map(|sample| sample.value)
+    /// Reads the metrics that are served at `url`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer, or something else than metrics.
+    pub(crate) fn read(agent: &Agent, url: &str) -> Result<Self> {
+        let answer = agent.get(url).call();
+        let text =
+            answer.and_then(|mut answer| answer.body_mut().with_config().limit(u64::MAX).read_to_string());
+        Self::parse(&text.with_context(|| format!("cannot read {url}"))?)
+            .with_context(|| format!("cannot understand {url}"))
     }
 
     /// The sum of all samples of that name that have these labels, and maybe others; 0 if there are none.
@@ -98,27 +106,21 @@ odd{text="a \"b\" \\ {c=\"d\"},e\n"} NaN
 "#;
 
     #[test]
-    fn a_value_is_found_by_all_its_labels() {
-        let metrics = Metrics::parse(TEXT).unwrap();
-        let labels = [("result", "scheduled"), ("profile", "other")];
-        assert_eq!(metrics.value("scheduler_schedule_attempts_total", &labels), Some(3.0));
-        assert_eq!(metrics.value("scheduler_schedule_attempts_total", &labels[..1]), None);
-        assert_eq!(metrics.value("process_start_time_seconds", &[]), Some(1.7e9));
-        assert_eq!(metrics.value("bucket", &[("le", "+Inf")]), Some(f64::INFINITY));
-    }
-
-    #[test]
     fn a_sum_takes_every_sample_that_has_the_labels() {
         let metrics = Metrics::parse(TEXT).unwrap();
         assert_eq!(metrics.sum("scheduler_schedule_attempts_total", &[]), 55.0);
         assert_eq!(metrics.sum("scheduler_schedule_attempts_total", &[("result", "scheduled")]), 53.0);
+        let both = [("result", "scheduled"), ("profile", "other")];
+        assert_eq!(metrics.sum("scheduler_schedule_attempts_total", &both), 3.0);
+        assert_eq!(metrics.sum("process_start_time_seconds", &[]), 1.7e9);
+        assert_eq!(metrics.sum("bucket", &[("le", "+Inf")]), f64::INFINITY);
         assert_eq!(metrics.sum("absent", &[]), 0.0);
     }
 
     #[test]
     fn a_labels_value_may_hold_quotes_braces_and_line_ends() {
         let metrics = Metrics::parse(TEXT).unwrap();
-        assert!(metrics.value("odd", &[("text", "a \"b\" \\ {c=\"d\"},e\n")]).unwrap().is_nan());
+        assert!(metrics.sum("odd", &[("text", "a \"b\" \\ {c=\"d\"},e\n")]).is_nan());
     }
 
     #[test]

@@ -27,13 +27,17 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-pub(crate) use api::{Api, NodeSize};
+pub(crate) use api::{Api, NodeSize, agent, is_bound, is_unschedulable, pod};
 use guard::Guard;
 pub(crate) use metrics::Metrics;
 use serde_json::json;
-use state::{Ports, Process, State, free_ports};
+pub(crate) use state::free_ports;
+use state::{Ports, Process, State};
 
-use crate::components::{APISERVER, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, SCHEDULER};
+use crate::{
+    components::{APISERVER, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, SCHEDULER},
+    paths,
+};
 
 /// How long a component may take until it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -95,6 +99,15 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Starts a cluster in a folder of its own, below the cache folder: as many xtasks as like can run at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`up`](Self::up).
+    pub(crate) fn fresh(options: &Options) -> Result<Self> {
+        Self::up(&paths::cache()?.join(format!("run-{}", std::process::id())), options)
+    }
+
     /// The running cluster in `dir`, for a look at it: dropping this one does not end it.
     ///
     /// # Errors
@@ -126,6 +139,11 @@ impl Cluster {
     /// If its guard is gone.
     pub(crate) fn detach(mut self) -> Result<()> {
         self.guard.take().map_or(Ok(()), Guard::release)
+    }
+
+    /// The folder of all its state: what is put there ends with the cluster.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The kubeconfig of an administrator.
@@ -188,12 +206,7 @@ impl Cluster {
     ///
     /// If the scheduler does not answer, or with something else.
     pub(crate) fn scheduler_metrics(&self) -> Result<Metrics> {
-        let url = self.scheduler()?.metrics_url;
-        let text = api::agent(&self.certificates())?
-            .get(&url)
-            .call()
-            .and_then(|mut response| response.body_mut().with_config().limit(u64::MAX).read_to_string());
-        Metrics::parse(&text.with_context(|| format!("cannot read {url}"))?)
+        Metrics::read(&agent(&self.certificates())?, &self.scheduler()?.metrics_url)
     }
 
     /// A client of the API server.
@@ -204,7 +217,7 @@ impl Cluster {
     pub(crate) fn api(&self) -> Result<Api> {
         let kubeconfig: serde_json::Value = serde_json::from_slice(&fs::read(self.kubeconfig())?)?;
         let token = kubeconfig["users"][0]["user"]["token"].as_str().context("no token in the kubeconfig")?;
-        Ok(Api::new(api::agent(&self.certificates())?, self.server()?, token))
+        Ok(Api::new(agent(&self.certificates())?, self.server()?, token))
     }
 
     /// Checks that every process still runs.
@@ -277,8 +290,10 @@ impl Cluster {
             write_kubeconfig(&dir, user, &server, token, &self.certificates())?;
         }
         let api = self.api()?;
-        wait_until("the namespace default", READY_TIMEOUT, || {
-            Ok(api.get("/api/v1/namespaces/default").ok())
+        // An administrator's answer: nobody else gets one before the built-in roles are there, which the others need.
+        wait_until("the API server's own objects", READY_TIMEOUT, || {
+            let objects = ["/readyz", "/api/v1/namespaces/default"].map(|path| api.get(path));
+            Ok(objects.iter().all(Result::is_ok).then_some(()))
         })?;
 
         // Both serve with the API server's certificate: whoever trusts that one trusts them.
@@ -385,11 +400,11 @@ impl Cluster {
         self.state.processes.push(Process::start(&self.dir, name, argv, ports, health)?);
         self.state.save(&self.dir)?;
         let process = self.state.process(name)?;
-        let agent = |health: &str| api::agent(&self.certificates()).map(|agent| agent.get(health));
+        let ask = |health: &str| agent(&self.certificates()).map(|agent| agent.get(health));
         wait_until(&format!("an answer of {name} at {}", process.health), READY_TIMEOUT, || {
             ensure!(process.alive(), "{name} ended by itself");
             // Not ready is 5xx. The Collector answers 404: it is not a page that is asked for, but whether it listens.
-            let answer = agent(&process.health)?.call();
+            let answer = ask(&process.health)?.call();
             Ok(answer.ok().filter(|answer| !answer.status().is_server_error()))
         })
         .map_err(|error| anyhow!("{error:#}; {}", process.log_tail()))?;

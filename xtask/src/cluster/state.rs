@@ -132,13 +132,6 @@ impl Process {
         stat(self.pid).is_some_and(|(state, start)| start == self.start_time && !matches!(state, 'Z' | 'X'))
     }
 
-    /// Memory that it has resident, in bytes.
-    pub(crate) fn resident(&self) -> Option<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?;
-        Some(kib.trim().parse::<u64>().ok()? * 1024)
-    }
-
     /// The last lines of its log, as the end of an error's sentence.
     pub(crate) fn log_tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
@@ -180,7 +173,7 @@ fn parse_stat(stat: &str) -> Option<(char, u64)> {
 }
 
 /// Ports of 127.0.0.1 that are free at this moment, one for each name.
-pub(super) fn free_ports(names: &[&str]) -> Result<Ports> {
+pub(crate) fn free_ports(names: &[&str]) -> Result<Ports> {
     // All bound before one is let go: so they differ.
     let listeners =
         names.iter().map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;

@@ -1,0 +1,176 @@
+//! What the Collector wrote: a request of OTLP's JSON per line.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    path::Path,
+};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A span that the Collector received.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Span {
+    pub(crate) trace_id: String,
+    pub(crate) span_id: String,
+    /// Empty for a root.
+    #[serde(default)]
+    pub(crate) parent_span_id: String,
+    pub(crate) name: String,
+    #[serde(deserialize_with = "nanoseconds")]
+    start_time_unix_nano: u64,
+    #[serde(deserialize_with = "nanoseconds")]
+    end_time_unix_nano: u64,
+    #[serde(default)]
+    attributes: Vec<Attribute>,
+    #[serde(default)]
+    pub(crate) links: Vec<Link>,
+    /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
+    #[serde(skip)]
+    pub(crate) pid: String,
+}
+
+/// The context that a span is linked to.
+#[derive(Debug, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Link {
+    pub(crate) trace_id: String,
+    pub(crate) span_id: String,
+    pub(crate) trace_state: String,
+}
+
+#[derive(Deserialize)]
+struct Attribute {
+    key: String,
+    /// An object of one member, whose name is the type.
+    value: BTreeMap<String, Value>,
+}
+
+impl Span {
+    pub(crate) fn is_root(&self) -> bool {
+        self.parent_span_id.is_empty()
+    }
+
+    pub(crate) fn nanoseconds(&self) -> u64 {
+        self.end_time_unix_nano.saturating_sub(self.start_time_unix_nano)
+    }
+
+    /// Whether the other span begins and ends inside of this one.
+    pub(crate) fn holds(&self, other: &Self) -> bool {
+        self.start_time_unix_nano <= other.start_time_unix_nano
+            && other.end_time_unix_nano <= self.end_time_unix_nano
+    }
+
+    /// An attribute's value as text; empty if it is not there.
+    pub(crate) fn attribute(&self, key: &str) -> String {
+        text(&self.attributes, key)
+    }
+
+    /// The Pod of a root.
+    pub(crate) fn pod(&self) -> String {
+        self.attribute("k8s.pod.name")
+    }
+}
+
+fn text(attributes: &[Attribute], key: &str) -> String {
+    let attribute = attributes.iter().find(|attribute| attribute.key == key);
+    match attribute.and_then(|attribute| attribute.value.values().next()) {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => String::new(),
+    }
+}
+
+/// The spans in the Collector's file that came after the first `skip` bytes.
+///
+/// # Errors
+///
+/// If a line is no request of OTLP.
+pub(crate) fn read(path: &Path, skip: u64) -> Result<Vec<Span>> {
+    let mut text = String::new();
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(skip))?;
+    file.read_to_string(&mut text)?;
+    let mut spans = Vec::new();
+    // The last line may still be on its way.
+    for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+        spans.append(&mut request(line).with_context(|| format!("not a request of OTLP: {line}"))?);
+    }
+    Ok(spans)
+}
+
+fn request(line: &str) -> Result<Vec<Span>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Request {
+        resource_spans: Vec<ResourceSpans>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ResourceSpans {
+        resource: Resource,
+        scope_spans: Vec<ScopeSpans>,
+    }
+    #[derive(Deserialize)]
+    struct Resource {
+        #[serde(default)]
+        attributes: Vec<Attribute>,
+    }
+    #[derive(Deserialize)]
+    struct ScopeSpans {
+        spans: Vec<Span>,
+    }
+    let mut spans = Vec::new();
+    for ResourceSpans { resource, scope_spans } in serde_json::from_str::<Request>(line)?.resource_spans {
+        let pid = text(&resource.attributes, "process.pid");
+        let of_scope = scope_spans.into_iter().flat_map(|scope| scope.spans);
+        spans.extend(of_scope.map(|span| Span { pid: pid.clone(), ..span }));
+    }
+    Ok(spans)
+}
+
+/// JSON of protobuf writes 64-bit numbers as text.
+fn nanoseconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"resourceSpans":[{"resource":{"attributes":[{"key":"process.pid","value":{"intValue":"7"}}]},"scopeSpans":[{"scope":{"name":"s"},"spans":[
+        {"traceId":"01","spanId":"02","parentSpanId":"","name":"SchedulePod","kind":1,
+         "startTimeUnixNano":"1000","endTimeUnixNano":"3000",
+         "attributes":[{"key":"k8s.pod.name","value":{"stringValue":"a"}},{"key":"n","value":{"intValue":"3"}},
+                       {"key":"ms","value":{"doubleValue":0.5}}],
+         "links":[{"traceId":"03","spanId":"04","traceState":"x=y"}],"status":{}},
+        {"traceId":"01","spanId":"05","parentSpanId":"02","name":"filter","startTimeUnixNano":"1500",
+         "endTimeUnixNano":"3001","status":{}}]}]}]}"#;
+
+    #[test]
+    fn spans_are_read_with_attributes_and_links() {
+        let spans = request(LINE).unwrap();
+        let [root, child] = &spans[..] else { panic!("{} spans", spans.len()) };
+        assert!(root.is_root() && !child.is_root());
+        assert_eq!([root.pod(), root.attribute("n"), root.attribute("ms")], ["a", "3", "0.5"]);
+        assert_eq!((root.pid.as_str(), child.pid.as_str()), ("7", "7"));
+        assert_eq!((root.attribute("absent"), root.nanoseconds()), (String::new(), 2000));
+        let link = Link { trace_id: "03".into(), span_id: "04".into(), trace_state: "x=y".into() };
+        assert_eq!((&root.links, child.links.len()), (&vec![link], 0));
+        assert!(root.holds(root) && !root.holds(child));
+    }
+
+    #[test]
+    fn a_line_that_is_still_being_written_is_left_for_later() {
+        let path = std::env::temp_dir().join(format!("xtask-spans-{}", std::process::id()));
+        let line = LINE.replace('\n', "");
+        std::fs::write(&path, format!("skipped\n{line}\n{{\"resourceSp")).unwrap();
+        let spans = read(&path, 8);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(spans.unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,40 @@
+//! `cargo xtask test`: every check and every test, as CI runs them.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Result;
+
+use crate::{
+    build::OBJECT_VARIABLE,
+    build_ebpf, e2e, paths, setup,
+    tally::Tally,
+    toolchain::{Rustc, run},
+};
+
+pub(crate) fn main() -> Result<ExitCode> {
+    setup::ensure()?;
+    let rustc = Rustc::installed()?;
+    // One profile and the same flags everywhere, as in `build`: dependencies are built once.
+    let cargo = |subcommand: &str, args: &[&str]| -> Result<()> {
+        let mut cargo = rustc.cargo(subcommand);
+        cargo.args(["--release"]).args(args).env(OBJECT_VARIABLE, build_ebpf::build(true)?);
+        run(cargo.env("RUSTDOCFLAGS", "-Dwarnings").current_dir(paths::repository()))
+    };
+    let mut tally = Tally::default();
+    tally.run("fmt", || {
+        run(Command::new("cargo").args(["fmt", "--all", "--check"]).current_dir(paths::repository()))
+    });
+    tally.run("clippy", || cargo("clippy", &["--all-targets", "--", "-Dwarnings"]));
+    tally.run("clippy of the eBPF crate", || {
+        run(build_ebpf::cargo(&rustc, "clippy").args(["--", "-Dwarnings"]))
+    });
+    tally.run("doc", || cargo("doc", &["--no-deps"]));
+    tally.run("test", || cargo("test", &[]));
+    let deny = || run(Command::new("cargo").args(["deny", "check"]).current_dir(paths::repository()));
+    match Command::new("cargo").args(["deny", "--version"]).output() {
+        Ok(output) if output.status.success() => tally.run("deny", deny),
+        _ => println!("skipped  deny: there is no cargo-deny, `cargo install cargo-deny` makes one"),
+    }
+    e2e::run(&[], &mut tally)?;
+    Ok(tally.end())
+}
