@@ -144,7 +144,9 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
         println!("  {name:<22} {count:>9}");
     }
     let links = figures.spans.iter().map(|span| span.links.len()).sum::<usize>();
-    let lost = schedspan.metrics()?.sum("schedspan_losses_total", &[]);
+    let metrics = schedspan.metrics()?;
+    ensure!(metrics.has("schedspan_losses_total"), "schedspan does not say what it lost");
+    let lost = metrics.sum("schedspan_losses_total", &[]);
     println!("{:<24} {links:>9}\n{:<24} {lost:>9}\n", "links to creators", "lost");
     ensure!(attempts.iter().all(|row| row.spans == row.metric), "schedspan and the scheduler do not agree");
     ensure!(attempts[0].spans > 0 && attempts[1].spans > 0, "there was not one attempt of each kind");

@@ -45,6 +45,11 @@ impl Metrics {
         self.with(name, labels).map(|sample| sample.value).sum()
     }
 
+    /// Whether there is a sample of that name: a sum of none is 0 as well.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.with(name, &[]).next().is_some()
+    }
+
     fn with(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = &Sample> {
         let has = |sample: &Sample, (label, value): &(&str, &str)| {
             sample.labels.get(*label).is_some_and(|found| found == value)
@@ -115,6 +120,7 @@ odd{text="a \"b\" \\ {c=\"d\"},e\n"} NaN
         assert_eq!(metrics.sum("process_start_time_seconds", &[]), 1.7e9);
         assert_eq!(metrics.sum("bucket", &[("le", "+Inf")]), f64::INFINITY);
         assert_eq!(metrics.sum("absent", &[]), 0.0);
+        assert!(metrics.has("bucket") && !metrics.has("absent"));
     }
 
     #[test]

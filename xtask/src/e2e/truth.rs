@@ -70,11 +70,13 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
             wrong.push(row.name);
         }
     }
-    ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
     for loss in ["schedspan_losses_total", "schedspan_stray_ends_total"] {
+        ensure!(metrics.has(loss), "schedspan has no metric {loss}");
         ensure!(metrics.sum(loss, &[]) == 0.0, "{loss} is {}", metrics.sum(loss, &[]));
     }
-    trees(&figures.spans)
+    trees(&figures.spans)?;
+    ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
+    Ok(())
 }
 
 /// Lets the scheduler run before everybody else: a time slice of another process between its clock and a probe is some
