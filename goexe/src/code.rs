@@ -43,6 +43,8 @@ pub enum Callee {
 pub struct Call {
     /// What is called.
     pub callee: Callee,
+    /// The call instruction itself: emulated when the callee is direct.
+    pub site: Site,
     /// Address of the instruction after the call.
     pub resume: u64,
     /// The first emulated instruction in straight line after the call: always carried out when the call has
@@ -119,7 +121,8 @@ pub(crate) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     for (index, instruction) in instructions.iter().enumerate() {
         if let Some(callee) = loads.callee(instruction) {
             let (return_site, overwritten) = return_site(&instructions[index + 1..], &mut info);
-            calls.push(Call { callee, resume: instruction.next_ip(), return_site, overwritten });
+            let site = Site { address: instruction.ip(), class: class(instruction) };
+            calls.push(Call { callee, site, resume: instruction.next_ip(), return_site, overwritten });
         }
         loads.observe(instruction, &mut info);
     }

@@ -23,6 +23,13 @@ pub struct Function<'a> {
     pcsp: u32,
 }
 
+/// How far below its place at the entry the stack pointer is, up to a pc.
+#[derive(Clone, Copy)]
+struct StackStep {
+    depth: i64,
+    until: u64,
+}
+
 /// The functions of an executable. Nothing is indexed: a question costs one pass over the table.
 #[derive(Debug)]
 pub struct Functions<'a> {
@@ -106,21 +113,40 @@ impl<'a> Functions<'a> {
     }
 
     /// Where in `function` the instruction ends that moves the stack pointer first, or `None` if none does.
-    ///
-    /// The pc-value table has one step per change
-    /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L1060-L1180>).
     #[must_use]
     pub fn first_stack_change(&self, function: &Function<'_>) -> Option<u64> {
-        if function.pcsp == 0 {
-            return None;
-        }
-        let at = function.pcsp as usize;
-        let (_, used) = bytes::varint(self.pctab, at)?;
-        let (pc_delta, next) = bytes::varint(self.pctab, at + used)?;
+        let mut steps = self.stack_steps(function);
+        let first = steps.next()?;
         // A table of one step says that nothing ever changes.
-        let (value_delta, _) = bytes::varint(self.pctab, at + used + next)?;
-        let pc = function.range.start.checked_add(u64::from(pc_delta))?;
-        (value_delta != 0 && pc > function.range.start && pc < function.range.end).then_some(pc)
+        steps.next()?;
+        (first.until > function.range.start && first.until < function.range.end).then_some(first.until)
+    }
+
+    /// How far below its place at the function's entry the stack pointer is when `pc` is reached, in bytes.
+    #[must_use]
+    pub fn stack_depth(&self, function: &Function<'_>, pc: u64) -> Option<u64> {
+        let step = self.stack_steps(function).find(|step| pc < step.until)?;
+        u64::try_from(step.depth).ok().filter(|_| function.range.contains(&pc))
+    }
+
+    /// The function's stack table: pairs of varints, the change of the value (zigzag) and of the pc up to which the
+    /// value holds. The value starts at -1; a change of 0 that is not the first ends the table.
+    /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L1060-L1180>
+    fn stack_steps(&self, function: &Function<'_>) -> impl Iterator<Item = StackStep> {
+        let mut at = (function.pcsp != 0).then_some(function.pcsp as usize);
+        let mut step = StackStep { depth: -1, until: function.range.start };
+        let end = function.range.end;
+        std::iter::from_fn(move || {
+            let (change, used) = bytes::varint(self.pctab, at?)?;
+            if change == 0 && step.depth != -1 {
+                return None;
+            }
+            let (pc_delta, next) = bytes::varint(self.pctab, at? + used)?;
+            at = Some(at? + used + next);
+            step.depth += i64::from(change >> 1) ^ -i64::from(change & 1);
+            step.until = step.until.checked_add(u64::from(pc_delta)).filter(|until| *until <= end)?;
+            Some(step)
+        })
     }
 
     fn entry(&self, index: usize) -> Option<u64> {

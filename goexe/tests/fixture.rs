@@ -133,6 +133,25 @@ fn an_entry_is_probed_after_the_stack_check_on_a_push() {
 }
 
 #[test]
+fn the_stack_is_as_deep_as_the_frame_inside_a_function_and_not_at_its_entry() {
+    let fixture = fixture_or_skip!();
+    let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
+    let functions = executable.functions().expect("it has a function table");
+    let deep = function(&executable, "main.deep");
+    let entry = executable.entry_site(&functions, &deep).expect("it has a frame");
+    assert_eq!(functions.stack_depth(&deep, deep.range.start), Some(0));
+    assert_eq!(functions.stack_depth(&deep, entry.address), Some(0));
+    let calls = executable.calls(&deep).expect("it decodes");
+    let call =
+        calls.iter().find(|call| call.callee == Callee::Direct(deep.range.start)).expect("it recurses");
+    // Its own 512 bytes, and the saved frame pointer at least.
+    let depth = functions.stack_depth(&deep, call.site.address).expect("the call is inside");
+    assert!((520..700).contains(&depth), "{depth}");
+    assert_eq!(call.site.class, Class::Emulated);
+    assert_eq!(functions.stack_depth(&deep, deep.range.end), None);
+}
+
+#[test]
 fn every_kind_of_call_is_found_with_its_return_site() {
     let fixture = fixture_or_skip!();
     let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
@@ -144,14 +163,16 @@ fn every_kind_of_call_is_found_with_its_return_site() {
         .path(&types.find("main", "Outer").expect("it has a descriptor"), &["Fn"])
         .expect("the field is there")
         .offset;
-    let wanted: [(&str, Box<dyn Fn(&Call) -> bool>); 4] = [
-        ("direct", Box::new(move |call| call.callee == Callee::Direct(callee))),
+    let method =
+        |call: &Call, itab: u64| matches!(call.callee, Callee::Indirect { offset, .. } if offset == itab);
+    let wanted: [(&str, &dyn Fn(&Call) -> bool); 4] = [
+        ("direct", &|call| call.callee == Callee::Direct(callee)),
         // Methods of an interface are sorted: Alpha is slot 0, Run slot 1.
-        ("Worker.Alpha", Box::new(|call| matches!(call.callee, Callee::Indirect { offset: 24, .. }))),
-        ("Worker.Run", Box::new(|call| matches!(call.callee, Callee::Indirect { offset: 32, .. }))),
-        ("closure", Box::new(move |call| call.callee == Callee::Indirect { offset: 0, base: Some(closure) })),
+        ("Worker.Alpha", &|call| method(call, 24)),
+        ("Worker.Run", &|call| method(call, 32)),
+        ("closure", &|call| call.callee == Callee::Indirect { offset: 0, base: Some(closure) }),
     ];
-    for (what, is) in &wanted {
+    for (what, is) in wanted {
         let found: Vec<_> = calls.iter().filter(|call| is(call)).collect();
         assert_eq!(found.len(), 1, "{what}: {calls:x?}");
         let site = found[0].return_site;

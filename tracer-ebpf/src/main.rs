@@ -44,6 +44,7 @@ static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.l
 
 /// All sites of an executable under one link, kernel 6.6 and later.
 #[uprobe(multi)]
+#[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
 fn on_hit_multi(ctx: ProbeContext) -> u32 {
     on_hit(&ctx);
     0
@@ -51,6 +52,7 @@ fn on_hit_multi(ctx: ProbeContext) -> u32 {
 
 /// One link per site, for kernels without `uprobe.multi`.
 #[uprobe]
+#[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
 fn on_hit_single(ctx: ProbeContext) -> u32 {
     on_hit(&ctx);
     0

@@ -2,7 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::{io, process::ExitCode};
+use std::{
+    env,
+    io::{self, IsTerminal as _},
+    process::ExitCode,
+};
 
 use clap::Parser as _;
 use tracer::cli::{Cli, Command, inspect, run, trace};
@@ -27,7 +31,9 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
+    let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
+    log.with_writer(io::stderr).init();
     let result = match command {
         Command::Inspect(options) => inspect::run(&options),
         Command::Run(options) => block_on(run::run(options)),
@@ -36,10 +42,21 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("schedspan: {error:#}");
+            eprintln!("schedspan: {}", sentence(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error and its causes; libraries that repeat the cause in their own words are not repeated once more.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -1,8 +1,8 @@
 //! `schedspan inspect`: what would be probed in an executable, and what not.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use goexe::Class;
 use serde::Serialize;
 
@@ -59,14 +59,15 @@ struct Site<'a> {
 ///
 /// When there is no such process or file, or it is no kube-scheduler.
 pub fn run(options: &Options) -> Result<()> {
-    let path = match options.what.parse::<u32>() {
-        Ok(pid) => PathBuf::from(format!("/proc/{pid}/exe")),
-        Err(_) => PathBuf::from(&options.what),
+    let what = &options.what;
+    let (path, hint) = match what.parse::<u32>() {
+        Ok(pid) => {
+            (PathBuf::from(format!("/proc/{pid}/exe")), "no such process, or no right to read it; try sudo")
+        }
+        Err(_) => (PathBuf::from(what), "give the path of an executable or a process id"),
     };
-    let length = fs::metadata(&path).with_context(|| format!("cannot read `{}`", options.what))?.len();
-    ensure!(length <= target::MAX_EXECUTABLE, "`{}` is too large: {length} bytes", options.what);
-    let data = fs::read(&path).with_context(|| format!("cannot read `{}`", options.what))?;
-    let plan = Plan::of(&data).with_context(|| format!("cannot trace `{}`", options.what))?;
+    let data = target::read_executable(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
+    let plan = Plan::of(&data).with_context(|| format!("cannot trace `{what}`"))?;
     match options.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report(&plan))?),
         Output::Text => print!("{}", text(&plan)),

@@ -1,6 +1,6 @@
 //! Which sites of an executable to probe, and what to read there.
 //!
-//! The [table](table) says what is wanted; the executable itself says where it is: functions and call sites from its
+//! The table of functions says what is wanted; the executable itself says where it is: functions and call sites from its
 //! function table and code, layouts and signatures from its type descriptors. What cannot be established is not
 //! probed, and the plan says what follows from that.
 
@@ -19,6 +19,8 @@ pub use self::table::{Function, Value};
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
 const ITAB_METHODS: u64 = 24;
+/// A call takes its return address off the stack when it returns.
+const RETURN_ADDRESS: i64 = 8;
 /// Functions of the scheduler's own package whose calls are looked at: 200 in 1.36.
 const MAX_CALLERS: usize = 2_000;
 /// A function that only a scheduler has, by its names from 1.30 on and in 1.29.
@@ -79,6 +81,8 @@ pub struct PlannedSite {
     pub file_offset: u64,
     /// What a hit costs.
     pub class: Class,
+    /// How far below its place at the call's entry the stack pointer is here, in bytes; negative above it.
+    pub stack_depth: i64,
     /// The function that the instruction is in.
     pub symbol: String,
     /// What the eBPF program is told to read.
@@ -137,7 +141,7 @@ impl Plan {
             .iter()
             .flat_map(|row| {
                 let next = if let End::NextEntry(symbol) = row.end { Some(symbol) } else { None };
-                row.symbols.iter().copied().chain(next)
+                row.symbols.iter().copied().chain(next).chain(row.begins_with)
             })
             .chain(MARKERS)
             .collect();
@@ -277,11 +281,27 @@ impl<'a> Builder<'a> {
             let parameters =
                 found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
             let locations = self.types.parameter_locations(parameters, true)?;
-            let site = self.executable.entry_site(self.functions, function)?;
+            let (site, depth) = self.beginning(row, function)?;
             let (spec, values) = self.reads(wants, parameters, &locations)?;
-            self.push(row, Role::Entry, site, function.name, spec, values)?;
+            self.push(row, Role::Entry, (site, depth), function.name, spec, values)?;
         }
         self.add_end(row, function, found.as_ref())
+    }
+
+    /// Where a call begins, and how deep the stack is there.
+    fn beginning(&self, row: &Row, function: &goexe::Function<'a>) -> Result<(goexe::Site, i64), Why> {
+        let first = row.begins_with.and_then(|symbol| {
+            let callee = Callee::Direct(self.function(symbol)?.range.start);
+            let (_, call) =
+                self.calls.iter().find(|(caller, call)| *caller == function.name && call.callee == callee)?;
+            let depth = self.functions.stack_depth(function, call.site.address)?;
+            Some((call.site, depth.cast_signed()))
+        });
+        match first {
+            Some(first) => Ok(first),
+            // Another version may not call it: then the call begins at its entry.
+            None => Ok((self.executable.entry_site(self.functions, function)?, 0)),
+        }
     }
 
     fn add_end(
@@ -296,7 +316,7 @@ impl<'a> Builder<'a> {
                 let next = self.function(symbol).ok_or_else(|| Why(format!("no function `{symbol}`")))?;
                 let site = self.executable.entry_site(self.functions, next)?;
                 let (spec, values) = self.reads(&[], &[], &[])?;
-                self.push(row, Role::NextEntry, site, next.name, spec, values)
+                self.push(row, Role::NextEntry, (site, 0), next.name, spec, values)
             }
             End::Return => {
                 let results = found.map(|found| found.signature.results.as_slice()).unwrap_or_default();
@@ -321,11 +341,18 @@ impl<'a> Builder<'a> {
                     for (caller, call) in calls {
                         let address = call.return_site.unwrap_or_default();
                         let site = goexe::Site { address, class: Class::Emulated };
-                        self.push(row, Role::ReturnSite, site, caller, spec, values.clone())?;
+                        self.push(
+                            row,
+                            Role::ReturnSite,
+                            (site, -RETURN_ADDRESS),
+                            caller,
+                            spec,
+                            values.clone(),
+                        )?;
                     }
                 } else {
                     for site in self.executable.return_instructions(function)? {
-                        self.push(row, Role::Ret, site, function.name, spec, values.clone())?;
+                        self.push(row, Role::Ret, (site, 0), function.name, spec, values.clone())?;
                     }
                 }
                 Ok(())
@@ -337,7 +364,7 @@ impl<'a> Builder<'a> {
         &mut self,
         row: &Row,
         role: Role,
-        site: goexe::Site,
+        (site, stack_depth): (goexe::Site, i64),
         symbol: &str,
         mut spec: Site,
         values: Vec<(Value, Slot)>,
@@ -353,6 +380,7 @@ impl<'a> Builder<'a> {
             address: site.address,
             file_offset,
             class: site.class,
+            stack_depth,
             symbol: symbol.to_owned(),
             spec,
             values,

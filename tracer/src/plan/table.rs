@@ -123,6 +123,9 @@ pub(super) struct Row {
     pub(super) signature: Signature,
     /// What to read when it is called; `None` where the call itself means nothing.
     pub(super) at_entry: Option<&'static [Want]>,
+    /// The call begins, for us, when the function calls this one for the first time: what it does before is not part of
+    /// what the scheduler's own metric times. Nothing can be read there.
+    pub(super) begins_with: Option<&'static str>,
     pub(super) end: End,
     pub(super) at_end: &'static [Want],
     /// The Kubernetes minor that brought it, where older ones do without.
@@ -162,6 +165,7 @@ const fn phase(
         function,
         symbols,
         signature: Signature::Framework(method),
+        begins_with: None,
         at_entry: Some(at_entry),
         end: End::Return,
         at_end: &[CODE],
@@ -187,6 +191,7 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::Enqueue,
         symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/queue.(*unlockedActiveQueue).add"],
         signature: Signature::InterfaceOf("func(queue.unlockedActiveQueuer)", "add"),
+        begins_with: None,
         at_entry: Some(&[of_queued(Value::QueuedPodInfo, &[])]),
         end: End::Unused,
         at_end: &[],
@@ -197,6 +202,7 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::Pop,
         symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/queue.(*PriorityQueue).Pop"],
         signature: Signature::SchedulerField("NextPod"),
+        begins_with: None,
         // It blocks while the queue is empty: when it began means nothing.
         at_entry: None,
         end: End::Return,
@@ -217,6 +223,7 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::SchedulingCycle,
         symbols: &[scheduler!("schedulingCycle")],
         signature: Signature::Unused,
+        begins_with: None,
         at_entry: Some(&[]),
         end: End::Return,
         at_end: &[],
@@ -234,6 +241,8 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::Filter,
         symbols: &[scheduler!("findNodesThatPassFilters")],
         signature: Signature::Unused,
+        // Before it, lists for all Nodes are allocated.
+        begins_with: Some("time.Now"),
         at_entry: Some(&[]),
         end: End::Return,
         at_end: &[],
@@ -273,6 +282,7 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::BindingCycle,
         symbols: &[scheduler!("bindingCycle")],
         signature: Signature::Unused,
+        begins_with: None,
         at_entry: Some(&[]),
         end: End::Return,
         at_end: &[],
@@ -317,6 +327,7 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::HandleFailure,
         symbols: &[scheduler!("handleSchedulingFailure")],
         signature: Signature::SchedulerField("FailureHandler"),
+        begins_with: None,
         at_entry: Some(&[
             CODE,
             of_status(Value::StatusReason, &["reasons", "*"]),

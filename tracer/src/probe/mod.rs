@@ -37,7 +37,7 @@ pub enum Error {
     )]
     NoObject,
     /// The object that was named cannot be read.
-    #[error("cannot read the eBPF object `{path}`: {source}; `cargo xtask build-ebpf` makes one")]
+    #[error("cannot read the eBPF object `{path}`; `cargo xtask build-ebpf` makes one")]
     ReadObject {
         /// As it was named.
         path: PathBuf,
@@ -47,11 +47,16 @@ pub enum Error {
     /// The kernel or the process's rights do not suffice.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// The kernel refused the object.
-    #[error("the kernel does not take the eBPF object: {0}")]
-    Load(#[from] EbpfError),
+    /// It is no eBPF object, or the kernel refused it.
+    #[error("cannot load the eBPF object {name}; `cargo xtask build-ebpf` makes one")]
+    Load {
+        /// `inside`, or the file.
+        name: String,
+        /// Why not.
+        source: Box<EbpfError>,
+    },
     /// The kernel refused a program.
-    #[error("the kernel does not take the eBPF program: {0}")]
+    #[error("the kernel does not take the eBPF program")]
     Program(#[from] ProgramError),
     /// A map of the object is not there or of another kind: the object is of another version.
     #[error(
@@ -114,7 +119,9 @@ impl Probes {
         host::check_rights()?;
         let multi = is_uprobe_multi_supported(UProbeMultiFeature::LinkCreation).unwrap_or(false);
         host::check_kernel(multi)?;
-        let mut ebpf = Ebpf::load(object)?;
+        let name = || file.map_or_else(|| "inside".to_owned(), |path| format!("`{}`", path.display()));
+        let mut ebpf =
+            Ebpf::load(object).map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
         // Before the program is loaded: that closes what nobody holds.
         let logger = EbpfLogger::init(&mut ebpf).ok();
         let program = if multi { "on_hit_multi" } else { "on_hit_single" };

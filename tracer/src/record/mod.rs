@@ -10,8 +10,6 @@ use crate::plan::{Function, PlannedSite, Role, Slot, Value};
 /// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
 const GO_WALL_ZERO: i64 = (1884 * 365 + 1884 / 4 - 1884 / 100 + 1884 / 400) * 86_400;
 const UNIX_ZERO: i64 = (1969 * 365 + 1969 / 4 - 1969 / 100 + 1969 / 400) * 86_400;
-/// A call made from a frame leaves its return address on the stack until it returns.
-const RETURN_ADDRESS: u64 = 8;
 
 /// One hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,14 +74,17 @@ pub struct Decoder {
 struct Meaning {
     function: Function,
     role: Role,
+    stack_depth: i64,
     values: Vec<(Value, Slot)>,
 }
 
 impl Decoder {
     /// From now on, a hit with this number is a hit at this site.
     pub fn add(&mut self, number: u32, site: &PlannedSite) {
-        let PlannedSite { function, role, values, .. } = site;
-        self.sites.insert(number, Meaning { function: *function, role: *role, values: values.clone() });
+        let PlannedSite { function, role, stack_depth, values, .. } = site;
+        let meaning =
+            Meaning { function: *function, role: *role, stack_depth: *stack_depth, values: values.clone() };
+        self.sites.insert(number, meaning);
     }
 
     /// The number has no meaning any more.
@@ -101,7 +102,8 @@ impl Decoder {
         let long = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().unwrap_or_default());
         let int = |at: usize| u32::from_ne_bytes(record[at..at + 4].try_into().unwrap_or_default());
         let site = int(24);
-        let Meaning { function, role, values } = self.sites.get(&site).ok_or(Undecodable::Site(site))?;
+        let Meaning { function, role, stack_depth, values } =
+            self.sites.get(&site).ok_or(Undecodable::Site(site))?;
         let faults = int(32);
         let mut read = Values::default();
         for (index, (value, slot)) in values.iter().enumerate() {
@@ -118,12 +120,11 @@ impl Decoder {
                 _ => {}
             }
         }
-        let depth = long(16);
         Ok(Event {
             target: int(28),
             time_ns: long(0),
             goroutine: long(8),
-            depth: if *role == Role::ReturnSite { depth.saturating_add(RETURN_ADDRESS) } else { depth },
+            depth: long(16).wrapping_add_signed(-stack_depth),
             function: *function,
             role: *role,
             last_loss: long(40),
@@ -197,6 +198,7 @@ mod tests {
             address: 0,
             file_offset: 0,
             class: Class::Emulated,
+            stack_depth: if role == Role::ReturnSite { -8 } else { 0 },
             symbol: String::new(),
             spec: Site::default(),
             values: values.to_vec(),
