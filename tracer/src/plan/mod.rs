@@ -13,7 +13,7 @@ use tracer_common::{
     STACK_POINTER, Site,
 };
 
-use self::table::{End, Row, SCHEDULER, Signature, TABLE, Want};
+use self::table::{End, METRIC, Row, SCHEDULER, Signature, TABLE, Want};
 pub use self::table::{Function, Value};
 
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
@@ -144,6 +144,7 @@ impl Plan {
                 row.symbols.iter().copied().chain(next).chain(row.begins_with)
             })
             .chain(MARKERS)
+            .chain([METRIC])
             .collect();
         let package = format!("{SCHEDULER}.");
         let found = functions.matching(|name| {
@@ -291,11 +292,8 @@ impl<'a> Builder<'a> {
     /// Where a call begins, and how deep the stack is there.
     fn beginning(&self, row: &Row, function: &goexe::Function<'a>) -> Result<(goexe::Site, i64), Why> {
         let first = row.begins_with.and_then(|symbol| {
-            let callee = Callee::Direct(self.function(symbol)?.range.start);
-            let (_, call) =
-                self.calls.iter().find(|(caller, call)| *caller == function.name && call.callee == callee)?;
-            let depth = self.functions.stack_depth(function, call.site.address)?;
-            Some((call.site, depth.cast_signed()))
+            let site = self.first_call(function, symbol)?;
+            Some((site, self.functions.stack_depth(function, site.address)?.cast_signed()))
         });
         match first {
             Some(first) => Ok(first),
@@ -304,21 +302,43 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Where a closure of the function takes the time for a metric.
+    fn metric(&self, function: &goexe::Function<'a>) -> Option<(&'a str, goexe::Site)> {
+        let closures = format!("{}.func", function.name);
+        self.found
+            .iter()
+            .filter(|closure| closure.name.starts_with(&closures))
+            .find_map(|closure| Some((closure.name, self.first_call(closure, METRIC)?)))
+    }
+
+    /// The first direct call of a function in another.
+    fn first_call(&self, caller: &goexe::Function<'a>, callee: &str) -> Option<goexe::Site> {
+        let callee = Callee::Direct(self.function(callee)?.range.start);
+        let calls = self.executable.calls(caller).ok()?;
+        calls.into_iter().find(|call| call.callee == callee).map(|call| call.site)
+    }
+
     fn add_end(
         &mut self,
         row: &Row,
         function: &goexe::Function<'a>,
         found: Option<&Found>,
     ) -> Result<(), Why> {
-        match row.end {
-            End::Unused => Ok(()),
-            End::NextEntry(symbol) => {
-                let next = self.function(symbol).ok_or_else(|| Why(format!("no function `{symbol}`")))?;
-                let site = self.executable.entry_site(self.functions, next)?;
+        let after = match row.end {
+            End::Unused => return Ok(()),
+            End::Return => None,
+            End::NextEntry(symbol) => match self.function(symbol) {
+                Some(next) => Some((next.name, self.executable.entry_site(self.functions, next)?)),
+                None => None,
+            },
+            End::Metric => self.metric(function),
+        };
+        match after {
+            Some((symbol, site)) => {
                 let (spec, values) = self.reads(&[], &[], &[])?;
-                self.push(row, Role::NextEntry, (site, 0), next.name, spec, values)
+                self.push(row, Role::NextEntry, (site, 0), symbol, spec, values)
             }
-            End::Return => {
+            None => {
                 let results = found.map(|found| found.signature.results.as_slice()).unwrap_or_default();
                 let locations = self.types.result_locations(results)?;
                 let (spec, values) = self.reads(row.at_end, results, &locations)?;

@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+/// Takes the time since a start, for the scheduler's metrics.
+pub(super) const METRIC: &str = "k8s.io/kubernetes/pkg/scheduler/metrics.SinceInSeconds";
 /// Package of the scheduling loop.
 pub(super) const SCHEDULER: &str = "k8s.io/kubernetes/pkg/scheduler";
 
@@ -101,8 +103,11 @@ pub(super) enum End {
     Unused,
     /// At the cheapest instruction after each call in the scheduler's own package; `ret` where there is none.
     Return,
-    /// At the entry of the function that always comes next.
+    /// At the entry of the function that always comes next; as [`End::Return`] where there is none of that name.
     NextEntry(&'static str),
+    /// Where a closure of the function, run as it returns, takes the time for the scheduler's own metric; as
+    /// [`End::Return`] where there is none. Nothing can be read there.
+    Metric,
 }
 
 /// One value to read.
@@ -244,7 +249,8 @@ pub(super) const TABLE: &[Row] = &[
         // Before it, lists for all Nodes are allocated.
         begins_with: Some("time.Now"),
         at_entry: Some(&[]),
-        end: End::Return,
+        // After it, a context is cancelled.
+        end: End::Metric,
         at_end: &[],
         since: None,
         without: "no `filter` span",
@@ -263,7 +269,10 @@ pub(super) const TABLE: &[Row] = &[
         &[STATE, THE_POD],
         "no `preScore` span",
     ),
-    phase(Function::Score, run!("RunScorePlugins"), "RunScorePlugins", &[STATE, THE_POD], "no `score` span"),
+    Row {
+        begins_with: Some("time.Now"),
+        ..phase(Function::Score, run!("RunScorePlugins"), "RunScorePlugins", &[], "no `score` span")
+    },
     phase(
         Function::Reserve,
         run!("RunReservePluginsReserve"),

@@ -19,6 +19,9 @@ pub(crate) struct Options {
     names: Vec<String>,
 }
 
+/// How often a test that the machine has disturbed is run, at most.
+const ROUNDS: usize = 3;
+
 /// One test.
 struct Test {
     name: &'static str,
@@ -56,7 +59,23 @@ pub(crate) fn run(names: &[String], tally: &mut Tally) -> Result<()> {
                 no_controllers: true,
                 ..cluster::Options::default()
             };
-            tally.run(&format!("e2e {name}"), || Stage::play(&options, &executable, run));
+            tally.run(&format!("e2e {name}"), || {
+                for _ in 1..ROUNDS {
+                    let mut disturbed = None;
+                    Stage::play(&options, &executable, |stage| match run(stage) {
+                        Err(error) if error.is::<truth::Disturbed>() => {
+                            disturbed = Some(error);
+                            Ok(())
+                        }
+                        result => result,
+                    })?;
+                    match disturbed {
+                        Some(error) => println!("again    e2e {name}: {error}"),
+                        None => return Ok(()),
+                    }
+                }
+                Stage::play(&options, &executable, run)
+            });
         }
     }
     Ok(())

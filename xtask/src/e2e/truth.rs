@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     process::Command,
     time::Duration,
 };
@@ -39,6 +40,20 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(30);
 const TOLERANCE: f64 = 0.02;
 const TOLERANCE_PER_CALL: f64 = 3e-6;
 
+/// Counts agree, and sums of durations do not: the only failure that a repetition may mend. Where the machine is itself a
+/// guest, its host takes a CPU away for milliseconds, and one such moment between the scheduler's clock and a probe is some
+/// microseconds for each of 500 calls.
+#[derive(Debug)]
+pub(super) struct Disturbed(String);
+
+impl std::error::Error for Disturbed {}
+
+impl fmt::Display for Disturbed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the durations of spans and of the scheduler's metrics differ: {}", self.0)
+    }
+}
+
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
     const { assert!(ALL == 500) };
     let api = stage.cluster.api()?;
@@ -52,7 +67,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     schedspan.stop()?;
 
     print_header();
-    let mut wrong = Vec::new();
+    let (mut wrong, mut disturbed) = (Vec::new(), Vec::new());
     for row in figures.attempts() {
         print_row(&row);
         ensure!(row.spans > 0, "no attempt ended with {}: the test does not test", row.name);
@@ -66,8 +81,10 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         ensure!(row.spans > 0 || row.name == "waitOnPermit", "no {} ran: the test does not test", row.name);
         let difference = (row.spans_seconds - row.metric_seconds).abs();
         let allowed = f64::max(TOLERANCE * row.metric_seconds, TOLERANCE_PER_CALL * row.metric as f64);
-        if row.spans != row.metric || difference > allowed {
+        if row.spans != row.metric {
             wrong.push(row.name);
+        } else if difference > allowed {
+            disturbed.push(row.name);
         }
     }
     for loss in ["schedspan_losses_total", "schedspan_stray_ends_total"] {
@@ -76,6 +93,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     }
     trees(&figures.spans)?;
     ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
+    ensure!(disturbed.is_empty(), Disturbed(disturbed.join(", ")));
     Ok(())
 }
 
