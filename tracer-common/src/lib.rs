@@ -138,24 +138,22 @@ pub struct TextHit {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Hits in traced processes.
+    /// Hits in traced processes. Each is a record or one of the losses.
     Hits = 0,
-    /// Records handed to the ring buffer.
-    Records = 1,
     /// Loss: the ring buffer was full.
-    RingFull = 2,
+    RingFull = 1,
     /// Loss: the goroutine could not be read, so that the hit cannot be told from others.
-    GoroutineFault = 3,
+    GoroutineFault = 2,
     /// Loss: the uprobe's cookie names no site.
-    UnknownSite = 4,
+    UnknownSite = 3,
     /// Reads that met memory that is not resident; the record went out without that value.
-    ReadFault = 5,
+    ReadFault = 4,
 }
 
 impl Counter {
     /// All of them, in the order of their indices.
-    pub const ALL: [Self; 6] =
-        [Self::Hits, Self::Records, Self::RingFull, Self::GoroutineFault, Self::UnknownSite, Self::ReadFault];
+    pub const ALL: [Self; 5] =
+        [Self::Hits, Self::RingFull, Self::GoroutineFault, Self::UnknownSite, Self::ReadFault];
 }
 
 #[cfg(feature = "user")]

@@ -122,7 +122,6 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
 
     if site.texts == 0 {
         let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
-        count(Counter::Records);
         for i in 0..MAX_READS {
             if i as u32 >= site.reads_len {
                 break;
@@ -139,7 +138,6 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
         entry.submit(BPF_RB_NO_WAKEUP.into());
     } else {
         let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
-        count(Counter::Records);
         let record = entry.as_mut_ptr();
         for i in 0..MAX_READS {
             if i as u32 >= site.reads_len {

@@ -266,20 +266,25 @@ impl Engine {
         let Stats { skipped, stray_ends, unwound_calls, orphan_calls, incomplete_attempts, table_full } =
             self.assembler.stats();
         let kernel = |counter| self.probes.counter(counter);
-        for (cause, total) in [
+        let lost = [
             (Loss::RingFull, kernel(Counter::RingFull)),
             (Loss::GoroutineFault, kernel(Counter::GoroutineFault)),
             (Loss::UnknownSite, kernel(Counter::UnknownSite)),
+        ];
+        let hits = kernel(Counter::Hits);
+        let records = hits.saturating_sub(lost.iter().map(|(_, total)| total).sum());
+        let assembled = [
             (Loss::UnwoundCall, unwound_calls),
             (Loss::OrphanCall, orphan_calls),
             (Loss::IncompleteAttempt, incomplete_attempts),
             (Loss::AttemptTableFull, table_full),
-        ] {
+        ];
+        for (cause, total) in lost.into_iter().chain(assembled) {
             self.metrics.set_loss(cause, total);
         }
         for (figure, total) in [
-            (Total::Hits, kernel(Counter::Hits)),
-            (Total::Records, kernel(Counter::Records)),
+            (Total::Hits, hits),
+            (Total::Records, records),
             (Total::ReadFaults, kernel(Counter::ReadFault)),
             (Total::StrayEnds, stray_ends),
             (Total::SkippedPods, skipped),

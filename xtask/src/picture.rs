@@ -48,7 +48,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         let printed = stage.cluster.dir().join("waterfalls");
         let mut trace = Command::new(&stage.executable)
             .args(["trace", "--kubeconfig"])
-            .arg(stage.cluster.kubeconfig())
+            .arg(stage.cluster.schedspan_kubeconfig())
             .env("CLICOLOR_FORCE", "1")
             .env("COLUMNS", COLUMNS)
             .stdin(Stdio::null())

@@ -47,7 +47,7 @@ impl Stage {
     pub(crate) fn options(&self) -> Result<Options<'_>> {
         Ok(Options {
             executable: &self.executable,
-            kubeconfig: self.cluster.kubeconfig(),
+            kubeconfig: self.cluster.schedspan_kubeconfig(),
             endpoint: self.cluster.otlp_grpc()?,
             protocol: "grpc",
             waterfalls: false,

@@ -77,6 +77,13 @@ pub(crate) fn is_unschedulable(pod: &Value) -> bool {
     conditions.into_iter().flatten().any(|condition| condition["reason"] == "Unschedulable")
 }
 
+/// Where objects of these kinds are created, those with a namespace in kube-system.
+const COLLECTIONS: [(&str, &str); 3] = [
+    ("ServiceAccount", "/api/v1/namespaces/kube-system/serviceaccounts"),
+    ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
+    ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
+];
+
 /// A client of the cluster's API server, with an administrator's rights. A path is all that follows the port, and every
 /// error names method and path and says what the API server answered.
 #[derive(Clone)]
@@ -95,15 +102,28 @@ impl Api {
     ///
     /// As for every method: if the API server does not answer, or refuses.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
-        self.request("GET", path, "application/json", &Value::Null)
+        self.request("GET", path, "application/json", Vec::new())
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        self.request("POST", path, "application/json", body)
+        self.request("POST", path, "application/json", serde_json::to_vec(body)?)
+    }
+
+    /// Creates the objects of a manifest, as `kubectl create` does.
+    pub(crate) fn create(&self, manifest: &str) -> Result<()> {
+        for object in manifest.split("\n---\n") {
+            let kind = object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default();
+            let (_, path) = COLLECTIONS
+                .iter()
+                .find(|(known, _)| *known == kind)
+                .with_context(|| format!("nobody knows where objects of kind `{kind}` go"))?;
+            self.request("POST", path, "application/yaml", object.as_bytes().to_vec())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn delete(&self, path: &str) -> Result<Value> {
-        self.request("DELETE", path, "application/json", &Value::Null)
+        self.request("DELETE", path, "application/json", Vec::new())
     }
 
     /// Creates a ready node.
@@ -169,9 +189,8 @@ impl Api {
         Ok(first + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
     }
 
-    fn request(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value> {
+    fn request(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Result<Value> {
         let what = || format!("{method} {path}");
-        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
         let request = http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server))

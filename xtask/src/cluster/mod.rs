@@ -151,6 +151,11 @@ impl Cluster {
         kubeconfig_path(&self.dir, "admin")
     }
 
+    /// The kubeconfig of schedspan, with the rights that its manifest gives it.
+    pub(crate) fn schedspan_kubeconfig(&self) -> PathBuf {
+        kubeconfig_path(&self.dir, "schedspan")
+    }
+
     /// Where the Collector takes OTLP over gRPC: `http://127.0.0.1:PORT`.
     ///
     /// # Errors
@@ -253,11 +258,17 @@ impl Cluster {
         })?;
 
         let etcd = url(&self.state.process(ETCD.name)?.ports, "client");
-        let users = [("admin", "system:masters"), (SCHEDULER.name, ""), (CONTROLLER_MANAGER.name, "")];
+        let users = [
+            ("admin", "admin", "system:masters"),
+            (SCHEDULER.name, "system:kube-scheduler", ""),
+            (CONTROLLER_MANAGER.name, "system:kube-controller-manager", ""),
+            // What the manifest in deploy/ grants, and nothing else.
+            ("schedspan", "system:serviceaccount:kube-system:schedspan", ""),
+        ];
         let tokens = users.map(|_| random_token()).into_iter().collect::<Result<Vec<_>>>()?;
-        let rows = users.iter().zip(&tokens).map(|((user, group), token)| match *group {
-            "" => format!("{token},system:{user},{user}\n"),
-            group => format!("{token},{user},{user},{group}\n"),
+        let rows = users.iter().zip(&tokens).map(|((name, user, group), token)| match *group {
+            "" => format!("{token},{user},{name}\n"),
+            group => format!("{token},{user},{name},{group}\n"),
         });
         fs::write(dir.join("tokens.csv"), rows.collect::<String>())?;
         // The API server makes this key and its certificate by itself; nothing speaks against signing tokens with it.
@@ -286,15 +297,17 @@ impl Cluster {
             (args, format!("https://127.0.0.1:{}/readyz", ports["https"]))
         })?;
         let server = self.server()?;
-        for ((user, _), token) in users.iter().zip(&tokens) {
-            write_kubeconfig(&dir, user, &server, token, &self.certificates())?;
+        for ((name, ..), token) in users.iter().zip(&tokens) {
+            write_kubeconfig(&dir, name, &server, token, &self.certificates())?;
         }
         let api = self.api()?;
         // An administrator's answer: nobody else gets one before the built-in roles are there, which the others need.
         wait_until("the API server's own objects", READY_TIMEOUT, || {
-            let objects = ["/readyz", "/api/v1/namespaces/default"].map(|path| api.get(path));
+            let objects = ["/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"]
+                .map(|path| api.get(path));
             Ok(objects.iter().all(Result::is_ok).then_some(()))
         })?;
+        api.create(include_str!("../../../deploy/rbac.yaml"))?;
 
         // Both serve with the API server's certificate: whoever trusts that one trusts them.
         let serve = |ports: &Ports| {
