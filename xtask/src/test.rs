@@ -30,7 +30,11 @@ pub(crate) fn main() -> Result<ExitCode> {
     });
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));
-    let deny = || run(Command::new("cargo").args(["deny", "check"]).current_dir(paths::repository()));
+    let deny = || {
+        run(Command::new("cargo")
+            .args(["deny", "check", "bans", "licenses", "sources"])
+            .current_dir(paths::repository()))
+    };
     match Command::new("cargo").args(["deny", "--version"]).output() {
         Ok(output) if output.status.success() => tally.run("deny", deny),
         _ => println!("skipped  deny: there is no cargo-deny, `cargo install cargo-deny` makes one"),
