@@ -46,7 +46,10 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         }
         api.wait_for_pods("the scheduler to be warm", |pods| pods.iter().all(is_bound))?;
         let printed = stage.cluster.dir().join("waterfalls");
-        let mut trace = Command::new(&stage.executable)
+        // The kernel ends it with xtask, however that ends.
+        let mut trace = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(&stage.executable)
             .args(["trace", "--kubeconfig"])
             .arg(stage.cluster.schedspan_kubeconfig())
             .env("CLICOLOR_FORCE", "1")

@@ -49,11 +49,11 @@ pub struct Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
-    /// The function has been called.
+    /// The function has been called; or, where it prepares for long, has come to its work.
     Entry,
     /// The function has returned: an instruction in its caller.
     ReturnSite,
-    /// The function has returned: the entry of the function that comes next.
+    /// The function is over: the entry of the function that comes next, or where it takes the time for its metric.
     NextEntry,
     /// The function is about to return: its `ret`.
     Ret,
