@@ -1,12 +1,17 @@
 //! Which register or stack slot a parameter or result is in, by Go's ABIInternal
 //! (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#function-call-argument-and-result-passing>).
 
-use crate::{Error, Kind, Type, Types};
+use crate::{Error, Kind, Machine, Signature, Type, Types};
 
-/// Integer registers of amd64: RAX, RBX, RCX, RDI, RSI, R8, R9, R10, R11.
-const INTEGER_REGISTERS: u8 = 9;
-/// Floating-point registers of amd64: X0 to X14.
-const FLOAT_REGISTERS: u8 = 15;
+/// Registers for integers and for floating point: RAX, RBX, RCX, RDI, RSI, R8, R9, R10, R11 and X0 to X14 on amd64, R0 to
+/// R15 and F0 to F15 on arm64.
+fn register_counts(machine: Machine) -> (u8, u8) {
+    match machine {
+        Machine::Amd64 => (9, 15),
+        Machine::Arm64 => (16, 16),
+    }
+}
+
 /// Types looked at for one value, fields of fields included: a true one needs a handful, because nine words fill the
 /// registers. What needs more goes to the stack.
 const MAX_TYPES: u32 = 512;
@@ -21,9 +26,10 @@ pub enum Location {
         /// How many words.
         count: u8,
     },
-    /// In the argument area, this many bytes above the return address's slot.
+    /// In the argument area of the caller's frame.
     Stack {
-        /// Bytes from the first byte after the return address.
+        /// Bytes from the area's start: 8 bytes above the stack pointer at the function's entry, behind the return
+        /// address on amd64 and the place for one on arm64.
         offset: u64,
     },
     /// In floating-point registers, which are not read, or without any bytes.
@@ -90,9 +96,10 @@ impl Sequence {
                 return Ok(true);
             }
         };
+        let (integer_registers, float_registers) = register_counts(types.machine());
         self.integers += integers;
         self.floats += floats;
-        Ok(self.integers <= INTEGER_REGISTERS && self.floats <= FLOAT_REGISTERS)
+        Ok(self.integers <= integer_registers && self.floats <= float_registers)
     }
 }
 
@@ -104,14 +111,15 @@ impl Types<'_> {
         parameters.iter().map(|typ| sequence.place(self, typ)).collect()
     }
 
-    /// Where each result is at the function's return. Results on the stack lie behind the stack parameters and are
-    /// given as [`Location::Elsewhere`]: nothing needs them yet.
-    pub fn result_locations(&self, results: &[Type]) -> Result<Vec<Location>, Error> {
-        let mut sequence = Sequence::default();
-        let places = results.iter().map(|typ| sequence.place(self, typ)).collect::<Result<Vec<_>, _>>()?;
-        Ok(places
-            .into_iter()
-            .map(|place| if matches!(place, Location::Stack { .. }) { Location::Elsewhere } else { place })
-            .collect())
+    /// Where each result is at the function's return: in registers of its own, or on the stack behind the parameters that
+    /// are there.
+    pub fn result_locations(&self, signature: &Signature, receiver: bool) -> Result<Vec<Location>, Error> {
+        let mut parameters = Sequence { integers: u8::from(receiver), ..Sequence::default() };
+        for typ in &signature.parameters {
+            parameters.place(self, typ)?;
+        }
+        let stack = parameters.stack.checked_next_multiple_of(8).unwrap_or(u64::MAX);
+        let mut sequence = Sequence { stack, ..Sequence::default() };
+        signature.results.iter().map(|typ| sequence.place(self, typ)).collect()
     }
 }

@@ -1,6 +1,9 @@
 //! What the Go linker wrote about the build: `.go.buildinfo`.
 
-use crate::{Error, bytes, image::Image};
+use crate::{
+    Error, bytes,
+    image::{Image, Region},
+};
 
 /// The Go version and the modules of an executable, as `go version -m` shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,27 +30,20 @@ const MAGIC: &[u8] = b"\xff Go buildinf:";
 /// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L220-L260>).
 const INLINE_STRINGS: u8 = 2;
 const HEADER: usize = 32;
+const ALIGN: u64 = 16;
 
 impl BuildInfo {
     pub(crate) fn parse(image: &Image<'_>) -> Result<Self, Error> {
-        let section = image
-            .section(&[".go.buildinfo", ".data.rel.ro.go.buildinfo"])
-            .ok_or_else(|| Error::NotGo("it has no section `.go.buildinfo`".into()))?;
-        if !section.data.starts_with(MAGIC) {
-            return Err(Error::NotGo(
-                "section `.go.buildinfo` does not begin with the build info magic".into(),
-            ));
-        }
-        if section.data.get(15).is_none_or(|flags| flags & INLINE_STRINGS == 0) {
+        let (address, data) = find(image).ok_or_else(|| Error::NotGo("it has no Go build info".into()))?;
+        if data.get(15).is_none_or(|flags| flags & INLINE_STRINGS == 0) {
             return Err(Error::GoVersion {
                 version: "before go1.18".into(),
                 reason: "its build info has no inline strings; Go 1.18 is the oldest that is read".into(),
             });
         }
-        let (go_version, next) = string(section.data, HEADER)
-            .ok_or_else(|| Error::malformed("build info", section.address, "the Go version is cut off"))?;
-        let (modules, _) = string(section.data, next)
-            .ok_or_else(|| Error::malformed("build info", section.address, "the module list is cut off"))?;
+        let cut_off = |what: &str| Error::malformed("build info", address, format!("the {what} is cut off"));
+        let (go_version, next) = string(data, HEADER).ok_or_else(|| cut_off("Go version"))?;
+        let (modules, _) = string(data, next).ok_or_else(|| cut_off("module list"))?;
         let mut info = Self { go_version: text(go_version), ..Self::default() };
         // The list stands between two 16-byte marks.
         if let Some(list) = modules.get(16..modules.len().saturating_sub(16)) {
@@ -102,6 +98,18 @@ impl BuildInfo {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
         digits.parse().ok()
     }
+}
+
+/// The section, or, where its name is gone, what begins like it: the linker aligns it
+/// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L40-L60>).
+fn find<'a>(image: &Image<'a>) -> Option<(u64, &'a [u8])> {
+    let section = image.section(&[".go.buildinfo", ".data.rel.ro.go.buildinfo"]);
+    let found = |region: Region<'a>| {
+        let at = memchr::memmem::find_iter(region.data, MAGIC)
+            .find(|at| (region.address + *at as u64).is_multiple_of(ALIGN))?;
+        Some((region.address + at as u64, &region.data[at..]))
+    };
+    section.and_then(found).or_else(|| image.data_segments().find_map(found))
 }
 
 fn string(data: &[u8], at: usize) -> Option<(&[u8], usize)> {

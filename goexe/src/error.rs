@@ -6,7 +6,7 @@ pub enum Error {
     #[error("not a readable ELF file: {0}")]
     Elf(String),
     /// An ELF file for a machine whose code and calling convention this crate does not know.
-    #[error("unsupported machine `{0}`: x86-64 is supported")]
+    #[error("unsupported machine `{0}`: x86-64 and AArch64 are supported")]
     Machine(String),
     /// An executable that the Go linker did not make.
     #[error("not a Go executable: {0}")]

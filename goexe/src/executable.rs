@@ -1,12 +1,10 @@
 use crate::{
-    BuildInfo, Call, Class, Error, Function, Functions, LinkMode, Site, Types,
-    code::{self, class},
-    image::Image,
-    module_data::ModuleData,
+    BuildInfo, Call, Error, Function, Functions, Instruction, LinkMode, Machine, Site, Types, code,
+    image::Image, module_data::ModuleData,
 };
 
-/// `push %rbp`, the first thing that a Go function with a frame does after its stack check.
-const PUSH_RBP: u8 = 0x55;
+/// The longest string constant that is believed to be a name.
+const MAX_NAME: u64 = 256;
 
 /// The largest functions, those that initialise tables, have some hundred kilobytes.
 const MAX_FUNCTION: u64 = 4 << 20;
@@ -31,8 +29,8 @@ impl<'a> Executable<'a> {
     ///
     /// # Errors
     ///
-    /// When `data` is not an ELF executable for x86-64, or the Go linker did not make it, or a Go version did whose
-    /// tables are not read.
+    /// When `data` is not an ELF executable for x86-64 or AArch64, or the Go linker did not make it, or a Go version did
+    /// whose tables are not read.
     pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
         let image = Image::parse(data)?;
         let build_info = BuildInfo::parse(&image)?;
@@ -44,6 +42,12 @@ impl<'a> Executable<'a> {
     #[must_use]
     pub fn build_info(&self) -> &BuildInfo {
         &self.build_info
+    }
+
+    /// What it runs on.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.image.machine
     }
 
     /// How the file was linked.
@@ -67,13 +71,14 @@ impl<'a> Executable<'a> {
     }
 
     /// The function table.
-    pub fn functions(&self) -> Result<Functions<'a>, Error> {
+    pub fn functions(&self) -> Result<Functions<'_>, Error> {
         Functions::parse(&self.image, &self.module)
     }
 
     /// The type descriptors.
-    pub fn types(&self) -> Result<Types<'_>, Error> {
-        Types::parse(&self.image, &self.module)
+    #[must_use]
+    pub fn types(&self) -> Types<'_> {
+        Types::new(&self.image, &self.module)
     }
 
     /// Where an address lies in the file: what a uprobe is placed by.
@@ -86,38 +91,51 @@ impl<'a> Executable<'a> {
     /// grows. Parameters are still in their registers there.
     ///
     /// The first step of the function's stack table ends right after the instruction that moves the stack pointer
-    /// first; where that is `push %rbp`, it is the site. A function without a frame never grows its stack: its
-    /// first instruction is the site.
+    /// first: that is the site. A function without a frame never grows its stack: its first instruction is the site.
     pub fn entry_site(&self, functions: &Functions<'_>, function: &Function<'_>) -> Result<Site, Error> {
         let code = self.code(function)?;
+        let start = function.range.start;
         let address = match functions.first_stack_change(function) {
-            None => function.range.start,
+            None => start,
             Some(changed) => {
-                let before = changed - 1 - function.range.start;
-                if code.get(before as usize) != Some(&PUSH_RBP) {
-                    return Err(self.no_site(function, "its frame is not set up by `push %rbp`".into()));
-                }
-                changed - 1
+                let until = code.get(..(changed - start) as usize).unwrap_or(code);
+                let length = code::frame_set_up(self.machine(), until)
+                    .map_err(|why| self.no_site(function, why.into()))?;
+                changed - length
             }
         };
-        let instruction = code
-            .get((address - function.range.start) as usize..)
-            .and_then(|code| code::first(code, address))
-            .ok_or_else(|| self.no_site(function, format!("the bytes at {address:#x} are no instruction")))?;
-        Ok(Site { address, class: class(&instruction) })
+        let class = code
+            .get((address - start) as usize..)
+            .and_then(|code| code::first(self.machine(), code, address))
+            .ok_or_else(|| self.undecodable(function, address))?;
+        Ok(Site { address, class })
     }
 
-    /// The function's `ret` instructions. Each is single-stepped: the last resort.
+    /// The function's `ret` instructions: the last resort, because x86-64 single-steps each.
     pub fn return_instructions(&self, function: &Function<'_>) -> Result<Vec<Site>, Error> {
-        let returns = code::returns(self.code(function)?, function.range.start)
-            .map_err(|at| self.no_site(function, format!("the bytes at {at:#x} are no instruction")))?;
-        Ok(returns.into_iter().map(|address| Site { address, class: Class::SingleStepped }).collect())
+        code::returns(self.machine(), self.code(function)?, function.range.start)
+            .map_err(|at| self.undecodable(function, at))
     }
 
     /// The calls that a function makes, with where each one's return can be seen.
     pub fn calls(&self, function: &Function<'_>) -> Result<Vec<Call>, Error> {
-        code::calls(self.code(function)?, function.range.start)
-            .map_err(|at| self.no_site(function, format!("the bytes at {at:#x} are no instruction")))
+        code::calls(self.machine(), self.code(function)?, function.range.start)
+            .map_err(|at| self.undecodable(function, at))
+    }
+
+    /// The function's instructions, for people.
+    pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<Instruction>, Error> {
+        Ok(code::listing(self.machine(), self.code(function)?, function.range.start))
+    }
+
+    /// The string constant that a function returns, such as a plugin's `Name` does; `None` when it returns anything
+    /// else.
+    #[must_use]
+    pub fn constant_string(&self, function: &Function<'_>) -> Option<&'a str> {
+        let code = self.code(function).ok()?;
+        let (address, length) = code::constant_string(self.machine(), code, function.range.start)?;
+        let bytes = self.image.bytes("string", address, length).ok().filter(|_| length <= MAX_NAME)?;
+        str::from_utf8(bytes).ok()
     }
 
     fn code(&self, function: &Function<'_>) -> Result<&'a [u8], Error> {
@@ -127,6 +145,10 @@ impl<'a> Executable<'a> {
             return Err(self.no_site(function, format!("it claims {length} bytes")));
         }
         self.image.bytes("function", range.start, length)
+    }
+
+    fn undecodable(&self, function: &Function<'_>, at: u64) -> Error {
+        self.no_site(function, format!("the bytes at {at:#x} are no instruction"))
     }
 
     fn no_site(&self, function: &Function<'_>, why: String) -> Error {

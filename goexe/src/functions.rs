@@ -2,16 +2,26 @@
 
 use std::ops::Range;
 
-use crate::{Error, bytes, image::Image, module_data::ModuleData};
+use crate::{
+    Error, bytes,
+    image::Image,
+    module_data::{ModuleData, is_function_table, pc_quantum},
+};
 
-/// Go 1.20 to 1.27 and Go 1.18 to 1.19; the layout is the same.
-/// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L9-L28>
-const MAGICS: [u32; 2] = [0xffff_fff1, 0xffff_fff0];
 /// More functions than this is not an executable but a broken header.
 const MAX_FUNCTIONS: u64 = 8 << 20;
 const FUNCTION_ENTRY: usize = 8;
-/// Size of the fixed part of `_func`.
+/// Size of the fixed part of `_func` from Go 1.20 on
+/// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L961-L1004>).
 const FUNC: usize = 44;
+/// Numbers of tables that a function may have: `PCDATA_InlTreeIndex`, `FUNCDATA_InlTree`, `FUNCDATA_ArgInfo`
+/// (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L80-L115>).
+const INLINE_INDEX: u32 = 2;
+const INLINE_TREE: u32 = 3;
+const ARGUMENT_INFO: u32 = 5;
+/// The most inlined calls of a function, and arguments of one, that are believed. Go itself writes ten arguments.
+const MAX_INLINED: i64 = 1 << 14;
+const MAX_ARGUMENTS: usize = 64;
 
 /// A function of the executable, as the runtime knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,41 +30,67 @@ pub struct Function<'a> {
     pub name: &'a str,
     /// Addresses from its first byte to the next function's first.
     pub range: Range<u64>,
-    pcsp: u32,
+    /// Its `_func`, to the end of the table.
+    func: &'a [u8],
 }
 
-/// How far below its place at the entry the stack pointer is, up to a pc.
+/// A call that the compiler replaced by the body of what it called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inlined<'a> {
+    /// The function whose body it is: full symbol name.
+    pub name: &'a str,
+    /// Where in the outer function the call was.
+    pub call: u64,
+}
+
+/// An argument of a function, or a part of one, as tracebacks print it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// Bytes from the start of the argument area (for arguments in registers: from the start of where they are spilled).
+    pub offset: u8,
+    /// Size in bytes.
+    pub size: u8,
+}
+
+/// What a table about the function's code says, up to a pc: how far below its place at the entry the stack pointer is,
+/// or a number of a line, a file, an inlined call.
 #[derive(Clone, Copy)]
-struct StackStep {
-    depth: i64,
+struct Step {
+    value: i64,
     until: u64,
 }
 
 /// The functions of an executable. Nothing is indexed: a question costs one pass over the table.
 #[derive(Debug)]
 pub struct Functions<'a> {
+    image: &'a Image<'a>,
     table: &'a [u8],
     names: &'a [u8],
+    units: &'a [u8],
+    files: &'a [u8],
     pctab: &'a [u8],
     funcs: &'a [u8],
     count: usize,
     text: u64,
+    gofunc: u64,
+    pc_quantum: u64,
+    /// Whether functions have the fields that Go 1.20 brought.
+    with_start_line: bool,
 }
 
 impl<'a> Functions<'a> {
-    pub(crate) fn parse(image: &Image<'a>, module: &ModuleData) -> Result<Self, Error> {
+    pub(crate) fn parse(image: &'a Image<'a>, module: &ModuleData) -> Result<Self, Error> {
         const WHAT: &str = "function table";
         let at = module.pclntab;
         let data = image.from(WHAT, at)?;
-        let magic = bytes::u32_at(data, 0).unwrap_or_default();
-        if !MAGICS.contains(&magic) {
-            return Err(Error::malformed(WHAT, at, format!("unknown magic {magic:#x}")));
-        }
-        if data.get(6..8) != Some(&[1, 8]) {
+        if !is_function_table(data, image.machine) {
             return Err(Error::malformed(
                 WHAT,
                 at,
-                "its pc quantum and pointer size are not those of x86-64",
+                format!(
+                    "its magic, pc quantum and pointer size are not those of Go 1.18 or later on {:?}",
+                    image.machine
+                ),
             ));
         }
         let word = |offset: usize| {
@@ -66,19 +102,28 @@ impl<'a> Functions<'a> {
                 Error::malformed(WHAT, at, format!("header field at {offset} points {start:#x} bytes on"))
             })
         };
-        let count = word(8)?;
-        let funcs = table(64)?;
+        let (count, funcs) = (word(8)?, table(64)?);
         let size = (count.min(MAX_FUNCTIONS) as usize) * FUNCTION_ENTRY + 4;
         if count == 0 || count > MAX_FUNCTIONS || funcs.len() < size {
             return Err(Error::malformed(WHAT, at, format!("it claims {count} functions")));
         }
+        let (names, units) = (word(32)?, word(40)?);
+        let names_len = usize::try_from(units.saturating_sub(names)).unwrap_or_default();
         Ok(Self {
+            image,
             table: &funcs[..size],
-            names: table(32)?,
+            names: table(32)?
+                .get(..names_len)
+                .ok_or_else(|| Error::malformed(WHAT, at, "its names end outside it"))?,
+            units: table(40)?,
+            files: table(48)?,
             pctab: table(56)?,
             funcs,
             count: count as usize,
             text: module.text,
+            gofunc: module.gofunc,
+            pc_quantum: pc_quantum(image.machine).into(),
+            with_start_line: data[0] & 1 != 0,
         })
     }
 
@@ -94,28 +139,48 @@ impl<'a> Functions<'a> {
         self.count == 0
     }
 
+    /// Whether there is a function of this name, without a look at the functions themselves. It may have been inlined
+    /// wherever it is called.
+    #[must_use]
+    pub fn names_contain(&self, name: &str) -> bool {
+        // Names follow one another, each with a zero behind it.
+        memchr::memmem::find(self.names, format!("\0{name}\0").as_bytes()).is_some()
+    }
+
     /// All functions whose name passes `wanted`, in the order of their addresses. Broken entries are left out.
     pub fn matching(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Function<'a>> {
         (0..self.count)
             .filter_map(|index| {
                 let func = self.func(index)?;
-                let name = self.name(func)?;
+                let name = self.name(bytes::i32_at(func, 4)?)?;
                 if !wanted(name) {
                     return None;
                 }
-                Some(Function {
-                    name: str::from_utf8(name).ok()?,
-                    range: self.entry(index)?..self.entry(index + 1)?,
-                    pcsp: bytes::u32_at(func, 16)?,
-                })
+                let range = self.entry(index)?..self.entry(index + 1)?;
+                Some(Function { name: str::from_utf8(name).ok()?, range, func })
             })
             .collect()
+    }
+
+    /// The function that begins at an address, or that it lies in, by binary search.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<Function<'a>> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(middle)? <= address { low = middle + 1 } else { high = middle }
+        }
+        let index = low.checked_sub(1)?;
+        let range = self.entry(index)?..self.entry(index + 1)?;
+        let func = self.func(index)?;
+        let name = str::from_utf8(self.name(bytes::i32_at(func, 4)?)?).ok()?;
+        range.contains(&address).then_some(Function { name, range, func })
     }
 
     /// Where in `function` the instruction ends that moves the stack pointer first, or `None` if none does.
     #[must_use]
     pub fn first_stack_change(&self, function: &Function<'_>) -> Option<u64> {
-        let mut steps = self.stack_steps(function);
+        let mut steps = self.steps(function, bytes::u32_at(function.func, 16)?);
         let first = steps.next()?;
         // A table of one step says that nothing ever changes.
         steps.next()?;
@@ -125,28 +190,106 @@ impl<'a> Functions<'a> {
     /// How far below its place at the function's entry the stack pointer is when `pc` is reached, in bytes.
     #[must_use]
     pub fn stack_depth(&self, function: &Function<'_>, pc: u64) -> Option<u64> {
-        let step = self.stack_steps(function).find(|step| pc < step.until)?;
-        u64::try_from(step.depth).ok().filter(|_| function.range.contains(&pc))
+        u64::try_from(self.value(function, bytes::u32_at(function.func, 16)?, pc)?).ok()
     }
 
-    /// The function's stack table: pairs of varints, the change of the value (zigzag) and of the pc up to which the
+    /// The source file and line of the instruction at `pc`. A path says as much as the build left of it.
+    #[must_use]
+    pub fn source(&self, function: &Function<'_>, pc: u64) -> Option<(&'a str, u32)> {
+        let file = self.value(function, bytes::u32_at(function.func, 20)?, pc)?;
+        let line = self.value(function, bytes::u32_at(function.func, 24)?, pc)?;
+        let unit = u64::from(bytes::u32_at(function.func, 32)?);
+        let entry = usize::try_from(unit.checked_add_signed(file)?.checked_mul(4)?).ok()?;
+        let name = self.files.get(bytes::u32_at(self.units, entry)? as usize..)?;
+        Some((str::from_utf8(name.get(..memchr::memchr(0, name)?)?).ok()?, u32::try_from(line).ok()?))
+    }
+
+    /// The calls that were inlined into a function, from Go 1.20 on.
+    #[must_use]
+    pub fn inlined(&self, function: &Function<'_>) -> Vec<Inlined<'a>> {
+        const INLINED_CALL: u64 = 16;
+        let list = || {
+            let index = self.table_offset(function, INLINE_INDEX)?;
+            let last = self.steps(function, index).map(|step| step.value).max()?;
+            let count = u64::try_from(last.min(MAX_INLINED) + 1).ok()?;
+            self.image.bytes("inline tree", self.extra(function, INLINE_TREE)?, count * INLINED_CALL).ok()
+        };
+        let calls = list().unwrap_or_default().chunks_exact(INLINED_CALL as usize);
+        calls
+            .filter_map(|call| {
+                let name = str::from_utf8(self.name(bytes::i32_at(call, 4)?)?).ok()?;
+                let call = function.range.start.checked_add_signed(bytes::i32_at(call, 8)?.into())?;
+                Some(Inlined { name, call })
+            })
+            .collect()
+    }
+
+    /// The arguments of a function, receiver first, parts of structs one by one, as far as a traceback shows them: ten
+    /// at most. `None` where the function table does not say.
+    #[must_use]
+    pub fn arguments(&self, function: &Function<'_>) -> Option<Vec<Argument>> {
+        /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L100-L115>
+        const END: u8 = 0xff;
+        const FIRST_MARK: u8 = 0xfb;
+        const OFFSET_TOO_LARGE: u8 = 0xfb;
+        let mut data = self.image.from("argument info", self.extra(function, ARGUMENT_INFO)?).ok()?.iter();
+        let mut arguments = Vec::new();
+        while arguments.len() < MAX_ARGUMENTS {
+            match *data.next()? {
+                END => return Some(arguments),
+                OFFSET_TOO_LARGE => arguments.push(Argument { offset: u8::MAX, size: 0 }),
+                mark if mark > FIRST_MARK => {}
+                offset => arguments.push(Argument { offset, size: *data.next()? }),
+            }
+        }
+        None
+    }
+
+    fn value(&self, function: &Function<'_>, table: u32, pc: u64) -> Option<i64> {
+        let step = self.steps(function, table).find(|step| pc < step.until)?;
+        function.range.contains(&pc).then_some(step.value)
+    }
+
+    /// One of the function's tables: pairs of varints, the change of the value (zigzag) and of the pc up to which the
     /// value holds. The value starts at -1; a change of 0 that is not the first ends the table.
     /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L1060-L1180>
-    fn stack_steps(&self, function: &Function<'_>) -> impl Iterator<Item = StackStep> {
-        let mut at = (function.pcsp != 0).then_some(function.pcsp as usize);
-        let mut step = StackStep { depth: -1, until: function.range.start };
+    fn steps(&self, function: &Function<'_>, table: u32) -> impl Iterator<Item = Step> {
+        let mut at = (table != 0).then_some(table as usize);
+        let mut step = Step { value: -1, until: function.range.start };
         let end = function.range.end;
+        let mut first = true;
         std::iter::from_fn(move || {
             let (change, used) = bytes::varint(self.pctab, at?)?;
-            if change == 0 && step.depth != -1 {
+            if change == 0 && !first {
                 return None;
             }
+            first = false;
             let (pc_delta, next) = bytes::varint(self.pctab, at? + used)?;
             at = Some(at? + used + next);
-            step.depth += i64::from(change >> 1) ^ -i64::from(change & 1);
-            step.until = step.until.checked_add(u64::from(pc_delta)).filter(|until| *until <= end)?;
+            step.value += i64::from(change >> 1) ^ -i64::from(change & 1);
+            let pc_delta = u64::from(pc_delta) * self.pc_quantum;
+            step.until = step.until.checked_add(pc_delta).filter(|until| *until <= end)?;
             Some(step)
         })
+    }
+
+    /// Offset of a table about the function's code.
+    fn table_offset(&self, function: &Function<'_>, number: u32) -> Option<u32> {
+        let count = bytes::u32_at(function.func, 28)?;
+        (self.with_start_line && number < count)
+            .then(|| bytes::u32_at(function.func, FUNC + number as usize * 4))?
+    }
+
+    /// Address of further data about the function.
+    fn extra(&self, function: &Function<'_>, number: u32) -> Option<u64> {
+        const NONE: u32 = u32::MAX;
+        let tables = bytes::u32_at(function.func, 28)? as usize;
+        if !self.with_start_line || number >= u32::from(*function.func.get(FUNC - 1)?) {
+            return None;
+        }
+        let place = FUNC.checked_add(tables.checked_mul(4)?)?.checked_add(number as usize * 4)?;
+        let offset = bytes::u32_at(function.func, place).filter(|offset| *offset != NONE)?;
+        self.gofunc.checked_add(offset.into())
     }
 
     fn entry(&self, index: usize) -> Option<u64> {
@@ -154,12 +297,12 @@ impl<'a> Functions<'a> {
     }
 
     fn func(&self, index: usize) -> Option<&'a [u8]> {
-        let offset = bytes::u32_at(self.table, index * FUNCTION_ENTRY + 4)? as usize;
-        self.funcs.get(offset..offset.checked_add(FUNC)?)
+        let func = self.funcs.get(bytes::u32_at(self.table, index * FUNCTION_ENTRY + 4)? as usize..)?;
+        (func.len() >= FUNC).then_some(func)
     }
 
-    fn name(&self, func: &[u8]) -> Option<&'a [u8]> {
-        let name = self.names.get(usize::try_from(bytes::i32_at(func, 4)?).ok()?..)?;
+    fn name(&self, offset: i32) -> Option<&'a [u8]> {
+        let name = self.names.get(usize::try_from(offset).ok()?..)?;
         name.get(..memchr::memchr(0, name)?)
     }
 }

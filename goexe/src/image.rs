@@ -1,11 +1,26 @@
-//! The ELF file: where the bytes of an address are.
+//! The ELF file: where the bytes of an address are, and what the loader will write over them.
 
 use object::{
-    Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSegment as _, SectionFlags, elf,
-    read::elf::ElfFile64,
+    Architecture, Endianness, Object as _, ObjectKind, ObjectSection as _, ObjectSegment as _, SectionFlags,
+    SegmentFlags, elf,
+    read::elf::{Dyn as _, ElfFile64, ProgramHeader as _},
 };
 
 use crate::{Error, bytes};
+
+/// Relocations that are believed: a scheduler as PIE has 300,000.
+const MAX_RELOCATIONS: u64 = 8 << 20;
+/// Size of `Elf64_Rela`: offset, info, addend.
+const RELA: usize = 24;
+
+/// Machines whose code and calling convention are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// x86-64, `GOARCH=amd64`.
+    Amd64,
+    /// AArch64, `GOARCH=arm64`.
+    Arm64,
+}
 
 /// A range of addresses with the bytes that the file has for them.
 #[derive(Clone, Copy, Debug)]
@@ -32,70 +47,149 @@ pub enum LinkMode {
     Dynamic,
 }
 
-/// Segments of an ELF file, for translating addresses.
+#[derive(Debug)]
+struct Segment<'a> {
+    region: Region<'a>,
+    file_offset: u64,
+    executable: bool,
+}
+
+/// Segments of an ELF file, for translating addresses. Sections are only a short cut: a file without their names is read
+/// as well.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {
-    segments: Vec<(Region<'a>, u64)>,
-    sections: Vec<(&'a [u8], Region<'a>, bool)>,
+    segments: Vec<Segment<'a>>,
+    sections: Vec<(&'a [u8], Region<'a>)>,
+    /// What the loader writes where, less the load bias: sorted by address. The file may hold zeros there.
+    relocations: Vec<(u64, u64)>,
+    pub(crate) machine: Machine,
     pub(crate) link_mode: LinkMode,
     pub(crate) stripped: bool,
 }
 
 impl<'a> Image<'a> {
     pub(crate) fn parse(data: &'a [u8]) -> Result<Self, Error> {
-        let file =
-            ElfFile64::<object::Endianness>::parse(data).map_err(|error| Error::Elf(error.to_string()))?;
-        if file.architecture() != Architecture::X86_64 {
-            return Err(Error::Machine(format!("{:?}", file.architecture())));
-        }
+        let broken = |error: object::Error| Error::Elf(error.to_string());
+        let file = ElfFile64::<Endianness>::parse(data).map_err(broken)?;
+        let machine = match file.architecture() {
+            Architecture::X86_64 if file.is_little_endian() => Machine::Amd64,
+            Architecture::Aarch64 if file.is_little_endian() => Machine::Arm64,
+            other => return Err(Error::Machine(format!("{other:?}"))),
+        };
         if !matches!(file.kind(), ObjectKind::Executable | ObjectKind::Dynamic) {
             return Err(Error::Elf(format!("a file of kind {:?}, not an executable", file.kind())));
         }
         let segments = file
             .segments()
             .map(|segment| {
-                let data = segment.data().map_err(|error| Error::Elf(error.to_string()))?;
-                Ok((Region { address: segment.address(), data }, segment.file_range().0))
+                let region = Region { address: segment.address(), data: segment.data().map_err(broken)? };
+                let executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. }
+                    if p_flags.contains(elf::PF_X));
+                Ok(Segment { region, file_offset: segment.file_range().0, executable })
             })
             .collect::<Result<_, Error>>()?;
         let sections = file
             .sections()
             .filter_map(|section| {
-                let writable = matches!(section.flags(), SectionFlags::Elf { sh_flags, .. }
-                    if sh_flags.contains(elf::SHF_WRITE));
+                let loaded = matches!(section.flags(), SectionFlags::Elf { sh_flags, .. }
+                    if sh_flags.contains(elf::SHF_ALLOC));
                 let region = Region { address: section.address(), data: section.data().ok()? };
-                Some((section.name_bytes().ok()?, region, writable))
+                (loaded && !region.data.is_empty()).then_some((section.name_bytes().ok()?, region))
             })
             .collect();
-        let dynamic = file.section_by_name(".interp").is_some();
-        let link_mode = match (file.kind(), dynamic) {
+        let headers = file.elf_program_headers();
+        let interpreter = headers.iter().any(|header| header.p_type(Endianness::Little) == elf::PT_INTERP);
+        let link_mode = match (file.kind(), interpreter) {
             (ObjectKind::Dynamic, _) => LinkMode::Pie,
             (_, true) => LinkMode::Dynamic,
             (_, false) => LinkMode::Static,
         };
         let stripped = file.section_by_name(".symtab").is_none();
-        Ok(Self { segments, sections, link_mode, stripped })
+        let mut image = Self { segments, sections, relocations: Vec::new(), machine, link_mode, stripped };
+        if link_mode == LinkMode::Pie {
+            image.relocations = image.read_relocations(&file)?;
+        }
+        Ok(image)
+    }
+
+    /// The relative relocations of a position-independent executable. Those of `DT_RELR` need no entry: their words are
+    /// in the file.
+    fn read_relocations(&self, file: &ElfFile64<'a, Endianness>) -> Result<Vec<(u64, u64)>, Error> {
+        const WHAT: &str = "relocation table";
+        let endian = Endianness::Little;
+        let (mut address, mut size) = (0, 0);
+        for header in file.elf_program_headers() {
+            let entries =
+                header.dynamic(endian, file.data()).map_err(|error| Error::Elf(error.to_string()))?;
+            for entry in entries.unwrap_or_default() {
+                match entry.tag(endian) {
+                    elf::DT_RELA => address = entry.d_val(endian),
+                    elf::DT_RELASZ => size = entry.d_val(endian),
+                    _ => {}
+                }
+            }
+        }
+        if size / RELA as u64 > MAX_RELOCATIONS {
+            return Err(Error::malformed(WHAT, address, format!("it claims {size} bytes")));
+        }
+        let relative = match self.machine {
+            Machine::Amd64 => elf::R_X86_64_RELATIVE.0,
+            Machine::Arm64 => elf::R_AARCH64_RELATIVE.0,
+        };
+        let mut relocations = Vec::new();
+        if size > 0 {
+            for entry in self.bytes(WHAT, address, size)?.chunks_exact(RELA) {
+                let word = |at| bytes::u64_at(entry, at).unwrap_or_default();
+                if word(8) as u32 == relative {
+                    relocations.push((word(0), word(16)));
+                }
+            }
+        }
+        if !relocations.is_sorted() {
+            relocations.sort_unstable();
+        }
+        Ok(relocations)
     }
 
     /// A section by any of its names; PIE builds prefix some of them.
     pub(crate) fn section(&self, names: &[&str]) -> Option<Region<'a>> {
         self.sections
             .iter()
-            .find(|(name, region, _)| {
-                !region.data.is_empty() && names.iter().any(|wanted| wanted.as_bytes() == *name)
-            })
-            .map(|(_, region, _)| *region)
+            .find(|(name, _)| names.iter().any(|wanted| wanted.as_bytes() == *name))
+            .map(|(_, region)| *region)
     }
 
-    pub(crate) fn writable_sections(&self) -> impl Iterator<Item = Region<'a>> {
-        self.sections.iter().filter(|(_, _, writable)| *writable).map(|(_, region, _)| *region)
+    /// Every loaded byte that is not code.
+    pub(crate) fn data_segments(&self) -> impl Iterator<Item = Region<'a>> {
+        self.segments.iter().filter(|segment| !segment.executable).map(|segment| segment.region)
+    }
+
+    /// Whether an address is in code.
+    pub(crate) fn is_code(&self, address: u64) -> bool {
+        self.segments.iter().any(|segment| {
+            segment.executable && segment.region.from(address).is_some_and(|data| !data.is_empty())
+        })
+    }
+
+    /// Addresses of words that will hold `value`, once the loader is done.
+    pub(crate) fn words_of(&self, value: u64) -> impl Iterator<Item = u64> {
+        let needle = value.to_le_bytes();
+        let in_file = self.data_segments().flat_map(move |segment| {
+            let found: Vec<_> = memchr::memmem::find_iter(segment.data, &needle)
+                .map(|at| segment.address + at as u64)
+                .filter(|address| address % 8 == 0)
+                .collect();
+            found
+        });
+        let relocated = self.relocations.iter().filter(move |(_, addend)| *addend == value);
+        relocated.map(|(address, _)| *address).chain(in_file)
     }
 
     /// The bytes from an address to the end of its segment.
     pub(crate) fn from(&self, what: &'static str, address: u64) -> Result<&'a [u8], Error> {
         self.segments
             .iter()
-            .find_map(|(segment, _)| segment.from(address).filter(|data| !data.is_empty()))
+            .find_map(|segment| segment.region.from(address).filter(|data| !data.is_empty()))
             .ok_or_else(|| Error::malformed(what, address, "the address is in no segment of the file"))
     }
 
@@ -108,15 +202,24 @@ impl<'a> Image<'a> {
             })
     }
 
+    /// A word that is a number, not an address.
     pub(crate) fn u64(&self, what: &'static str, address: u64) -> Result<u64, Error> {
         self.bytes(what, address, 8).map(|data| bytes::u64_at(data, 0).unwrap_or_default())
     }
 
+    /// A word that is an address, as it will be when the loader is done, less the load bias.
+    pub(crate) fn pointer(&self, what: &'static str, address: u64) -> Result<u64, Error> {
+        match self.relocations.binary_search_by_key(&address, |(at, _)| *at) {
+            Ok(index) => Ok(self.relocations[index].1),
+            Err(_) => self.u64(what, address),
+        }
+    }
+
     /// Where an address lies in the file, which is what a uprobe is placed by.
     pub(crate) fn file_offset(&self, address: u64) -> Option<u64> {
-        self.segments.iter().find_map(|(segment, offset)| {
-            let within = address.checked_sub(segment.address)?;
-            (within < segment.data.len() as u64).then(|| offset + within)
+        self.segments.iter().find_map(|segment| {
+            let within = address.checked_sub(segment.region.address)?;
+            (within < segment.region.data.len() as u64).then(|| segment.file_offset + within)
         })
     }
 }

@@ -32,10 +32,10 @@ mod types;
 pub use crate::{
     abi::Location,
     build_info::{BuildInfo, Module},
-    code::{Call, Callee, Class, Site},
+    code::{Call, Callee, Class, Instruction, Site},
     error::Error,
     executable::Executable,
-    functions::{Function, Functions},
-    image::LinkMode,
-    types::{Field, Kind, Path, Signature, Type, Types},
+    functions::{Argument, Function, Functions, Inlined},
+    image::{LinkMode, Machine},
+    types::{Field, Itab, Kind, Method, Path, Signature, Type, Types},
 };

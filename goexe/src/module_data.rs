@@ -1,21 +1,56 @@
 //! `runtime.moduledata`: where the runtime's tables are.
 
-use crate::{BuildInfo, Error, bytes, image::Image};
+use crate::{BuildInfo, Error, Machine, bytes, image::Image};
 
-/// Offsets that have not moved since Go 1.16 (`text`) and 1.20 (`types`); see
+/// Offsets that have not moved since Go 1.16; see
 /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L405-L466>.
-const MIN_PC: usize = 160;
-const MAX_PC: usize = 168;
-const TEXT: usize = 176;
-const TYPES: usize = 296;
+const MIN_PC: u64 = 160;
+const MAX_PC: u64 = 168;
+const TEXT: u64 = 176;
 
 /// No user-space address lies above; sums of addresses and sizes below it cannot overflow.
 const MAX_ADDRESS: u64 = 1 << 47;
+/// Types, and lists of them, that are believed: a scheduler has 50,000.
+const MAX_TYPES: u64 = 8 << 20;
+/// Candidates for the function table and for the structure that are looked at.
+const MAX_CANDIDATES: usize = 64;
 
-/// What follows `types` differs by Go minor.
-struct Tail {
-    etypes: usize,
-    typelinks: usize,
+/// Go 1.20 to 1.27 and Go 1.18 to 1.19; the layout is the same.
+/// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L9-L28>
+const MAGICS: [u32; 2] = [0xffff_fff1, 0xffff_fff0];
+
+/// What moved, by Go minor: checked against the executable before it is believed.
+struct Layout {
+    minors: std::ops::RangeInclusive<u32>,
+    types: u64,
+    etypes: u64,
+    gofunc: u64,
+    lists: Lists,
+}
+
+/// Where the lists of types and itabs are.
+enum Lists {
+    /// Offsets of the slices `typelinks` and `itablinks`.
+    Links(u64, u64),
+    /// Offsets of `typedesclen`, `itaboffset` and `itabsize`: from Go 1.27, descriptors and itabs lie side by side
+    /// (<https://github.com/golang/go/blob/go1.27.3/src/runtime/symtab.go>).
+    Ranges(u64, u64, u64),
+}
+
+const LAYOUTS: [Layout; 4] = [
+    Layout { minors: 27..=27, types: 296, etypes: 312, gofunc: 344, lists: Lists::Ranges(304, 320, 328) },
+    Layout { minors: 26..=26, types: 296, etypes: 304, gofunc: 320, lists: Lists::Links(360, 384) },
+    Layout { minors: 20..=25, types: 296, etypes: 304, gofunc: 320, lists: Lists::Links(352, 376) },
+    Layout { minors: 18..=19, types: 280, etypes: 288, gofunc: 304, lists: Lists::Links(336, 360) },
+];
+
+/// A list of type descriptors or itabs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    /// Address and length of a slice that refers to them.
+    Links(u64, u64),
+    /// The addresses that they fill.
+    Range(u64, u64),
 }
 
 /// The runtime's own directory of the executable.
@@ -25,73 +60,122 @@ pub(crate) struct ModuleData {
     pub(crate) pclntab: u64,
     /// What function addresses count from. Not always the address of `.text`.
     pub(crate) text: u64,
-    pub(crate) min_pc: u64,
-    pub(crate) max_pc: u64,
     /// What type and name offsets count from, and where they end.
     pub(crate) types: u64,
     pub(crate) etypes: u64,
-    /// Address and length of the sorted list of unnamed types.
-    pub(crate) typelinks: (u64, u64),
+    /// What the function table's offsets of further data count from.
+    pub(crate) gofunc: u64,
+    /// The unnamed types, sorted by their string; from Go 1.27 on all types, as they come.
+    pub(crate) type_list: List,
+    pub(crate) itab_list: List,
 }
 
 impl ModuleData {
     pub(crate) fn find(image: &Image<'_>, build_info: &BuildInfo) -> Result<Self, Error> {
-        let tail = match build_info.go_minor() {
-            Some(20..=25) => Tail { etypes: 304, typelinks: 352 },
-            Some(26) => Tail { etypes: 304, typelinks: 360 },
-            _ => {
-                return Err(Error::GoVersion {
-                    version: build_info.go_version.clone(),
-                    reason: "the runtime's tables of Go 1.20 to 1.26 are read".into(),
-                });
-            }
-        };
-        let pclntab = image
-            .section(&[".gopclntab", ".data.rel.ro.gopclntab"])
-            .ok_or_else(|| Error::NotGo("it has no section `.gopclntab`".into()))?
-            .address;
-        // From Go 1.26 the structure has a section of its own; before, it is found by its first word.
-        if let Some(section) = image.section(&[".go.module", ".data.rel.ro.go.module"]) {
-            return Self::read(section.data, section.address, &tail, pclntab);
+        // A development build says no version: then the newest layout that fits the executable is the one.
+        let minor = build_info.go_minor();
+        let layouts: Vec<_> = LAYOUTS
+            .iter()
+            .filter(|layout| minor.is_none_or(|minor| layout.minors.contains(&minor)))
+            .collect();
+        if layouts.is_empty() {
+            return Err(Error::GoVersion {
+                version: build_info.go_version.clone(),
+                reason: "the runtime's tables of Go 1.18 to 1.27 are read".into(),
+            });
         }
-        let needle = pclntab.to_le_bytes();
-        for section in image.writable_sections() {
-            for at in memchr::memmem::find_iter(section.data, &needle).filter(|at| at % 8 == 0) {
-                let address = section.address + at as u64;
-                if let Ok(module) = Self::read(&section.data[at..], address, &tail, pclntab) {
-                    return Ok(module);
+        let mut last = Error::NotGo("it has no function table".into());
+        for pclntab in function_tables(image).into_iter().take(MAX_CANDIDATES) {
+            last = Error::NotGo("no runtime.moduledata points to its function table".into());
+            // From Go 1.26 the structure has a section of its own; before, it is found by its first word.
+            let section =
+                image.section(&[".go.module", ".data.rel.ro.go.module"]).map(|section| section.address);
+            let candidates: Vec<_> =
+                section.into_iter().chain(image.words_of(pclntab).take(MAX_CANDIDATES)).collect();
+            for at in candidates {
+                for layout in &layouts {
+                    match Self::read(image, at, layout, pclntab) {
+                        Ok(module) => return Ok(module),
+                        Err(error) if section == Some(at) => last = error,
+                        Err(_) => {}
+                    }
                 }
             }
         }
-        Err(Error::NotGo("no runtime.moduledata points to its function table".into()))
+        Err(last)
     }
 
-    fn read(data: &[u8], at: u64, tail: &Tail, pclntab: u64) -> Result<Self, Error> {
-        let word = |offset| {
-            bytes::u64_at(data, offset)
-                .ok_or_else(|| Error::malformed("moduledata", at, format!("it ends before offset {offset}")))
-        };
-        let module = Self {
-            pclntab: word(0)?,
-            text: word(TEXT)?,
-            min_pc: word(MIN_PC)?,
-            max_pc: word(MAX_PC)?,
-            types: word(TYPES)?,
-            etypes: word(tail.etypes)?,
-            typelinks: (word(tail.typelinks)?, word(tail.typelinks + 8)?),
-        };
-        if module.pclntab != pclntab {
-            return Err(Error::malformed(
-                "moduledata",
-                at,
-                "its first word is not the function table's address",
-            ));
+    fn read(image: &Image<'_>, at: u64, layout: &Layout, pclntab: u64) -> Result<Self, Error> {
+        const WHAT: &str = "moduledata";
+        let broken = |why: &str| Error::malformed(WHAT, at, why);
+        let pointer = |offset: u64| image.pointer(WHAT, at.saturating_add(offset));
+        let number = |offset: u64| image.u64(WHAT, at.saturating_add(offset));
+        if pointer(0)? != pclntab {
+            return Err(broken("its first word is not the function table's address"));
         }
-        let ordered =
-            module.text <= module.min_pc && module.min_pc < module.max_pc && module.types < module.etypes;
-        if !ordered || module.max_pc > MAX_ADDRESS || module.etypes > MAX_ADDRESS {
-            return Err(Error::malformed("moduledata", at, "its address ranges contradict each other"));
+        let (text, min_pc, max_pc) = (pointer(TEXT)?, pointer(MIN_PC)?, pointer(MAX_PC)?);
+        let (types, etypes) = (pointer(layout.types)?, pointer(layout.etypes)?);
+        if !(text <= min_pc && min_pc < max_pc && types < etypes) || max_pc.max(etypes) > MAX_ADDRESS {
+            return Err(broken("its address ranges contradict each other"));
         }
-        Ok(module)
+        if !image.is_code(text) {
+            return Err(broken("its text is not in code"));
+        }
+        let links = |offset: u64, size: u64| {
+            let (address, length, capacity) = (pointer(offset)?, number(offset + 8)?, number(offset + 16)?);
+            if length > MAX_TYPES || length != capacity {
+                return Err(broken("its lists of types are none"));
+            }
+            image.bytes(WHAT, address, length * size)?;
+            Ok(List::Links(address, length))
+        };
+        let (type_list, itab_list) = match layout.lists {
+            Lists::Links(type_links, itab_links) => (links(type_links, 4)?, links(itab_links, 8)?),
+            Lists::Ranges(types_size, itabs, itabs_size) => {
+                let range = |start: u64, size: u64| {
+                    let start = types.checked_add(start).filter(|start| *start <= etypes)?;
+                    let end = start.checked_add(size).filter(|end| *end <= etypes)?;
+                    Some(List::Range(start, end))
+                };
+                // The first word is no descriptor: nothing has the offset 0.
+                let type_list = number(types_size)?.checked_sub(8).and_then(|size| range(8, size));
+                let itab_list = range(number(itabs)?, number(itabs_size)?);
+                type_list.zip(itab_list).ok_or_else(|| broken("its lists of types lie outside the types"))?
+            }
+        };
+        let gofunc = pointer(layout.gofunc)?;
+        Ok(Self { pclntab, text, types, etypes, gofunc, type_list, itab_list })
+    }
+}
+
+/// Addresses at which a function table may begin: its section's, or what looks like its header.
+fn function_tables(image: &Image<'_>) -> Vec<u64> {
+    if let Some(section) = image.section(&[".gopclntab", ".data.rel.ro.gopclntab"]) {
+        return vec![section.address];
+    }
+    let mut found = Vec::new();
+    for segment in image.data_segments() {
+        for magic in MAGICS {
+            let mut header = [0; 8];
+            header[..4].copy_from_slice(&magic.to_le_bytes());
+            (header[6], header[7]) = (pc_quantum(image.machine), 8);
+            let places = memchr::memmem::find_iter(segment.data, &header);
+            found.extend(places.map(|at| segment.address + at as u64).filter(|address| address % 8 == 0));
+        }
+    }
+    found
+}
+
+/// Whether a function table's header begins so, on this machine.
+pub(crate) fn is_function_table(header: &[u8], machine: Machine) -> bool {
+    bytes::u32_at(header, 0).is_some_and(|magic| MAGICS.contains(&magic))
+        && header.get(6..8) == Some(&[pc_quantum(machine), 8])
+}
+
+/// What a step of a pc counts: the shortest instruction.
+pub(crate) fn pc_quantum(machine: Machine) -> u8 {
+    match machine {
+        Machine::Amd64 => 1,
+        Machine::Arm64 => 4,
     }
 }

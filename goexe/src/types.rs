@@ -3,7 +3,11 @@
 //! The layout of a descriptor is that of `internal/abi.Type`
 //! (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/type.go#L20-L43>).
 
-use crate::{Error, bytes, image::Image, module_data::ModuleData};
+use crate::{
+    Error, Machine, bytes,
+    image::Image,
+    module_data::{List, ModuleData},
+};
 
 /// Size of `abi.Type`, after which the part of the kind follows.
 const TYPE: u64 = 48;
@@ -14,6 +18,9 @@ const FLAG_NAMED: u8 = 4;
 const NAME_EMBEDDED: u8 = 8;
 /// The longest name that is believed; generic instantiations grow long.
 const MAX_NAME: u32 = 1 << 14;
+/// Size of an itab before its functions: interface, type, hash
+/// (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>).
+const ITAB: u64 = 24;
 /// The most fields, methods or parameters that are believed.
 const MAX_MEMBERS: u64 = 1 << 14;
 /// How deep embedded structs are searched for a promoted field, and how many of them.
@@ -90,12 +97,33 @@ pub struct Field<'a> {
 }
 
 /// Parameters and results of a function type, without a receiver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// The parameters' types, in order.
     pub parameters: Vec<Type>,
     /// The results' types, in order.
     pub results: Vec<Type>,
+}
+
+/// A method of a named type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Where its code begins, with the receiver's own type; `None` when the linker left it out, because nothing can
+    /// call it.
+    pub code: Option<u64>,
+}
+
+/// A type as an implementation of an interface: what the first word of an interface value points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Itab {
+    /// Address in the file.
+    pub address: u64,
+    /// The interface's type.
+    pub interface: Type,
+    /// The type of what the interface value holds: often a pointer.
+    pub concrete: Type,
 }
 
 /// How to get from a pointer to a field somewhere behind it.
@@ -115,15 +143,19 @@ pub struct Types<'a> {
     image: &'a Image<'a>,
     base: u64,
     end: u64,
-    /// Offsets of the unnamed types, sorted by their string.
-    typelinks: &'a [u8],
+    text: u64,
+    types: List,
+    itabs: List,
 }
 
 impl<'a> Types<'a> {
-    pub(crate) fn parse(image: &'a Image<'a>, module: &ModuleData) -> Result<Self, Error> {
-        let (address, count) = module.typelinks;
-        let typelinks = image.bytes("typelinks", address, count.saturating_mul(4))?;
-        Ok(Self { image, base: module.types, end: module.etypes, typelinks })
+    pub(crate) fn new(image: &'a Image<'a>, module: &ModuleData) -> Self {
+        let ModuleData { types: base, etypes: end, text, type_list, itab_list, .. } = *module;
+        Self { image, base, end, text, types: type_list, itabs: itab_list }
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        self.image.machine
     }
 
     /// A named type that something in the executable points to, by package path and name.
@@ -147,13 +179,21 @@ impl<'a> Types<'a> {
         self.unnamed(string)?.into_iter().next().ok_or_else(|| Error::NoType(format!("`{string}`")))
     }
 
-    /// All unnamed types of a string, by binary search: the linker sorts them.
-    /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/link/internal/ld/typelink.go#L22-L50>
+    /// All types of a string, which is an unnamed type's.
     fn unnamed(&self, wanted: &str) -> Result<Vec<Type>, Error> {
-        let count = self.typelinks.len() / 4;
+        match self.types {
+            List::Links(address, count) => self.sorted(wanted, address, count),
+            List::Range(start, end) => self.side_by_side(wanted, start, end),
+        }
+    }
+
+    /// By binary search: the linker sorts them.
+    /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/link/internal/ld/typelink.go#L22-L50>
+    fn sorted(&self, wanted: &str, address: u64, count: u64) -> Result<Vec<Type>, Error> {
+        let list = self.image.bytes("typelinks", address, count.saturating_mul(4))?;
+        let count = list.len() / 4;
         let entry = |index: usize| -> Result<(&'a str, Type), Error> {
-            let offset = bytes::i32_at(self.typelinks, index * 4).unwrap_or_default();
-            let typ = self.at(self.base.wrapping_add_signed(offset.into()))?;
+            let typ = self.at(self.offset(bytes::i32_at(list, index * 4).unwrap_or_default()))?;
             Ok((self.string(&typ)?, typ))
         };
         let (mut low, mut high) = (0, count);
@@ -172,9 +212,112 @@ impl<'a> Types<'a> {
         Ok(found)
     }
 
+    /// One after the other. The walk must end where the list does: a descriptor of another size than this crate knows is
+    /// noticed.
+    /// <https://github.com/golang/go/blob/go1.27.3/src/internal/abi/type.go#L740-L800>
+    fn side_by_side(&self, wanted: &str, start: u64, end: u64) -> Result<Vec<Type>, Error> {
+        let mut found = Vec::new();
+        let mut address = start;
+        while address < end {
+            let typ = self.at(address)?;
+            if self.string(&typ)? == wanted {
+                found.push(typ);
+            }
+            address = self.after(&typ)?.next_multiple_of(8);
+        }
+        if address != end {
+            return Err(Error::malformed("types", address, format!("the last one ends behind {end:#x}")));
+        }
+        Ok(found)
+    }
+
+    /// Where a descriptor ends.
+    fn after(&self, typ: &Type) -> Result<u64, Error> {
+        const METHOD: u64 = 16;
+        let members = match typ.kind {
+            Kind::Struct => self.count(typ)? * 24,
+            Kind::Interface => self.count(typ)? * 8,
+            Kind::Func => {
+                let (inputs, outputs) = self.parameter_counts(typ)?;
+                (inputs + outputs) * 8
+            }
+            _ => 0,
+        };
+        let part = self.kind_part(typ.kind).ok_or_else(|| self.unknown_map(typ))?;
+        let end = typ.address + TYPE + part + members;
+        Ok(match self.uncommon(typ) {
+            None => end,
+            Some(uncommon) => {
+                let data = self.image.bytes("uncommon type", uncommon, UNCOMMON)?;
+                end + UNCOMMON + METHOD * u64::from(bytes::u16_at(data, 4).unwrap_or_default())
+            }
+        })
+    }
+
+    fn unknown_map(&self, typ: &Type) -> Error {
+        Error::malformed("map type", typ.address, "the size of its descriptor differs by Go version")
+    }
+
+    /// The types that implement interfaces, as far as a conversion in the code says so.
+    ///
+    /// # Errors
+    ///
+    /// When the list is broken.
+    pub fn itabs(&self) -> Result<Vec<Itab>, Error> {
+        let mut itabs = Vec::new();
+        match self.itabs {
+            List::Links(address, count) => {
+                for index in 0..count {
+                    itabs.push(self.itab(self.image.pointer("itablinks", address + index * 8)?)?);
+                }
+            }
+            List::Range(start, end) => {
+                let mut address = start;
+                while address < end {
+                    let itab = self.itab(address)?;
+                    address += ITAB + 8 * self.count(&itab.interface)?.max(1);
+                    itabs.push(itab);
+                }
+            }
+        }
+        Ok(itabs)
+    }
+
+    fn itab(&self, address: u64) -> Result<Itab, Error> {
+        let word = |offset: u64| self.image.pointer("itab", address.saturating_add(offset));
+        let (interface, concrete) = (self.at(word(0)?)?, self.at(word(8)?)?);
+        if interface.kind != Kind::Interface {
+            return Err(Error::malformed("itab", address, format!("it is one for a {:?}", interface.kind)));
+        }
+        Ok(Itab { address, interface, concrete })
+    }
+
+    /// The methods of a named type, or of a pointer to one, sorted by name.
+    ///
+    /// # Errors
+    ///
+    /// When the list is broken.
+    pub fn methods(&self, typ: &Type) -> Result<Vec<Method<'a>>, Error> {
+        const METHOD: u64 = 16;
+        let Some(uncommon) = self.uncommon(typ) else { return Ok(Vec::new()) };
+        let data = self.image.bytes("uncommon type", uncommon, UNCOMMON)?;
+        let count = u64::from(bytes::u16_at(data, 4).unwrap_or_default());
+        let place = u64::from(bytes::u32_at(data, 8).unwrap_or_default());
+        let list = self.image.bytes("methods", uncommon.saturating_add(place), count * METHOD)?;
+        list.chunks_exact(METHOD as usize)
+            .map(|method| {
+                let offset = |at| bytes::i32_at(method, at).unwrap_or_default();
+                let (name, _) = self.name(self.offset(offset(0)))?;
+                // 0 and -1 stand for a method that nothing can reach.
+                let code = u32::try_from(offset(12)).ok().filter(|code| *code != 0);
+                Ok(Method { name, code: code.map(|code| self.text.saturating_add(code.into())) })
+            })
+            .collect()
+    }
+
     /// The type's string, such as `*v1.Pod`: with the last element of the package path only.
     pub fn string(&self, typ: &Type) -> Result<&'a str, Error> {
-        let (name, _) = self.name(self.base.wrapping_add_signed(typ.name.into()))?;
+        let (name, _) = self.name(self.offset(typ.name))?;
         Ok(if typ.flags & FLAG_EXTRA_STAR != 0 { name.strip_prefix('*').unwrap_or(name) } else { name })
     }
 
@@ -187,7 +330,7 @@ impl<'a> Types<'a> {
         let data = self.image.bytes("uncommon type", uncommon, 4)?;
         match bytes::i32_at(data, 0) {
             None | Some(0) => Ok(None),
-            Some(offset) => Ok(Some(self.name(self.base.wrapping_add_signed(offset.into()))?.0)),
+            Some(offset) => Ok(Some(self.name(self.offset(offset))?.0)),
         }
     }
 
@@ -204,7 +347,7 @@ impl<'a> Types<'a> {
                 ));
             }
         };
-        self.at(self.image.u64("element type", typ.address + offset)?)
+        self.at(self.image.pointer("element type", typ.address + offset)?)
     }
 
     /// Number of elements of an array type.
@@ -215,14 +358,16 @@ impl<'a> Types<'a> {
     /// The fields of a struct type, in order.
     pub fn fields(&self, typ: &Type) -> Result<Vec<Field<'a>>, Error> {
         const FIELD: u64 = 24;
+        const WHAT: &str = "struct fields";
         let (fields, count) = self.slice(typ, Kind::Struct, TYPE + 8)?;
-        let data = self.image.bytes("struct fields", fields, count * FIELD)?;
-        data.chunks_exact(FIELD as usize)
-            .map(|field| {
-                let word = |at| bytes::u64_at(field, at).unwrap_or_default();
-                let (name, flags) = self.name(word(0))?;
-                let typ = self.at(word(8))?;
-                Ok(Field { name, typ, offset: word(16), embedded: flags & NAME_EMBEDDED != 0 })
+        self.image.bytes(WHAT, fields, count * FIELD)?;
+        (0..count)
+            .map(|index| {
+                let field = fields + index * FIELD;
+                let (name, flags) = self.name(self.image.pointer(WHAT, field)?)?;
+                let typ = self.at(self.image.pointer(WHAT, field + 8)?)?;
+                let offset = self.image.u64(WHAT, field + 16)?;
+                Ok(Field { name, typ, offset, embedded: flags & NAME_EMBEDDED != 0 })
             })
             .collect()
     }
@@ -234,28 +379,34 @@ impl<'a> Types<'a> {
         let data = self.image.bytes("interface methods", methods, count * METHOD)?;
         data.chunks_exact(METHOD as usize)
             .map(|method| {
-                let offset = |at| i64::from(bytes::i32_at(method, at).unwrap_or_default());
-                let (name, _) = self.name(self.base.wrapping_add_signed(offset(0)))?;
-                Ok((name, self.at(self.base.wrapping_add_signed(offset(4)))?))
+                let offset = |at| self.offset(bytes::i32_at(method, at).unwrap_or_default());
+                Ok((self.name(offset(0))?.0, self.at(offset(4))?))
             })
             .collect()
     }
 
     /// Parameters and results of a function type.
     pub fn signature(&self, typ: &Type) -> Result<Signature, Error> {
+        const WHAT: &str = "function type";
         if typ.kind != Kind::Func {
-            return Err(Error::malformed("function type", typ.address, format!("it is a {:?}", typ.kind)));
+            return Err(Error::malformed(WHAT, typ.address, format!("it is a {:?}", typ.kind)));
         }
-        let counts = self.image.bytes("function type", typ.address + TYPE, 4)?;
-        let inputs = u64::from(bytes::u16_at(counts, 0).unwrap_or_default());
-        // The top bit says that the last parameter is variadic.
-        let outputs = u64::from(bytes::u16_at(counts, 2).unwrap_or_default() & 0x7fff);
+        let (inputs, outputs) = self.parameter_counts(typ)?;
         let uncommon = if typ.flags & FLAG_UNCOMMON != 0 { UNCOMMON } else { 0 };
         let list = typ.address + TYPE + 8 + uncommon;
-        let data = self.image.bytes("function type", list, (inputs + outputs) * 8)?;
-        let mut types = data.chunks_exact(8).map(|word| self.at(bytes::u64_at(word, 0).unwrap_or_default()));
-        let parameters = types.by_ref().take(inputs as usize).collect::<Result<_, _>>()?;
-        Ok(Signature { parameters, results: types.collect::<Result<_, _>>()? })
+        self.image.bytes(WHAT, list, (inputs + outputs) * 8)?;
+        let typ = |index: u64| self.at(self.image.pointer(WHAT, list + index * 8)?);
+        Ok(Signature {
+            parameters: (0..inputs).map(typ).collect::<Result<_, _>>()?,
+            results: (inputs..inputs + outputs).map(typ).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn parameter_counts(&self, typ: &Type) -> Result<(u64, u64), Error> {
+        let counts = self.image.bytes("function type", typ.address + TYPE, 4)?;
+        let count = |at| u64::from(bytes::u16_at(counts, at).unwrap_or_default());
+        // The top bit says that the last parameter is variadic.
+        Ok((count(0), count(2) & 0x7fff))
     }
 
     /// The way from a value of struct type `from` to the field at the end of `path`, following Go's rule for
@@ -343,7 +494,7 @@ impl<'a> Types<'a> {
         if typ.kind != kind {
             return Err(Error::malformed("type", typ.address, format!("a {:?}, not a {kind:?}", typ.kind)));
         }
-        let data = self.image.u64("type members", typ.address + offset)?;
+        let data = self.image.pointer("type members", typ.address + offset)?;
         let count = self.image.u64("type members", typ.address + offset + 8)?;
         if count > MAX_MEMBERS {
             return Err(Error::malformed("type members", typ.address, format!("it claims {count}")));
@@ -351,20 +502,37 @@ impl<'a> Types<'a> {
         Ok((data, count))
     }
 
+    /// The number of a struct's fields or an interface's methods.
+    fn count(&self, typ: &Type) -> Result<u64, Error> {
+        Ok(self.slice(typ, typ.kind, TYPE + 8)?.1)
+    }
+
+    /// What a type or name offset leads to.
+    fn offset(&self, offset: i32) -> u64 {
+        self.base.wrapping_add_signed(offset.into())
+    }
+
     /// Where the part of named types stands: directly after the part of the kind.
     fn uncommon(&self, typ: &Type) -> Option<u64> {
         if typ.flags & FLAG_UNCOMMON == 0 {
             return None;
         }
-        let kind_part = match typ.kind {
+        Some(typ.address + TYPE + self.kind_part(typ.kind)?)
+    }
+
+    /// Size of what a kind adds to a descriptor.
+    fn kind_part(&self, kind: Kind) -> Option<u64> {
+        Some(match kind {
             Kind::Pointer | Kind::Slice | Kind::Func => 8,
             Kind::Array => 24,
             Kind::Chan => 16,
             Kind::Interface | Kind::Struct => 32,
-            // Maps changed with Go 1.24; nothing that is looked up by package is a named map.
-            Kind::Map => return None,
+            // It changed with Go 1.24 and 1.27; only the walk of the latter needs it.
+            Kind::Map => match self.types {
+                List::Range(..) => 88,
+                List::Links(..) => return None,
+            },
             _ => 0,
-        };
-        Some(typ.address + TYPE + kind_part)
+        })
     }
 }

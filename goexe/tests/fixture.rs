@@ -7,51 +7,71 @@ use std::{
     sync::OnceLock,
 };
 
-use goexe::{Callee, Class, Executable, Function, Kind, LinkMode, Location};
+use goexe::{Callee, Class, Executable, Function, Kind, LinkMode, Location, Machine};
 use proptest::prelude::*;
 
+/// The program, built in one of the ways that users build.
 struct Fixture {
+    /// For messages.
+    what: &'static str,
     path: PathBuf,
     data: Vec<u8>,
+    machine: Machine,
+    link_mode: LinkMode,
 }
 
-/// Builds the program once; `None`, with a word why, where there is no Go.
-fn fixture() -> Option<&'static Fixture> {
-    static FIXTURE: OnceLock<Option<Fixture>> = OnceLock::new();
-    FIXTURE
-        .get_or_init(|| {
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fixture");
+/// Builds the program in every way, once; nothing, with a word why, where there is no Go.
+fn fixtures() -> &'static [Fixture] {
+    static FIXTURES: OnceLock<Vec<Fixture>> = OnceLock::new();
+    FIXTURES.get_or_init(|| {
+        let (amd64, arm64) = (Machine::Amd64, Machine::Arm64);
+        let mut built = Vec::new();
+        for (what, machine, architecture, arguments, link_mode) in [
+            ("static", amd64, "amd64", "-ldflags=-s -w", LinkMode::Static),
+            ("pie", amd64, "amd64", "-buildmode=pie", LinkMode::Pie),
+            ("arm64", arm64, "arm64", "-ldflags=-s -w", LinkMode::Static),
+            ("arm64-pie", arm64, "arm64", "-buildmode=pie", LinkMode::Pie),
+        ] {
+            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fixture-{what}"));
             let status = Command::new("go")
-                .args(["build", "-trimpath", "-ldflags=-s -w", "-o"])
+                .args(["build", "-trimpath", arguments, "-o"])
                 .arg(&path)
                 .arg(".")
                 .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixture"))
-                .env("CGO_ENABLED", "0")
-                .env("GOFLAGS", "-mod=mod")
+                .envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-mod=mod"), ("GOARCH", architecture)])
                 .status();
             match status {
                 Ok(status) => assert!(status.success(), "the fixture does not build: {status}"),
                 Err(error) => {
                     eprintln!("skipped: the fixture needs Go, and `go` does not start: {error}");
-                    return None;
+                    return Vec::new();
                 }
             }
             let data = std::fs::read(&path).expect("it was just built");
-            Some(Fixture { path, data })
-        })
-        .as_ref()
-}
-
-macro_rules! fixture_or_skip {
-    () => {
-        match fixture() {
-            Some(fixture) => fixture,
-            None => return,
+            built.push(Fixture { what, path, data, machine, link_mode });
         }
-    };
+        // No section headers at all, as `sstrip` leaves a file.
+        let nameless: Vec<_> = built
+            .iter()
+            .map(|fixture| {
+                let mut data = fixture.data.clone();
+                data[0x28..0x30].fill(0); // e_shoff
+                data[0x3c..0x40].fill(0); // e_shnum, e_shstrndx
+                let (path, machine, link_mode) = (fixture.path.clone(), fixture.machine, fixture.link_mode);
+                Fixture { what: "without sections", path, data, machine, link_mode }
+            })
+            .collect();
+        built.extend(nameless);
+        built
+    })
 }
 
-fn function<'a>(executable: &Executable<'a>, name: &str) -> Function<'a> {
+fn parse(fixture: &Fixture) -> Executable<'_> {
+    Executable::parse(&fixture.data)
+        .unwrap_or_else(|error| panic!("{} {}: {error}", fixture.path.display(), fixture.what))
+}
+
+fn function<'a>(executable: &'a Executable<'_>, name: &str) -> Function<'a> {
     let functions = executable.functions().expect("it has a function table");
     let mut found = functions.matching(|candidate| candidate == name.as_bytes());
     assert_eq!(found.len(), 1, "{name}: {found:?}");
@@ -60,134 +80,203 @@ fn function<'a>(executable: &Executable<'a>, name: &str) -> Function<'a> {
 
 #[test]
 fn a_stripped_program_says_how_it_was_built() {
-    let fixture = fixture_or_skip!();
-    let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
-    let info = executable.build_info();
-    assert!(info.go_version.starts_with("go1."), "{info:?}");
-    assert_eq!(info.main.as_ref().map(|main| main.path.as_str()), Some("goexe.test/fixture"));
-    assert!(executable.stripped());
-    assert_eq!(executable.link_mode(), LinkMode::Static);
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let info = executable.build_info();
+        assert!(info.go_version.starts_with("go1."), "{info:?}");
+        assert_eq!(info.main.as_ref().map(|main| main.path.as_str()), Some("goexe.test/fixture"));
+        assert_eq!(executable.link_mode(), fixture.link_mode);
+        assert_eq!(executable.machine(), fixture.machine);
+    }
 }
 
 #[test]
 fn layouts_are_what_the_program_itself_says() {
-    let fixture = fixture_or_skip!();
-    let output = Command::new(&fixture.path).output().expect("it runs");
-    assert!(output.status.success(), "{output:?}");
-    let truth: HashMap<String, u64> = String::from_utf8(output.stdout)
-        .expect("it prints text")
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(field, offset)| (field.to_owned(), offset.parse().expect("a number")))
-        .collect();
-    let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
-    let types = executable.types().expect("it has types");
-    let outer = types.find("main", "Outer").expect("it is allocated, so it has a descriptor");
-    let path = |path: &[&str]| types.path(&outer, path).expect("the field is there");
-    assert_eq!(path(&["List"]).offset, truth["Outer.List"]);
-    assert_eq!(path(&["Fn"]).offset, truth["Outer.Fn"]);
-    // Promoted through a pointer and then a value.
-    let name = path(&["Name"]);
-    assert_eq!((name.dereferences, name.offset), (vec![truth["Outer.Inner"]], truth["Inner.Name"]));
-    let next = path(&["Next", "Namespace"]);
-    assert_eq!(next.dereferences, vec![truth["Outer.Inner"], truth["Inner.Next"]]);
-    assert_eq!(next.offset, truth["Inner.Namespace"]);
-    assert_eq!(name.typ.kind, Kind::String);
-    let absent = types.path(&outer, &["Nope"]).expect_err("there is no such field");
-    assert!(absent.to_string().contains("`Nope`"), "{absent}");
+    // Layouts are the same on both machines, and this one runs the first.
+    let Some(runs) = fixtures().first() else { return };
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let output = Command::new(&runs.path).output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        let truth: HashMap<String, u64> = String::from_utf8(output.stdout)
+            .expect("it prints text")
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(field, offset)| (field.to_owned(), offset.parse().expect("a number")))
+            .collect();
+        let types = executable.types();
+        let outer = types.find("main", "Outer").expect("it is allocated, so it has a descriptor");
+        let path = |path: &[&str]| types.path(&outer, path).expect("the field is there");
+        assert_eq!(path(&["List"]).offset, truth["Outer.List"]);
+        assert_eq!(path(&["Fn"]).offset, truth["Outer.Fn"]);
+        // Promoted through a pointer and then a value.
+        let name = path(&["Name"]);
+        assert_eq!((name.dereferences, name.offset), (vec![truth["Outer.Inner"]], truth["Inner.Name"]));
+        let next = path(&["Next", "Namespace"]);
+        assert_eq!(next.dereferences, vec![truth["Outer.Inner"], truth["Inner.Next"]]);
+        assert_eq!(next.offset, truth["Inner.Namespace"]);
+        assert_eq!(name.typ.kind, Kind::String);
+        let absent = types.path(&outer, &["Nope"]).expect_err("there is no such field");
+        assert!(absent.to_string().contains("`Nope`"), "{absent}");
+    }
 }
 
 #[test]
 fn signatures_give_the_registers_of_the_calling_convention() {
-    let fixture = fixture_or_skip!();
-    let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
-    let types = executable.types().expect("it has types");
-    let outer = types.find("main", "Outer").expect("it has a descriptor");
-    let field = types.path(&outer, &["Fn"]).expect("the field is there").typ;
-    let signature = types.signature(&field).expect("it is a function");
-    let names = |list: &[goexe::Type]| -> Vec<String> {
-        list.iter().map(|typ| types.string(typ).expect("it has a name").to_owned()).collect()
-    };
-    assert_eq!(names(&signature.parameters), ["*main.Outer", "string"]);
-    assert_eq!(names(&signature.results), ["int", "error"]);
-    let registers = |first, count| Location::Registers { first, count };
-    let locations = types.parameter_locations(&signature.parameters, true).expect("they have places");
-    assert_eq!(locations, [registers(1, 1), registers(2, 2)]);
-    let locations = types.result_locations(&signature.results).expect("they have places");
-    assert_eq!(locations, [registers(0, 1), registers(1, 2)]);
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let types = executable.types();
+        let outer = types.find("main", "Outer").expect("it has a descriptor");
+        let field = types.path(&outer, &["Fn"]).expect("the field is there").typ;
+        let signature = types.signature(&field).expect("it is a function");
+        let names = |list: &[goexe::Type]| -> Vec<String> {
+            list.iter().map(|typ| types.string(typ).expect("it has a name").to_owned()).collect()
+        };
+        assert_eq!(names(&signature.parameters), ["*main.Outer", "string"]);
+        assert_eq!(names(&signature.results), ["int", "error"]);
+        let registers = |first, count| Location::Registers { first, count };
+        let locations = types.parameter_locations(&signature.parameters, true).expect("they have places");
+        assert_eq!(locations, [registers(1, 1), registers(2, 2)]);
+        let locations = types.result_locations(&signature, true).expect("they have places");
+        assert_eq!(locations, [registers(0, 1), registers(1, 2)]);
+    }
 }
 
 #[test]
 fn an_entry_is_probed_after_the_stack_check_on_a_push() {
-    let fixture = fixture_or_skip!();
-    let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
-    let functions = executable.functions().expect("it has a function table");
-    for name in ["main.direct", "main.deep", "main.(*impl).Run"] {
-        let function = function(&executable, name);
-        let site = executable.entry_site(&functions, &function).expect("it has a frame");
-        assert_eq!(site.class, Class::Emulated, "{name}");
-        assert!(site.address > function.range.start, "{name}: the stack check comes first");
-        let offset = executable.file_offset(site.address).expect("code is in the file");
-        assert_eq!(fixture.data[offset as usize], 0x55, "{name}: push %rbp");
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let functions = executable.functions().expect("it has a function table");
+        for name in ["main.direct", "main.deep", "main.(*impl).Run"] {
+            let function = function(&executable, name);
+            let site = executable.entry_site(&functions, &function).expect("it has a frame");
+            assert!(site.address > function.range.start, "{name}: the stack check comes first");
+            let offset = executable.file_offset(site.address).expect("code is in the file");
+            let code = &fixture.data[offset as usize..];
+            match fixture.machine {
+                Machine::Amd64 => {
+                    assert_eq!((code[0], site.class), (0x55, Class::Emulated), "{name}: push %rbp");
+                }
+                // str x30, [sp, #-N]!, or mov sp, x20
+                Machine::Arm64 => {
+                    assert!(matches!(code[..4], [0xfe, _, _, 0xf8] | [0x9f, 0x02, 0x00, 0x91]), "{name}");
+                    assert_eq!(site.class, Class::SingleStepped);
+                }
+            }
+        }
     }
 }
 
 #[test]
 fn the_stack_is_as_deep_as_the_frame_inside_a_function_and_not_at_its_entry() {
-    let fixture = fixture_or_skip!();
-    let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
-    let functions = executable.functions().expect("it has a function table");
-    let deep = function(&executable, "main.deep");
-    let entry = executable.entry_site(&functions, &deep).expect("it has a frame");
-    assert_eq!(functions.stack_depth(&deep, deep.range.start), Some(0));
-    assert_eq!(functions.stack_depth(&deep, entry.address), Some(0));
-    let calls = executable.calls(&deep).expect("it decodes");
-    let call =
-        calls.iter().find(|call| call.callee == Callee::Direct(deep.range.start)).expect("it recurses");
-    // Its own 512 bytes, and the saved frame pointer at least.
-    let depth = functions.stack_depth(&deep, call.site.address).expect("the call is inside");
-    assert!((520..700).contains(&depth), "{depth}");
-    assert_eq!(call.site.class, Class::Emulated);
-    assert_eq!(functions.stack_depth(&deep, deep.range.end), None);
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let functions = executable.functions().expect("it has a function table");
+        let deep = function(&executable, "main.deep");
+        let entry = executable.entry_site(&functions, &deep).expect("it has a frame");
+        assert_eq!(functions.stack_depth(&deep, deep.range.start), Some(0));
+        assert_eq!(functions.stack_depth(&deep, entry.address), Some(0));
+        let calls = executable.calls(&deep).expect("it decodes");
+        let call =
+            calls.iter().find(|call| call.callee == Callee::Direct(deep.range.start)).expect("it recurses");
+        // Its own 512 bytes, and the saved frame pointer at least.
+        let depth = functions.stack_depth(&deep, call.site.address).expect("the call is inside");
+        assert!((520..700).contains(&depth), "{depth}");
+        assert_eq!(call.site.class, Class::Emulated);
+        assert_eq!(functions.stack_depth(&deep, deep.range.end), None);
+    }
 }
 
 #[test]
 fn every_kind_of_call_is_found_with_its_return_site() {
-    let fixture = fixture_or_skip!();
-    let executable = Executable::parse(&fixture.data).expect("it is a Go executable");
-    let types = executable.types().expect("it has types");
-    let caller = function(&executable, "main.direct");
-    let calls = executable.calls(&caller).expect("it decodes");
-    let callee = function(&executable, "main.deep").range.start;
-    let closure = types
-        .path(&types.find("main", "Outer").expect("it has a descriptor"), &["Fn"])
-        .expect("the field is there")
-        .offset;
-    let wanted = [
-        ("direct", Callee::Direct(callee)),
-        // Methods of an interface are sorted: Alpha is slot 0, Run slot 1. Where the itab came from does not matter.
-        ("Worker.Alpha", Callee::Indirect { offset: 24, base: None }),
-        ("Worker.Run", Callee::Indirect { offset: 32, base: None }),
-        ("closure", Callee::Indirect { offset: 0, base: Some(closure) }),
-    ];
-    let is = |wanted: Callee, seen: Callee| match (wanted, seen) {
-        (Callee::Indirect { offset, base: None }, Callee::Indirect { offset: seen, .. }) => offset == seen,
-        _ => wanted == seen,
-    };
-    for (what, callee) in wanted {
-        let found: Vec<_> = calls.iter().filter(|call| is(callee, call.callee)).collect();
-        assert_eq!(found.len(), 1, "{what}: {calls:x?}");
-        let site = found[0].return_site;
-        assert!(site.is_none_or(|site| caller.range.contains(&site) && site >= found[0].resume), "{what}");
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let types = executable.types();
+        let caller = function(&executable, "main.direct");
+        let calls = executable.calls(&caller).expect("it decodes");
+        let callee = function(&executable, "main.deep").range.start;
+        let closure = types
+            .path(&types.find("main", "Outer").expect("it has a descriptor"), &["Fn"])
+            .expect("the field is there")
+            .offset;
+        let wanted = [
+            ("direct", Callee::Direct(callee)),
+            // Methods of an interface are sorted: Alpha, Name, Run. Where the itab came from does not matter.
+            ("Worker.Alpha", Callee::Indirect { offset: 24, base: None }),
+            ("Worker.Run", Callee::Indirect { offset: 40, base: None }),
+            ("closure", Callee::Indirect { offset: 0, base: Some(closure) }),
+        ];
+        let is = |wanted: Callee, seen: Callee| match (wanted, seen) {
+            (Callee::Indirect { offset, base: None }, Callee::Indirect { offset: seen, .. }) => {
+                offset == seen
+            }
+            _ => wanted == seen,
+        };
+        for (what, callee) in wanted {
+            let found: Vec<_> = calls.iter().filter(|call| is(callee, call.callee)).collect();
+            assert_eq!(found.len(), 1, "{what}: {calls:x?}");
+            let site = found[0].return_site;
+            assert!(
+                site.is_none_or(|site| caller.range.contains(&site) && site >= found[0].resume),
+                "{what}"
+            );
+        }
+        // The result of `deep` is compared at once, and is still in its register at the jump.
+        let direct = calls.iter().find(|call| call.callee == Callee::Direct(callee)).expect("as above");
+        assert!(direct.return_site.is_some() && direct.overwritten & 1 == 0, "{direct:x?}");
     }
-    // The result of `deep` is compared at once, and is still in its register at the jump.
-    let direct = calls.iter().find(|call| call.callee == Callee::Direct(callee)).expect("as above");
-    assert!(direct.return_site.is_some() && direct.overwritten & 1 == 0, "{direct:x?}");
+}
+
+#[test]
+fn the_implementations_of_an_interface_are_found_with_their_methods_and_names() {
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let (types, functions) =
+            (executable.types(), executable.functions().expect("it has a function table"));
+        let itabs = types.itabs().expect("it has itabs");
+        let concrete = |interface: &str| -> Vec<_> {
+            let of = |typ: &goexe::Type| types.string(typ).expect("it has a name");
+            itabs.iter().filter(|itab| of(&itab.interface) == interface).map(|itab| itab.concrete).collect()
+        };
+        let workers = concrete("main.Worker");
+        assert_eq!(workers.len(), 1, "{}", fixture.what);
+        assert_eq!(types.string(&workers[0]), Ok("*main.impl"));
+        let methods = types.methods(&workers[0]).expect("it has methods");
+        let names: Vec<_> = methods.iter().map(|method| method.name).collect();
+        assert_eq!(names, ["Alpha", "Name", "Run"]);
+        let name = functions.at(methods[1].code.expect("it is called")).expect("it is a function");
+        assert_eq!(name.name, "main.(*impl).Name");
+        assert_eq!(executable.constant_string(&name), Some("Implementation"), "{}", fixture.what);
+        assert_eq!(executable.constant_string(&function(&executable, "main.deep")), None);
+    }
+}
+
+#[test]
+fn what_was_inlined_and_where_the_source_is_can_be_told() {
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let functions = executable.functions().expect("it has a function table");
+        assert!(functions.names_contain("main.small") && !functions.names_contain("main.smal"));
+        let direct = function(&executable, "main.direct");
+        let inlined = functions.inlined(&direct);
+        assert!(inlined.iter().any(|call| call.name == "main.small"), "{} {inlined:?}", fixture.what);
+        assert!(inlined.iter().all(|call| direct.range.contains(&call.call)), "{inlined:x?}");
+        let (file, line) = functions.source(&direct, direct.range.start).expect("it has a line");
+        assert!(file.ends_with("fixture/main.go"), "{file}");
+        let source = include_str!("fixture/main.go");
+        assert!(source.lines().nth(line as usize - 1).is_some_and(|line| line.starts_with("func direct(")));
+        // The interface's two words, then the pointer.
+        let arguments = functions.arguments(&direct).expect("it takes some");
+        assert_eq!(
+            arguments.iter().map(|part| (part.offset, part.size)).collect::<Vec<_>>(),
+            [(0, 8), (8, 8), (16, 8)]
+        );
+    }
 }
 
 #[test]
 fn what_is_no_go_executable_is_refused_with_a_reason() {
-    let fixture = fixture_or_skip!();
+    let Some(fixture) = fixtures().first() else { return };
     let itself = std::fs::read(std::env::current_exe().expect("this test runs")).expect("it can be read");
     let half = &fixture.data[..fixture.data.len() / 2];
     for (what, data, reason) in [
@@ -210,9 +299,16 @@ fn exercise(data: &[u8]) {
             let _ = executable.entry_site(&functions, &function);
             let _ = executable.calls(&function);
             let _ = executable.return_instructions(&function);
+            let _ = executable.constant_string(&function);
+            let _ = executable.instructions(&function);
+            let _ = functions.inlined(&function);
+            let _ = functions.arguments(&function);
+            let _ = functions.source(&function, function.range.start);
         }
     }
-    if let Ok(types) = executable.types() {
+    {
+        let types = executable.types();
+        let _ = types.itabs();
         for name in ["Outer", "Inner", "impl", "Nope"] {
             let Ok(typ) = types.find("main", name) else { continue };
             let _ = types.path(&typ, &["Next", "Next", "Name"]);
@@ -220,7 +316,7 @@ fn exercise(data: &[u8]) {
                 let _ = types.string(&field.typ);
                 if let Ok(signature) = types.signature(&field.typ) {
                     let _ = types.parameter_locations(&signature.parameters, false);
-                    let _ = types.result_locations(&signature.results);
+                    let _ = types.result_locations(&signature, true);
                 }
             }
         }
@@ -247,7 +343,7 @@ proptest! {
     fn a_damaged_file_never_makes_it_panic(
         damage in proptest::collection::vec((0usize..5, 0usize..4096, any::<u8>()), 1..24),
     ) {
-        let Some(fixture) = fixture() else { return Ok(()) };
+        let Some(fixture) = fixtures().first() else { return Ok(()) };
         let places = interesting(&fixture.data);
         let mut data = fixture.data.clone();
         for (place, offset, byte) in damage {
@@ -261,7 +357,7 @@ proptest! {
 
     #[test]
     fn a_file_cut_anywhere_never_makes_it_panic(cut in any::<prop::sample::Index>()) {
-        let Some(fixture) = fixture() else { return Ok(()) };
+        let Some(fixture) = fixtures().first() else { return Ok(()) };
         exercise(&fixture.data[..cut.index(fixture.data.len())]);
     }
 }

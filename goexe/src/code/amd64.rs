@@ -1,61 +1,14 @@
-//! Machine code: what an instruction costs under a probe, where calls return to.
+//! x86-64.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Formatter as _, GasFormatter, Instruction,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
-/// What the kernel does with an instruction that carries a uprobe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Carried out by the kernel itself: cheap.
-    /// <https://github.com/torvalds/linux/blob/v6.18/arch/x86/kernel/uprobes.c#L1480-L1620>
-    Emulated,
-    /// Copied aside and single-stepped, with a second trap: 2 to 20 times as dear.
-    SingleStepped,
-}
+use super::{Call, Callee, Class, Instruction as Listed, MAX_STRAIGHT_LINE, Site};
 
-/// An instruction to put a probe on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// Virtual address in the file.
-    pub address: u64,
-    /// What a hit there costs.
-    pub class: Class,
-}
-
-/// What a call instruction calls, as far as its surroundings tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Callee {
-    /// The function at this address.
-    Direct(u64),
-    /// What a word in memory points to.
-    Indirect {
-        /// Offset of that word from its base: 24 + 8 × slot for an itab, 0 for a closure.
-        offset: u64,
-        /// Offset of the word that the base itself came from, where it was loaded: a closure's field.
-        base: Option<u64>,
-    },
-}
-
-/// A call, and the cheapest place that sees its return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// What is called.
-    pub callee: Callee,
-    /// The call instruction itself: emulated when the callee is direct.
-    pub site: Site,
-    /// Address of the instruction after the call.
-    pub resume: u64,
-    /// The first emulated instruction in straight line after the call: always carried out when the call has
-    /// returned. `None` when a return or an indirect jump comes first.
-    pub return_site: Option<u64>,
-    /// Bit n is set when the n-th integer register of Go's sequence was overwritten before `return_site`.
-    pub overwritten: u16,
-}
-
-/// Straight lines longer than this after a call are given up.
-const MAX_STRAIGHT_LINE: usize = 48;
+/// `push %rbp`, the first thing that a Go function with a frame does after its stack check.
+const PUSH_RBP: u8 = 0x55;
 
 /// Go's sequence of integer registers on amd64.
 const INTEGER_REGISTERS: [Register; 9] = [
@@ -70,8 +23,9 @@ const INTEGER_REGISTERS: [Register; 9] = [
     Register::R11,
 ];
 
-/// The class of an instruction under a uprobe, by the kernel's `branch_setup_xol_ops` and `push_setup_xol_ops`.
-pub(crate) fn class(instruction: &Instruction) -> Class {
+/// The class of an instruction under a uprobe, by the kernel's `branch_setup_xol_ops` and `push_setup_xol_ops`
+/// (<https://github.com/torvalds/linux/blob/v6.18/arch/x86/kernel/uprobes.c#L1480-L1620>).
+fn class(instruction: &Instruction) -> Class {
     let emulated = match instruction.mnemonic() {
         Mnemonic::Nop => instruction.len() == 1,
         Mnemonic::Push => instruction.op0_kind() == OpKind::Register && instruction.len() <= 2,
@@ -96,15 +50,55 @@ fn instructions(code: &[u8], address: u64) -> Result<Vec<Instruction>, u64> {
     Ok(list)
 }
 
-/// The first instruction at an address.
-pub(crate) fn first(code: &[u8], address: u64) -> Option<Instruction> {
-    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
-    let instruction = decoder.decode();
-    (instruction.code() != Code::INVALID).then_some(instruction)
+/// The class of the first instruction.
+pub(super) fn first(code: &[u8], address: u64) -> Option<Class> {
+    let instruction = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
+    (instruction.code() != Code::INVALID).then(|| class(&instruction))
+}
+
+/// How many bytes the instruction has that moves the stack pointer first and ends at the end of `code`; or what is wrong.
+pub(super) fn frame_set_up(code: &[u8]) -> Result<u64, &'static str> {
+    match code.last() {
+        Some(&PUSH_RBP) => Ok(1),
+        _ => Err("its frame is not set up by `push %rbp`"),
+    }
+}
+
+/// Every instruction, with its text in the syntax of GNU tools.
+pub(super) fn listing(code: &[u8], address: u64) -> Vec<Listed> {
+    let mut formatter = GasFormatter::new();
+    Decoder::with_ip(64, code, address, DecoderOptions::NONE)
+        .iter()
+        .map(|instruction| {
+            let mut text = String::new();
+            formatter.format(&instruction, &mut text);
+            let target = instruction.near_branch_target();
+            let target = (target != 0).then_some(target);
+            Listed { address: instruction.ip(), text, class: class(&instruction), target }
+        })
+        .collect()
+}
+
+/// The address and length of the string that a function returns first, where both are in its code.
+pub(super) fn constant_string(code: &[u8], address: u64) -> Option<(u64, u64)> {
+    let (mut pointer, mut length) = (None, None);
+    for instruction in instructions(code, address).ok()? {
+        match (instruction.mnemonic(), instruction.op0_register().full_register()) {
+            (Mnemonic::Lea, Register::RAX) if instruction.is_ip_rel_memory_operand() => {
+                pointer = Some(instruction.ip_rel_memory_address());
+            }
+            (Mnemonic::Mov, Register::RBX) if instruction.op1_kind() != OpKind::Register => {
+                length = instruction.try_immediate(1).ok();
+            }
+            (Mnemonic::Ret, _) => return pointer.zip(length),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The `ret` instructions of a function.
-pub(crate) fn returns(code: &[u8], address: u64) -> Result<Vec<u64>, u64> {
+pub(super) fn returns(code: &[u8], address: u64) -> Result<Vec<u64>, u64> {
     Ok(instructions(code, address)?
         .iter()
         .filter(|instruction| instruction.flow_control() == FlowControl::Return)
@@ -113,7 +107,7 @@ pub(crate) fn returns(code: &[u8], address: u64) -> Result<Vec<u64>, u64> {
 }
 
 /// The calls that a function makes.
-pub(crate) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
+pub(super) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     let instructions = instructions(code, address)?;
     let mut loads = Loads::default();
     let mut info = InstructionInfoFactory::new();
