@@ -86,7 +86,12 @@ pub struct TargetKey {
     pub pid: u32,
 }
 
-/// The PID namespace that a traced process lives in, as `/proc/PID/ns/pid` names it.
+/// Inode of the kernel's first PID namespace, that of the host
+/// (<https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/nsfs.h>, `PID_NS_INIT_INO`).
+pub const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
+
+/// A PID namespace in which a traced process has its id, as `/proc/PID/ns/pid` names it: the host's, where the daemon
+/// sees the host's ids, else the one that the process lives in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PidNamespace {

@@ -9,15 +9,15 @@ use aya_ebpf::{
     EbpfContext as _,
     bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
     helpers::{
-        bpf_get_attach_cookie, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user,
-        bpf_probe_read_user_buf, generated::bpf_get_ns_current_pid_tgid,
+        bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_probe_read_user, bpf_probe_read_user_buf, generated::bpf_get_ns_current_pid_tgid,
     },
     macros::{map, uprobe},
     maps::{Array, HashMap, PerCpuArray, RingBuf},
     programs::ProbeContext,
 };
 use tracer_common::{
-    Counter, Hit, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS,
+    Counter, Hit, INITIAL_PID_NAMESPACE, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS,
     PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN, TargetKey,
     TextHit,
 };
@@ -78,8 +78,9 @@ fn on_hit(ctx: &ProbeContext) {
 
 /// The daemon's number for the current process; `None` when it is not traced.
 ///
-/// The kernel's own process id is not the one in a container's `/proc`, and the helper answers only for the
-/// namespace that the process itself lives in: hence the list of namespaces.
+/// Where the daemon sees the host's process ids, the kernel's own id is the key. Elsewhere it is not the one in the
+/// daemon's `/proc`, and the helper answers only for the namespace that the process itself lives in: hence the list of
+/// namespaces.
 /// <https://github.com/torvalds/linux/blob/v6.18/kernel/bpf/helpers.c#L632-L670>
 #[inline(always)]
 fn target() -> Option<u32> {
@@ -88,17 +89,26 @@ fn target() -> Option<u32> {
         if inode == 0 {
             return None;
         }
-        let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
-        // SAFETY: `ids` is as large as the helper is told, and lives until it returns.
-        let status = unsafe {
-            bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32)
-        };
-        if status == 0 {
+        if let Some(pid) = current_pid(device, inode) {
             // SAFETY: the value is a plain u32 that the daemon replaces as a whole.
-            return unsafe { TARGETS.get(&TargetKey { namespace, pid: ids.tgid }) }.copied();
+            return unsafe { TARGETS.get(&TargetKey { namespace, pid }) }.copied();
         }
     }
     None
+}
+
+/// The current process's id in a namespace; `None` when it lives in another one.
+#[inline(always)]
+fn current_pid(device: u64, inode: u64) -> Option<u32> {
+    if inode == INITIAL_PID_NAMESPACE {
+        return Some((bpf_get_current_pid_tgid() >> 32) as u32);
+    }
+    let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
+    // SAFETY: `ids` is as large as the helper is told, and lives until it returns.
+    let status = unsafe {
+        bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32)
+    };
+    (status == 0).then_some(ids.tgid)
 }
 
 #[inline(always)]

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tracer_common::PidNamespace;
+use tracer_common::{INITIAL_PID_NAMESPACE, PidNamespace};
 
 use crate::plan::has_scheduler;
 
@@ -51,7 +51,7 @@ pub struct Scheduler {
     pub file: FileId,
     /// Where its executable can be opened, whatever mount namespace it lives in.
     pub path: PathBuf,
-    /// The PID namespace that it lives in, as the eBPF helper wants it.
+    /// The PID namespace that its id is known in.
     pub namespace: PidNamespace,
     /// Its process id in that namespace.
     pub namespaced_pid: u32,
@@ -140,12 +140,22 @@ fn start_ticks(stat: &str) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// The host's namespace, where the daemon lives in it and so sees the kernel's own ids; else that of the process.
 fn namespace(pid: u32) -> Option<(PidNamespace, u32)> {
-    let meta = fs::metadata(format!("/proc/{pid}/ns/pid")).ok()?;
+    let own = pid_namespace("self")?;
+    if own.inode == INITIAL_PID_NAMESPACE {
+        return Some((own, pid));
+    }
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some((pid_namespace(&pid.to_string())?, innermost_pid(&status)?))
+}
+
+fn pid_namespace(process: &str) -> Option<PidNamespace> {
+    let meta = fs::metadata(format!("/proc/{process}/ns/pid")).ok()?;
     let device = meta.dev();
+    // The kernel's own encoding of a device number.
     let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
-    Some((PidNamespace { device, inode: meta.ino() }, innermost_pid(&status)?))
+    Some(PidNamespace { device, inode: meta.ino() })
 }
 
 /// `NSpid:` lists the ids from the reader's namespace to the process's own.
