@@ -1,7 +1,7 @@
 //! Which register or stack slot a parameter or result is in, by Go's ABIInternal
 //! (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#function-call-argument-and-result-passing>).
 
-use crate::{Error, Kind, Machine, Signature, Type, Types};
+use crate::{Argument, Error, Kind, Machine, Signature, Type, Types};
 
 /// Registers for integers and for floating point: RAX, RBX, RCX, RDI, RSI, R8, R9, R10, R11 and X0 to X14 on amd64, R0 to
 /// R15 and F0 to F15 on arm64.
@@ -15,6 +15,9 @@ fn register_counts(machine: Machine) -> (u8, u8) {
 /// Types looked at for one value, fields of fields included: a true one needs a handful, because nine words fill the
 /// registers. What needs more goes to the stack.
 const MAX_TYPES: u32 = 512;
+
+/// The parts of its arguments that the compiler writes down of a function.
+const MAX_PARTS: usize = 10;
 
 /// Where a value is at the entry (parameters) or at the return (results) of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +112,53 @@ impl Types<'_> {
     pub fn parameter_locations(&self, parameters: &[Type], receiver: bool) -> Result<Vec<Location>, Error> {
         let mut sequence = Sequence { integers: u8::from(receiver), ..Sequence::default() };
         parameters.iter().map(|typ| sequence.place(self, typ)).collect()
+    }
+
+    /// Whether a function whose arguments are these, as [`Functions::arguments`] lists them, can be one with these
+    /// parameters, a receiver (a pointer) first or not: a check of a signature that is known from elsewhere. Only for
+    /// parameters in registers.
+    ///
+    /// [`Functions::arguments`]: crate::Functions::arguments
+    pub fn fit(&self, parameters: &[Type], receiver: bool, arguments: &[Argument]) -> Result<bool, Error> {
+        let mut parts = Vec::new();
+        let mut offset = 0;
+        if receiver {
+            parts.push(Argument { offset: 0, size: 8 });
+            offset = 8;
+        }
+        for typ in parameters {
+            offset = u64::next_multiple_of(offset, typ.align.max(1));
+            self.parts(typ, offset, &mut parts)?;
+            offset = offset.saturating_add(typ.size);
+        }
+        // The compiler writes down ten parts.
+        parts.truncate(MAX_PARTS);
+        Ok(parts == arguments)
+    }
+
+    /// What a traceback prints of a value: its words, one by one.
+    /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/internal/ssagen/pgen.go>
+    fn parts(&self, typ: &Type, offset: u64, parts: &mut Vec<Argument>) -> Result<(), Error> {
+        if parts.len() >= MAX_PARTS {
+            return Ok(());
+        }
+        let words = match typ.kind {
+            Kind::String | Kind::Interface => 2,
+            Kind::Slice => 3,
+            Kind::Struct => {
+                for field in self.fields(typ)? {
+                    self.parts(&field.typ, offset.saturating_add(field.offset), parts)?;
+                }
+                return Ok(());
+            }
+            _ => 1,
+        };
+        for word in 0..words {
+            let offset = u8::try_from(offset.saturating_add(8 * word)).unwrap_or(u8::MAX);
+            let size = if words == 1 { u8::try_from(typ.size).unwrap_or(u8::MAX) } else { 8 };
+            parts.push(Argument { offset, size });
+        }
+        Ok(())
     }
 
     /// Where each result is at the function's return: in registers of its own, or on the stack behind the parameters that

@@ -12,9 +12,9 @@ const MAX_FUNCTION: u64 = 4 << 20;
 /// A Go executable.
 ///
 /// ```no_run
-/// let data = std::fs::read("/usr/local/bin/kube-scheduler")?;
-/// let image = goexe::Executable::parse(&data)?;
-/// println!("{}", image.build_info().go_version);
+/// let file = goexe::File::open("/usr/local/bin/kube-scheduler".as_ref(), 1 << 30)?;
+/// let executable = goexe::Executable::parse(&file)?;
+/// println!("{}", executable.build_info().go_version);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

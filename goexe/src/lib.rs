@@ -3,7 +3,7 @@
 //!
 //! # Layout
 //!
-//! * [`Executable`]: one file; everything else hangs off it.
+//! * [`File`]: a file, mapped; [`Executable`]: what it holds; everything else hangs off it.
 //! * [`BuildInfo`]: the Go version and the modules.
 //! * [`Functions`]: the function table that the runtime itself needs, and so every executable has.
 //! * [`Types`]: runtime type descriptors: struct layouts, interface methods, signatures; [`Location`]: where the
@@ -16,7 +16,7 @@
 //! * Nothing is indexed: a question costs a binary search, or one pass over one table.
 //! * The file is hostile: every read is bounded, every count is checked, errors name the address.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod abi;
 mod build_info;
@@ -24,6 +24,7 @@ mod bytes;
 mod code;
 mod error;
 mod executable;
+mod file;
 mod functions;
 mod image;
 mod module_data;
@@ -35,6 +36,7 @@ pub use crate::{
     code::{Call, Callee, Class, Instruction, Site},
     error::Error,
     executable::Executable,
+    file::File,
     functions::{Argument, Function, Functions, Inlined},
     image::{LinkMode, Machine},
     types::{Field, Itab, Kind, Method, Path, Signature, Type, Types},

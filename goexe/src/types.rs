@@ -174,6 +174,31 @@ impl<'a> Types<'a> {
         Err(Error::NoType(format!("`{package}.{name}`")))
     }
 
+    /// A type by its full name: `string`, `context.Context`, `*k8s.io/api/core/v1.Pod`.
+    ///
+    /// # Errors
+    ///
+    /// When the executable has no descriptor of it.
+    pub fn by_name(&self, name: &str) -> Result<Type, Error> {
+        let (pointer, target) = match name.strip_prefix('*') {
+            Some(target) => (true, target),
+            None => (false, name),
+        };
+        // The package path may hold dots, the name holds none.
+        let short = target.rsplit('/').next().unwrap_or(target);
+        let package = short.split_once('.').map(|(_, name)| &target[..target.len() - name.len() - 1]);
+        for typ in self.unnamed(&format!("*{short}"))? {
+            if typ.kind == Kind::Pointer {
+                let element = self.element(&typ)?;
+                // What Go itself declares belongs to no package.
+                if package.is_none() || self.package(&element)? == package {
+                    return Ok(if pointer { typ } else { element });
+                }
+            }
+        }
+        Err(Error::NoType(format!("`{name}`")))
+    }
+
     /// An unnamed type, such as a function type, by its string.
     pub fn find_unnamed(&self, string: &str) -> Result<Type, Error> {
         self.unnamed(string)?.into_iter().next().ok_or_else(|| Error::NoType(format!("`{string}`")))

@@ -27,7 +27,7 @@ use crate::{
     probe::{Attached, Error, Probes},
     record::Decoder,
     serve::Health,
-    target::{FileId, Finder, ProcessId, Scheduler, read_executable},
+    target::{FileId, Finder, ProcessId, Scheduler, open_executable},
     trace::Anchor,
 };
 
@@ -221,7 +221,7 @@ impl Engine {
     fn start(&mut self, scheduler: &Scheduler) -> anyhow::Result<()> {
         let pid = scheduler.process.pid;
         if !self.executables.contains_key(&scheduler.file) {
-            let data = read_executable(&scheduler.path)?;
+            let data = open_executable(&scheduler.path)?;
             let plan = Plan::of(&data)?;
             drop(data);
             let attached = self.probes.attach(&plan, &scheduler.path)?;

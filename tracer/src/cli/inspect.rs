@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         Err(_) => (PathBuf::from(what), "give the path of an executable or a process id"),
     };
-    let data = target::read_executable(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
+    let data = target::open_executable(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
     let plan = Plan::of(&data).with_context(|| format!("cannot trace `{what}`"))?;
     match options.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report(&plan))?),

@@ -6,7 +6,9 @@
 
 mod table;
 
-use goexe::{Call, Callee, Class, Executable, Functions, Kind, LinkMode, Location, Path, Type, Types};
+use goexe::{
+    Call, Callee, Class, Executable, Functions, Kind, LinkMode, Location, Machine, Path, Type, Types,
+};
 use serde::Serialize;
 use tracer_common::{
     MAX_READS, MAX_STEPS, MAX_TEXTS, MAX_WORDS, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read,
@@ -19,8 +21,6 @@ pub use self::table::{Function, Value};
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
 const ITAB_METHODS: u64 = 24;
-/// A call takes its return address off the stack when it returns.
-const RETURN_ADDRESS: i64 = 8;
 /// Functions of the scheduler's own package whose calls are looked at: 200 in 1.36.
 const MAX_CALLERS: usize = 2_000;
 /// A function that only a scheduler has, by its names from 1.30 on and in 1.29.
@@ -153,16 +153,10 @@ impl Plan {
         if !found.iter().any(|function| MARKERS.contains(&function.name)) {
             return Err(Error::NoScheduler);
         }
-        let types = executable.types()?;
+        let types = executable.types();
         let mut builder = Builder::new(&executable, &functions, &types, &found)?;
-        for row in TABLE {
-            if let Err(why) = builder.add(row) {
-                builder.missing.push(Missing {
-                    function: row.function,
-                    why: why.to_string(),
-                    without: row.without.to_owned(),
-                });
-            }
+        for rows in TABLE.chunk_by(|row, next| row.function == next.function) {
+            builder.add_first(rows);
         }
         let Builder { sites, missing, not_yet, .. } = builder;
         Ok(Self { identity: identity(&executable), sites, missing, not_yet })
@@ -179,9 +173,18 @@ impl Plan {
 /// version cannot be read is one, too, so that somebody hears of it.
 #[must_use]
 pub fn has_scheduler(data: &[u8]) -> bool {
-    let named =
-        MARKERS.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some());
-    named && !matches!(Executable::parse(data), Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)))
+    let executable = match Executable::parse(data) {
+        Ok(executable) => executable,
+        Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)) => return false,
+        // Its tables cannot be read: then its name must stand somewhere.
+        Err(_) => {
+            let named =
+                |marker: &&str| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some();
+            return MARKERS.iter().any(named);
+        }
+    };
+    let functions = executable.functions();
+    functions.is_ok_and(|functions| MARKERS.iter().any(|marker| functions.names_contain(marker)))
 }
 
 fn identity(executable: &Executable<'_>) -> Identity {
@@ -222,15 +225,15 @@ struct Builder<'a> {
 /// A function type, and how a call through the interface or field that it came from looks in machine code.
 struct Found {
     signature: goexe::Signature,
-    offset: u64,
-    base: Option<u64>,
+    /// Offset of the function's address, and of where the base of that came from; `None` where only direct calls are.
+    called: Option<(u64, Option<u64>)>,
 }
 
 impl Found {
     /// Where an itab was loaded from does not matter, where a closure was does.
     fn called_by(&self, callee: Callee) -> bool {
-        matches!(callee, Callee::Indirect { offset, base }
-            if offset == self.offset && (self.base.is_none() || base == self.base))
+        matches!((callee, self.called), (Callee::Indirect { offset, base }, Some((wanted, from)))
+            if offset == wanted && (from.is_none() || base == from))
     }
 }
 
@@ -269,15 +272,32 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn add(&mut self, row: &Row) -> Result<(), Why> {
-        let Some(function) = row.symbols.iter().find_map(|symbol| self.function(symbol)) else {
-            if row.since.is_some() {
-                self.not_yet.push(row.function);
-                return Ok(());
+    /// Adds the sites of the first row that can be followed; all rows are about one function.
+    fn add_first(&mut self, rows: &[Row]) {
+        let (mut reasons, sites) = (Vec::new(), self.sites.len());
+        for row in rows {
+            let Some(function) = row.symbols.iter().find_map(|symbol| self.function(symbol)) else {
+                continue;
+            };
+            match self.add(row, function) {
+                Ok(()) => return,
+                Err(Why(why)) => reasons.push(why),
             }
-            return Err(Why(format!("no function `{}`", row.symbols[0])));
-        };
-        let found = self.signature(row)?;
+            self.sites.truncate(sites);
+        }
+        let Row { function, symbols, since, without, .. } = rows[0];
+        if reasons.is_empty() && since.is_some() {
+            self.not_yet.push(function);
+            return;
+        }
+        if reasons.is_empty() {
+            reasons.push(format!("no function `{}`", symbols[0]));
+        }
+        self.missing.push(Missing { function, why: reasons.join("; "), without: without.to_owned() });
+    }
+
+    fn add(&mut self, row: &Row, function: &goexe::Function<'a>) -> Result<(), Why> {
+        let found = self.signature(row, function)?;
         if let Some(wants) = row.at_entry {
             let parameters =
                 found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
@@ -339,9 +359,9 @@ impl<'a> Builder<'a> {
                 self.push(row, Role::NextEntry, (site, 0), symbol, spec, values)
             }
             None => {
-                let results = found.map(|found| found.signature.results.as_slice()).unwrap_or_default();
-                let locations = self.types.result_locations(results)?;
-                let (spec, values) = self.reads(row.at_end, results, &locations)?;
+                let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
+                let locations = self.types.result_locations(&signature, true)?;
+                let (spec, values) = self.reads(row.at_end, &signature.results, &locations)?;
                 let reads = &spec.reads[..spec.reads_len as usize];
                 let needed = reads.iter().fold(0, |all, read| all | registers(*read));
                 let calls: Vec<_> = self
@@ -358,13 +378,18 @@ impl<'a> Builder<'a> {
                         .iter()
                         .all(|(_, call)| call.return_site.is_some() && call.overwritten & needed == 0);
                 if usable {
+                    // On x86-64 a call takes its return address off the stack when it returns.
+                    let return_address = match self.executable.machine() {
+                        Machine::Amd64 => 8,
+                        Machine::Arm64 => 0,
+                    };
                     for (caller, call) in calls {
                         let address = call.return_site.unwrap_or_default();
                         let site = goexe::Site { address, class: Class::Emulated };
                         self.push(
                             row,
                             Role::ReturnSite,
-                            (site, -RETURN_ADDRESS),
+                            (site, -return_address),
                             caller,
                             spec,
                             values.clone(),
@@ -416,7 +441,7 @@ impl<'a> Builder<'a> {
             .max_by_key(|function| function.range.end - function.range.start)
     }
 
-    fn signature(&self, row: &Row) -> Result<Option<Found>, Why> {
+    fn signature(&self, row: &Row, function: &goexe::Function<'a>) -> Result<Option<Found>, Why> {
         let method = |interface: &Type, name: &str| {
             let methods = self.types.interface_methods(interface)?;
             let slot = methods
@@ -424,7 +449,7 @@ impl<'a> Builder<'a> {
                 .position(|(method, _)| *method == name)
                 .ok_or_else(|| Why(format!("interface `{}` has no method `{name}`", self.name(interface))))?;
             let signature = self.types.signature(&methods[slot].1)?;
-            Ok::<_, Why>(Found { signature, offset: ITAB_METHODS + 8 * slot as u64, base: None })
+            Ok::<_, Why>(Found { signature, called: Some((ITAB_METHODS + 8 * slot as u64, None)) })
         };
         match row.signature {
             Signature::Unused => Ok(None),
@@ -441,7 +466,22 @@ impl<'a> Builder<'a> {
             Signature::SchedulerField(field) => {
                 let path = self.types.path(&self.scheduler, &[field])?;
                 let signature = self.types.signature(&path.typ)?;
-                Ok(Some(Found { signature, offset: 0, base: Some(path.offset) }))
+                Ok(Some(Found { signature, called: Some((0, Some(path.offset))) }))
+            }
+            Signature::FieldOf(package, name, field, method_name) => {
+                let path = self.types.path(&self.types.find(package, name)?, &[field])?;
+                method(&path.typ, method_name).map(Some)
+            }
+            Signature::Declared(names) => {
+                let types = names.iter().map(|name| self.types.by_name(name));
+                let parameters = types.collect::<Result<Vec<_>, _>>()?;
+                let arguments = self.functions.arguments(function).unwrap_or_default();
+                if !self.types.fit(&parameters, true, &arguments)? {
+                    let names = names.join(", ");
+                    return Err(Why(format!("the arguments of `{}` are not ({names})", function.name)));
+                }
+                let signature = goexe::Signature { parameters, results: Vec::new() };
+                Ok(Some(Found { signature, called: None }))
             }
         }
     }
@@ -486,11 +526,15 @@ impl<'a> Builder<'a> {
     fn read(&self, typ: &Type, location: Location, want: &Want) -> Result<(Read, Kind), Why> {
         let mut steps: Vec<u64> = Vec::new();
         let base = match location {
+            // The program keeps the stack pointer in this place.
+            Location::Registers { first, count } if first + count > STACK_POINTER => {
+                return Err(Why(format!("`{}` is in a register that is not kept", self.name(typ))));
+            }
             // The second word of an interface points to the value.
             Location::Registers { first, .. } if typ.kind == Kind::Interface => first + 1,
             Location::Registers { first, .. } => first,
             Location::Stack { offset } => {
-                // The return address is at the stack pointer itself.
+                // At the stack pointer itself is the return address, or a place for one.
                 steps.push(8 + offset + if typ.kind == Kind::Interface { 8 } else { 0 });
                 STACK_POINTER
             }

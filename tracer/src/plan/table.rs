@@ -94,6 +94,10 @@ pub(super) enum Signature {
     SchedulerField(&'static str),
     /// A method of the interface that is the first parameter of functions of this type.
     InterfaceOf(&'static str, &'static str),
+    /// A method of the interface that a field of a struct holds: package, struct, field, method.
+    FieldOf(&'static str, &'static str, &'static str, &'static str),
+    /// A method with these parameters, which nothing in the executable spells out; its argument info must agree.
+    Declared(&'static [&'static str]),
 }
 
 /// Where the end of a call is seen.
@@ -120,7 +124,7 @@ pub(super) struct Want {
     pub(super) path: &'static [&'static str],
 }
 
-/// One function.
+/// One function; of several rows about the same, the first that the executable can follow.
 pub(super) struct Row {
     pub(super) function: Function,
     /// Full symbol names, newest first: the first that the executable has is taken.
@@ -191,38 +195,106 @@ macro_rules! scheduler {
     };
 }
 
+/// A Pod enters the active queue.
+const ENQUEUE: Row = Row {
+    function: Function::Enqueue,
+    symbols: &[],
+    signature: Signature::Unused,
+    begins_with: None,
+    at_entry: Some(&[of_queued(Value::QueuedPodInfo, &[])]),
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "no `k8s.scheduler.queue_wait_ms`",
+};
+
+/// An attempt begins.
+const POP: Row = Row {
+    function: Function::Pop,
+    symbols: &[],
+    signature: Signature::Unused,
+    begins_with: None,
+    at_entry: None,
+    end: End::Return,
+    at_end: &[],
+    since: None,
+    without: "no attempts at all: nothing says which Pod is being scheduled",
+};
+
+const POPPED: &[Want] = &[
+    of_queued(Value::QueuedPodInfo, &[]),
+    of_queued(Value::Attempts, &["Attempts"]),
+    of_queued(Value::QueueTimestamp, &["Timestamp", "wall"]),
+    of_queued(Value::Pod, &["Pod"]),
+    of_queued(Value::PodName, &["Pod", "Name"]),
+    of_queued(Value::PodNamespace, &["Pod", "Namespace"]),
+    of_queued(Value::PodUid, &["Pod", "UID"]),
+    of_queued(Value::Profile, &["Pod", "Spec", "SchedulerName"]),
+];
+
+/// The package of the queue has moved.
+macro_rules! queue {
+    ($package:literal, $method:literal) => {
+        concat!("k8s.io/kubernetes/pkg/scheduler/", $package, "/queue.", $method)
+    };
+}
+
+const QUEUED: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.QueuedPodInfo";
+const LOGGER: &str = "github.com/go-logr/logr.Logger";
+
 pub(super) const TABLE: &[Row] = &[
     Row {
-        function: Function::Enqueue,
-        symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/queue.(*unlockedActiveQueue).add"],
+        symbols: &[queue!("backend", "(*unlockedActiveQueue).add")], // 1.33 to 1.36
         signature: Signature::InterfaceOf("func(queue.unlockedActiveQueuer)", "add"),
-        begins_with: None,
-        at_entry: Some(&[of_queued(Value::QueuedPodInfo, &[])]),
-        end: End::Unused,
-        at_end: &[],
-        since: None,
-        without: "no `k8s.scheduler.queue_wait_ms`",
+        ..ENQUEUE
     },
     Row {
-        function: Function::Pop,
-        symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/queue.(*PriorityQueue).Pop"],
+        symbols: &[queue!("backend", "(*activeQueue).add")], // 1.37
+        signature: Signature::FieldOf(
+            "k8s.io/kubernetes/pkg/scheduler/backend/queue",
+            "PriorityQueue",
+            "activeQ",
+            "add",
+        ),
+        // What enters may also be a group of Pods: its address is never that of a Pod that leaves.
+        at_entry: Some(&[Want {
+            value: Value::QueuedPodInfo,
+            of: &["framework.QueuedEntityInfo"],
+            path: &[],
+        }]),
+        ..ENQUEUE
+    },
+    Row {
+        symbols: &[
+            queue!("backend", "(*PriorityQueue).moveToActiveQ"), // 1.32
+            queue!("internal", "(*PriorityQueue).moveToActiveQ"), // 1.31
+        ],
+        signature: Signature::Declared(&[LOGGER, QUEUED, "string"]),
+        ..ENQUEUE
+    },
+    Row {
+        symbols: &[queue!("internal", "(*PriorityQueue).addToActiveQ")], // 1.29 and 1.30
+        signature: Signature::Declared(&[LOGGER, QUEUED]),
+        ..ENQUEUE
+    },
+    Row {
+        symbols: &[
+            queue!("backend", "(*PriorityQueue).Pop"),  // from 1.32 on
+            queue!("internal", "(*PriorityQueue).Pop"), // 1.29 to 1.31
+        ],
         signature: Signature::SchedulerField("NextPod"),
-        begins_with: None,
         // It blocks while the queue is empty: when it began means nothing.
         at_entry: None,
-        end: End::Return,
-        at_end: &[
-            of_queued(Value::QueuedPodInfo, &[]),
-            of_queued(Value::Attempts, &["Attempts"]),
-            of_queued(Value::QueueTimestamp, &["Timestamp", "wall"]),
-            of_queued(Value::Pod, &["Pod"]),
-            of_queued(Value::PodName, &["Pod", "Name"]),
-            of_queued(Value::PodNamespace, &["Pod", "Namespace"]),
-            of_queued(Value::PodUid, &["Pod", "UID"]),
-            of_queued(Value::Profile, &["Pod", "Spec", "SchedulerName"]),
-        ],
-        since: None,
-        without: "no attempts at all: nothing says which Pod is being scheduled",
+        at_end: POPPED,
+        ..POP
+    },
+    Row {
+        // From 1.37 on, what is popped may be a group: the next function takes Pods alone.
+        symbols: &[scheduler!("scheduleOnePod")],
+        signature: Signature::Declared(&["context.Context", QUEUED]),
+        at_entry: Some(POPPED),
+        end: End::Unused,
+        ..POP
     },
     Row {
         function: Function::SchedulingCycle,

@@ -5,12 +5,12 @@
 
 use std::{
     collections::HashMap,
-    fs,
-    io::{self, Read as _},
+    fs, io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
+use goexe::File;
 use tracer_common::{INITIAL_PID_NAMESPACE, PidNamespace};
 
 use crate::plan::has_scheduler;
@@ -104,24 +104,19 @@ impl Finder {
     }
 }
 
-/// Reads an executable whole, within bounds.
+/// Opens an executable, within bounds.
 ///
 /// # Errors
 ///
-/// When it cannot be opened or read, or is larger than [`MAX_EXECUTABLE`].
-pub fn read_executable(path: &Path) -> io::Result<Vec<u8>> {
-    let mut data = Vec::new();
-    let read = fs::File::open(path)?.take(MAX_EXECUTABLE + 1).read_to_end(&mut data)?;
-    if read as u64 > MAX_EXECUTABLE {
-        return Err(io::Error::other(format!("it is larger than {MAX_EXECUTABLE} bytes")));
-    }
-    Ok(data)
+/// When it cannot be opened or mapped, or is larger than [`MAX_EXECUTABLE`].
+pub fn open_executable(path: &Path) -> io::Result<File> {
+    File::open(path, MAX_EXECUTABLE)
 }
 
 fn is_scheduler(path: &Path) -> bool {
     let plausible =
         fs::metadata(path).is_ok_and(|meta| (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len()));
-    plausible && read_executable(path).is_ok_and(|data| has_scheduler(&data))
+    plausible && open_executable(path).is_ok_and(|file| has_scheduler(&file))
 }
 
 fn file_id(path: &Path) -> Option<FileId> {
