@@ -17,9 +17,9 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use tracer_common::{
-    Counter, Hit, INITIAL_PID_NAMESPACE, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS,
-    PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN, TargetKey,
-    TextHit,
+    Counter, Hit, INITIAL_PID_NAMESPACE, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS,
+    MAX_TEXTS, MAX_WORDS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site,
+    TEXT_LEN, TargetKey, TextHit,
 };
 
 use crate::regs::{REGISTERS, Registers};

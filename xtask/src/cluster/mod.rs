@@ -55,6 +55,12 @@ pub(crate) struct Options {
     /// is a ceiling of 50 Pods a second)
     #[arg(long, value_name = "QPS")]
     pub(crate) scheduler_qps: Option<u32>,
+    /// Another kube-scheduler to run, of whatever version, with all rights
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scheduler: Option<PathBuf>,
+    /// Feature gates of the scheduler: `A=true,B=false`
+    #[arg(long, value_name = "GATES")]
+    pub(crate) scheduler_feature_gates: Option<String>,
     /// Without kube-controller-manager: nothing makes Pods for Deployments
     #[arg(long)]
     pub(crate) no_controllers: bool,
@@ -260,7 +266,12 @@ impl Cluster {
         let etcd = url(&self.state.process(ETCD.name)?.ports, "client");
         let users = [
             ("admin", "admin", "system:masters"),
-            (SCHEDULER.name, "system:kube-scheduler", ""),
+            // A newer scheduler watches more than the API server's own role lets it.
+            (
+                SCHEDULER.name,
+                "system:kube-scheduler",
+                if options.scheduler.is_some() { "system:masters" } else { "" },
+            ),
             (CONTROLLER_MANAGER.name, "system:kube-controller-manager", ""),
             // What the manifest in deploy/ grants, and nothing else.
             ("schedspan", "system:serviceaccount:kube-system:schedspan", ""),
@@ -333,9 +344,14 @@ impl Cluster {
             "leaderElection": { "leaderElect": false },
         });
         fs::write(dir.join("scheduler.json"), serde_json::to_vec_pretty(&configuration)?)?;
-        self.launch(SCHEDULER, &["https"], |ports| {
-            let args = [vec![format!("--config={}", path("scheduler.json"))], serve(ports)].concat();
-            (args, health(ports))
+        let mut own = vec![format!("--config={}", path("scheduler.json"))];
+        own.extend(options.scheduler_feature_gates.iter().map(|gates| format!("--feature-gates={gates}")));
+        let executable = match &options.scheduler {
+            Some(executable) => executable.clone(),
+            None => SCHEDULER.executable()?,
+        };
+        self.launch_executable(SCHEDULER.name, &executable, &["https"], |ports| {
+            ([own.clone(), serve(ports)].concat(), health(ports))
         })?;
 
         if !options.no_controllers {
@@ -390,12 +406,22 @@ impl Cluster {
         ports: &[&str],
         arguments: impl Fn(&Ports) -> (Vec<String>, String),
     ) -> Result<()> {
-        let executable = component.executable()?.display().to_string();
+        self.launch_executable(component.name, &component.executable()?, ports, arguments)
+    }
+
+    fn launch_executable(
+        &mut self,
+        name: &str,
+        executable: &Path,
+        ports: &[&str],
+        arguments: impl Fn(&Ports) -> (Vec<String>, String),
+    ) -> Result<()> {
+        let executable = executable.display().to_string();
         for tries in 1.. {
             let ports = free_ports(ports)?;
             let (arguments, health) = arguments(&ports);
             let argv = [vec![executable.clone()], arguments].concat();
-            let Err(error) = self.start(component.name, argv, ports, health) else { break };
+            let Err(error) = self.start(name, argv, ports, health) else { break };
             if tries == PORT_TRIES || !error.to_string().contains("address already in use") {
                 return Err(error);
             }
