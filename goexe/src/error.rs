@@ -29,6 +29,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// Debug information that contradicts its own format.
+    #[error("the debug information is malformed: {0}")]
+    Dwarf(String),
     /// A type or field that the executable has no descriptor of.
     #[error("no {0} in the executable's type descriptors")]
     NoType(String),

@@ -1,6 +1,8 @@
+use std::collections::BTreeSet;
+
 use crate::{
-    BuildInfo, Call, Error, Function, Functions, Instruction, LinkMode, Machine, Site, Types, code,
-    image::Image, module_data::ModuleData,
+    BuildInfo, Call, DebugInfo, Error, Function, Functions, Instruction, LinkMode, Machine, Site, Types,
+    code, image::Image, module_data::ModuleData,
 };
 
 /// The longest string constant that is believed to be a name.
@@ -19,6 +21,7 @@ const MAX_FUNCTION: u64 = 4 << 20;
 /// ```
 #[derive(Debug)]
 pub struct Executable<'a> {
+    data: &'a [u8],
     image: Image<'a>,
     build_info: BuildInfo,
     module: ModuleData,
@@ -35,7 +38,7 @@ impl<'a> Executable<'a> {
         let image = Image::parse(data)?;
         let build_info = BuildInfo::parse(&image)?;
         let module = ModuleData::find(&image, &build_info)?;
-        Ok(Self { image, build_info, module })
+        Ok(Self { data, image, build_info, module })
     }
 
     /// The Go version and the modules.
@@ -79,6 +82,20 @@ impl<'a> Executable<'a> {
     #[must_use]
     pub fn types(&self) -> Types<'_> {
         Types::new(&self.image, &self.module)
+    }
+
+    /// What the debug information says about these structs (by their type's name with its package's path) and functions;
+    /// `None` in a stripped file. It is read whole: for a check, not for daily use.
+    ///
+    /// # Errors
+    ///
+    /// When it is malformed.
+    pub fn debug_info(
+        &self,
+        structs: &BTreeSet<&str>,
+        functions: &BTreeSet<&str>,
+    ) -> Result<Option<DebugInfo>, Error> {
+        DebugInfo::read(self.data, structs, functions)
     }
 
     /// Where an address lies in the file: what a uprobe is placed by.

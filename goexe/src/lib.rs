@@ -8,6 +8,7 @@
 //! * [`Functions`]: the function table that the runtime itself needs, and so every executable has.
 //! * [`Types`]: runtime type descriptors: struct layouts, interface methods, signatures; [`Location`]: where the
 //!   calling convention puts what they describe.
+//! * [`DebugInfo`]: a second opinion on layouts and addresses, from builds that are not stripped.
 //! * [`Site`], [`Call`]: instructions to probe, with what a hit costs.
 //!
 //! # Design constraints
@@ -22,6 +23,7 @@ mod abi;
 mod build_info;
 mod bytes;
 mod code;
+mod dwarf;
 mod error;
 mod executable;
 mod file;
@@ -34,10 +36,11 @@ pub use crate::{
     abi::Location,
     build_info::{BuildInfo, Module},
     code::{Call, Callee, Class, Instruction, Site},
+    dwarf::DebugInfo,
     error::Error,
     executable::Executable,
     file::File,
     functions::{Argument, Function, Functions, Inlined},
     image::{LinkMode, Machine},
-    types::{Field, Itab, Kind, Method, Path, Signature, Type, Types},
+    types::{Field, Itab, Kind, Method, Path, Signature, Step, Type, Types},
 };

@@ -126,15 +126,28 @@ pub struct Itab {
     pub concrete: Type,
 }
 
+/// A field on the way of a [`Path`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// The struct that it is a field of.
+    pub owner: Type,
+    /// Its name; for an embedded field the type's.
+    pub field: &'a str,
+    /// Bytes from the start of the struct.
+    pub offset: u64,
+}
+
 /// How to get from a pointer to a field somewhere behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct Path<'a> {
     /// Offsets of the pointers to follow on the way, each from where the one before led.
     pub dereferences: Vec<u64>,
     /// Offset of the field from where the last pointer led.
     pub offset: u64,
     /// The field's type.
     pub typ: Type,
+    /// The fields that the path goes through, embedded ones included.
+    pub steps: Vec<Step<'a>>,
 }
 
 /// The type descriptors of an executable.
@@ -436,8 +449,8 @@ impl<'a> Types<'a> {
 
     /// The way from a value of struct type `from` to the field at the end of `path`, following Go's rule for
     /// promoted fields, through embedded pointers too.
-    pub fn path(&self, from: &Type, path: &[&str]) -> Result<Path, Error> {
-        let mut way = Path { dereferences: Vec::new(), offset: 0, typ: *from };
+    pub fn path(&self, from: &Type, path: &[&str]) -> Result<Path<'a>, Error> {
+        let mut way = Path { dereferences: Vec::new(), offset: 0, typ: *from, steps: Vec::new() };
         for name in path {
             if way.typ.kind == Kind::Pointer {
                 way.dereferences.push(way.offset);
@@ -449,7 +462,7 @@ impl<'a> Types<'a> {
         Ok(way)
     }
 
-    fn promoted(&self, start: &Path, name: &str) -> Result<Path, Error> {
+    fn promoted(&self, start: &Path<'a>, name: &str) -> Result<Path<'a>, Error> {
         let mut level = vec![start.clone()];
         for _ in 0..MAX_EMBEDDING {
             let mut next = Vec::new();
@@ -464,17 +477,20 @@ impl<'a> Types<'a> {
                     continue;
                 }
                 for field in self.fields(&way.typ)? {
-                    let there = Path {
+                    let wanted = field.name == name;
+                    if !(wanted || field.embedded && next.len() < MAX_EMBEDDED) {
+                        continue;
+                    }
+                    let mut there = Path {
                         offset: way.offset.saturating_add(field.offset),
                         typ: field.typ,
                         ..way.clone()
                     };
-                    if field.name == name {
+                    there.steps.push(Step { owner: way.typ, field: field.name, offset: field.offset });
+                    if wanted {
                         return Ok(there);
                     }
-                    if field.embedded && next.len() < MAX_EMBEDDED {
-                        next.push(there);
-                    }
+                    next.push(there);
                 }
             }
             level = next;

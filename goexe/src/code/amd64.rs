@@ -67,6 +67,8 @@ pub(super) fn frame_set_up(code: &[u8]) -> Result<u64, &'static str> {
 /// Every instruction, with its text in the syntax of GNU tools.
 pub(super) fn listing(code: &[u8], address: u64) -> Vec<Listed> {
     let mut formatter = GasFormatter::new();
+    formatter.options_mut().set_uppercase_hex(false);
+    formatter.options_mut().set_branch_leading_zeros(false);
     Decoder::with_ip(64, code, address, DecoderOptions::NONE)
         .iter()
         .map(|instruction| {

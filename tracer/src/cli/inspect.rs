@@ -7,7 +7,7 @@ use goexe::Class;
 use serde::Serialize;
 
 use crate::{
-    plan::{Function, Identity, Missing, Plan, Role},
+    plan::{self, CrossCheck, Function, Identity, Layout, Missing, Plan, Plugin, Role, name},
     target,
 };
 
@@ -20,6 +20,9 @@ pub struct Options {
     /// How to print it
     #[arg(long, short, value_enum, default_value_t)]
     output: Output,
+    /// Show the machine code around the sites of a function instead: `preFilter`, or `RunPreFilterPlugins`
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "output")]
+    explain: Option<String>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default)]
@@ -39,6 +42,9 @@ struct Report<'a> {
     not_in_this_version: &'a [Function],
     identity: &'a Identity,
     sites: Vec<Site<'a>>,
+    layouts: &'a [Layout],
+    dwarf: Option<&'a CrossCheck>,
+    plugins: &'a [Plugin],
 }
 
 #[derive(Serialize)]
@@ -50,7 +56,7 @@ struct Site<'a> {
     address: String,
     file_offset: u64,
     symbol: &'a str,
-    reads: Vec<crate::plan::Value>,
+    reads: Vec<plan::Value>,
 }
 
 /// Runs the command.
@@ -67,7 +73,12 @@ pub fn run(options: &Options) -> Result<()> {
         Err(_) => (PathBuf::from(what), "give the path of an executable or a process id"),
     };
     let data = target::open_executable(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
-    let plan = Plan::of(&data).with_context(|| format!("cannot trace `{what}`"))?;
+    let cannot_trace = || format!("cannot trace `{what}`");
+    if let Some(function) = &options.explain {
+        print!("{}", plan::explain(&data, function).with_context(cannot_trace)?);
+        return Ok(());
+    }
+    let plan = Plan::checked(&data).with_context(cannot_trace)?;
     match options.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report(&plan))?),
         Output::Text => print!("{}", text(&plan)),
@@ -81,6 +92,9 @@ fn report(plan: &Plan) -> Report<'_> {
         missing: &plan.missing,
         not_in_this_version: &plan.not_yet,
         identity: &plan.identity,
+        layouts: &plan.layouts,
+        dwarf: plan.debug_info.as_ref(),
+        plugins: &plan.plugins,
         sites: plan
             .sites
             .iter()
@@ -107,7 +121,7 @@ fn class(class: Class) -> &'static str {
 fn text(plan: &Plan) -> String {
     use std::fmt::Write as _;
 
-    let Identity { kubernetes_version, go_version, build_id, link_mode, stripped } = &plan.identity;
+    let Identity { kubernetes_version, go_version, build_id, machine, link_mode, stripped } = &plan.identity;
     let mut out = String::new();
     let unknown = || "unknown".to_owned();
     let symbols = if *stripped { "stripped" } else { "with symbols" };
@@ -116,7 +130,7 @@ fn text(plan: &Plan) -> String {
         out.push('\n');
     };
     line(format!("Kubernetes  {}", kubernetes_version.clone().unwrap_or_else(unknown)));
-    line(format!("Go          {go_version}, {link_mode}, {symbols}"));
+    line(format!("Go          {go_version}, {machine}, {link_mode}, {symbols}"));
     line(format!("Build id    {}", build_id.clone().unwrap_or_else(unknown)));
     line(String::new());
     line(format!("{:<18} {:<12} {:<15} {:>10}  IN", "FUNCTION", "ROLE", "CLASS", "ADDRESS"));
@@ -143,6 +157,24 @@ fn text(plan: &Plan) -> String {
     line(
         "that. A successful attempt makes about 30 hits; `docs/performance.md` has the measured cost.".into(),
     );
+    line(String::new());
+    let width = plan.plugins.iter().map(|plugin| plugin.name.len()).max().unwrap_or_default();
+    line(format!("{:<width$}  EXTENSION POINTS", "PLUGIN"));
+    for Plugin { name, extension_points, module, .. } in &plan.plugins {
+        // Where all come from is said once.
+        let module = module.as_deref().filter(|module| !module.starts_with("k8s.io/kubernetes "));
+        let from = module.map(|module| format!("  (from {module})")).unwrap_or_default();
+        line(format!("{name:<width$}  {}{from}", extension_points.join(", ")));
+    }
+    line(String::new());
+    line(format!("{} fields are read, at the offsets that the type descriptors give.", plan.layouts.len()));
+    if let Some(CrossCheck { compared, disagreements, details }) = &plan.debug_info {
+        line(format!(
+            "Debug information agrees on {} of {compared} fields and functions.",
+            compared - disagreements
+        ));
+        details.iter().for_each(|detail| line(format!("DISAGREEMENT {detail}")));
+    }
     for function in &plan.not_yet {
         line(format!("{} does not exist in this version of Kubernetes.", name(function)));
     }
@@ -155,9 +187,4 @@ fn text(plan: &Plan) -> String {
         let _ = writeln!(out, "Not everything can be traced: {} missing.", plan.missing.len());
     }
     out
-}
-
-/// The name that the JSON output has, too.
-fn name(value: impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -4,10 +4,14 @@
 //! function table and code, layouts and signatures from its type descriptors. What cannot be established is not
 //! probed, and the plan says what follows from that.
 
+mod explain;
+mod plugins;
 mod table;
 
+use std::{cell::RefCell, collections::BTreeSet};
+
 use goexe::{
-    Call, Callee, Class, Executable, Functions, Kind, LinkMode, Location, Machine, Path, Type, Types,
+    Call, Callee, Class, Executable, Functions, Kind, LinkMode, Location, Machine, Path, Step, Type, Types,
 };
 use serde::Serialize;
 use tracer_common::{
@@ -16,7 +20,11 @@ use tracer_common::{
 };
 
 use self::table::{End, METRIC, Row, SCHEDULER, Signature, TABLE, Want};
-pub use self::table::{Function, Value};
+pub use self::{
+    explain::explain,
+    plugins::Plugin,
+    table::{Function, Value},
+};
 
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
@@ -39,6 +47,8 @@ pub struct Identity {
     pub go_version: String,
     /// The GNU build id, in hex.
     pub build_id: Option<String>,
+    /// As Go names it: `amd64` or `arm64`.
+    pub machine: &'static str,
     /// `static`, `pie` or `dynamic`.
     pub link_mode: &'static str,
     /// Whether the symbol table is gone.
@@ -91,6 +101,31 @@ pub struct PlannedSite {
     pub values: Vec<(Value, Slot)>,
 }
 
+/// A field that is read, and where the executable says it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Layout {
+    /// The struct's type, with its package's path.
+    #[serde(rename = "type")]
+    pub typ: String,
+    /// The field.
+    pub field: String,
+    /// Bytes from the start of the struct.
+    pub offset: u64,
+}
+
+/// What type descriptors and function table say, against debug information.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CrossCheck {
+    /// Fields and functions that both tell about.
+    pub compared: usize,
+    /// How many of these they do not agree on.
+    pub disagreements: usize,
+    /// A sentence for each, or why there is nothing to compare with.
+    pub details: Vec<String>,
+}
+
 /// Something that the executable does not give.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -114,6 +149,12 @@ pub struct Plan {
     pub missing: Vec<Missing>,
     /// Functions that this Kubernetes version does not have yet.
     pub not_yet: Vec<Function>,
+    /// The plugins in the executable.
+    pub plugins: Vec<Plugin>,
+    /// The fields that are read, by the type descriptors.
+    pub layouts: Vec<Layout>,
+    /// Whether debug information says the same; `None` in a stripped file.
+    pub debug_info: Option<CrossCheck>,
 }
 
 /// Why there is no plan at all.
@@ -125,6 +166,9 @@ pub enum Error {
     /// A Go program, but another one.
     #[error("a Go program, but no kube-scheduler: it has no function `{}`", MARKERS[0])]
     NoScheduler,
+    /// Nothing that is probed is called so.
+    #[error("nothing that is probed is called `{0}`: `schedspan inspect` without --explain lists what is")]
+    NotProbed(String),
 }
 
 impl Plan {
@@ -158,8 +202,23 @@ impl Plan {
         for rows in TABLE.chunk_by(|row, next| row.function == next.function) {
             builder.add_first(rows);
         }
-        let Builder { sites, missing, not_yet, .. } = builder;
-        Ok(Self { identity: identity(&executable), sites, missing, not_yet })
+        let plugins = plugins::find(&executable, &functions, &types)?;
+        let Builder { sites, missing, not_yet, layouts, .. } = builder;
+        let layouts = layouts.into_inner().into_iter().collect();
+        let identity = identity(&executable);
+        Ok(Self { identity, sites, missing, not_yet, plugins, layouts, debug_info: None })
+    }
+
+    /// As [`Plan::of`], and compares what the plan rests on with the debug information, where there is some. It is read
+    /// whole.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plan::of`].
+    pub fn checked(data: &[u8]) -> Result<Self, Error> {
+        let mut plan = Self::of(data)?;
+        plan.debug_info = cross_check(&Executable::parse(data)?, &plan)?;
+        Ok(plan)
     }
 
     /// Whether everything can be traced.
@@ -187,6 +246,43 @@ pub fn has_scheduler(data: &[u8]) -> bool {
     functions.is_ok_and(|functions| MARKERS.iter().any(|marker| functions.names_contain(marker)))
 }
 
+/// Compares what the plan rests on with debug information, where there is some.
+fn cross_check(executable: &Executable<'_>, plan: &Plan) -> Result<Option<CrossCheck>, Error> {
+    let structs = plan.layouts.iter().map(|layout| layout.typ.as_str()).collect();
+    let probed = plan.sites.iter().map(|site| site.symbol.as_str()).collect();
+    let info = match executable.debug_info(&structs, &probed) {
+        Ok(None) => return Ok(None),
+        Ok(Some(info)) => info,
+        // It is a second opinion: without it the plan is as good as that of a stripped file.
+        Err(error) => {
+            return Ok(Some(CrossCheck { compared: 0, disagreements: 0, details: vec![error.to_string()] }));
+        }
+    };
+    let mut check = CrossCheck { compared: 0, disagreements: 0, details: Vec::new() };
+    let mut compare = |what: String, ours: u64, theirs: Option<u64>| {
+        let Some(theirs) = theirs else { return };
+        check.compared += 1;
+        if ours != theirs {
+            check.disagreements += 1;
+            check.details.push(format!("{what}: {ours:#x}, and {theirs:#x} by the debug information"));
+        }
+    };
+    for Layout { typ, field, offset } in &plan.layouts {
+        let theirs = info.fields.get(&(typ.clone(), field.clone())).copied();
+        compare(format!("field `{field}` of `{typ}`"), *offset, theirs);
+    }
+    for function in
+        executable.functions()?.matching(|name| probed.iter().any(|probed| probed.as_bytes() == name))
+    {
+        compare(
+            format!("function `{}`", function.name),
+            function.range.start,
+            info.functions.get(function.name).copied(),
+        );
+    }
+    Ok(Some(check))
+}
+
 fn identity(executable: &Executable<'_>) -> Identity {
     let info = executable.build_info();
     let version = |path: &str| info.module_version(path).map(str::to_owned);
@@ -198,6 +294,10 @@ fn identity(executable: &Executable<'_>) -> Identity {
         kubernetes_version: kubernetes.or_else(client),
         go_version: info.go_version.clone(),
         build_id: executable.build_id(),
+        machine: match executable.machine() {
+            Machine::Amd64 => "amd64",
+            Machine::Arm64 => "arm64",
+        },
         link_mode: match executable.link_mode() {
             LinkMode::Static => "static",
             LinkMode::Pie => "pie",
@@ -220,6 +320,8 @@ struct Builder<'a> {
     sites: Vec<PlannedSite>,
     missing: Vec<Missing>,
     not_yet: Vec<Function>,
+    /// Filled as paths are followed.
+    layouts: RefCell<BTreeSet<Layout>>,
 }
 
 /// A function type, and how a call through the interface or field that it came from looks in machine code.
@@ -244,10 +346,11 @@ impl<'a> Builder<'a> {
         types: &'a Types<'a>,
         found: &'a [goexe::Function<'a>],
     ) -> Result<Self, goexe::Error> {
+        let layouts = RefCell::default();
         let scheduler = types.find(SCHEDULER, "Scheduler")?;
         // profile.Map: the scheduler's name to its framework.
-        let framework = types.element(&types.path(&scheduler, &["Profiles"])?.typ)?;
-        let goid = types.path(&types.find("runtime", "g")?, &["goid"])?;
+        let framework = types.element(&follow(types, &layouts, &scheduler, &["Profiles"])?.typ)?;
+        let goid = follow(types, &layouts, &types.find("runtime", "g")?, &["goid"])?;
         let package = format!("{SCHEDULER}.");
         let mut calls = Vec::new();
         for caller in found.iter().filter(|function| function.name.starts_with(&package)).take(MAX_CALLERS) {
@@ -269,6 +372,7 @@ impl<'a> Builder<'a> {
             sites: Vec::new(),
             missing: Vec::new(),
             not_yet: Vec::new(),
+            layouts,
         })
     }
 
@@ -464,12 +568,13 @@ impl<'a> Builder<'a> {
                 method(interface, name).map(Some)
             }
             Signature::SchedulerField(field) => {
-                let path = self.types.path(&self.scheduler, &[field])?;
+                let path = follow(self.types, &self.layouts, &self.scheduler, &[field])?;
                 let signature = self.types.signature(&path.typ)?;
                 Ok(Some(Found { signature, called: Some((0, Some(path.offset))) }))
             }
             Signature::FieldOf(package, name, field, method_name) => {
-                let path = self.types.path(&self.types.find(package, name)?, &[field])?;
+                let holder = self.types.find(package, name)?;
+                let path = follow(self.types, &self.layouts, &holder, &[field])?;
                 method(&path.typ, method_name).map(Some)
             }
             Signature::Declared(names) => {
@@ -570,13 +675,13 @@ impl<'a> Builder<'a> {
     }
 
     /// A path from a pointer; `*` stands for the first element of a slice.
-    fn path(&self, pointer: &Type, path: &[&str]) -> Result<Path, Why> {
+    fn path(&self, pointer: &Type, path: &[&str]) -> Result<Path<'a>, Why> {
         let target = self.types.element(pointer)?;
         let (fields, first_element) = match path.split_last() {
             Some((&"*", fields)) => (fields, true),
             _ => (path, false),
         };
-        let mut way = self.types.path(&target, fields)?;
+        let mut way = follow(self.types, &self.layouts, &target, fields)?;
         if first_element {
             way.dereferences.push(way.offset);
             way = Path { offset: 0, typ: self.types.element(&way.typ)?, ..way };
@@ -587,6 +692,28 @@ impl<'a> Builder<'a> {
     fn name(&self, typ: &Type) -> &'a str {
         self.types.string(typ).unwrap_or("?")
     }
+}
+
+/// A path from a struct, which is written down among the layouts.
+fn follow<'a>(
+    types: &Types<'a>,
+    layouts: &RefCell<BTreeSet<Layout>>,
+    from: &Type,
+    fields: &[&str],
+) -> Result<Path<'a>, goexe::Error> {
+    let path = types.path(from, fields)?;
+    for Step { owner, field, offset } in &path.steps {
+        let package = types.package(owner)?.unwrap_or_default();
+        let name = types.string(owner)?.rsplit('.').next().unwrap_or_default();
+        let (typ, field) = (format!("{package}.{name}"), (*field).to_owned());
+        layouts.borrow_mut().insert(Layout { typ, field, offset: *offset });
+    }
+    Ok(path)
+}
+
+/// The name that the JSON output has, too.
+pub(crate) fn name(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// The registers that a read starts from, as the bits of [`Call::overwritten`].
