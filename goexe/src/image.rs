@@ -22,6 +22,23 @@ pub enum Machine {
     Arm64,
 }
 
+impl Machine {
+    /// The name of the n-th register of Go's sequence for integers, as assemblers write it.
+    #[must_use]
+    pub fn integer_register(self, index: u8) -> Option<&'static str> {
+        const AMD64: [&str; 9] = ["rax", "rbx", "rcx", "rdi", "rsi", "r8", "r9", "r10", "r11"];
+        const ARM64: [&str; 16] = [
+            "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14",
+            "x15",
+        ];
+        let names: &[&str] = match self {
+            Self::Amd64 => &AMD64,
+            Self::Arm64 => &ARM64,
+        };
+        names.get(usize::from(index)).copied()
+    }
+}
+
 /// A range of addresses with the bytes that the file has for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region<'a> {

@@ -7,7 +7,9 @@ use goexe::Class;
 use serde::Serialize;
 
 use crate::{
-    plan::{self, CrossCheck, Function, Identity, Layout, Missing, Plan, Plugin, Role, name},
+    plan::{
+        self, CrossCheck, Function, FunctionSignature, Identity, Layout, Missing, Plan, Plugin, Role, name,
+    },
     target,
 };
 
@@ -45,6 +47,7 @@ struct Report<'a> {
     layouts: &'a [Layout],
     dwarf: Option<&'a CrossCheck>,
     plugins: &'a [Plugin],
+    signatures: &'a [FunctionSignature],
 }
 
 #[derive(Serialize)]
@@ -95,6 +98,7 @@ fn report(plan: &Plan) -> Report<'_> {
         layouts: &plan.layouts,
         dwarf: plan.debug_info.as_ref(),
         plugins: &plan.plugins,
+        signatures: &plan.signatures,
         sites: plan
             .sites
             .iter()

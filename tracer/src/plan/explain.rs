@@ -76,13 +76,11 @@ fn reads(text: &mut String, site: &PlannedSite, machine: Machine) {
 
 /// The pointers that a read follows, as C would write them.
 fn way(read: &Read, machine: Machine) -> String {
-    const AMD64: [&str; 9] = ["rax", "rbx", "rcx", "rdi", "rsi", "r8", "r9", "r10", "r11"];
-    let register = |number: u8| match machine {
-        _ if number == STACK_POINTER => "sp".to_owned(),
-        Machine::Amd64 => AMD64.get(usize::from(number)).map_or("?", |name| name).to_owned(),
-        Machine::Arm64 => format!("x{number}"),
+    let register = |number: u8| match number {
+        STACK_POINTER => "sp",
+        _ => machine.integer_register(number).unwrap_or("?"),
     };
-    let mut way = register(read.base);
+    let mut way = register(read.base).to_owned();
     for offset in read.offsets.iter().take(read.steps.into()) {
         way = format!("*({way} + {offset:#x})");
     }

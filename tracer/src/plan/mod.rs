@@ -6,6 +6,7 @@
 
 mod explain;
 mod plugins;
+mod signatures;
 mod table;
 
 use std::{cell::RefCell, collections::BTreeSet};
@@ -23,6 +24,7 @@ use self::table::{End, METRIC, Row, SCHEDULER, Signature, TABLE, Want};
 pub use self::{
     explain::explain,
     plugins::Plugin,
+    signatures::{FunctionSignature, Place},
     table::{Function, Value},
 };
 
@@ -153,6 +155,8 @@ pub struct Plan {
     pub plugins: Vec<Plugin>,
     /// The fields that are read, by the type descriptors.
     pub layouts: Vec<Layout>,
+    /// The signatures that the executable spells out, probed or not.
+    pub signatures: Vec<FunctionSignature>,
     /// Whether debug information says the same; `None` in a stripped file.
     pub debug_info: Option<CrossCheck>,
 }
@@ -203,10 +207,12 @@ impl Plan {
             builder.add_first(rows);
         }
         let plugins = plugins::find(&executable, &functions, &types)?;
+        let signatures =
+            signatures::find(&types, executable.machine(), &builder.framework, &builder.scheduler)?;
         let Builder { sites, missing, not_yet, layouts, .. } = builder;
         let layouts = layouts.into_inner().into_iter().collect();
         let identity = identity(&executable);
-        Ok(Self { identity, sites, missing, not_yet, plugins, layouts, debug_info: None })
+        Ok(Self { identity, sites, missing, not_yet, plugins, layouts, signatures, debug_info: None })
     }
 
     /// As [`Plan::of`], and compares what the plan rests on with the debug information, where there is some. It is read
