@@ -1,4 +1,5 @@
-//! The programs of the test cluster: built from their Go modules once, kept in the cache folder.
+//! Programs that are built from their Go modules once and kept in the cache folder: those of the test cluster, and
+//! schedulers to read.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -8,26 +9,44 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::{paths, process, setup};
+use crate::{go::Go, paths, process};
 
-/// What Kubernetes' release script writes into its programs, here with the fixed values of a clean tree.
-const KUBERNETES_VERSION: &[(&str, &str)] = &[
+/// What Kubernetes' release script writes into its programs next to their version: the fixed values of a clean tree.
+const KUBERNETES_TREE: [(&str, &str); 3] = [
     ("buildDate", "2026-08-20T11:51:43Z"),
     ("gitCommit", "0000000000000000000000000000000000000000"),
     ("gitTreeState", "clean"),
-    ("gitVersion", "v1.36.4"),
-    ("gitMajor", "1"),
-    ("gitMinor", "36"),
 ];
-const KUBERNETES_VERSION_PACKAGES: [&str; 2] =
-    ["k8s.io/client-go/pkg/version", "k8s.io/component-base/version"];
+
+/// What every build runs with.
+const ENVIRONMENT: [(&str, &str); 4] =
+    [("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off"), ("GOFLAGS", "-mod=mod")];
+
+/// Linked without symbol table and DWARF, as users run it.
+pub(crate) const STRIPPED: Kind =
+    Kind { name: "stripped", flags: &[], link: "-s -w", environment: &[], strip: false, tools: &[] };
+/// Loaded at an address that the kernel chooses.
+pub(crate) const PIE: Kind = Kind { name: "pie", flags: &["-buildmode=pie"], ..STRIPPED };
+/// With C code in it, linked by the C toolchain.
+pub(crate) const CGO: Kind = Kind {
+    name: "cgo",
+    link: "-linkmode=external",
+    environment: &[("CGO_ENABLED", "1"), ("CC", "gcc")],
+    strip: true,
+    tools: &[("gcc", "gcc libc6-dev"), ("strip", "binutils")],
+    ..STRIPPED
+};
+/// With symbol table and DWARF.
+pub(crate) const DWARF: Kind = Kind { name: "dwarf", link: "", ..STRIPPED };
+/// For arm64, whatever the machine is.
+pub(crate) const ARM64: Kind = Kind { name: "arm64", environment: &[("GOARCH", "arm64")], ..STRIPPED };
 
 pub(crate) const ETCD: Component = Component {
     name: "etcd",
     version: "3.6.12",
-    module: "etcd",
+    module: "cluster/etcd",
     package: "go.etcd.io/etcd/server/v3",
     ..PLAIN
 };
@@ -41,45 +60,69 @@ pub(crate) const CONTROLLER_MANAGER: Component = Component {
     ..KUBERNETES
 };
 pub(crate) const COLLECTOR: Component =
-    Component { name: "otelcol", version: "0.161.0", module: "otelcol", package: ".", ..PLAIN };
+    Component { name: "otelcol", version: "0.161.0", module: "cluster/otelcol", package: ".", ..PLAIN };
 
-const PLAIN: Component =
-    Component { name: "", version: "", module: "", package: "", tags: "", version_variables: &[] };
+const PLAIN: Component = Component {
+    name: "",
+    version: "",
+    module: "",
+    package: "",
+    tags: "",
+    version_packages: &[],
+    go: Go::Machine,
+    kind: STRIPPED,
+};
 const KUBERNETES: Component = Component {
     version: "1.36.4",
-    module: "kubernetes",
+    module: "cluster/kubernetes",
     tags: "selinux,notest,grpcnotrace",
-    version_variables: KUBERNETES_VERSION,
+    version_packages: &["k8s.io/client-go/pkg/version", "k8s.io/component-base/version"],
     ..PLAIN
 };
 
-/// A program of the test cluster.
+/// A program that is built from a Go module.
 #[derive(Clone, Copy)]
 pub(crate) struct Component {
     /// Its name, and the name of its executable.
     pub(crate) name: &'static str,
-    version: &'static str,
-    /// The folder of its Go module under `tests/cluster`.
-    module: &'static str,
-    package: &'static str,
-    tags: &'static str,
-    /// Set by the linker in [`KUBERNETES_VERSION_PACKAGES`].
-    version_variables: &'static [(&'static str, &'static str)],
+    pub(crate) version: &'static str,
+    /// The folder of its Go module under `tests`.
+    pub(crate) module: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) tags: &'static str,
+    /// Where the linker writes its version, the way Kubernetes' release script does.
+    pub(crate) version_packages: &'static [&'static str],
+    pub(crate) go: Go,
+    pub(crate) kind: Kind,
+}
+
+/// A way to build a program.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    /// Of `go build`.
+    flags: &'static [&'static str],
+    /// Flags of the linker.
+    link: &'static str,
+    /// What differs from [`ENVIRONMENT`].
+    environment: &'static [(&'static str, &'static str)],
+    /// Whether binutils' `strip` runs over the executable.
+    strip: bool,
+    /// Programs that it takes besides Go, and the Debian packages that have them.
+    tools: &'static [(&'static str, &'static str)],
 }
 
 impl Component {
-    /// The path of its executable, which is built if the cache folder does not hold it: stripped, as users run it.
+    /// The path of its executable, which is built if the cache folder does not hold it.
     ///
     /// # Errors
     ///
-    /// If there is no Go, or the build fails.
+    /// If there is no such Go, something else that the build takes is missing, or the build fails.
     pub(crate) fn executable(&self) -> Result<PathBuf> {
-        let go = setup::go().context("no Go that is new enough: `cargo xtask setup` installs one")?;
-        let go_version = process::output(Command::new(&go).arg("version"))?;
-        let module = paths::repository().join("tests/cluster").join(self.module);
-        let sources = files(&module)?;
+        let sources = files(&paths::repository().join("tests").join(self.module))?;
         let cache = paths::cache()?.join("components");
-        let dir = cache.join(format!("{}-{}-{}", self.name, self.version, self.key(&go_version, &sources)));
+        let key = self.key(&self.go.description()?, &sources);
+        let dir = cache.join(format!("{}-{}-{key}", self.name, self.version));
         let executable = dir.join(self.name);
         if executable.exists() {
             return Ok(executable);
@@ -92,6 +135,8 @@ impl Component {
         if executable.exists() {
             return Ok(executable);
         }
+        self.kind.check_tools()?;
+        let mut build = Command::new(self.go.executable()?);
         let partial = cache.join("partial");
         let _ = fs::remove_dir_all(&partial); // What an interrupted build left.
         fs::create_dir(&partial)?;
@@ -99,40 +144,59 @@ impl Component {
         for (name, content) in &sources {
             fs::write(partial.join(name), content)?;
         }
-        let mut build = Command::new(go);
-        build.args(self.build_args()).arg("-o").arg(partial.join(self.name)).arg(self.package);
-        build.envs([
-            ("CGO_ENABLED", "0"),
-            ("GOTOOLCHAIN", "local"),
-            ("GOWORK", "off"),
-            ("GOFLAGS", "-mod=mod"),
-        ]);
-        process::run(
-            &format!("build {} {}", self.name, self.version),
-            build.env_remove("GOARCH").env_remove("GOOS").current_dir(&partial),
-        )?;
+        let built = partial.join(self.name);
+        build.args(self.build_args()).arg("-o").arg(&built).arg(self.package).current_dir(&partial);
+        build.env_remove("GOARCH").env_remove("GOOS").env_remove("GOROOT");
+        build.envs(ENVIRONMENT).envs(self.kind.environment.iter().copied());
+        let what = format!("{} {} {} {}", self.name, self.version, self.go.version()?, self.kind.name);
+        process::run(&format!("build {what}"), &mut build)?;
+        if self.kind.strip {
+            process::run(&format!("strip {what}"), Command::new("strip").arg(&built))?;
+        }
         fs::create_dir_all(&dir)?;
-        fs::rename(partial.join(self.name), &executable)?;
+        fs::rename(built, &executable)?;
         fs::remove_dir_all(&partial)?;
         Ok(executable)
     }
 
     fn build_args(&self) -> Vec<String> {
+        let mut numbers = self.version.split('.');
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let version = format!("v{}", self.version);
+        let version = [("gitVersion", version.as_str()), ("gitMajor", major), ("gitMinor", minor)];
         let mut link = String::from("-ldflags=all=");
-        for (variable, value) in self.version_variables {
-            for package in KUBERNETES_VERSION_PACKAGES {
+        for (variable, value) in KUBERNETES_TREE.into_iter().chain(version) {
+            for package in self.version_packages {
                 link += &format!("-X {package}.{variable}={value} ");
             }
         }
-        link += "-s -w";
-        ["build", "-v", "-trimpath", "-buildvcs=false", "-tags", self.tags, &link].map(str::to_owned).into()
+        link += self.kind.link;
+        let args = ["build", "-v", "-trimpath", "-buildvcs=false", "-tags", self.tags, &link];
+        args.iter().chain(self.kind.flags).map(|&arg| arg.to_owned()).collect()
     }
 
-    /// Changes whenever the executable would.
-    fn key(&self, go_version: &str, sources: &[(String, Vec<u8>)]) -> String {
+    /// Changes whenever the executable would, but not with the C toolchain.
+    fn key(&self, go: &str, sources: &[(String, Vec<u8>)]) -> String {
+        let mut recipe = self.build_args();
+        recipe.extend(self.kind.environment.iter().map(|(variable, value)| format!("{variable}={value}")));
+        recipe.extend(self.kind.strip.then(|| "strip".to_owned()));
         let mut hasher = DefaultHasher::new();
-        (go_version, self.package, self.build_args(), sources).hash(&mut hasher);
+        (go, self.package, recipe, sources).hash(&mut hasher);
         format!("{:016x}", hasher.finish())
+    }
+}
+
+impl Kind {
+    fn check_tools(&self) -> Result<()> {
+        let is_missing = |tool: &&(&str, &str)| Command::new(tool.0).arg("--version").output().is_err();
+        let (missing, packages): (Vec<_>, Vec<_>) = self.tools.iter().filter(is_missing).copied().unzip();
+        ensure!(
+            missing.is_empty(),
+            "not on PATH: {}; `sudo apt-get install {}` installs what is missing",
+            missing.join(", "),
+            packages.join(" ")
+        );
+        Ok(())
     }
 }
 
@@ -152,13 +216,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_follows_the_go_version_the_flags_and_the_sources() {
+    fn the_key_follows_the_go_version_the_flags_the_kind_and_the_sources() {
         let sources = |text: &str| vec![("go.sum".to_owned(), text.as_bytes().to_owned())];
         let key = SCHEDULER.key("go1.26.8", &sources("a"));
         assert_eq!(key, SCHEDULER.key("go1.26.8", &sources("a")));
         assert_ne!(key, SCHEDULER.key("go1.26.9", &sources("a")));
         assert_ne!(key, SCHEDULER.key("go1.26.8", &sources("b")));
-        assert_ne!(key, Component { tags: "", ..SCHEDULER }.key("go1.26.8", &sources("a")));
+        let others = [
+            Component { tags: "", ..SCHEDULER },
+            Component { version: "1.36.3", ..SCHEDULER },
+            Component { kind: ARM64, ..SCHEDULER },
+            Component { kind: Kind { strip: true, ..STRIPPED }, ..SCHEDULER },
+        ];
+        for other in others {
+            assert_ne!(key, other.key("go1.26.8", &sources("a")));
+        }
     }
 
     #[test]
@@ -166,6 +238,15 @@ mod tests {
         let args = SCHEDULER.build_args().join(" ");
         assert!(args.contains("-tags selinux,notest,grpcnotrace"), "{args}");
         assert!(args.contains("-X k8s.io/component-base/version.gitVersion=v1.36.4 "), "{args}");
+        assert!(args.contains("-X k8s.io/client-go/pkg/version.gitMinor=36 "), "{args}");
         assert!(args.ends_with("-s -w"), "{args}");
+    }
+
+    #[test]
+    fn a_tool_that_is_not_there_is_named_with_its_package() {
+        let kind = Kind { tools: &[("sh", "dash"), ("no-such-tool", "its-package")], ..STRIPPED };
+        let error = kind.check_tools().unwrap_err().to_string();
+        assert!(error.contains("not on PATH: no-such-tool;"), "{error}");
+        assert!(error.contains("apt-get install its-package`"), "{error}");
     }
 }

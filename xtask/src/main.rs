@@ -9,11 +9,15 @@ mod compare;
 mod components;
 mod demo;
 mod e2e;
+mod go;
 mod interrupt;
+mod matrix;
 mod paths;
+mod peak;
 mod picture;
 mod process;
 mod schedspan;
+mod schedulers;
 mod setup;
 mod spans;
 mod stage;
@@ -83,6 +87,15 @@ enum Command {
     ///
     /// The last line says how many passed and failed; with a failure the exit code is 1. Needs root.
     E2e(e2e::Options),
+    /// Build schedulers of many versions, with many Go releases, in several ways
+    ///
+    /// Each from its Go module under tests/schedulers, once. A line for each says its name and where its executable
+    /// is. Go releases other than the machine's go into the cache folder. Needs Go and pip: `cargo xtask setup`.
+    Schedulers(schedulers::Options),
+    /// Check many variants of what schedspan reads
+    Matrix(matrix::Arguments),
+    #[command(hide = true)]
+    Peak(peak::Options),
 }
 
 fn main() -> ExitCode {
@@ -106,6 +119,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Test => return test::main(),
         Command::Bench(options) => bench::main(&options)?,
         Command::E2e(options) => return e2e::main(&options),
+        Command::Schedulers(options) => schedulers::main(&options)?,
+        Command::Matrix(arguments) => matrix::run(&arguments)?,
+        Command::Peak(options) => peak::main(&options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

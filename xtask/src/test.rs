@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{
     build::OBJECT_VARIABLE,
-    build_ebpf, e2e, paths, setup,
+    build_ebpf, e2e, matrix, paths, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
@@ -39,6 +39,7 @@ pub(crate) fn main() -> Result<ExitCode> {
         Ok(output) if output.status.success() => tally.run("deny", deny),
         _ => println!("skipped  deny: there is no cargo-deny, `cargo install cargo-deny` makes one"),
     }
+    tally.run("matrix", matrix::schedulers::check_few);
     e2e::run(&[], &mut tally)?;
     Ok(tally.end())
 }

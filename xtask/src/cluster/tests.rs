@@ -8,7 +8,13 @@ use super::*;
 #[ignore = "starts a real cluster, whose components take minutes to build"]
 fn a_cluster_schedules_pods_and_its_scheduler_can_be_restarted() {
     let dir = std::env::temp_dir().join(format!("xtask-cluster-{}", std::process::id()));
-    let options = Options { nodes: 2, scheduler_qps: Some(1000), no_controllers: true, no_collector: true };
+    let options = Options {
+        nodes: 2,
+        scheduler_qps: Some(1000),
+        no_controllers: true,
+        no_collector: true,
+        ..Options::default()
+    };
     let mut cluster = Cluster::up(&dir, &options).unwrap();
     let api = cluster.api().unwrap();
     let pod = |name: &str| {

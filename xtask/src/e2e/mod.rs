@@ -5,12 +5,19 @@ mod faults;
 mod inspect;
 mod link;
 mod truth;
+mod versions;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::{build, cluster, stage::Stage, tally::Tally};
+use crate::components::Component;
+use crate::{
+    build, cluster,
+    schedulers::{NEWEST, OLDEST, STATE_BY_POINTER},
+    stage::Stage,
+    tally::Tally,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -26,15 +33,25 @@ const ROUNDS: usize = 3;
 struct Test {
     name: &'static str,
     nodes: u32,
+    /// Another scheduler than the cluster's own, and its feature gates.
+    scheduler: Option<(Component, Option<&'static str>)>,
     run: fn(&mut Stage) -> Result<()>,
 }
 
+const TEST: Test = Test { name: "", nodes: 0, scheduler: None, run: inspect::run };
+/// A scheduler of another version does what ours does.
+const VERSION: Test = Test { nodes: versions::NODES, run: versions::run, ..TEST };
+
 const TESTS: &[Test] = &[
-    Test { name: "inspect", nodes: 0, run: inspect::run },
-    Test { name: "errors", nodes: 0, run: errors::run },
-    Test { name: "link", nodes: 1, run: link::run },
-    Test { name: "truth", nodes: truth::NODES, run: truth::run },
-    Test { name: "faults", nodes: 100, run: faults::run },
+    Test { name: "inspect", run: inspect::run, ..TEST },
+    Test { name: "errors", run: errors::run, ..TEST },
+    Test { name: "link", nodes: 1, run: link::run, ..TEST },
+    Test { name: "truth", nodes: truth::NODES, run: truth::run, ..TEST },
+    Test { name: "faults", nodes: 100, run: faults::run, ..TEST },
+    Test { name: "version-1.29", scheduler: Some((OLDEST, None)), ..VERSION },
+    Test { name: "version-1.33", scheduler: Some((STATE_BY_POINTER, None)), ..VERSION },
+    // It would wait for objects that the API server of 1.36 does not have.
+    Test { name: "version-1.37", scheduler: Some((NEWEST, Some("DRADeviceTaintRules=false"))), ..VERSION },
 ];
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode> {
@@ -50,16 +67,19 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode> {
 /// If there is nothing to test with.
 pub(crate) fn run(names: &[String], tally: &mut Tally) -> Result<()> {
     let executable = build::build()?;
-    for Test { name, nodes, run } in TESTS {
+    for Test { name, nodes, scheduler, run } in TESTS {
         if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-            // More requests a second than any test asks for.
-            let options = cluster::Options {
-                nodes: *nodes,
-                scheduler_qps: Some(5000),
-                no_controllers: true,
-                ..cluster::Options::default()
-            };
             tally.run(&format!("e2e {name}"), || {
+                let (component, gates) = scheduler.unzip();
+                let options = cluster::Options {
+                    nodes: *nodes,
+                    scheduler: component.map(|component| component.executable()).transpose()?,
+                    scheduler_feature_gates: gates.flatten().map(str::to_owned),
+                    // More requests a second than any test asks for.
+                    scheduler_qps: Some(5000),
+                    no_controllers: true,
+                    ..cluster::Options::default()
+                };
                 for _ in 1..ROUNDS {
                     let mut disturbed = None;
                     Stage::play(&options, &executable, |stage| match run(stage) {

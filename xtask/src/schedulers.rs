@@ -1,0 +1,160 @@
+//! `cargo xtask schedulers`: executables of many schedulers, for what reads executables.
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{
+    components::{ARM64, CGO, Component, DWARF, PIE, SCHEDULER, STRIPPED},
+    go::Go::{self, Machine, Release},
+};
+
+pub(crate) const OLDEST: Component = kubernetes("1.29.15", "schedulers/1.29.15", Release("1.23.9"));
+/// The last in which the `CycleState` is a pointer, not an interface: all registers behind it differ from later ones.
+pub(crate) const STATE_BY_POINTER: Component = kubernetes("1.33.13", "schedulers/1.33.13", Release("1.25.5"));
+pub(crate) const NEWEST: Component = kubernetes("1.37.1", "schedulers/1.37.1", Machine);
+
+/// Enough to see that old and new ones can be read: the test cluster's own, and those farthest from it.
+const FEW: [Component; 3] = [OLDEST, SCHEDULER, NEWEST];
+
+/// Every minor version, most with the Go of their own time, some with another one, and one in every kind. Of 1.31 and 1.32
+/// the first release: of the later ones that were tried, the module proxy lacks modules.
+const ALL: [Component; 19] = [
+    OLDEST,
+    kubernetes("1.29.15", "schedulers/1.29.15", Release("1.21.13")),
+    kubernetes("1.30.14", "schedulers/1.30.14", Release("1.23.9")),
+    kubernetes("1.30.14", "schedulers/1.30.14", Release("1.22.10")),
+    kubernetes("1.31.0", "schedulers/1.31.0", Release("1.24.11")),
+    kubernetes("1.32.0", "schedulers/1.32.0", Release("1.24.11")),
+    STATE_BY_POINTER,
+    kubernetes("1.33.13", "schedulers/1.33.13", Release("1.24.11")),
+    kubernetes("1.34.9", "schedulers/1.34.9", Release("1.25.5")),
+    kubernetes("1.35.4", "schedulers/1.35.4", Release("1.25.5")),
+    kubernetes("1.36.3", "schedulers/1.36.3", Machine),
+    SCHEDULER,
+    Component { go: Release("1.27.3"), ..SCHEDULER },
+    Component { kind: PIE, ..SCHEDULER },
+    Component { kind: CGO, ..SCHEDULER },
+    Component { kind: DWARF, ..SCHEDULER },
+    Component { kind: ARM64, ..SCHEDULER },
+    NEWEST,
+    // Somebody else's main package around Kubernetes' scheduler.
+    Component {
+        name: "scheduler-plugins",
+        version: "0.34.7",
+        module: "schedulers/scheduler-plugins-0.34.7",
+        package: "sigs.k8s.io/scheduler-plugins/cmd/scheduler",
+        tags: "",
+        version_packages: &["k8s.io/component-base/version"],
+        go: Release("1.25.5"),
+        ..SCHEDULER
+    },
+];
+
+const fn kubernetes(version: &'static str, module: &'static str, go: Go) -> Component {
+    Component { version, module, go, ..SCHEDULER }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Which schedulers [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Only list their names
+    #[arg(long)]
+    list: bool,
+}
+
+/// A row of the table.
+#[derive(Clone)]
+pub(crate) struct Scheduler {
+    /// Its version, Go and kind, such as `1.36.4-go1.26.8-pie`.
+    pub(crate) name: String,
+    /// Its Go's version: the machine's has a name as well.
+    pub(crate) go: String,
+    pub(crate) component: Component,
+}
+
+pub(crate) fn main(options: &Options) -> Result<()> {
+    let mut failed = Vec::new();
+    for Scheduler { name, component, .. } in chosen(&options.names)? {
+        if options.list {
+            println!("{name}");
+            continue;
+        }
+        match component.executable() {
+            Ok(path) => println!("{name:<36} {}", path.display()),
+            Err(error) => {
+                eprintln!("error: {name}: {error:#}");
+                failed.push(name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "not built: {}", failed.join(", "));
+    Ok(())
+}
+
+/// The schedulers of these names, all if there are none.
+///
+/// # Errors
+///
+/// If there is no scheduler of a name, or no Go to name the machine's after.
+pub(crate) fn chosen(names: &[String]) -> Result<Vec<Scheduler>> {
+    let mut all = named(&ALL)?;
+    // The machine's Go may be the very release that another row asks for.
+    all.dedup_by(|next, scheduler| next.name == scheduler.name);
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        let scheduler = all.iter().find(|scheduler| scheduler.name == *name).cloned();
+        scheduler.with_context(|| format!("no scheduler `{name}`: `cargo xtask schedulers --list` names all"))
+    };
+    names.iter().map(find).collect()
+}
+
+/// Those that `cargo xtask test` reads.
+///
+/// # Errors
+///
+/// If there is no Go to name the machine's after.
+pub(crate) fn few() -> Result<Vec<Scheduler>> {
+    named(&FEW)
+}
+
+fn named(components: &[Component]) -> Result<Vec<Scheduler>> {
+    let named = |component: &Component| {
+        let Component { name, version, go, kind, .. } = component;
+        let project = if *name == SCHEDULER.name { String::new() } else { format!("{name}-") };
+        let kind = if kind.name == STRIPPED.name { String::new() } else { format!("-{}", kind.name) };
+        let go = go.version()?;
+        Ok(Scheduler { name: format!("{project}{version}-{go}{kind}"), go, component: *component })
+    };
+    components.iter().map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_version_go_and_kind() {
+        let go = Release("1.27.3");
+        let named = named(&[
+            Component { go, ..SCHEDULER },
+            Component { go, kind: PIE, ..SCHEDULER },
+            Component { go, name: "other", version: "0.1.2", ..SCHEDULER },
+        ]);
+        let names: Vec<_> = named.unwrap().into_iter().map(|scheduler| scheduler.name).collect();
+        assert_eq!(names, ["1.36.4-go1.27.3", "1.36.4-go1.27.3-pie", "other-0.1.2-go1.27.3"]);
+    }
+
+    #[test]
+    fn every_scheduler_has_a_module_that_asks_for_its_version() {
+        for Component { name, version, module, .. } in ALL {
+            let path = crate::paths::repository().join("tests").join(module).join("go.mod");
+            let text = std::fs::read_to_string(&path).expect(module);
+            let project =
+                if name == SCHEDULER.name { "k8s.io/kubernetes" } else { "sigs.k8s.io/scheduler-plugins" };
+            assert!(text.contains(&format!("{project} v{version}\n")), "{module}");
+        }
+    }
+}
