@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_read;
 mod build;
 mod build_ebpf;
 mod cluster;
@@ -83,6 +84,10 @@ enum Command {
     /// CPU time per Pod and Pods per second, untraced and traced in turns, on a cluster with many Nodes; progress on
     /// stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
     Bench(bench::Options),
+    /// Measure what reading an executable takes
+    ///
+    /// Time and memory of each step of what `schedspan inspect` does, down to the whole plan.
+    BenchRead(bench_read::Options),
     /// Run the tests that need a real scheduler, each on a cluster of its own
     ///
     /// The last line says how many passed and failed; with a failure the exit code is 1. Needs root.
@@ -118,6 +123,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Picture(options) => picture::main(&options)?,
         Command::Test => return test::main(),
         Command::Bench(options) => bench::main(&options)?,
+        Command::BenchRead(options) => bench_read::main(&options)?,
         Command::E2e(options) => return e2e::main(&options),
         Command::Schedulers(options) => schedulers::main(&options)?,
         Command::Matrix(arguments) => matrix::run(&arguments)?,

@@ -401,9 +401,19 @@ impl<'a> Builder<'a> {
             return;
         }
         if reasons.is_empty() {
-            reasons.push(format!("no function `{}`", symbols[0]));
+            let into = symbols.iter().find_map(|symbol| self.inlined_into(symbol));
+            let into = into.map(|caller| format!(": it is inlined into `{caller}`")).unwrap_or_default();
+            reasons.push(format!("no function `{}`{into}", symbols[0]));
         }
         self.missing.push(Missing { function, why: reasons.join("; "), without: without.to_owned() });
+    }
+
+    /// A function of the scheduler's own package that holds the body of another.
+    fn inlined_into(&self, symbol: &str) -> Option<&'a str> {
+        let holds = |caller: &&goexe::Function<'_>| {
+            self.functions.inlined(caller).iter().any(|inlined| inlined.name == symbol)
+        };
+        self.found.iter().find(holds).map(|caller| caller.name)
     }
 
     fn add(&mut self, row: &Row, function: &goexe::Function<'a>) -> Result<(), Why> {
