@@ -82,6 +82,15 @@ struct Spread {
     max: f64,
 }
 
+/// What several readings of a ratio come to.
+#[derive(Debug, PartialEq, Serialize)]
+struct Mean {
+    /// Geometric: a ratio and its inverse come to one, so that noise does not look like a cost.
+    mean: f64,
+    /// How far off the mean is to be expected, as a part of it; `None` for a single reading.
+    standard_error: Option<f64>,
+}
+
 #[derive(Serialize)]
 struct Report {
     nodes: u32,
@@ -92,6 +101,8 @@ struct Report {
     cpu_ms_per_pod_traced: Spread,
     /// Traced to untraced, of the two rounds of a pair.
     cpu_ratio: Spread,
+    /// Of the same ratios.
+    cpu_ratio_mean: Mean,
     pods_per_second_untraced: Spread,
     pods_per_second_traced: Spread,
     daemon_cpu_ms_per_pod: Spread,
@@ -208,6 +219,8 @@ fn report(stage: &Stage, options: &Options, untraced: &[Round], traced: &[Round]
     let daemons: Vec<_> = traced.iter().filter_map(|round| round.daemon.as_ref()).collect();
     let spread_of_daemon = |value: fn(&Daemon) -> f64| Spread::of(daemons.iter().map(|daemon| value(daemon)));
     let pairs = traced.iter().zip(untraced);
+    let ratios: Vec<_> =
+        pairs.map(|(traced, untraced)| traced.cpu_ms_per_pod / untraced.cpu_ms_per_pod).collect();
 
     let executable = stage.cluster.scheduler()?.executable;
     let mut inspect = Command::new(&stage.executable);
@@ -228,9 +241,8 @@ fn report(stage: &Stage, options: &Options, untraced: &[Round], traced: &[Round]
         rounds,
         cpu_ms_per_pod_untraced: spread_of(untraced, |round| round.cpu_ms_per_pod),
         cpu_ms_per_pod_traced: spread_of(traced, |round| round.cpu_ms_per_pod),
-        cpu_ratio: Spread::of(
-            pairs.map(|(traced, untraced)| traced.cpu_ms_per_pod / untraced.cpu_ms_per_pod),
-        ),
+        cpu_ratio_mean: Mean::of(&ratios),
+        cpu_ratio: Spread::of(ratios),
         pods_per_second_untraced: spread_of(untraced, |round| round.pods_per_second),
         pods_per_second_traced: spread_of(traced, |round| round.pods_per_second),
         daemon_cpu_ms_per_pod: spread_of_daemon(|daemon| daemon.cpu_ms_per_pod),
@@ -255,6 +267,17 @@ impl Spread {
     }
 }
 
+impl Mean {
+    /// Of one ratio at least.
+    fn of(ratios: &[f64]) -> Self {
+        let count = ratios.len() as f64;
+        let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / count;
+        let squares: f64 = ratios.iter().map(|ratio| (ratio.ln() - mean).powi(2)).sum();
+        let standard_error = (ratios.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt());
+        Self { mean: mean.exp(), standard_error }
+    }
+}
+
 fn print_table(report: &Report) {
     let Report { nodes, pods, pace, rounds, lost, sites_emulated, sites_single_stepped, .. } = report;
     println!("{nodes} Nodes, {pods} Pods a round at {pace} a second, {rounds} pairs of rounds");
@@ -274,6 +297,9 @@ fn print_table(report: &Report) {
     for (name, Spread { median, min, max }) in rows {
         println!("{name:<40} {median:>10.3} {min:>10.3} {max:>10.3}");
     }
+    let Mean { mean, standard_error } = &report.cpu_ratio_mean;
+    let error = standard_error.map(|error| format!(", standard error {error:.3}")).unwrap_or_default();
+    println!("traced / untraced, geometric mean: {mean:.3}{error}");
     println!("sites: {sites_emulated} emulated, {sites_single_stepped} single-stepped; lost: {lost}");
 }
 
@@ -286,6 +312,15 @@ mod tests {
         let Spread { median, min, max } = Spread::of([4.0, 1.0, 3.0, 2.0]);
         assert_eq!((median, min, max), (2.5, 1.0, 4.0));
         assert_eq!(Spread::of([7.0]).median, 7.0);
+    }
+
+    #[test]
+    fn noise_on_both_sides_is_no_cost() {
+        let Mean { mean, standard_error } = Mean::of(&[0.5, 2.0, 1.0]);
+        assert!((mean - 1.0).abs() < 1e-12, "{mean}");
+        // The logarithms are -0.693, 0.693 and 0.
+        assert!((standard_error.unwrap_or_default() - 0.4002).abs() < 1e-4, "{standard_error:?}");
+        assert_eq!(Mean::of(&[1.5]).standard_error, None);
     }
 
     #[test]
