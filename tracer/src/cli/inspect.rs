@@ -171,7 +171,8 @@ fn text(plan: &Plan) -> String {
         line(format!("{name:<width$}  {}{from}", extension_points.join(", ")));
     }
     line(String::new());
-    line(format!("{} fields are read, at the offsets that the type descriptors give.", plan.layouts.len()));
+    let read = plan.layouts.iter().filter(|layout| layout.read).count();
+    line(format!("{read} fields are read, at the offsets that the type descriptors give."));
     if let Some(CrossCheck { compared, disagreements, details }) = &plan.debug_info {
         line(format!(
             "Debug information agrees on {} of {compared} fields and functions.",

@@ -9,7 +9,10 @@ mod plugins;
 mod signatures;
 mod table;
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use goexe::{
     Call, Callee, Class, Executable, Functions, Kind, LinkMode, Location, Machine, Path, Step, Type, Types,
@@ -103,7 +106,7 @@ pub struct PlannedSite {
     pub values: Vec<(Value, Slot)>,
 }
 
-/// A field that is read, and where the executable says it is.
+/// A field of a struct that is gone through, and where the executable says it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Layout {
@@ -114,7 +117,12 @@ pub struct Layout {
     pub field: String,
     /// Bytes from the start of the struct.
     pub offset: u64,
+    /// Whether it is looked at.
+    pub read: bool,
 }
+
+/// The fields on the ways of the plan, by the struct that they are in.
+type Structs = BTreeMap<String, (Type, BTreeSet<String>)>;
 
 /// What type descriptors and function table say, against debug information.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -153,7 +161,7 @@ pub struct Plan {
     pub not_yet: Vec<Function>,
     /// The plugins in the executable.
     pub plugins: Vec<Plugin>,
-    /// The fields that are read, by the type descriptors.
+    /// The structs that are gone through, by the type descriptors.
     pub layouts: Vec<Layout>,
     /// The signatures that the executable spells out, probed or not.
     pub signatures: Vec<FunctionSignature>,
@@ -209,8 +217,8 @@ impl Plan {
         let plugins = plugins::find(&executable, &functions, &types)?;
         let signatures =
             signatures::find(&types, executable.machine(), &builder.framework, &builder.scheduler)?;
-        let Builder { sites, missing, not_yet, layouts, .. } = builder;
-        let layouts = layouts.into_inner().into_iter().collect();
+        let Builder { sites, missing, not_yet, structs, .. } = builder;
+        let layouts = layouts(&types, &structs.into_inner())?;
         let identity = identity(&executable);
         Ok(Self { identity, sites, missing, not_yet, plugins, layouts, signatures, debug_info: None })
     }
@@ -273,7 +281,7 @@ fn cross_check(executable: &Executable<'_>, plan: &Plan) -> Result<Option<CrossC
             check.details.push(format!("{what}: {ours:#x}, and {theirs:#x} by the debug information"));
         }
     };
-    for Layout { typ, field, offset } in &plan.layouts {
+    for Layout { typ, field, offset, read: _ } in &plan.layouts {
         let theirs = info.fields.get(&(typ.clone(), field.clone())).copied();
         compare(format!("field `{field}` of `{typ}`"), *offset, theirs);
     }
@@ -327,7 +335,7 @@ struct Builder<'a> {
     missing: Vec<Missing>,
     not_yet: Vec<Function>,
     /// Filled as paths are followed.
-    layouts: RefCell<BTreeSet<Layout>>,
+    structs: RefCell<Structs>,
 }
 
 /// A function type, and how a call through the interface or field that it came from looks in machine code.
@@ -352,11 +360,11 @@ impl<'a> Builder<'a> {
         types: &'a Types<'a>,
         found: &'a [goexe::Function<'a>],
     ) -> Result<Self, goexe::Error> {
-        let layouts = RefCell::default();
+        let structs = RefCell::default();
         let scheduler = types.find(SCHEDULER, "Scheduler")?;
         // profile.Map: the scheduler's name to its framework.
-        let framework = types.element(&follow(types, &layouts, &scheduler, &["Profiles"])?.typ)?;
-        let goid = follow(types, &layouts, &types.find("runtime", "g")?, &["goid"])?;
+        let framework = types.element(&follow(types, &structs, &scheduler, &["Profiles"])?.typ)?;
+        let goid = follow(types, &structs, &types.find("runtime", "g")?, &["goid"])?;
         let package = format!("{SCHEDULER}.");
         let mut calls = Vec::new();
         for caller in found.iter().filter(|function| function.name.starts_with(&package)).take(MAX_CALLERS) {
@@ -378,7 +386,7 @@ impl<'a> Builder<'a> {
             sites: Vec::new(),
             missing: Vec::new(),
             not_yet: Vec::new(),
-            layouts,
+            structs,
         })
     }
 
@@ -584,13 +592,13 @@ impl<'a> Builder<'a> {
                 method(interface, name).map(Some)
             }
             Signature::SchedulerField(field) => {
-                let path = follow(self.types, &self.layouts, &self.scheduler, &[field])?;
+                let path = follow(self.types, &self.structs, &self.scheduler, &[field])?;
                 let signature = self.types.signature(&path.typ)?;
                 Ok(Some(Found { signature, called: Some((0, Some(path.offset))) }))
             }
             Signature::FieldOf(package, name, field, method_name) => {
                 let holder = self.types.find(package, name)?;
-                let path = follow(self.types, &self.layouts, &holder, &[field])?;
+                let path = follow(self.types, &self.structs, &holder, &[field])?;
                 method(&path.typ, method_name).map(Some)
             }
             Signature::Declared(names) => {
@@ -697,7 +705,7 @@ impl<'a> Builder<'a> {
             Some((&"*", fields)) => (fields, true),
             _ => (path, false),
         };
-        let mut way = follow(self.types, &self.layouts, &target, fields)?;
+        let mut way = follow(self.types, &self.structs, &target, fields)?;
         if first_element {
             way.dereferences.push(way.offset);
             way = Path { offset: 0, typ: self.types.element(&way.typ)?, ..way };
@@ -710,19 +718,34 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A path from a struct, which is written down among the layouts.
+/// All fields of the structs.
+fn layouts(types: &Types<'_>, structs: &Structs) -> Result<Vec<Layout>, goexe::Error> {
+    let mut layouts = Vec::new();
+    for (name, (typ, read)) in structs {
+        layouts.extend(types.fields(typ)?.into_iter().map(|field| Layout {
+            typ: name.clone(),
+            field: field.name.to_owned(),
+            offset: field.offset,
+            read: read.contains(field.name),
+        }));
+    }
+    Ok(layouts)
+}
+
+/// A path from a struct, whose fields are written down.
 fn follow<'a>(
     types: &Types<'a>,
-    layouts: &RefCell<BTreeSet<Layout>>,
+    structs: &RefCell<Structs>,
     from: &Type,
     fields: &[&str],
 ) -> Result<Path<'a>, goexe::Error> {
     let path = types.path(from, fields)?;
-    for Step { owner, field, offset } in &path.steps {
+    for Step { owner, field, .. } in &path.steps {
         let package = types.package(owner)?.unwrap_or_default();
         let name = types.string(owner)?.rsplit('.').next().unwrap_or_default();
-        let (typ, field) = (format!("{package}.{name}"), (*field).to_owned());
-        layouts.borrow_mut().insert(Layout { typ, field, offset: *offset });
+        let mut structs = structs.borrow_mut();
+        let (_, read) = structs.entry(format!("{package}.{name}")).or_insert((*owner, BTreeSet::new()));
+        read.insert((*field).to_owned());
     }
     Ok(path)
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::{
     build,
     components::{Component, SCHEDULER},
-    matrix::oracle::{self, Comparison, Signature},
+    matrix::oracle::{self, Comparison, Layout, Signature},
     peak,
     schedulers::{self, Scheduler},
 };
@@ -27,7 +27,8 @@ const PAGE: &str = "\
 
 Made by `cargo xtask matrix schedulers --output markdown`, which builds each of these schedulers and lets `schedspan inspect` read it
 five times: MB is the size of the file, ms the median of the times, MiB the most memory that was resident, DWARF how many fields and
-functions were compared with the file's own debug information, and oracle how many registers with those that follow from the source.
+functions were compared with the file's own debug information, and oracle how many registers and offsets with what is known of them
+from the source and from debuggers.
 ";
 
 /// Headings, and the columns that they get on a terminal.
@@ -73,6 +74,7 @@ struct Plan {
     dwarf: Option<Dwarf>,
     identity: Identity,
     signatures: Vec<Signature>,
+    layouts: Vec<Layout>,
 }
 
 #[derive(Deserialize)]
@@ -173,7 +175,7 @@ fn read(schedspan: &Path, file: &Path) -> Result<Reading> {
     let version = kubernetes_version.as_deref().context("its version of Kubernetes is not known")?;
     Ok(Reading {
         megabytes: fs::metadata(file)?.len() as f64 / 1e6,
-        oracle: oracle::compare(version, machine, &plan.signatures)?,
+        oracle: oracle::compare(version, machine, &plan.signatures, &plan.layouts)?,
         plan,
         milliseconds: median.milliseconds,
         peak_mib: readings.iter().map(|reading| reading.peak_mib).fold(0.0, f64::max),
@@ -259,8 +261,7 @@ mod tests {
     }
 
     fn reading(plan: &str) -> Reading {
-        let identity =
-            r#""identity": {"kubernetesVersion": "v1.36.4", "machine": "amd64"}, "signatures": []"#;
+        let identity = r#""identity": {"kubernetesVersion": "v1.36.4", "machine": "amd64"}, "signatures": [], "layouts": []"#;
         let plan = serde_json::from_str(&format!("{{{identity}, {plan}}}")).unwrap();
         let oracle = Comparison { compared: 77, differences: vec![] };
         Reading { megabytes: 49.2, plan, oracle, milliseconds: 38.4, peak_mib: 70.6 }
