@@ -43,7 +43,8 @@ const ALL: [Component; 19] = [
         module: "schedulers/scheduler-plugins-0.34.7",
         package: "sigs.k8s.io/scheduler-plugins/cmd/scheduler",
         tags: "",
-        version_packages: &["k8s.io/component-base/version"],
+        // Its own number would be taken for a version of Kubernetes, and the scheduler would refuse to start.
+        version_packages: &[],
         go: Release("1.25.5"),
         ..SCHEDULER
     },
