@@ -91,8 +91,8 @@ impl Sequence {
                 };
             }
             Kind::Struct => {
-                for field in types.fields(typ)? {
-                    if !self.registers(types, &field.typ)? {
+                for field in types.each_field(typ)? {
+                    if !self.registers(types, &field?.typ)? {
                         return Ok(false);
                     }
                 }
@@ -121,14 +121,20 @@ impl Types<'_> {
     /// [`Functions::arguments`]: crate::Functions::arguments
     pub fn fit(&self, parameters: &[Type], receiver: bool, arguments: &[Argument]) -> Result<bool, Error> {
         let mut parts = Vec::new();
-        let mut offset = 0;
+        let mut offset = 0u64;
         if receiver {
             parts.push(Argument { offset: 0, size: 8 });
             offset = 8;
         }
         for typ in parameters {
-            offset = u64::next_multiple_of(offset, typ.align.max(1));
-            self.parts(typ, offset, &mut parts)?;
+            offset = offset.checked_next_multiple_of(typ.align.max(1)).unwrap_or(u64::MAX);
+            if parts.len() >= MAX_PARTS {
+                break;
+            }
+            let mut seen = 0;
+            if !self.parts(typ, offset, &mut parts, &mut seen)? {
+                return Ok(false);
+            }
             offset = offset.saturating_add(typ.size);
         }
         // The compiler writes down ten parts.
@@ -136,20 +142,34 @@ impl Types<'_> {
         Ok(parts == arguments)
     }
 
-    /// What a traceback prints of a value: its words, one by one.
+    /// What a traceback prints of a value: its words, one by one; `false` when it is of more types than a value can be,
+    /// such as a struct that holds itself.
     /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/internal/ssagen/pgen.go>
-    fn parts(&self, typ: &Type, offset: u64, parts: &mut Vec<Argument>) -> Result<(), Error> {
-        if parts.len() >= MAX_PARTS {
-            return Ok(());
+    fn parts(
+        &self,
+        typ: &Type,
+        offset: u64,
+        parts: &mut Vec<Argument>,
+        seen: &mut u32,
+    ) -> Result<bool, Error> {
+        *seen += 1;
+        if *seen > MAX_TYPES {
+            return Ok(false);
         }
         let words = match typ.kind {
             Kind::String | Kind::Interface => 2,
             Kind::Slice => 3,
             Kind::Struct => {
-                for field in self.fields(typ)? {
-                    self.parts(&field.typ, offset.saturating_add(field.offset), parts)?;
+                for field in self.each_field(typ)? {
+                    if parts.len() >= MAX_PARTS {
+                        break;
+                    }
+                    let field = field?;
+                    if !self.parts(&field.typ, offset.saturating_add(field.offset), parts, seen)? {
+                        return Ok(false);
+                    }
                 }
-                return Ok(());
+                return Ok(true);
             }
             _ => 1,
         };
@@ -158,7 +178,7 @@ impl Types<'_> {
             let size = if words == 1 { u8::try_from(typ.size).unwrap_or(u8::MAX) } else { 8 };
             parts.push(Argument { offset, size });
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Where each result is at the function's return: in registers of its own, or on the stack behind the parameters that

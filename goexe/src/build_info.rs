@@ -30,6 +30,9 @@ const MAGIC: &[u8] = b"\xff Go buildinf:";
 /// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L220-L260>).
 const INLINE_STRINGS: u8 = 2;
 const HEADER: usize = 32;
+/// The longest strings that are believed: a scheduler's list of modules has 20 KB.
+const MAX_VERSION: usize = 256;
+const MAX_MODULES: usize = 1 << 20;
 const ALIGN: u64 = 16;
 
 impl BuildInfo {
@@ -41,9 +44,16 @@ impl BuildInfo {
                 reason: "its build info has no inline strings; Go 1.18 is the oldest that is read".into(),
             });
         }
-        let cut_off = |what: &str| Error::malformed("build info", address, format!("the {what} is cut off"));
-        let (go_version, next) = string(data, HEADER).ok_or_else(|| cut_off("Go version"))?;
-        let (modules, _) = string(data, next).ok_or_else(|| cut_off("module list"))?;
+        let read = |what: &str, at: usize, most: usize| {
+            let broken = |why: &str| Error::malformed("build info", address, format!("the {what} is {why}"));
+            let (string, next) = string(data, at).ok_or_else(|| broken("cut off"))?;
+            if string.len() > most {
+                return Err(broken("too long to be one"));
+            }
+            Ok((string, next))
+        };
+        let (go_version, next) = read("Go version", HEADER, MAX_VERSION)?;
+        let (modules, _) = read("module list", next, MAX_MODULES)?;
         let mut info = Self { go_version: text(go_version), ..Self::default() };
         // The list stands between two 16-byte marks.
         if let Some(list) = modules.get(16..modules.len().saturating_sub(16)) {

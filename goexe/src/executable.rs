@@ -2,14 +2,14 @@ use std::collections::BTreeSet;
 
 use crate::{
     BuildInfo, Call, DebugInfo, Error, Function, Functions, Instruction, LinkMode, Machine, Site, Types,
-    code, image::Image, module_data::ModuleData,
+    bytes, code, functions::MAX_FUNCTION, image::Image, module_data::ModuleData,
 };
 
 /// The longest string constant that is believed to be a name.
 const MAX_NAME: u64 = 256;
 
-/// The largest functions, those that initialise tables, have some hundred kilobytes.
-const MAX_FUNCTION: u64 = 4 << 20;
+/// The longest build id that is believed: linkers write 8 to 32 bytes.
+const MAX_BUILD_ID: u32 = 64;
 
 /// A Go executable.
 ///
@@ -69,8 +69,10 @@ impl<'a> Executable<'a> {
     #[must_use]
     pub fn build_id(&self) -> Option<String> {
         // A note: name size, descriptor size, type, `GNU\0`, descriptor.
-        let note = self.image.section(&[".note.gnu.build-id"])?.data.get(16..)?;
-        Some(note.iter().map(|byte| format!("{byte:02x}")).collect())
+        let note = self.image.section(&[".note.gnu.build-id"])?.data;
+        let length = bytes::u32_at(note, 4).filter(|length| *length <= MAX_BUILD_ID)?;
+        let id = note.get(16..)?.get(..length as usize)?;
+        Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The function table.

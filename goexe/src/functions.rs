@@ -9,7 +9,11 @@ use crate::{
 };
 
 /// More functions than this is not an executable but a broken header.
-const MAX_FUNCTIONS: u64 = 8 << 20;
+const MAX_FUNCTIONS: u64 = 1 << 20;
+/// The largest functions, those that initialise tables, have some hundred kilobytes.
+pub(crate) const MAX_FUNCTION: u64 = 1 << 20;
+/// The longest name of a function, and path of a file, that is believed; generic instantiations grow long.
+const MAX_NAME: usize = 1 << 12;
 const FUNCTION_ENTRY: usize = 8;
 /// Size of the fixed part of `_func` from Go 1.20 on
 /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L961-L1004>).
@@ -22,6 +26,8 @@ const ARGUMENT_INFO: u32 = 5;
 /// The most inlined calls of a function, and arguments of one, that are believed. Go itself writes ten arguments.
 const MAX_INLINED: i64 = 1 << 14;
 const MAX_ARGUMENTS: usize = 64;
+/// Bytes that say so: two for each, and marks that hold structs together.
+const MAX_ARGUMENT_INFO: usize = 4 * MAX_ARGUMENTS;
 
 /// A function of the executable, as the runtime knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +115,15 @@ impl<'a> Functions<'a> {
         }
         let (names, units) = (word(32)?, word(40)?);
         let names_len = usize::try_from(units.saturating_sub(names)).unwrap_or_default();
+        // The runtime refuses what is not sorted. What overlaps could be of any size together.
+        let entry = |index: usize| bytes::u32_at(funcs, index * FUNCTION_ENTRY).unwrap_or_default();
+        if let Some(index) = (0..count as usize).find(|index| entry(*index) > entry(index + 1)) {
+            return Err(Error::malformed(
+                WHAT,
+                at,
+                format!("the entry offset of function {index} is {:#x}, behind the next one's", entry(index)),
+            ));
+        }
         Ok(Self {
             image,
             table: &funcs[..size],
@@ -200,8 +215,8 @@ impl<'a> Functions<'a> {
         let line = self.value(function, bytes::u32_at(function.func, 24)?, pc)?;
         let unit = u64::from(bytes::u32_at(function.func, 32)?);
         let entry = usize::try_from(unit.checked_add_signed(file)?.checked_mul(4)?).ok()?;
-        let name = self.files.get(bytes::u32_at(self.units, entry)? as usize..)?;
-        Some((str::from_utf8(name.get(..memchr::memchr(0, name)?)?).ok()?, u32::try_from(line).ok()?))
+        let name = terminated(self.files.get(bytes::u32_at(self.units, entry)? as usize..)?)?;
+        Some((str::from_utf8(name).ok()?, u32::try_from(line).ok()?))
     }
 
     /// The calls that were inlined into a function, from Go 1.20 on.
@@ -232,7 +247,8 @@ impl<'a> Functions<'a> {
         const END: u8 = 0xff;
         const FIRST_MARK: u8 = 0xfb;
         const OFFSET_TOO_LARGE: u8 = 0xfb;
-        let mut data = self.image.from("argument info", self.extra(function, ARGUMENT_INFO)?).ok()?.iter();
+        let data = self.image.from("argument info", self.extra(function, ARGUMENT_INFO)?).ok()?;
+        let mut data = data.iter().take(MAX_ARGUMENT_INFO);
         let mut arguments = Vec::new();
         while arguments.len() < MAX_ARGUMENTS {
             match *data.next()? {
@@ -251,12 +267,13 @@ impl<'a> Functions<'a> {
     }
 
     /// One of the function's tables: pairs of varints, the change of the value (zigzag) and of the pc up to which the
-    /// value holds. The value starts at -1; a change of 0 that is not the first ends the table.
+    /// value holds. The value starts at -1; a change of 0 that is not the first ends the table. Each step is one of at
+    /// least an instruction, so that there are no more of them than the function has.
     /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L1060-L1180>
     fn steps(&self, function: &Function<'_>, table: u32) -> impl Iterator<Item = Step> {
         let mut at = (table != 0).then_some(table as usize);
         let mut step = Step { value: -1, until: function.range.start };
-        let end = function.range.end;
+        let end = function.range.end.min(function.range.start.saturating_add(MAX_FUNCTION));
         let mut first = true;
         std::iter::from_fn(move || {
             let (change, used) = bytes::varint(self.pctab, at?)?;
@@ -268,7 +285,8 @@ impl<'a> Functions<'a> {
             at = Some(at? + used + next);
             step.value += i64::from(change >> 1) ^ -i64::from(change & 1);
             let pc_delta = u64::from(pc_delta) * self.pc_quantum;
-            step.until = step.until.checked_add(pc_delta).filter(|until| *until <= end)?;
+            let before = step.until;
+            step.until = before.checked_add(pc_delta).filter(|until| (before + 1..=end).contains(until))?;
             Some(step)
         })
     }
@@ -302,7 +320,12 @@ impl<'a> Functions<'a> {
     }
 
     fn name(&self, offset: i32) -> Option<&'a [u8]> {
-        let name = self.names.get(usize::try_from(offset).ok()?..)?;
-        name.get(..memchr::memchr(0, name)?)
+        terminated(self.names.get(usize::try_from(offset).ok()?..)?)
     }
+}
+
+/// The bytes up to the first zero, if that comes soon enough.
+fn terminated(bytes: &[u8]) -> Option<&[u8]> {
+    let bytes = &bytes[..bytes.len().min(MAX_NAME)];
+    bytes.get(..memchr::memchr(0, bytes)?)
 }

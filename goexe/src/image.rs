@@ -8,8 +8,17 @@ use object::{
 
 use crate::{Error, bytes};
 
+/// No user-space address lies above; sums of addresses and sizes below it cannot overflow.
+pub(crate) const MAX_ADDRESS: u64 = 1 << 47;
+/// Headers that are believed: a scheduler has 10 segments and 30 sections.
+const MAX_PROGRAM_HEADERS: usize = 64;
+const MAX_SECTIONS: usize = 1 << 10;
+/// The names of all sections together.
+const MAX_SECTION_NAMES: u64 = 1 << 16;
 /// Relocations that are believed: a scheduler as PIE has 300,000.
-const MAX_RELOCATIONS: u64 = 8 << 20;
+const MAX_RELOCATIONS: u64 = 4 << 20;
+/// Places of a word in a segment that are looked at.
+const MAX_PLACES: usize = 64;
 /// Size of `Elf64_Rela`: offset, info, addend.
 const RELA: usize = 24;
 
@@ -96,22 +105,41 @@ impl<'a> Image<'a> {
         if !matches!(file.kind(), ObjectKind::Executable | ObjectKind::Dynamic) {
             return Err(Error::Elf(format!("a file of kind {:?}, not an executable", file.kind())));
         }
-        let segments = file
+        check_counts(&file)?;
+        let segments: Vec<_> = file
             .segments()
             .map(|segment| {
                 let region = Region { address: segment.address(), data: segment.data().map_err(broken)? };
+                if segment.address().saturating_add(region.data.len() as u64) > MAX_ADDRESS {
+                    return Err(Error::malformed(
+                        "segment",
+                        region.address,
+                        "its p_vaddr is none of a program",
+                    ));
+                }
                 let executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. }
                     if p_flags.contains(elf::PF_X));
                 Ok(Segment { region, file_offset: segment.file_range().0, executable })
             })
             .collect::<Result<_, Error>>()?;
+        // Each byte is in one segment: else a search through all of them would never end.
+        let claimed: usize = segments.iter().map(|Segment { region, .. }| region.data.len()).sum();
+        if claimed > data.len() {
+            let (at, why) = (file.elf_header().e_phoff.get(Endianness::Little), "p_filesz of the segments");
+            return Err(Error::malformed(
+                "program headers",
+                at,
+                format!("{why} is {claimed} bytes together, of a file of {}: they overlap", data.len()),
+            ));
+        }
         let sections = file
             .sections()
             .filter_map(|section| {
                 let loaded = matches!(section.flags(), SectionFlags::Elf { sh_flags, .. }
                     if sh_flags.contains(elf::SHF_ALLOC));
                 let region = Region { address: section.address(), data: section.data().ok()? };
-                (loaded && !region.data.is_empty()).then_some((section.name_bytes().ok()?, region))
+                let usable = loaded && !region.data.is_empty() && region.address <= MAX_ADDRESS;
+                usable.then_some((section.name_bytes().ok()?, region))
             })
             .collect();
         let headers = file.elf_program_headers();
@@ -135,19 +163,18 @@ impl<'a> Image<'a> {
         const WHAT: &str = "relocation table";
         let endian = Endianness::Little;
         let (mut address, mut size) = (0, 0);
-        for header in file.elf_program_headers() {
-            let entries =
-                header.dynamic(endian, file.data()).map_err(|error| Error::Elf(error.to_string()))?;
-            for entry in entries.unwrap_or_default() {
-                match entry.tag(endian) {
-                    elf::DT_RELA => address = entry.d_val(endian),
-                    elf::DT_RELASZ => size = entry.d_val(endian),
-                    _ => {}
-                }
+        let headers = file.elf_program_headers().iter();
+        let dynamic = headers.filter_map(|header| header.dynamic(endian, file.data()).transpose()).next();
+        let entries = dynamic.transpose().map_err(|error| Error::Elf(error.to_string()))?;
+        for entry in entries.unwrap_or_default() {
+            match entry.tag(endian) {
+                elf::DT_RELA => address = entry.d_val(endian),
+                elf::DT_RELASZ => size = entry.d_val(endian),
+                _ => {}
             }
         }
         if size / RELA as u64 > MAX_RELOCATIONS {
-            return Err(Error::malformed(WHAT, address, format!("it claims {size} bytes")));
+            return Err(Error::malformed(WHAT, address, format!("its DT_RELASZ claims {size} bytes")));
         }
         let relative = match self.machine {
             Machine::Amd64 => elf::R_X86_64_RELATIVE.0,
@@ -188,13 +215,14 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Addresses of words that will hold `value`, once the loader is done.
+    /// Addresses of words that will hold `value`, once the loader is done: the first few of each segment.
     pub(crate) fn words_of(&self, value: u64) -> impl Iterator<Item = u64> {
         let needle = value.to_le_bytes();
         let in_file = self.data_segments().flat_map(move |segment| {
             let found: Vec<_> = memchr::memmem::find_iter(segment.data, &needle)
                 .map(|at| segment.address + at as u64)
                 .filter(|address| address % 8 == 0)
+                .take(MAX_PLACES)
                 .collect();
             found
         });
@@ -239,4 +267,30 @@ impl<'a> Image<'a> {
             (within < segment.region.data.len() as u64).then(|| segment.file_offset + within)
         })
     }
+}
+
+/// Refuses tables of headers that no linker writes: most questions go through all of them.
+fn check_counts(file: &ElfFile64<'_, Endianness>) -> Result<(), Error> {
+    let endian = Endianness::Little;
+    let header = file.elf_header();
+    let check = |what, at: u64, field: &str, count: u64, most: u64| {
+        if count <= most {
+            return Ok(());
+        }
+        Err(Error::malformed(what, at, format!("{field} is {count}, more than {most} are not believed")))
+    };
+    let segments = file.elf_program_headers().len() as u64;
+    check(
+        "program headers",
+        header.e_phoff.get(endian),
+        "their number, e_phnum,",
+        segments,
+        MAX_PROGRAM_HEADERS as u64,
+    )?;
+    let table = file.elf_section_table();
+    let at = header.e_shoff.get(endian);
+    check("section headers", at, "their number, e_shnum,", table.len() as u64, MAX_SECTIONS as u64)?;
+    let names = table.section(object::SectionIndex(header.e_shstrndx.get(endian).0.into()));
+    let size = names.map_or(0, |names| names.sh_size.get(endian));
+    check("section headers", at, "sh_size of their names", size, MAX_SECTION_NAMES)
 }

@@ -1,6 +1,9 @@
 //! `runtime.moduledata`: where the runtime's tables are.
 
-use crate::{BuildInfo, Error, Machine, bytes, image::Image};
+use crate::{
+    BuildInfo, Error, Machine, bytes,
+    image::{Image, MAX_ADDRESS},
+};
 
 /// Offsets that have not moved since Go 1.16; see
 /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L405-L466>.
@@ -8,12 +11,10 @@ const MIN_PC: u64 = 160;
 const MAX_PC: u64 = 168;
 const TEXT: u64 = 176;
 
-/// No user-space address lies above; sums of addresses and sizes below it cannot overflow.
-const MAX_ADDRESS: u64 = 1 << 47;
 /// Types, and lists of them, that are believed: a scheduler has 50,000.
-const MAX_TYPES: u64 = 8 << 20;
+const MAX_TYPES: u64 = 1 << 20;
 /// Candidates for the function table and for the structure that are looked at.
-const MAX_CANDIDATES: usize = 64;
+const MAX_CANDIDATES: usize = 16;
 
 /// Go 1.20 to 1.27 and Go 1.18 to 1.19; the layout is the same.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L9-L28>
@@ -90,9 +91,7 @@ impl ModuleData {
             // From Go 1.26 the structure has a section of its own; before, it is found by its first word.
             let section =
                 image.section(&[".go.module", ".data.rel.ro.go.module"]).map(|section| section.address);
-            let candidates: Vec<_> =
-                section.into_iter().chain(image.words_of(pclntab).take(MAX_CANDIDATES)).collect();
-            for at in candidates {
+            for at in section.into_iter().chain(image.words_of(pclntab).take(MAX_CANDIDATES)) {
                 for layout in &layouts {
                     match Self::read(image, at, layout, pclntab) {
                         Ok(module) => return Ok(module),
@@ -124,7 +123,11 @@ impl ModuleData {
         let links = |offset: u64, size: u64| {
             let (address, length, capacity) = (pointer(offset)?, number(offset + 8)?, number(offset + 16)?);
             if length > MAX_TYPES || length != capacity {
-                return Err(broken("its lists of types are none"));
+                return Err(Error::malformed(
+                    WHAT,
+                    at,
+                    format!("its list at offset {offset} claims {length} types of {capacity}"),
+                ));
             }
             image.bytes(WHAT, address, length * size)?;
             Ok(List::Links(address, length))
@@ -160,7 +163,8 @@ fn function_tables(image: &Image<'_>) -> Vec<u64> {
             header[..4].copy_from_slice(&magic.to_le_bytes());
             (header[6], header[7]) = (pc_quantum(image.machine), 8);
             let places = memchr::memmem::find_iter(segment.data, &header);
-            found.extend(places.map(|at| segment.address + at as u64).filter(|address| address % 8 == 0));
+            let aligned = places.map(|at| segment.address + at as u64).filter(|address| address % 8 == 0);
+            found.extend(aligned.take(MAX_CANDIDATES));
         }
     }
     found

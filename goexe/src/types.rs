@@ -16,16 +16,23 @@ const FLAG_UNCOMMON: u8 = 1;
 const FLAG_EXTRA_STAR: u8 = 2;
 const FLAG_NAMED: u8 = 4;
 const NAME_EMBEDDED: u8 = 8;
-/// The longest name that is believed; generic instantiations grow long.
+/// The longest string of a type that is believed, generic instantiations grow long; and the longest name of a member.
 const MAX_NAME: u32 = 1 << 14;
+const MAX_MEMBER_NAME: usize = 1 << 10;
 /// Size of an itab before its functions: interface, type, hash
 /// (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>).
 const ITAB: u64 = 24;
-/// The most fields, methods or parameters that are believed.
+/// The most fields or methods, parameters or results, that are believed.
 const MAX_MEMBERS: u64 = 1 << 14;
-/// How deep embedded structs are searched for a promoted field, and how many of them.
+const MAX_PARAMETERS: u64 = 128;
+/// The most types of one string (in different packages), and itabs, that are believed: a scheduler has 5,000 itabs.
+const MAX_NAMESAKES: usize = 1 << 10;
+const MAX_ITABS: usize = 1 << 18;
+/// How deep embedded structs are searched for a promoted field, how many of them, and how many fields they may have
+/// together.
 const MAX_EMBEDDING: usize = 8;
 const MAX_EMBEDDED: usize = 256;
+const MAX_SEARCHED: usize = 1 << 16;
 
 /// The kinds of `reflect.Kind` that a layout or a calling convention can depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,10 +237,11 @@ impl<'a> Types<'a> {
     fn sorted(&self, wanted: &str, address: u64, count: u64) -> Result<Vec<Type>, Error> {
         let list = self.image.bytes("typelinks", address, count.saturating_mul(4))?;
         let count = list.len() / 4;
-        let entry = |index: usize| -> Result<(&'a str, Type), Error> {
+        let entry = |index: usize| -> Result<(&'a [u8], Type), Error> {
             let typ = self.at(self.offset(bytes::i32_at(list, index * 4).unwrap_or_default()))?;
-            Ok((self.string(&typ)?, typ))
+            Ok((self.string_bytes(&typ)?, typ))
         };
+        let wanted = wanted.as_bytes();
         let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -245,7 +253,7 @@ impl<'a> Types<'a> {
             if string != wanted {
                 break;
             }
-            found.push(typ);
+            push_namesake(&mut found, typ)?;
         }
         Ok(found)
     }
@@ -258,8 +266,8 @@ impl<'a> Types<'a> {
         let mut address = start;
         while address < end {
             let typ = self.at(address)?;
-            if self.string(&typ)? == wanted {
-                found.push(typ);
+            if self.string_bytes(&typ)? == wanted.as_bytes() {
+                push_namesake(&mut found, typ)?;
             }
             address = self.after(&typ)?.next_multiple_of(8);
         }
@@ -305,6 +313,9 @@ impl<'a> Types<'a> {
         let mut itabs = Vec::new();
         match self.itabs {
             List::Links(address, count) => {
+                if count > MAX_ITABS as u64 {
+                    return Err(Error::malformed("itablinks", address, format!("it claims {count} itabs")));
+                }
                 for index in 0..count {
                     itabs.push(self.itab(self.image.pointer("itablinks", address + index * 8)?)?);
                 }
@@ -312,6 +323,10 @@ impl<'a> Types<'a> {
             List::Range(start, end) => {
                 let mut address = start;
                 while address < end {
+                    if itabs.len() == MAX_ITABS {
+                        let why = format!("more than {MAX_ITABS} itabs begin before it");
+                        return Err(Error::malformed("itab", address, why));
+                    }
                     let itab = self.itab(address)?;
                     address += ITAB + 8 * self.count(&itab.interface)?.max(1);
                     itabs.push(itab);
@@ -341,11 +356,14 @@ impl<'a> Types<'a> {
         let data = self.image.bytes("uncommon type", uncommon, UNCOMMON)?;
         let count = u64::from(bytes::u16_at(data, 4).unwrap_or_default());
         let place = u64::from(bytes::u32_at(data, 8).unwrap_or_default());
+        if count > MAX_MEMBERS {
+            return Err(Error::malformed("uncommon type", uncommon, format!("it claims {count} methods")));
+        }
         let list = self.image.bytes("methods", uncommon.saturating_add(place), count * METHOD)?;
         list.chunks_exact(METHOD as usize)
             .map(|method| {
                 let offset = |at| bytes::i32_at(method, at).unwrap_or_default();
-                let (name, _) = self.name(self.offset(offset(0)))?;
+                let (name, _) = self.member_name(self.offset(offset(0)))?;
                 // 0 and -1 stand for a method that nothing can reach.
                 let code = u32::try_from(offset(12)).ok().filter(|code| *code != 0);
                 Ok(Method { name, code: code.map(|code| self.text.saturating_add(code.into())) })
@@ -355,8 +373,14 @@ impl<'a> Types<'a> {
 
     /// The type's string, such as `*v1.Pod`: with the last element of the package path only.
     pub fn string(&self, typ: &Type) -> Result<&'a str, Error> {
-        let (name, _) = self.name(self.offset(typ.name))?;
-        Ok(if typ.flags & FLAG_EXTRA_STAR != 0 { name.strip_prefix('*').unwrap_or(name) } else { name })
+        str::from_utf8(self.string_bytes(typ)?)
+            .map_err(|_| Error::malformed("type name", self.offset(typ.name), "it is not UTF-8"))
+    }
+
+    /// As [`Types::string`], not looked through: to compare with.
+    fn string_bytes(&self, typ: &Type) -> Result<&'a [u8], Error> {
+        let (name, _) = self.name_bytes(self.offset(typ.name))?;
+        Ok(if typ.flags & FLAG_EXTRA_STAR != 0 { name.strip_prefix(b"*").unwrap_or(name) } else { name })
     }
 
     /// The path of the package that a named type is declared in.
@@ -395,19 +419,25 @@ impl<'a> Types<'a> {
 
     /// The fields of a struct type, in order.
     pub fn fields(&self, typ: &Type) -> Result<Vec<Field<'a>>, Error> {
+        self.each_field(typ)?.collect()
+    }
+
+    /// The fields of a struct type, read as they are asked for.
+    pub(crate) fn each_field(
+        &self,
+        typ: &Type,
+    ) -> Result<impl Iterator<Item = Result<Field<'a>, Error>>, Error> {
         const FIELD: u64 = 24;
         const WHAT: &str = "struct fields";
         let (fields, count) = self.slice(typ, Kind::Struct, TYPE + 8)?;
         self.image.bytes(WHAT, fields, count * FIELD)?;
-        (0..count)
-            .map(|index| {
-                let field = fields + index * FIELD;
-                let (name, flags) = self.name(self.image.pointer(WHAT, field)?)?;
-                let typ = self.at(self.image.pointer(WHAT, field + 8)?)?;
-                let offset = self.image.u64(WHAT, field + 16)?;
-                Ok(Field { name, typ, offset, embedded: flags & NAME_EMBEDDED != 0 })
-            })
-            .collect()
+        Ok((0..count).map(move |index| {
+            let field = fields + index * FIELD;
+            let (name, flags) = self.member_name(self.image.pointer(WHAT, field)?)?;
+            let typ = self.at(self.image.pointer(WHAT, field + 8)?)?;
+            let offset = self.image.u64(WHAT, field + 16)?;
+            Ok(Field { name, typ, offset, embedded: flags & NAME_EMBEDDED != 0 })
+        }))
     }
 
     /// The methods of an interface type, sorted by name: the index is the slot in an itab.
@@ -418,7 +448,7 @@ impl<'a> Types<'a> {
         data.chunks_exact(METHOD as usize)
             .map(|method| {
                 let offset = |at| self.offset(bytes::i32_at(method, at).unwrap_or_default());
-                Ok((self.name(offset(0))?.0, self.at(offset(4))?))
+                Ok((self.member_name(offset(0))?.0, self.at(offset(4))?))
             })
             .collect()
     }
@@ -444,7 +474,12 @@ impl<'a> Types<'a> {
         let counts = self.image.bytes("function type", typ.address + TYPE, 4)?;
         let count = |at| u64::from(bytes::u16_at(counts, at).unwrap_or_default());
         // The top bit says that the last parameter is variadic.
-        Ok((count(0), count(2) & 0x7fff))
+        let (inputs, outputs) = (count(0), count(2) & 0x7fff);
+        if inputs.max(outputs) > MAX_PARAMETERS {
+            let why = format!("it claims {inputs} parameters and {outputs} results");
+            return Err(Error::malformed("function type", typ.address, why));
+        }
+        Ok((inputs, outputs))
     }
 
     /// The way from a value of struct type `from` to the field at the end of `path`, following Go's rule for
@@ -464,6 +499,7 @@ impl<'a> Types<'a> {
 
     fn promoted(&self, start: &Path<'a>, name: &str) -> Result<Path<'a>, Error> {
         let mut level = vec![start.clone()];
+        let mut searched = 0;
         for _ in 0..MAX_EMBEDDING {
             let mut next = Vec::new();
             for way in level {
@@ -476,7 +512,13 @@ impl<'a> Types<'a> {
                 if way.typ.kind != Kind::Struct {
                     continue;
                 }
-                for field in self.fields(&way.typ)? {
+                for field in self.each_field(&way.typ)? {
+                    let field = field?;
+                    searched += 1;
+                    if searched > MAX_SEARCHED {
+                        let why = format!("it embeds structs of more than {MAX_SEARCHED} fields together");
+                        return Err(Error::malformed("struct", start.typ.address, why));
+                    }
                     let wanted = field.name == name;
                     if !(wanted || field.embedded && next.len() < MAX_EMBEDDED) {
                         continue;
@@ -519,8 +561,24 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// A flag byte, the length as a varint, the bytes.
+    /// A name with its flags.
     fn name(&self, address: u64) -> Result<(&'a str, u8), Error> {
+        let (name, flags) = self.name_bytes(address)?;
+        let name =
+            str::from_utf8(name).map_err(|_| Error::malformed("type name", address, "it is not UTF-8"))?;
+        Ok((name, flags))
+    }
+
+    /// The name of a field or method.
+    fn member_name(&self, address: u64) -> Result<(&'a str, u8), Error> {
+        if self.name_bytes(address)?.0.len() > MAX_MEMBER_NAME {
+            return Err(Error::malformed("name of a member", address, "it is too long to be one"));
+        }
+        self.name(address)
+    }
+
+    /// A flag byte, the length as a varint, the bytes.
+    fn name_bytes(&self, address: u64) -> Result<(&'a [u8], u8), Error> {
         let data = self.image.from("type name", address)?;
         let broken = |why: &str| Error::malformed("type name", address, why);
         let (length, used) = bytes::varint(data, 1).ok_or_else(|| broken("its length never ends"))?;
@@ -528,7 +586,7 @@ impl<'a> Types<'a> {
             return Err(broken("it is too long to be one"));
         }
         let name = data.get(1 + used..1 + used + length as usize).ok_or_else(|| broken("it is cut off"))?;
-        Ok((str::from_utf8(name).map_err(|_| broken("it is not UTF-8"))?, data[0]))
+        Ok((name, data[0]))
     }
 
     fn slice(&self, typ: &Type, kind: Kind, offset: u64) -> Result<(u64, u64), Error> {
@@ -576,4 +634,14 @@ impl<'a> Types<'a> {
             _ => 0,
         })
     }
+}
+
+/// Adds one more type of a string.
+fn push_namesake(found: &mut Vec<Type>, typ: Type) -> Result<(), Error> {
+    if found.len() == MAX_NAMESAKES {
+        let why = format!("more than {MAX_NAMESAKES} types have its string");
+        return Err(Error::malformed("type", typ.address, why));
+    }
+    found.push(typ);
+    Ok(())
 }

@@ -10,6 +10,7 @@ mod compare;
 mod components;
 mod demo;
 mod e2e;
+mod fuzz;
 mod go;
 mod interrupt;
 mod matrix;
@@ -99,6 +100,12 @@ enum Command {
     Schedulers(schedulers::Options),
     /// Check many variants of what schedspan reads
     Matrix(matrix::Arguments),
+    /// Damage executables, and look for what crashes, hangs or swells
+    ///
+    /// Real Go programs with a few bytes changed where they are read: headers, function table, types, code. A line for
+    /// each target says how many cases ran, how fast, and how much memory they took; with a case that panics, takes
+    /// longer than 1 s or more than 256 MiB the exit code is 1. Needs Go and pip: `cargo xtask setup`.
+    Fuzz(fuzz::Options),
     #[command(hide = true)]
     Peak(peak::Options),
 }
@@ -127,6 +134,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::E2e(options) => return e2e::main(&options),
         Command::Schedulers(options) => schedulers::main(&options)?,
         Command::Matrix(arguments) => matrix::run(&arguments)?,
+        Command::Fuzz(options) => return fuzz::main(&options),
         Command::Peak(options) => peak::main(&options)?,
     }
     Ok(ExitCode::SUCCESS)

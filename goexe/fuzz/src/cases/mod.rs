@@ -1,0 +1,38 @@
+//! Cases: a real executable with a few edits where it is read.
+//!
+//! A case is short, so that a fuzzer can work on it: which seed, where the file ends, and up to [`MAX_EDITS`] edits. Places
+//! have meanings (the descriptor of a type, the stack table of a function), not offsets: a case stays what it is
+//! when another Go builds the seeds.
+
+mod edit;
+mod places;
+pub mod questions;
+mod seed;
+
+use self::edit::Edit;
+pub use self::seed::Seed;
+
+/// The most edits of a case.
+const MAX_EDITS: usize = 16;
+/// Seed, cut.
+const HEADER: usize = 3;
+
+/// Damages the seed that the case names, asks, and repairs the seed.
+pub fn run(seeds: &mut [Seed], case: &[u8], ask: fn(&[u8])) {
+    let Some((&[number, cut_low, cut_high], edits)) = case.split_first_chunk::<HEADER>() else { return };
+    let count = seeds.len();
+    let seed = &mut seeds[usize::from(number) % count];
+    let undo: Vec<_> = edits
+        .chunks_exact(Edit::SIZE)
+        .take(MAX_EDITS)
+        .filter_map(|bytes| Edit::read(bytes).apply(seed))
+        .collect();
+    let length = match u16::from_le_bytes([cut_low, cut_high]) {
+        0 => seed.data.len(),
+        cut => seed.data.len() * usize::from(cut) >> 16,
+    };
+    ask(&seed.data[..length]);
+    for (at, bytes, length) in undo.into_iter().rev() {
+        seed.data[at..at + length].copy_from_slice(&bytes[..length]);
+    }
+}

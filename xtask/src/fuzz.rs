@@ -1,0 +1,292 @@
+//! `cargo xtask fuzz`: damaged executables, by the million, for everything that reads them.
+//!
+//! The targets are libFuzzer's, of goexe/fuzz. They are built here and not by cargo-fuzz: that has no way to say
+//! `--ignore-rust-version`, and needs nothing of what it adds, because no sanitizer is wanted: the code is safe, and
+//! without one it is several times as fast.
+
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{go::Go, paths, process, tally::Tally, toolchain::Rustc};
+
+/// Counters at every edge, which is how libFuzzer sees what is new.
+const COVERAGE: [&str; 5] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=3",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Ccodegen-units=1",
+];
+/// Tells the targets where the seeds are.
+const SEEDS_VARIABLE: &str = "GOEXE_FUZZ_SEEDS";
+/// What no case may take.
+const SECONDS: u32 = 1;
+const MEBIBYTES: u32 = 256;
+/// Bytes of a case: its head, and 16 edits of 12 bytes.
+const CASE_LENGTH: usize = 3 + 16 * 12;
+/// The Go release whose type descriptors lie side by side: they are read by another way.
+const SIDE_BY_SIDE: Go = Go::Release("1.27.3");
+
+/// The seeds in the order in which cases number them: which Go, `GOARCH`, `-buildmode`. What a case means depends on it.
+/// Relocations make position-independent ones slow: they are fewer.
+const SEEDS: [(Go, &str, &str); 8] = [
+    (Go::Machine, "amd64", "exe"),
+    (Go::Machine, "arm64", "exe"),
+    (Go::Machine, "amd64", "exe"),
+    (Go::Machine, "arm64", "exe"),
+    (SIDE_BY_SIDE, "amd64", "exe"),
+    (SIDE_BY_SIDE, "arm64", "exe"),
+    (Go::Machine, "amd64", "pie"),
+    (Go::Machine, "arm64", "pie"),
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Cases in total
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    cases: u64,
+    /// Only these targets
+    #[arg(value_name = "TARGET")]
+    targets: Vec<Target>,
+}
+
+/// What is asked of the damaged executables.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Target {
+    /// ELF headers, build information, the runtime's directory
+    Elf,
+    /// The function table and machine code
+    Functions,
+    /// Type descriptors
+    Types,
+    /// The plan for a scheduler
+    Plan,
+}
+
+impl Target {
+    const ALL: [Self; 4] = [Self::Elf, Self::Functions, Self::Types, Self::Plan];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Elf => "elf",
+            Self::Functions => "functions",
+            Self::Types => "types",
+            Self::Plan => "plan",
+        }
+    }
+
+    /// Its share of the cases: those that are quick have more to try.
+    fn share(self) -> u64 {
+        match self {
+            Self::Elf | Self::Types => 4,
+            Self::Functions | Self::Plan => 1,
+        }
+    }
+
+    /// The program that is damaged: its folder in goexe.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Plan => "fuzz/scheduler",
+            Self::Elf | Self::Functions | Self::Types => "tests/fixture",
+        }
+    }
+}
+
+/// Runs the targets one after the other, each on all processors.
+///
+/// # Errors
+///
+/// If the seeds or the targets cannot be built.
+pub(crate) fn main(Options { cases, targets }: &Options) -> Result<ExitCode> {
+    let targets = if targets.is_empty() { &Target::ALL } else { targets.as_slice() };
+    let bin = build()?;
+    let shares: u64 = targets.iter().map(|target| target.share()).sum();
+    let mut tally = Tally::default();
+    for target in targets {
+        let seeds = seeds(target.program())?;
+        tally.run(target.name(), || run(*target, cases * target.share() / shares, &bin, &seeds));
+    }
+    Ok(tally.end())
+}
+
+fn folder() -> PathBuf {
+    paths::target().join("fuzz")
+}
+
+fn goexe() -> PathBuf {
+    paths::repository().join("goexe")
+}
+
+/// Builds the targets and says in which folder they are.
+fn build() -> Result<PathBuf> {
+    let version = process::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("`rustc -vV` prints no host")?;
+    let mut cargo = Rustc::installed()?.cargo("build");
+    // With a target of its own, build scripts go without the counters, which they could not link.
+    cargo
+        .args(["--release", "--target", host, "--target-dir"])
+        .arg(folder())
+        .env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\u{1f}"))
+        .current_dir(goexe().join("fuzz"));
+    process::run("building the fuzz targets", &mut cargo)?;
+    Ok(folder().join(host).join("release"))
+}
+
+/// Builds a Go program in all ways that are damaged; the paths as the targets take them.
+fn seeds(program: &str) -> Result<String> {
+    let source = goexe().join(program);
+    let name = Path::new(program).file_name().unwrap_or_default();
+    let folder = folder().join("seeds").join(name);
+    fs::create_dir_all(&folder)?;
+    let mut seeds = Vec::new();
+    for (go, architecture, mode) in SEEDS {
+        let seed = folder.join(format!("{}-{architecture}-{mode}", go.version()?));
+        process::output(
+            Command::new(go.executable()?)
+                .args(["build", "-trimpath", "-ldflags=-s -w", "-buildmode", mode, "-o"])
+                .arg(&seed)
+                .arg(".")
+                .current_dir(&source)
+                .envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-mod=mod"), ("GOTOOLCHAIN", "local")])
+                .env("GOARCH", architecture)
+                .env("GOOS", "linux"),
+        )?;
+        seeds.push(seed.display().to_string());
+    }
+    Ok(seeds.join(":"))
+}
+
+/// What a process of libFuzzer says at its end.
+#[derive(Default)]
+struct Figures {
+    cases: u64,
+    peak_mib: u64,
+    slowest_seconds: u64,
+}
+
+impl Figures {
+    fn of(log: &str) -> Self {
+        let figure = |name: &str| {
+            let line = log.lines().find_map(|line| line.strip_prefix("stat::")?.strip_prefix(name));
+            line.and_then(|rest| rest.trim_start_matches(':').trim().parse().ok()).unwrap_or_default()
+        };
+        Self {
+            cases: figure("number_of_executed_units"),
+            peak_mib: figure("peak_rss_mb"),
+            slowest_seconds: figure("slowest_unit_time_sec"),
+        }
+    }
+
+    fn add(self, other: &Self) -> Self {
+        Self {
+            cases: self.cases + other.cases,
+            peak_mib: self.peak_mib.max(other.peak_mib),
+            slowest_seconds: self.slowest_seconds.max(other.slowest_seconds),
+        }
+    }
+}
+
+/// Runs this many cases of a target and prints what it took; fails where one crashed, hung or took too much memory.
+fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
+    let name = target.name();
+    let (corpus, found, logs) =
+        (folder().join("corpus").join(name), folder().join("found"), folder().join("logs"));
+    for folder in [&corpus, &found, &logs] {
+        fs::create_dir_all(folder)?;
+    }
+    let processes = thread::available_parallelism().map_or(1, usize::from) as u64;
+    eprintln!("{name}: {cases} cases in {processes} processes ...");
+    let start = Instant::now();
+    let mut running: Vec<(Child, PathBuf)> = Vec::new();
+    for process in 0..processes {
+        let log = logs.join(format!("{name}-{process}.log"));
+        let mut fuzzer = Command::new(bin.join(name));
+        fuzzer
+            .arg(format!("-runs={}", cases.div_ceil(processes)))
+            .arg(format!("-timeout={SECONDS}"))
+            .arg(format!("-rss_limit_mb={MEBIBYTES}"))
+            .arg(format!("-max_len={CASE_LENGTH}"))
+            .arg(format!("-artifact_prefix={}/{name}-", found.display()))
+            .arg("-print_final_stats=1")
+            .arg(&corpus)
+            // What was found before is tried first.
+            .args(Some(goexe().join("fuzz/regressions").join(name)).filter(|folder| folder.exists()))
+            .env(SEEDS_VARIABLE, seeds)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?);
+        running.push((fuzzer.spawn().with_context(|| format!("cannot start {name}"))?, log));
+    }
+    let (mut figures, mut failed) = (Figures::default(), Vec::new());
+    for (mut child, log) in running {
+        let status = child.wait()?;
+        let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+        figures = figures.add(&Figures::of(&text));
+        if !status.success() {
+            failed.push(reason(&text, &log));
+        }
+    }
+    let Figures { cases, peak_mib, slowest_seconds } = figures;
+    let speed = cases as f64 / start.elapsed().as_secs_f64();
+    println!(
+        "{name}: {cases} cases, {speed:.0} a second, {peak_mib} MiB at most, the slowest case {}",
+        if slowest_seconds == 0 { "below 1 s".to_owned() } else { format!("{slowest_seconds} s") }
+    );
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    ensure!(cases > 0, "no case ran: {} says why", logs.join(format!("{name}-0.log")).display());
+    Ok(())
+}
+
+/// Why a process of libFuzzer ended, and the case, which is kept as a test once it is understood.
+fn reason(log: &str, path: &Path) -> String {
+    let line = |part: &str| log.lines().position(|line| line.contains(part));
+    let panic = line("panicked at").and_then(|at| log.lines().nth(at + 1));
+    let summary = log.lines().find_map(|line| line.strip_prefix("SUMMARY: "));
+    let case = log.lines().find_map(|line| line.split("Test unit written to ").nth(1));
+    format!(
+        "{}: {} ({})",
+        panic.or(summary).unwrap_or("it ended early"),
+        case.unwrap_or("no case was written"),
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_of_a_run_are_read_from_its_log() {
+        let log = "#8\tDONE\nstat::number_of_executed_units: 20756\nstat::average_exec_per_sec:     798\n\
+                   stat::slowest_unit_time_sec:    0\nstat::peak_rss_mb:              39\n";
+        let Figures { cases, peak_mib, slowest_seconds } = Figures::of(log).add(&Figures::default());
+        assert_eq!((cases, peak_mib, slowest_seconds), (20_756, 39, 0));
+    }
+
+    #[test]
+    fn a_crash_is_told_with_its_panic_and_its_case() {
+        let log = "thread '<unnamed>' panicked at src/abi.rs:1:2:\nattempt to add with overflow\n\
+                   SUMMARY: libFuzzer: deadly signal\nTest unit written to found/types-crash-1\n";
+        assert_eq!(
+            reason(log, Path::new("types-0.log")),
+            "attempt to add with overflow: found/types-crash-1 (types-0.log)"
+        );
+    }
+
+    #[test]
+    fn a_hang_is_told_by_its_summary() {
+        let log = "SUMMARY: libFuzzer: timeout\n";
+        assert!(reason(log, Path::new("elf-0.log")).starts_with("libFuzzer: timeout: no case"));
+    }
+}
