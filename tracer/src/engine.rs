@@ -33,7 +33,7 @@ use crate::{
 
 /// How often the ring buffer is emptied. The programs do not wake anybody up: that would cost the scheduler more
 /// than the record itself.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 /// How often processes are looked for, clocks are compared and counters are published.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Readings of which the quickest is taken for an anchor.
