@@ -5,7 +5,6 @@
 //! without one it is several times as fast.
 
 use std::{
-    env,
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},

@@ -1,6 +1,9 @@
 //! `schedspan inspect`: what would be probed in an executable, and what not.
 
-use std::path::PathBuf;
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+};
 
 use anyhow::{Context as _, Result};
 use goexe::Class;
@@ -77,16 +80,17 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let data = target::open_executable(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
     let cannot_trace = || format!("cannot trace `{what}`");
-    if let Some(function) = &options.explain {
-        print!("{}", plan::explain(&data, function).with_context(cannot_trace)?);
-        return Ok(());
+    let plan = || Plan::checked(&data).with_context(cannot_trace);
+    let shown = match (&options.explain, options.output) {
+        (Some(function), _) => plan::explain(&data, function).with_context(cannot_trace)?,
+        (None, Output::Json) => serde_json::to_string_pretty(&report(&plan()?))? + "\n",
+        (None, Output::Text) => text(&plan()?),
+    };
+    match io::stdout().write_all(shown.as_bytes()) {
+        // Whoever reads, such as `head`, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to stdout"),
     }
-    let plan = Plan::checked(&data).with_context(cannot_trace)?;
-    match options.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report(&plan))?),
-        Output::Text => print!("{}", text(&plan)),
-    }
-    Ok(())
 }
 
 fn report(plan: &Plan) -> Report<'_> {
