@@ -15,7 +15,7 @@ type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// The most members of a struct that are believed.
 const MAX_MEMBERS: usize = 1 << 14;
 /// The most bytes of a section, uncompressed, that are read: a scheduler's has 40 MB.
-const MAX_SECTION: u64 = 1 << 30;
+const MAX_SECTION: u64 = 128 << 20;
 
 /// What debug information says about the structs and functions that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,9 @@ use std::{fs, path::Path, process::Command, sync::OnceLock};
 use cases::{Seed, questions};
 use goexe::Executable;
 
+/// Everything that a target asks of an executable.
+type Questions = fn(&[u8]);
+
 /// The program that cases damage, built for each machine, with fixed addresses and without; empty, with a word why, where
 /// there is no Go.
 fn programs() -> &'static [Vec<u8>] {
@@ -52,7 +55,7 @@ fn what_once_crashed_is_answered() {
         return;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/regressions");
-    let targets: [(&str, fn(&[u8])); 3] =
+    let targets: [(&str, Questions); 3] =
         [("elf", questions::elf), ("functions", questions::functions), ("types", questions::types)];
     let mut ran = 0;
     for (target, ask) in targets {

@@ -36,6 +36,8 @@ pub use self::{
 const ITAB_METHODS: u64 = 24;
 /// Functions of the scheduler's own package whose calls are looked at: 200 in 1.36.
 const MAX_CALLERS: usize = 2_000;
+/// Bytes of their code, together: 350 KB in 1.36.
+const MAX_CALLERS_CODE: u64 = 16 << 20;
 /// A function that only a scheduler has, by its names from 1.30 on and in 1.29.
 const MARKERS: [&str; 2] = [
     "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
@@ -366,8 +368,12 @@ impl<'a> Builder<'a> {
         let framework = types.element(&follow(types, &structs, &scheduler, &["Profiles"])?.typ)?;
         let goid = follow(types, &structs, &types.find("runtime", "g")?, &["goid"])?;
         let package = format!("{SCHEDULER}.");
-        let mut calls = Vec::new();
+        let (mut calls, mut code) = (Vec::new(), 0);
         for caller in found.iter().filter(|function| function.name.starts_with(&package)).take(MAX_CALLERS) {
+            code += caller.range.end - caller.range.start;
+            if code > MAX_CALLERS_CODE {
+                break;
+            }
             // A function that does not decode makes no calls that could be seen; the row that needs one says so.
             calls.extend(
                 executable.calls(caller).unwrap_or_default().into_iter().map(|call| (caller.name, call)),

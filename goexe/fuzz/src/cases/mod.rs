@@ -29,7 +29,7 @@ pub fn run(seeds: &mut [Seed], case: &[u8], ask: fn(&[u8])) {
         .collect();
     let length = match u16::from_le_bytes([cut_low, cut_high]) {
         0 => seed.data.len(),
-        cut => seed.data.len() * usize::from(cut) >> 16,
+        cut => (seed.data.len() * usize::from(cut)) >> 16,
     };
     ask(&seed.data[..length]);
     for (at, bytes, length) in undo.into_iter().rev() {

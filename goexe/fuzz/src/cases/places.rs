@@ -6,6 +6,7 @@ use goexe::{Executable, Function};
 
 /// Functions and types of the program itself that are places, of each.
 const MAX_OF_EACH: usize = 16;
+const ELF_HEADER: Range<usize> = 0..64;
 /// Bytes of a place whose length is not known.
 const LENGTH: usize = 96;
 
@@ -131,7 +132,7 @@ pub(super) fn types(data: &[u8], executable: &Executable<'_>) -> Option<u64> {
 
 /// All places, in an order that does not depend on addresses. None is empty.
 pub(super) fn all(data: &[u8], executable: &Executable<'_>, types: u64) -> Vec<Range<usize>> {
-    let mut places = vec![0..64];
+    let mut places = vec![ELF_HEADER];
     places.extend(program_headers(data).into_iter().map(|header| header..header + 56));
     places.extend(headers(data, (0x28, 0x3a, 0x3c)).into_iter().map(|header| header..header + 64));
     let sections = sections(data);
