@@ -166,13 +166,8 @@ impl<'a> Functions<'a> {
     pub fn matching(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Function<'a>> {
         (0..self.count)
             .filter_map(|index| {
-                let func = self.func(index)?;
-                let name = self.name(bytes::i32_at(func, 4)?)?;
-                if !wanted(name) {
-                    return None;
-                }
-                let range = self.entry(index)?..self.entry(index + 1)?;
-                Some(Function { name: str::from_utf8(name).ok()?, range, func })
+                let name = self.name(bytes::i32_at(self.func(index)?, 4)?)?;
+                if wanted(name) { self.function(index) } else { None }
             })
             .collect()
     }
@@ -185,11 +180,7 @@ impl<'a> Functions<'a> {
             let middle = low + (high - low) / 2;
             if self.entry(middle)? <= address { low = middle + 1 } else { high = middle }
         }
-        let index = low.checked_sub(1)?;
-        let range = self.entry(index)?..self.entry(index + 1)?;
-        let func = self.func(index)?;
-        let name = str::from_utf8(self.name(bytes::i32_at(func, 4)?)?).ok()?;
-        range.contains(&address).then_some(Function { name, range, func })
+        self.function(low.checked_sub(1)?).filter(|function| function.range.contains(&address))
     }
 
     /// Where in `function` the instruction ends that moves the stack pointer first, or `None` if none does.
@@ -308,6 +299,12 @@ impl<'a> Functions<'a> {
         let place = FUNC.checked_add(tables.checked_mul(4)?)?.checked_add(number as usize * 4)?;
         let offset = bytes::u32_at(function.func, place).filter(|offset| *offset != NONE)?;
         self.gofunc.checked_add(offset.into())
+    }
+
+    fn function(&self, index: usize) -> Option<Function<'a>> {
+        let func = self.func(index)?;
+        let name = str::from_utf8(self.name(bytes::i32_at(func, 4)?)?).ok()?;
+        Some(Function { name, range: self.entry(index)?..self.entry(index + 1)?, func })
     }
 
     fn entry(&self, index: usize) -> Option<u64> {

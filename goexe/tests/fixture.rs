@@ -1,11 +1,8 @@
 //! goexe against a real Go program, stripped, that prints the truth about itself.
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::OnceLock,
-};
+mod program;
+
+use std::{collections::HashMap, path::PathBuf, process::Command, sync::OnceLock};
 
 use goexe::{Callee, Class, Executable, Function, Kind, LinkMode, Location, Machine};
 use proptest::prelude::*;
@@ -32,21 +29,9 @@ fn fixtures() -> &'static [Fixture] {
             ("arm64", arm64, "arm64", "-ldflags=-s -w", LinkMode::Static),
             ("arm64-pie", arm64, "arm64", "-buildmode=pie", LinkMode::Pie),
         ] {
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fixture-{what}"));
-            let status = Command::new("go")
-                .args(["build", "-trimpath", arguments, "-o"])
-                .arg(&path)
-                .arg(".")
-                .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixture"))
-                .envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-mod=mod"), ("GOARCH", architecture)])
-                .status();
-            match status {
-                Ok(status) => assert!(status.success(), "the fixture does not build: {status}"),
-                Err(error) => {
-                    eprintln!("skipped: the fixture needs Go, and `go` does not start: {error}");
-                    return Vec::new();
-                }
-            }
+            let Some(path) = program::build(&format!("fixture-{what}"), architecture, &[arguments]) else {
+                return Vec::new();
+            };
             let data = std::fs::read(&path).expect("it was just built");
             built.push(Fixture { what, path, data, machine, link_mode });
         }

@@ -3,8 +3,9 @@
 #[expect(unreachable_pub, reason = "shared with the fuzz targets")]
 #[path = "../fuzz/src/cases/mod.rs"]
 mod cases;
+mod program;
 
-use std::{fs, path::Path, process::Command, sync::OnceLock};
+use std::{fs, path::Path, sync::OnceLock};
 
 use cases::{Seed, questions};
 use goexe::Executable;
@@ -20,21 +21,10 @@ fn programs() -> &'static [Vec<u8>] {
         let mut built = Vec::new();
         for (architecture, mode) in [("amd64", "exe"), ("arm64", "exe"), ("amd64", "pie"), ("arm64", "pie")] {
             let name = format!("regressions-{architecture}-{mode}");
-            let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-            let status = Command::new("go")
-                .args(["build", "-trimpath", "-ldflags=-s -w", "-buildmode", mode, "-o"])
-                .arg(&path)
-                .arg(".")
-                .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixture"))
-                .envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-mod=mod"), ("GOARCH", architecture)])
-                .status();
-            match status {
-                Ok(status) => assert!(status.success(), "the program does not build: {status}"),
-                Err(error) => {
-                    eprintln!("skipped: the program needs Go, and `go` does not start: {error}");
-                    return Vec::new();
-                }
-            }
+            let Some(path) = program::build(&name, architecture, &["-ldflags=-s -w", "-buildmode", mode])
+            else {
+                return Vec::new();
+            };
             built.push(fs::read(&path).expect("it was just built"));
         }
         built
