@@ -9,11 +9,12 @@ mod versions;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
-use crate::components::Component;
 use crate::{
-    build, cluster,
+    build,
+    cluster::{self, Metrics},
+    components::Component,
     schedulers::{NEWEST, OLDEST, STATE_BY_POINTER},
     stage::Stage,
     tally::Tally,
@@ -97,6 +98,15 @@ pub(crate) fn run(names: &[String], tally: &mut Tally) -> Result<()> {
                 Stage::play(&options, &executable, run)
             });
         }
+    }
+    Ok(())
+}
+
+/// Checks that schedspan counts losses and stray ends, and none of either.
+fn nothing_lost(metrics: &Metrics) -> Result<()> {
+    for loss in ["schedspan_losses_total", "schedspan_stray_ends_total"] {
+        ensure!(metrics.has(loss), "schedspan has no metric {loss}");
+        ensure!(metrics.sum(loss, &[]) == 0.0, "{loss} is {}", metrics.sum(loss, &[]));
     }
     Ok(())
 }

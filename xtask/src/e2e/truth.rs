@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use super::nothing_lost;
 use crate::{
     cluster::{Api, NodeSize, is_bound, is_unschedulable, pod, wait_until},
     compare::{Comparison, Row},
@@ -87,10 +88,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
             disturbed.push(row.name);
         }
     }
-    for loss in ["schedspan_losses_total", "schedspan_stray_ends_total"] {
-        ensure!(metrics.has(loss), "schedspan has no metric {loss}");
-        ensure!(metrics.sum(loss, &[]) == 0.0, "{loss} is {}", metrics.sum(loss, &[]));
-    }
+    nothing_lost(&metrics)?;
     trees(&figures.spans)?;
     ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
     ensure!(disturbed.is_empty(), Disturbed(disturbed.join(", ")));

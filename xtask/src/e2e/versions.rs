@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
+use super::nothing_lost;
 use crate::{
     cluster::{is_bound, is_unschedulable, pod},
     compare::Comparison,
@@ -79,10 +80,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         let (name, spans, metric) = (row.name, row.spans, row.metric);
         ensure!(spans == metric, "{spans} spans of {name}, and {metric} by the scheduler's own metrics");
     }
-    for loss in ["schedspan_losses_total", "schedspan_stray_ends_total"] {
-        ensure!(metrics.has(loss), "schedspan has no metric {loss}");
-        ensure!(metrics.sum(loss, &[]) == 0.0, "{loss} is {}", metrics.sum(loss, &[]));
-    }
+    nothing_lost(&metrics)?;
     println!("         {} Pods, {} spans, as the API server says", pods.len(), figures.spans.len());
     Ok(())
 }
