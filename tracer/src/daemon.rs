@@ -33,6 +33,8 @@ use crate::{
 const QUEUE: usize = 16_384;
 /// Attempts whose context is waited for at once; the order of attempts is kept.
 const WAITING: usize = 1_024;
+/// How long the first list of Pods is waited for before tracing begins.
+const FIRST_LIST: Duration = Duration::from_secs(5);
 /// How long the last spans may take to leave.
 const FLUSH: Duration = Duration::from_secs(5);
 
@@ -70,6 +72,7 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    contexts.listed(FIRST_LIST).await;
     let stop = Arc::new(AtomicBool::new(false));
     let engine = thread::Builder::new().name("engine".into()).spawn({
         let stop = Arc::clone(&stop);

@@ -16,7 +16,7 @@ pub struct Common {
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// How long a finished attempt waits for the watch of Pods to bring its context
-    #[arg(long, default_value = "500ms", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
     pub context_wait: Duration,
     /// Load this eBPF object instead of the one inside
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -76,7 +76,9 @@ struct Shared {
     /// collide.
     contexts: Cache<u128, Option<Arc<RemoteContext>>>,
     keys: (u64, u64),
-    /// Wakes the lookups: a Pod came, or the API server went.
+    /// Whether all Pods without a Node have been listed once.
+    listed: AtomicBool,
+    /// Wakes who waits: a Pod came, the list is through, or the API server went.
     changed: Notify,
     /// Failures of the watch in a row.
     failures: AtomicU32,
@@ -107,6 +109,7 @@ impl PodContexts {
         let shared = Arc::new(Shared {
             contexts: Cache::new(CAPACITY),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
+            listed: AtomicBool::new(false),
             changed: Notify::new(),
             failures: AtomicU32::new(if config.is_some() { 0 } else { DOWN }),
             metrics,
@@ -124,6 +127,24 @@ impl PodContexts {
             }
         }
         Ok(Self(shared))
+    }
+
+    /// Waits for the first list of Pods, but not longer than `wait`, nor for an API server that does not answer.
+    ///
+    /// A Pod that is bound before the list is asked for is never seen: who traces after it misses none.
+    pub async fn listed(&self, wait: Duration) {
+        let listed = async {
+            loop {
+                let changed = self.0.changed.notified();
+                if self.0.listed.load(Ordering::Relaxed) || self.0.failures.load(Ordering::Relaxed) > 0 {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(wait, listed).await.is_err() {
+            warn!("the API server has not listed the Pods in {wait:?}: the first spans may miss their links");
+        }
     }
 
     /// The context of a Pod, if it carries one.
@@ -176,8 +197,8 @@ impl Shared {
                  server runs and that `list` and `watch` of pods are granted",
                 chain(error)
             );
-            self.changed.notify_waiters();
         }
+        self.changed.notify_waiters();
     }
 
     /// Remembers a Pod; returns what was refused of it, if it is a new one.
@@ -246,7 +267,11 @@ async fn watch(client: Client, url: String, shared: Arc<Shared>) {
                     }
                 }
             }
-            Ok(Event::Init | Event::InitDone) => {}
+            Ok(Event::InitDone) => {
+                shared.listed.store(true, Ordering::Relaxed);
+                shared.changed.notify_waiters();
+            }
+            Ok(Event::Init) => {}
             Err(error) => shared.failed(&url, &error),
         }
     }

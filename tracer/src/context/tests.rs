@@ -114,6 +114,23 @@ async fn a_listed_pod_has_its_context() {
 }
 
 #[tokio::test]
+async fn after_the_first_list_its_pods_are_known_at_once() {
+    let server = ApiServer::start(any_port(), vec![pod("a", &json!({TRACEPARENT: PARENT}))]).await;
+    let (contexts, _) = contexts(server.address).await;
+    contexts.listed(LONG).await;
+    assert_eq!(contexts.lookup("a", Duration::ZERO).await, traceparent(PARENT).ok());
+}
+
+#[tokio::test]
+async fn an_api_server_that_refuses_connections_is_not_waited_for() {
+    let server = ApiServer::start(any_port(), vec![]).await;
+    server.task.abort();
+    let _cancelled = server.task.await;
+    let (contexts, _) = contexts(server.address).await;
+    contexts.listed(Duration::MAX).await;
+}
+
+#[tokio::test]
 async fn a_lookup_waits_for_the_watch_to_bring_the_pod() {
     let mut server = ApiServer::start(any_port(), vec![]).await;
     let (contexts, _) = contexts(server.address).await;
