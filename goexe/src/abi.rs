@@ -114,28 +114,44 @@ impl Types<'_> {
         parameters.iter().map(|typ| sequence.place(self, typ)).collect()
     }
 
-    /// Whether a function whose arguments are these, as [`Functions::arguments`] lists them, can be one with these
-    /// parameters, a receiver (a pointer) first or not: a check of a signature that is known from elsewhere. Only for
-    /// parameters in registers.
+    /// Whether a function whose arguments are these, as [`Functions::arguments`] lists them, can be one with this signature,
+    /// a receiver (a pointer) first or not: a check of a signature that is known from elsewhere.
+    ///
+    /// What is passed on the stack is listed where it is; what is passed in registers where the callee may keep it, one
+    /// behind the other after all that is on the stack.
+    /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/internal/abi/abiutils.go>
     ///
     /// [`Functions::arguments`]: crate::Functions::arguments
-    pub fn fit(&self, parameters: &[Type], receiver: bool, arguments: &[Argument]) -> Result<bool, Error> {
-        let mut parts = Vec::new();
-        let mut offset = 0u64;
-        if receiver {
-            parts.push(Argument { offset: 0, size: 8 });
-            offset = 8;
+    pub fn fit(&self, signature: &Signature, receiver: bool, arguments: &[Argument]) -> Result<bool, Error> {
+        let mut sequence = Sequence { integers: u8::from(receiver), ..Sequence::default() };
+        let parameters = &signature.parameters;
+        let locations =
+            parameters.iter().map(|typ| sequence.place(self, typ)).collect::<Result<Vec<_>, _>>()?;
+        let mut results = Sequence { stack: sequence.stack, ..Sequence::default() };
+        for typ in &signature.results {
+            results.place(self, typ)?;
         }
-        for typ in parameters {
-            offset = offset.checked_next_multiple_of(typ.align.max(1)).unwrap_or(u64::MAX);
+        let mut kept = results.stack.checked_next_multiple_of(8).unwrap_or(u64::MAX);
+        let mut parts = Vec::new();
+        if receiver {
+            parts.push(Argument { offset: u8::try_from(kept).unwrap_or(u8::MAX), size: 8 });
+            kept = kept.saturating_add(8);
+        }
+        for (typ, location) in parameters.iter().zip(locations) {
             if parts.len() >= MAX_PARTS {
                 break;
             }
+            let offset = if let Location::Stack { offset } = location {
+                offset
+            } else {
+                let offset = kept.checked_next_multiple_of(typ.align.max(1)).unwrap_or(u64::MAX);
+                kept = offset.saturating_add(typ.size);
+                offset
+            };
             let mut seen = 0;
             if !self.parts(typ, offset, &mut parts, &mut seen)? {
                 return Ok(false);
             }
-            offset = offset.saturating_add(typ.size);
         }
         // The compiler writes down ten parts.
         parts.truncate(MAX_PARTS);

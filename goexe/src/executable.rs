@@ -59,6 +59,13 @@ impl<'a> Executable<'a> {
         self.image.link_mode
     }
 
+    /// Virtual address of the first instruction: where a process has it says how far from its own addresses the executable
+    /// was loaded.
+    #[must_use]
+    pub fn entry_point(&self) -> u64 {
+        self.image.entry_point
+    }
+
     /// Whether the symbol table is gone.
     #[must_use]
     pub fn stripped(&self) -> bool {

@@ -88,6 +88,8 @@ pub(crate) struct Image<'a> {
     sections: Vec<(&'a [u8], Region<'a>)>,
     /// What the loader writes where, less the load bias: sorted by address. The file may hold zeros there.
     relocations: Vec<(u64, u64)>,
+    /// Virtual address of the first instruction.
+    pub(crate) entry_point: u64,
     pub(crate) machine: Machine,
     pub(crate) link_mode: LinkMode,
     pub(crate) stripped: bool,
@@ -150,7 +152,9 @@ impl<'a> Image<'a> {
             (_, false) => LinkMode::Static,
         };
         let stripped = file.section_by_name(".symtab").is_none();
-        let mut image = Self { segments, sections, relocations: Vec::new(), machine, link_mode, stripped };
+        let entry_point = file.entry();
+        let mut image =
+            Self { segments, sections, relocations: Vec::new(), entry_point, machine, link_mode, stripped };
         if link_mode == LinkMode::Pie {
             image.relocations = image.read_relocations(&file)?;
         }

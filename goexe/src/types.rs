@@ -90,6 +90,15 @@ pub struct Type {
     name: i32,
 }
 
+impl Type {
+    /// Virtual address of the descriptor: what interface values and itabs point to at run time, where the executable is
+    /// loaded at its own addresses.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
 /// A field of a struct type.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {

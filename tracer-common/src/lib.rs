@@ -1,29 +1,31 @@
 //! What crosses the border between schedspan's eBPF programs and its daemon.
 //!
 //! The daemon writes down what to read at each probe site as data ([`Site`]), the eBPF program carries it out and
-//! answers with one record per hit ([`Hit`], or [`TextHit`] where the site reads strings). Both sides use this
-//! crate, so a layout can only change in one place.
+//! answers with one record per hit ([`Hit`], [`TextHit`] where the site reads strings, [`LongTextHit`] where it reads a
+//! long one). Both sides use this crate, so a layout can only change in one place.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(not(feature = "user"), forbid(unsafe_code))]
 
-/// Most sites that can be attached at once; about 40 are needed for one executable.
-pub const MAX_SITES: u32 = 512;
+/// Most sites that can be attached at once; about 90 are needed for one executable.
+pub const MAX_SITES: u32 = 1024;
 /// Most scheduler processes traced at once on a node.
 pub const MAX_TARGETS: u32 = 64;
 /// Most PID namespaces that the traced processes may live in.
 pub const MAX_PID_NAMESPACES: u32 = 8;
 /// Most reads at one site.
-pub const MAX_READS: usize = 8;
+pub const MAX_READS: usize = 10;
 /// Most pointers followed by one read.
 pub const MAX_STEPS: usize = 4;
 /// Words that a record carries.
-pub const MAX_WORDS: usize = 4;
+pub const MAX_WORDS: usize = 8;
 /// Strings that a [`TextHit`] carries.
 pub const MAX_TEXTS: usize = 4;
 /// Bytes kept of one string. Pod names end at 253, namespaces at 63; both by the API server's validation.
 pub const TEXT_LEN: usize = 256;
-/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 40 hits each) fills it in about four seconds.
+/// Bytes kept of a long string: the message of a failure, which names each reason once, whatever the number of Nodes.
+pub const LONG_TEXT_LEN: usize = 2048;
+/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 90 hits each) fills it in about two seconds.
 pub const RING_BYTES: u32 = 8 << 20;
 
 /// The place of a register in Go's ABIInternal sequence of integer registers
@@ -39,6 +41,19 @@ pub const READ_WORD: u8 = 0;
 pub const READ_TEXT: u8 = 1;
 /// A [`Read`] whose string is in two registers: pointer in [`Read::base`], length in the next.
 pub const READ_TEXT_IN_REGISTERS: u8 = 2;
+
+/// [`Site::texts`] of a site that reads no string.
+pub const NO_TEXTS: u32 = 0;
+/// [`Site::texts`] of a site that always reads its strings.
+pub const TEXTS: u32 = 1;
+/// [`Site::texts`] of a site whose first word is the code of a `framework.Status`: the strings are read unless it says
+/// Success or Skip, which tell nothing more.
+pub const TEXTS_OF_FAILURES: u32 = 2;
+/// [`Site::texts`] of a site that reads one string, which may be long.
+pub const LONG_TEXT: u32 = 3;
+/// `framework.Success` and `framework.Skip`
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go#L51-L78>).
+pub const UNTOLD_CODES: [u64; 2] = [0, 5];
 
 /// One value to read: start at a register, follow pointers, keep the last.
 #[repr(C)]
@@ -67,7 +82,8 @@ pub struct Site {
     pub goid_offset: u32,
     /// How many of [`Site::reads`] are used.
     pub reads_len: u32,
-    /// Whether one of the reads is a string: the hit is a [`TextHit`] then.
+    /// Whether there are strings among the reads, which decides about the kind of record: [`NO_TEXTS`], [`TEXTS`],
+    /// [`TEXTS_OF_FAILURES`] or [`LONG_TEXT`].
     pub texts: u32,
     /// Whether a hit begins a call: its time is then taken last, so that what the program does at the beginning of a
     /// call is not measured as part of it. At an end the time is taken first.
@@ -139,6 +155,20 @@ pub struct TextHit {
     pub texts: [[u8; TEXT_LEN]; MAX_TEXTS],
 }
 
+/// A hit at a site that reads a long string.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongTextHit {
+    /// What every hit has.
+    pub hit: Hit,
+    /// Length in bytes of the string in the process; only the first [`LONG_TEXT_LEN`] bytes are in `text`.
+    pub length: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// The string's first bytes.
+    pub text: [u8; LONG_TEXT_LEN],
+}
+
 /// What the eBPF program counts, per CPU: an index into its map of counters.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,4 +210,6 @@ const _: () = assert!(size_of::<Read>() == 24);
 const _: () = assert!(size_of::<Site>() == 16 + 24 * MAX_READS);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
-const _: () = assert!(TEXT_LEN.is_power_of_two());
+const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
+const _: () =
+    assert!(TEXT_LEN.is_power_of_two() && MAX_WORDS.is_power_of_two() && MAX_TEXTS.is_power_of_two());

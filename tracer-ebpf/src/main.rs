@@ -17,9 +17,10 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use tracer_common::{
-    Counter, Hit, INITIAL_PID_NAMESPACE, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS,
-    MAX_TEXTS, MAX_WORDS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site,
-    TEXT_LEN, TargetKey, TextHit,
+    Counter, Hit, INITIAL_PID_NAMESPACE, LONG_TEXT, LONG_TEXT_LEN, LongTextHit, MAX_PID_NAMESPACES,
+    MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_TEXTS, PidNamespace, READ_TEXT,
+    READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN, TEXTS, TEXTS_OF_FAILURES, TargetKey,
+    TextHit, UNTOLD_CODES,
 };
 
 use crate::regs::{REGISTERS, Registers};
@@ -127,47 +128,105 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
     // SAFETY: as for the store in `on_hit`; one load reads it whole.
     let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
     let words = [time_ns; MAX_WORDS]; // Only what is read is looked at; zeros would be written byte for byte.
-    let mut hit =
+    let head =
         Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, last_loss, words };
 
-    if site.texts == 0 {
-        let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
-        for i in 0..MAX_READS {
-            if i as u32 >= site.reads_len {
-                break;
+    // What is read goes to the ring buffer at once: the verifier would follow every combination of values on the stack.
+    match kind(site, &registers.values) {
+        NO_TEXTS => {
+            let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
+            // SAFETY: the entry is a reserved Hit.
+            let hit = unsafe { begin(entry.as_mut_ptr(), head) };
+            for i in 0..MAX_READS {
+                if i as u32 >= site.reads_len {
+                    break;
+                }
+                // Strings that are not told are left out.
+                if site.reads[i].kind == READ_WORD {
+                    store_word(hit, &site.reads[i], i, &registers.values);
+                }
             }
-            let read = &site.reads[i];
-            if read.kind == READ_WORD {
-                store_word(&mut hit, read, i, walk(read, &registers.values));
+            end(hit, site);
+            entry.submit(BPF_RB_NO_WAKEUP.into());
+        }
+        LONG_TEXT => {
+            let Some(mut entry) = EVENTS.reserve::<LongTextHit>(0) else { return Err(Counter::RingFull) };
+            let record = entry.as_mut_ptr();
+            // SAFETY: `record` points to a reserved LongTextHit.
+            let (hit, length, text) = unsafe {
+                (*record).reserved = 0;
+                let text = (&raw mut (*record).text).cast::<u8>();
+                (begin(&raw mut (*record).hit, head), &mut (*record).length, text)
+            };
+            // The one string is the first read.
+            if read_text(&site.reads[0], &registers.values, text, LONG_TEXT_LEN, length).is_none() {
+                fault(hit, 0);
             }
+            end(hit, site);
+            entry.submit(BPF_RB_NO_WAKEUP.into());
         }
-        if site.begins != 0 {
-            hit.time_ns = now();
-        }
-        entry.write(hit);
-        entry.submit(BPF_RB_NO_WAKEUP.into());
-    } else {
-        let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
-        let record = entry.as_mut_ptr();
-        for i in 0..MAX_READS {
-            if i as u32 >= site.reads_len {
-                break;
+        _ => {
+            let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
+            let record = entry.as_mut_ptr();
+            // SAFETY: `record` points to a reserved TextHit.
+            let hit = unsafe { begin(&raw mut (*record).hit, head) };
+            for i in 0..MAX_READS {
+                if i as u32 >= site.reads_len {
+                    break;
+                }
+                let read = &site.reads[i];
+                if read.kind == READ_WORD {
+                    store_word(hit, read, i, &registers.values);
+                    continue;
+                }
+                let slot = read.slot as usize & (MAX_TEXTS - 1);
+                // SAFETY: `record` points to a reserved TextHit, and the slot is masked to the arrays' length.
+                let (length, text) = unsafe {
+                    let texts = (&raw mut (*record).texts).cast::<u8>();
+                    (&mut (*record).lengths[slot], texts.add(slot * TEXT_LEN))
+                };
+                if read_text(read, &registers.values, text, TEXT_LEN, length).is_none() {
+                    fault(hit, i);
+                }
             }
-            let read = &site.reads[i];
-            if read.kind == READ_WORD {
-                store_word(&mut hit, read, i, walk(read, &registers.values));
-            } else if read_text(read, &registers.values, record).is_none() {
-                fault(&mut hit, i);
-            }
+            end(hit, site);
+            entry.submit(BPF_RB_NO_WAKEUP.into());
         }
-        if site.begins != 0 {
-            hit.time_ns = now();
-        }
-        // SAFETY: `record` points to a reserved TextHit.
-        unsafe { (*record).hit = hit };
-        entry.submit(BPF_RB_NO_WAKEUP.into());
     }
     Ok(())
+}
+
+/// Which kind of record a hit is.
+#[inline(always)]
+fn kind(site: &Site, registers: &[u64; REGISTERS]) -> u32 {
+    if site.texts != TEXTS_OF_FAILURES {
+        return site.texts;
+    }
+    match walk(&site.reads[0], registers) {
+        Some(code) if code != UNTOLD_CODES[0] && code != UNTOLD_CODES[1] => TEXTS,
+        _ => NO_TEXTS,
+    }
+}
+
+/// Writes down what every hit has.
+///
+/// # Safety
+///
+/// `hit` points to reserved memory of the ring buffer.
+#[inline(always)]
+unsafe fn begin<'a>(hit: *mut Hit, head: Hit) -> &'a mut Hit {
+    // SAFETY: the caller reserved it.
+    unsafe {
+        hit.write(head);
+        &mut *hit
+    }
+}
+
+#[inline(always)]
+fn end(hit: &mut Hit, site: &Site) {
+    if site.begins != 0 {
+        hit.time_ns = now();
+    }
 }
 
 #[inline(always)]
@@ -177,8 +236,8 @@ fn now() -> u64 {
 }
 
 #[inline(always)]
-fn store_word(hit: &mut Hit, read: &Read, index: usize, value: Option<u64>) {
-    match value {
+fn store_word(hit: &mut Hit, read: &Read, index: usize, registers: &[u64; REGISTERS]) {
+    match walk(read, registers) {
         Some(value) => hit.words[read.slot as usize & (MAX_WORDS - 1)] = value,
         None => fault(hit, index),
     }
@@ -203,10 +262,16 @@ fn walk(read: &Read, registers: &[u64; REGISTERS]) -> Option<u64> {
     Some(value)
 }
 
-/// Reads a Go string into its slot. A null pointer on the way gives the empty string.
+/// Reads a Go string: its length, and as many bytes of it as there is room for. A null pointer on the way gives the empty
+/// string. `room` is the size of what `text` points to.
 #[inline(always)]
-fn read_text(read: &Read, registers: &[u64; REGISTERS], record: *mut TextHit) -> Option<()> {
-    let slot = read.slot as usize & (MAX_TEXTS - 1);
+fn read_text(
+    read: &Read,
+    registers: &[u64; REGISTERS],
+    text: *mut u8,
+    room: usize,
+    written: &mut u32,
+) -> Option<()> {
     let (pointer, length) = if read.kind == READ_TEXT_IN_REGISTERS {
         (walk(read, registers)?, registers[(read.base as usize + 1) & (REGISTERS - 1)])
     } else if read.kind == READ_TEXT {
@@ -221,13 +286,10 @@ fn read_text(read: &Read, registers: &[u64; REGISTERS], record: *mut TextHit) ->
         return None;
     };
     let length = if length > u64::from(u32::MAX) { u32::MAX } else { length as u32 };
-    let kept = if length as usize > TEXT_LEN { TEXT_LEN } else { length as usize };
-    // SAFETY: the slot is masked to the array's length and `kept` is at most TEXT_LEN.
-    unsafe {
-        (*record).lengths[slot] = length;
-        let text = (&raw mut (*record).texts).cast::<u8>().add(slot * TEXT_LEN);
-        bpf_probe_read_user_buf(pointer as *const u8, core::slice::from_raw_parts_mut(text, kept)).ok()
-    }
+    let kept = if length as usize > room { room } else { length as usize };
+    *written = length;
+    // SAFETY: `kept` is at most the room that there is.
+    unsafe { bpf_probe_read_user_buf(pointer as *const u8, core::slice::from_raw_parts_mut(text, kept)).ok() }
 }
 
 #[inline(always)]

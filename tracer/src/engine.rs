@@ -21,13 +21,13 @@ use tracer_common::Counter;
 use tracing::{error, info, warn};
 
 use crate::{
-    attempt::{Assembler, Attempt, Stats},
+    attempt::{Assembler, Attempt, Stats, moved},
     metrics::{Loss, Metrics, Total},
-    plan::{Identity, Plan},
+    plan::{Identity, Plan, Plugin},
     probe::{Attached, Error, Probes},
     record::Decoder,
     serve::Health,
-    target::{FileId, Finder, ProcessId, Scheduler, open_executable},
+    target::{FileId, Finder, ProcessId, Scheduler, load_bias, open_executable},
     trace::Anchor,
 };
 
@@ -83,6 +83,7 @@ pub struct Engine {
 struct Executable {
     attached: Attached,
     identity: Identity,
+    plugins: Vec<Plugin>,
 }
 
 impl Engine {
@@ -142,7 +143,12 @@ impl Engine {
     fn drain(&mut self) {
         let Self { probes, decoder, assembler, metrics, .. } = self;
         probes.drain(|record| match decoder.decode(record) {
-            Ok(event) => assembler.on(event),
+            Ok(event) => {
+                if let Some((queue, name)) = moved(&event.values) {
+                    metrics.queue_move(queue, name);
+                }
+                assembler.on(event);
+            }
             Err(error) => {
                 metrics.loss(Loss::UndecodableRecord, 1);
                 warn!("a record is dropped: {error}");
@@ -190,6 +196,7 @@ impl Engine {
             if let Some((target, scheduler)) = self.targets.remove(&process) {
                 info!(pid = process.pid, "the scheduler has ended");
                 self.probes.untrace(&scheduler);
+                self.decoder.remove_plugins(target);
                 self.assembler.exit(target);
                 self.hand_over();
                 self.send(Message::Gone(target));
@@ -231,11 +238,14 @@ impl Engine {
             for missing in &plan.missing {
                 warn!(pid, function = ?missing.function, "{}; so there is {}", missing.why, missing.without);
             }
-            self.executables.insert(scheduler.file, Executable { attached, identity: plan.identity });
+            let Plan { identity, plugins, .. } = plan;
+            self.executables.insert(scheduler.file, Executable { attached, identity, plugins });
         }
-        let Executable { attached, identity } = &self.executables[&scheduler.file];
+        let Executable { attached, identity, plugins } = &self.executables[&scheduler.file];
         let target = self.next_target;
         self.next_target += 1;
+        let bias = load_bias(pid, identity.entry_point)?;
+        self.decoder.add_plugins(target, plugins, bias);
         // The name must be known before the first attempt.
         let executable = fs::read_link(&scheduler.path).unwrap_or_default();
         self.send(Message::Found(Found { target, pid, executable, identity: identity.clone() }));
@@ -263,8 +273,15 @@ impl Engine {
     }
 
     fn publish(&self) {
-        let Stats { skipped, stray_ends, unwound_calls, orphan_calls, incomplete_attempts, table_full } =
-            self.assembler.stats();
+        let Stats {
+            skipped,
+            stray_ends,
+            unwound_calls,
+            orphan_calls,
+            orphan_moves,
+            incomplete_attempts,
+            table_full,
+        } = self.assembler.stats();
         let kernel = |counter| self.probes.counter(counter);
         let lost = [
             (Loss::RingFull, kernel(Counter::RingFull)),
@@ -276,6 +293,7 @@ impl Engine {
         let assembled = [
             (Loss::UnwoundCall, unwound_calls),
             (Loss::OrphanCall, orphan_calls),
+            (Loss::OrphanMove, orphan_moves),
             (Loss::IncompleteAttempt, incomplete_attempts),
             (Loss::AttemptTableFull, table_full),
         ];

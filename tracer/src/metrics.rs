@@ -2,8 +2,9 @@
 
 use std::{
     borrow::Cow,
+    collections::HashSet,
     fmt,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use prometheus_client::{
@@ -12,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::trace::{AttributeValue, Trace, attributes};
+use crate::trace::{AttributeValue, PLUGIN, Trace, attributes};
 
 /// What OpenMetrics calls its own text, for `Content-Type`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -52,6 +53,8 @@ labels! {
         UnknownSite = "unknown_site",
         /// Records that made no sense.
         UndecodableRecord = "undecodable_record",
+        /// Entries into a queue whose Pod is not known.
+        OrphanMove = "orphan_move",
         /// Calls that no attempt claimed.
         OrphanCall = "orphan_call",
         /// Calls that never returned: a panic, a `Goexit`, the end of the process, or the record of their end
@@ -133,6 +136,12 @@ labels! {
 }
 
 type Labelled = Family<[(&'static str, Cow<'static, str>); 1], Counter>;
+type QueueMoves = Family<[(&'static str, String); 2], Counter>;
+
+/// Events that queues are entered by, each a label; a scheduler has some hundred. What comes after these is counted under
+/// [`OTHER_EVENT`].
+const MAX_EVENTS: usize = 512;
+const OTHER_EVENT: &str = "other";
 
 /// A handle on the metrics: cheap to clone, to be updated from everywhere.
 #[derive(Clone)]
@@ -148,6 +157,8 @@ struct Families {
     exported: Labelled,
     lookups: Labelled,
     refused: Labelled,
+    queue_moves: QueueMoves,
+    events: Mutex<HashSet<String>>,
     schedulers: Gauge,
     watch_up: Gauge,
 }
@@ -181,6 +192,13 @@ impl Default for Metrics {
                 "Pods with an annotation that is no valid context, by reason",
                 "reason",
             ),
+            queue_moves: {
+                let metric = QueueMoves::default();
+                let help = "Pods that entered a queue of the scheduler, by queue and event";
+                registry.register("queue_incoming_pods", help, metric.clone());
+                metric
+            },
+            events: Mutex::default(),
             schedulers: gauge(&mut registry, "schedulers", "Scheduler processes traced now"),
             watch_up: gauge(
                 &mut registry,
@@ -237,8 +255,20 @@ impl Metrics {
         };
         self.0.attempts.get_or_create(&[("result", result.unwrap_or("unknown").into())]).inc();
         for span in &trace.spans {
-            self.0.spans.get_or_create(&[("name", span.name.clone())]).inc();
+            let name = if span.name.starts_with(PLUGIN) { "plugin".into() } else { span.name.clone() };
+            self.0.spans.get_or_create(&[("name", name)]).inc();
         }
+    }
+
+    /// Counts a Pod that entered a queue.
+    pub fn queue_move(&self, queue: &str, event: &str) {
+        let mut events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if !events.contains(event) && events.len() < MAX_EVENTS {
+            events.insert(event.to_owned());
+        }
+        let event = if events.contains(event) { event } else { OTHER_EVENT };
+        drop(events);
+        self.0.queue_moves.get_or_create(&[("queue", queue.into()), ("event", event.into())]).inc();
     }
 
     /// Counts a loss.
@@ -335,6 +365,7 @@ mod tests {
         metrics.exported(Export::Error, 9);
         metrics.looked_up(Lookup::Found);
         metrics.refused(Refusal::Syntax);
+        metrics.queue_move("active", "NodeAdd");
         metrics.set_watch_up(true);
         let text = metrics.encode();
         for line in [
@@ -349,11 +380,22 @@ mod tests {
             "schedspan_export_spans_total{result=\"error\"} 9",
             "schedspan_context_lookups_total{result=\"found\"} 1",
             "schedspan_annotations_refused_total{reason=\"syntax\"} 1",
+            "schedspan_queue_incoming_pods_total{queue=\"active\",event=\"NodeAdd\"} 1",
             "schedspan_context_watch_up 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
         assert_eq!(metrics.losses().iter().map(|(_, lost)| lost).sum::<u64>(), 12);
+    }
+
+    #[test]
+    fn events_without_end_make_no_labels_without_end() {
+        let metrics = Metrics::default();
+        for event in 0..=MAX_EVENTS {
+            metrics.queue_move("active", &event.to_string());
+        }
+        let text = metrics.encode();
+        assert!(text.contains("schedspan_queue_incoming_pods_total{queue=\"active\",event=\"other\"} 1\n"));
     }
 
     #[test]

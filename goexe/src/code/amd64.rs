@@ -1,5 +1,7 @@
 //! x86-64.
 
+use std::collections::HashSet;
+
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Formatter as _, GasFormatter, Instruction,
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
@@ -113,10 +115,18 @@ pub(super) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     let instructions = instructions(code, address)?;
     let mut loads = Loads::default();
     let mut info = InstructionInfoFactory::new();
+    let branches = |instruction: &&Instruction| {
+        matches!(
+            instruction.flow_control(),
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+        )
+    };
+    let targets: HashSet<u64> =
+        instructions.iter().filter(branches).map(Instruction::near_branch_target).collect();
     let mut calls = Vec::new();
     for (index, instruction) in instructions.iter().enumerate() {
         if let Some(callee) = loads.callee(instruction) {
-            let (return_site, overwritten) = return_site(&instructions[index + 1..], &mut info);
+            let (return_site, overwritten) = return_site(&instructions[index + 1..], &targets, &mut info);
             let site = Site { address: instruction.ip(), class: class(instruction) };
             calls.push(Call { callee, site, resume: instruction.next_ip(), return_site, overwritten });
         }
@@ -125,9 +135,17 @@ pub(super) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     Ok(calls)
 }
 
-fn return_site(rest: &[Instruction], info: &mut InstructionInfoFactory) -> (Option<u64>, u16) {
+fn return_site(
+    rest: &[Instruction],
+    targets: &HashSet<u64>,
+    info: &mut InstructionInfoFactory,
+) -> (Option<u64>, u16) {
     let mut overwritten = 0;
     for instruction in rest.iter().take(MAX_STRAIGHT_LINE) {
+        // Not only the call leads there, as to the condition of a loop.
+        if targets.contains(&instruction.ip()) {
+            break;
+        }
         if class(instruction) == Class::Emulated {
             return (Some(instruction.ip()), overwritten);
         }
@@ -217,5 +235,22 @@ impl Loads {
             // Go's ABIInternal has no callee-saved registers.
             self.0 = [None; 16];
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_return_site_is_reached_by_the_calls_return_alone() {
+        // call; jne over what follows; two bytes; ret
+        let with = |two: [u8; 2]| {
+            let code = [0xe8, 0, 0, 0, 0, 0x75, 0x02, two[0], two[1], 0xc3];
+            calls(&code, 0x1000).expect("it decodes")[0].return_site
+        };
+        assert_eq!(with([0x90, 0x90]), Some(0x1005));
+        // As at the end of a loop: jmp to the jne.
+        assert_eq!(with([0xeb, 0xfc]), None);
     }
 }

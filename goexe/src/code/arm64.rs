@@ -2,6 +2,8 @@
 //!
 //! Encodings are those of the Arm Architecture Reference Manual, chapter C4.
 
+use std::collections::HashSet;
+
 use super::{Call, Callee, Class, Instruction, MAX_STRAIGHT_LINE, Site};
 
 /// Integer arguments and results are in R0 to R15.
@@ -211,6 +213,11 @@ struct Loaded {
 /// The calls that a function makes.
 pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
     let list: Vec<_> = words(code, address).collect();
+    let target = |(address, word): &(u64, u32)| match kind(*word, *address) {
+        Kind::Branch { target, .. } => Some(target),
+        _ => None,
+    };
+    let targets: HashSet<u64> = list.iter().filter_map(target).collect();
     let mut loads: [Option<Loaded>; 32] = [None; 32];
     let mut calls = Vec::new();
     for (index, (address, word)) in list.iter().copied().enumerate() {
@@ -223,7 +230,7 @@ pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
             _ => None,
         };
         if let Some(callee) = callee {
-            let (return_site, overwritten) = return_site(&list[index + 1..]);
+            let (return_site, overwritten) = return_site(&list[index + 1..], &targets);
             let site = Site { address, class: class(word) };
             calls.push(Call { callee, site, resume: address + 4, return_site, overwritten });
         }
@@ -245,9 +252,13 @@ pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
     calls
 }
 
-fn return_site(rest: &[(u64, u32)]) -> (Option<u64>, u16) {
+fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> (Option<u64>, u16) {
     let mut overwritten = 0;
     for (address, word) in rest.iter().copied().take(MAX_STRAIGHT_LINE) {
+        // Not only the call leads there, as to the condition of a loop.
+        if targets.contains(&address) {
+            break;
+        }
         let kind = kind(word, address);
         match kind {
             // They say nothing about where the code goes on, but they are always carried out themselves.

@@ -1,6 +1,6 @@
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use super::{Attempt, Call, Code, Outcome, Pod};
+use super::{Attempt, Call, Code, Move, Outcome, Pod, Preemption};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -12,7 +12,13 @@ const MAX_ATTEMPTS: usize = 65_536;
 const MAX_GOROUTINES: usize = 65_536;
 /// Pods remembered as waiting in the active queue of one process.
 const MAX_ENQUEUED: usize = 262_144;
-/// Open calls on one goroutine: the deepest true nesting is three.
+/// Goroutines that are just putting a Pod into a queue.
+const MAX_MOVING: usize = 4_096;
+/// Moves remembered of one Pod between two attempts: the first and the last of them.
+const MAX_MOVES: usize = 16;
+/// Pods whose last attempt is remembered, so that the next one can be linked to it.
+const MAX_PENDING: usize = 65_536;
+/// Open calls on one goroutine: the deepest true nesting is four.
 const MAX_OPEN: usize = 32;
 /// Calls of one attempt, and calls of a goroutine that belong to no attempt yet.
 const MAX_CALLS: usize = 256;
@@ -22,6 +28,11 @@ const FAILURE_FOLLOWS_NS: u64 = 10_000_000_000;
 /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/framework.go>,
 /// `maxTimeout`); an attempt that is silent for twice as long is lost.
 const SILENCE_NS: u64 = 30 * 60 * 1_000_000_000;
+
+/// The values of the label `queue`.
+const QUEUES: [&str; 3] = ["active", "backoff", "unschedulable"];
+/// The event of a Pod that is taken out of the backoff queue because no other is ready.
+const POPPED_FROM_BACKOFF: &str = "PopFromBackoffQ";
 
 /// Puts events together to attempts.
 #[derive(Debug, Default)]
@@ -45,6 +56,8 @@ pub struct Stats {
     pub orphan_calls: u64,
     /// Loss: attempts whose end was not seen.
     pub incomplete_attempts: u64,
+    /// Loss: entries of Pods into a queue whose Pod is not known.
+    pub orphan_moves: u64,
     /// Loss: attempts, goroutines or queue entries for which there was no room.
     pub table_full: u64,
 }
@@ -56,12 +69,30 @@ struct Process {
     goroutines: HashMap<u64, Goroutine>,
     by_state: HashMap<u64, u64>,
     by_pod: HashMap<u64, u64>,
-    enqueued: HashMap<u64, u64>,
+    /// By the address of the entry in the queue.
+    queued: HashMap<u64, Queued>,
+    /// Which entry a goroutine is putting into a queue.
+    moving: HashMap<u64, u64>,
+    /// When a goroutine took a Pod out of the backoff queue, which it is about to return.
+    popped_from_backoff: HashMap<u64, u64>,
+    /// When the last attempt of a Pod began, by UID, if the Pod was not bound.
+    pending: HashMap<String, u64>,
+}
+
+/// A Pod in the queues.
+#[derive(Debug, Default)]
+struct Queued {
+    /// When it entered the active queue.
+    active_ns: Option<u64>,
+    moves: Vec<Move>,
+    left_out: u64,
 }
 
 #[derive(Debug, Default)]
 struct Goroutine {
     attempt: Option<u64>,
+    /// Whether it serves one plugin of an attempt, beside the goroutine that the attempt is on.
+    worker: bool,
     open: Vec<Open>,
     /// Calls that ended before it was known whose they are.
     closed: Vec<Call>,
@@ -72,6 +103,7 @@ struct Open {
     function: Function,
     start_ns: u64,
     depth: u64,
+    plugin: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -109,10 +141,16 @@ impl Assembler {
         let process = self.processes.entry(event.target).or_default();
         let mut context = Context { finished: &mut self.finished, stats: &mut self.stats };
         match (event.function, event.role) {
-            (Function::Enqueue, _) => process.enqueue(&event, &mut context),
+            (Function::Enqueue | Function::EnqueueBackoff | Function::EnqueueUnschedulable, _) => {
+                process.enqueue(&event, &mut context);
+            }
+            (Function::QueueMove, _) => process.queue_move(event, &mut context),
             (Function::Pop, _) => process.pop(event, &mut context),
+            (Function::Preemption | Function::FailureMessage, _) => {
+                process.tell(event);
+            }
             (_, Role::Entry) => process.enter(event, &mut context),
-            (_, Role::ReturnSite | Role::NextEntry | Role::Ret) => process.leave(&event, &mut context),
+            (_, Role::ReturnSite | Role::NextEntry | Role::Ret) => process.leave(event, &mut context),
         }
     }
 
@@ -181,11 +219,59 @@ struct Context<'a> {
 impl Process {
     fn enqueue(&mut self, event: &Event, context: &mut Context<'_>) {
         let Some(entry) = event.values.queued_pod_info else { return };
-        if self.enqueued.len() >= MAX_ENQUEUED {
-            context.stats.table_full += self.enqueued.len() as u64;
-            self.enqueued.clear();
+        if self.queued.len() >= MAX_ENQUEUED {
+            context.stats.table_full += self.queued.len() as u64;
+            self.queued.clear();
         }
-        self.enqueued.insert(entry, event.time_ns);
+        let queued = self.queued.entry(entry).or_default();
+        if event.function == Function::Enqueue {
+            queued.active_ns = Some(event.time_ns);
+        }
+        if self.moving.len() >= MAX_MOVING {
+            // Goroutines that are over.
+            self.moving.clear();
+        }
+        self.moving.insert(event.goroutine, entry);
+    }
+
+    /// The scheduler counts the Pod that the goroutine has put into a queue last.
+    fn queue_move(&mut self, event: Event, context: &mut Context<'_>) {
+        let Event { time_ns, goroutine, values, .. } = event;
+        let Some((queue, event)) = moved(&values) else { return };
+        if event == POPPED_FROM_BACKOFF {
+            self.popped_from_backoff.insert(goroutine, time_ns);
+            return;
+        }
+        let Some(queued) = self.moving.get(&goroutine).and_then(|entry| self.queued.get_mut(entry)) else {
+            context.stats.orphan_moves += 1;
+            return;
+        };
+        queued.push(Move { time_ns, queue: queue.to_owned(), event: event.to_owned() });
+    }
+
+    /// Something that the goroutine's attempt is told about itself.
+    fn tell(&mut self, event: Event) {
+        let Event { time_ns, goroutine, function, values, .. } = event;
+        let attempt = self.goroutines.get(&goroutine).and_then(|goroutine| goroutine.attempt);
+        let Some(building) = attempt.and_then(|id| self.attempts.get_mut(&id)) else { return };
+        building.last_ns = time_ns;
+        let attempt = &mut building.attempt;
+        match (function, &mut attempt.outcome) {
+            (Function::Preemption, _) => {
+                let victims = values.victims.unwrap_or_default();
+                let count = usize::try_from(victims).unwrap_or(usize::MAX);
+                let names = values.victim_names.into_iter().take(count).flatten().collect();
+                let node = values.preemption_node.unwrap_or_default();
+                attempt.preemption = Some(Preemption { node, victims, names });
+            }
+            (Function::FailureMessage, Outcome::Failed { reason, .. }) => {
+                // Without a condition only a nominated Node is written.
+                if let Some(message) = values.message.filter(|message| !message.is_empty()) {
+                    *reason = message;
+                }
+            }
+            _ => {}
+        }
     }
 
     fn pop(&mut self, event: Event, context: &mut Context<'_>) {
@@ -201,10 +287,15 @@ impl Process {
         }
         let id = self.next_id;
         self.next_id += 1;
+        let mut queued = self.queued.remove(&entry).unwrap_or_default();
+        if let Some(time_ns) = self.popped_from_backoff.remove(&goroutine) {
+            queued.push(Move { time_ns, queue: "active".to_owned(), event: POPPED_FROM_BACKOFF.to_owned() });
+        }
+        let uid = values.pod_uid.unwrap_or_default();
         let attempt = Attempt {
             target,
             pod: Pod {
-                uid: values.pod_uid.unwrap_or_default(),
+                uid: uid.clone(),
                 name: values.pod_name.unwrap_or_default(),
                 namespace: values.pod_namespace.unwrap_or_default(),
                 profile: values.profile.unwrap_or_default(),
@@ -212,12 +303,13 @@ impl Process {
             number: attempts,
             start_ns: time_ns,
             end_ns: time_ns,
-            enqueued_ns: self.enqueued.remove(&entry),
+            previous_ns: self.pending.remove(&uid),
+            enqueued_ns: queued.active_ns,
+            moves: queued.moves,
+            moves_left_out: queued.left_out,
+            first_attempt: values.first_attempt,
             queue_timestamp,
-            node: None,
-            calls: Vec::with_capacity(16),
-            outcome: Outcome::Unknown,
-            incomplete: false,
+            ..Attempt::default()
         };
         let building = Building {
             attempt,
@@ -256,8 +348,9 @@ impl Process {
         if goroutine.attempt.is_none() {
             let state = values.cycle_state.and_then(|state| self.by_state.get(&state));
             let found = state.or_else(|| values.pod.and_then(|pod| self.by_pod.get(&pod))).copied();
+            goroutine.worker = runs_beside(function);
             if let Some(building) = found.and_then(|id| self.attempts.get_mut(&id)) {
-                building.binding = true;
+                building.binding |= !goroutine.worker;
                 building.attempt.calls.append(&mut goroutine.closed);
             }
             goroutine.attempt = found;
@@ -265,19 +358,19 @@ impl Process {
         if let Some(id) = goroutine.attempt {
             self.learn(id, values.cycle_state, values.pod);
             if let Some(building) = self.attempts.get_mut(&id) {
-                building.enter(function, time_ns, values);
+                building.enter(function, time_ns, &values);
             }
         }
         if goroutine.open.len() < MAX_OPEN {
-            goroutine.open.push(Open { function, start_ns: time_ns, depth });
+            goroutine.open.push(Open { function, start_ns: time_ns, depth, plugin: values.plugin });
         } else {
             context.stats.table_full += 1;
         }
         self.goroutines.insert(number, goroutine);
     }
 
-    fn leave(&mut self, event: &Event, context: &mut Context<'_>) {
-        let Event { time_ns, goroutine: number, depth, function, role, .. } = *event;
+    fn leave(&mut self, event: Event, context: &mut Context<'_>) {
+        let Event { time_ns, goroutine: number, depth, function, role, values, .. } = event;
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
             context.stats.stray_ends += 1;
             return;
@@ -291,18 +384,24 @@ impl Process {
         };
         let inner = goroutine.open.split_off(position + 1);
         for open in inner.into_iter().rev() {
-            self.close(&mut goroutine, &open, time_ns, None, false, context);
+            self.close(&mut goroutine, open, time_ns, None, context);
+        }
+        if let Some(building) = goroutine.attempt.and_then(|id| self.attempts.get_mut(&id))
+            && function == Function::PreFilter
+        {
+            // No restriction and a restriction to no Node read the same; the latter is a rejection.
+            building.attempt.restricted_to = values.restricted_to.filter(|count| *count > 0);
         }
         if let Some(open) = goroutine.open.pop() {
-            let code = event.values.status_code.map(Code);
-            self.close(&mut goroutine, &open, time_ns, code, true, context);
+            self.close(&mut goroutine, open, time_ns, Some(values), context);
         }
         let ended = goroutine.attempt.is_some_and(|id| self.after(id, function, time_ns, context));
         if ended {
             goroutine.attempt = None;
         }
         // The scheduling loop has an attempt again after the next Pop; a binding goroutine is over.
-        if goroutine.attempt.is_some() || !goroutine.open.is_empty() {
+        let over = goroutine.worker && goroutine.open.is_empty();
+        if !over && (goroutine.attempt.is_some() || !goroutine.open.is_empty()) {
             self.goroutines.insert(number, goroutine);
         } else if !ended {
             context.stats.orphan_calls += goroutine.closed.len() as u64;
@@ -340,21 +439,32 @@ impl Process {
     fn unwind(&mut self, goroutine: &mut Goroutine, depth: u64, now_ns: u64, context: &mut Context<'_>) {
         while goroutine.open.last().is_some_and(|open| open.depth >= depth) {
             if let Some(open) = goroutine.open.pop() {
-                self.close(goroutine, &open, now_ns, None, false, context);
+                self.close(goroutine, open, now_ns, None, context);
             }
         }
     }
 
+    /// A call is over; `returned` is what was read when it returned, if it did.
     fn close(
         &mut self,
         goroutine: &mut Goroutine,
-        open: &Open,
+        open: Open,
         end_ns: u64,
-        code: Option<Code>,
-        returned: bool,
+        returned: Option<Values>,
         context: &mut Context<'_>,
     ) {
-        let call = Call { function: open.function, start_ns: open.start_ns, end_ns, code, returned };
+        let Open { function, start_ns, plugin, .. } = open;
+        let values = returned.as_ref();
+        let call = Call {
+            function,
+            start_ns,
+            end_ns,
+            plugin,
+            code: values.and_then(|values| values.status_code).map(Code),
+            returned: returned.is_some(),
+            reason: returned.and_then(|values| values.status_reason).unwrap_or_default(),
+        };
+        let returned = call.returned;
         if !returned {
             context.stats.unwound_calls += 1;
         }
@@ -407,6 +517,13 @@ impl Process {
     fn finish(&mut self, id: u64, end_ns: u64, context: &mut Context<'_>) {
         if let Some(Building { mut attempt, .. }) = self.forget(id) {
             attempt.end_ns = end_ns;
+            if attempt.outcome != Outcome::Scheduled {
+                if self.pending.len() >= MAX_PENDING {
+                    // Most are of Pods that are gone.
+                    self.pending.clear();
+                }
+                self.pending.insert(attempt.pod.uid.clone(), attempt.start_ns);
+            }
             context.finished.push(attempt);
         }
     }
@@ -424,20 +541,45 @@ impl Process {
     }
 }
 
+impl Queued {
+    /// The newest is always kept: it is why the Pod is where it is.
+    fn push(&mut self, next: Move) {
+        if self.moves.len() == MAX_MOVES {
+            self.moves.remove(MAX_MOVES / 2);
+            self.left_out += 1;
+        }
+        self.moves.push(next);
+    }
+}
+
+/// Which queue a Pod enters, and why, by the labels of a metric of the queue; `None` for other metrics.
+pub(crate) fn moved(values: &Values) -> Option<(&str, &str)> {
+    let (queue, event) = (values.queue.as_deref()?, values.queue_event.as_deref()?);
+    (values.labels == Some(2) && QUEUES.contains(&queue)).then_some((queue, event))
+}
+
+/// Whether a plugin's function may run on a goroutine of its own.
+fn runs_beside(function: Function) -> bool {
+    matches!(function, Function::NormalizeScorePlugin | Function::PreBindPlugin)
+}
+
 impl Building {
-    fn enter(&mut self, function: Function, time_ns: u64, values: Values) {
+    fn enter(&mut self, function: Function, time_ns: u64, values: &Values) {
         self.last_ns = time_ns;
-        if let Some(node) = values.node_name {
-            self.attempt.node = Some(node);
+        if let Some(node) = &values.node_name {
+            self.attempt.node = Some(node.clone());
         }
         match function {
             Function::SchedulingCycle => self.stage = Stage::Scheduling,
+            Function::BindingCycle => {
+                self.attempt.nodes = values.evaluated_nodes.zip(values.feasible_nodes);
+            }
             Function::HandleFailure => {
                 self.stage = Stage::Failing;
                 self.attempt.outcome = Outcome::Failed {
                     code: values.status_code.map(Code),
-                    reason: values.status_reason.unwrap_or_default(),
-                    plugin: values.status_plugin.unwrap_or_default(),
+                    reason: values.status_reason.clone().unwrap_or_default(),
+                    plugin: values.status_plugin.clone().unwrap_or_default(),
                 };
             }
             _ => {}

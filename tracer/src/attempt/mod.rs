@@ -14,8 +14,9 @@ mod assembler;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
+pub(crate) use self::assembler::moved;
 pub use self::assembler::{Assembler, Stats};
 use crate::plan::Function;
 
@@ -33,7 +34,7 @@ pub struct Pod {
 }
 
 /// One pass of one Pod through the scheduler.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
     /// Which scheduler process.
     pub target: u32,
@@ -45,13 +46,27 @@ pub struct Attempt {
     pub start_ns: u64,
     /// When the binding cycle or the handling of the failure ended.
     pub end_ns: u64,
+    /// The attempt before this one, of the same Pod by the same process: when it began.
+    pub previous_ns: Option<u64>,
     /// When the Pod entered the active queue, if that was seen.
     pub enqueued_ns: Option<u64>,
+    /// How the Pod went through the queues since its last attempt, oldest first: the first and the last of many.
+    pub moves: Vec<Move>,
+    /// How many moves in between are left out.
+    pub moves_left_out: u64,
+    /// When the Pod's first attempt could have begun, nanoseconds since the Unix epoch.
+    pub first_attempt: Option<u64>,
     /// When the Pod was put into the scheduling queue, nanoseconds since the Unix epoch: at first by its creation,
     /// later by the end of its last attempt.
     pub queue_timestamp: Option<u64>,
     /// The Node that was chosen.
     pub node: Option<String>,
+    /// How many Nodes were looked at, and how many of them would do.
+    pub nodes: Option<(u64, u64)>,
+    /// To how many Nodes `PreFilter` plugins restricted the search.
+    pub restricted_to: Option<u64>,
+    /// Who must go so that the Pod can come.
+    pub preemption: Option<Preemption>,
     /// The calls, in the order of their ends.
     pub calls: Vec<Call>,
     /// How it came out.
@@ -60,8 +75,30 @@ pub struct Attempt {
     pub incomplete: bool,
 }
 
+/// A Pod's entry into a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// `active`, `backoff` or `unschedulable`.
+    pub queue: String,
+    /// Why: what the scheduler's metric `queue_incoming_pods_total` says.
+    pub event: String,
+}
+
+/// Victims, and the Node that they free.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preemption {
+    /// The Node.
+    pub node: String,
+    /// How many victims there are.
+    pub victims: u64,
+    /// The first ones' names.
+    pub names: Vec<String>,
+}
+
 /// One call of a probed function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Which function.
     pub function: Function,
@@ -69,14 +106,18 @@ pub struct Call {
     pub start_ns: u64,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub end_ns: u64,
+    /// The plugin whose function it is.
+    pub plugin: Option<Arc<str>>,
     /// The status that it returned, where it was read.
     pub code: Option<Code>,
+    /// The first reason of that status; empty where it has none.
+    pub reason: String,
     /// Whether the end was seen; otherwise it is when the call was found to be over.
     pub returned: bool,
 }
 
 /// How an attempt came out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// The Pod was bound.
     Scheduled,
@@ -84,12 +125,13 @@ pub enum Outcome {
     Failed {
         /// The failure's status code.
         code: Option<Code>,
-        /// The first reason of the status, if it has any.
+        /// What the scheduler writes into the Pod's condition, or else the first reason of the status.
         reason: String,
         /// The plugin that the status names, if it does.
         plugin: String,
     },
     /// Its end was not seen.
+    #[default]
     Unknown,
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Assembler, Attempt, Code, Outcome, Stats};
+use super::{Assembler, Attempt, Code, Outcome, Preemption, Stats};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -304,4 +304,123 @@ fn an_attempt_that_is_silent_for_too_long_is_given_up() {
     assert!(assembler.take_finished().is_empty(), "Permit may wait for minutes");
     assembler.expire(31 * 60_000_000_000);
     assert_eq!(assembler.take_finished().len(), 1);
+}
+
+/// Plays the scripts of attempts one after the other.
+fn play(scripts: impl IntoIterator<Item = Script>) -> (Vec<Attempt>, Stats) {
+    let events =
+        scripts.into_iter().flat_map(|Script { scheduling, binding }| scheduling.into_iter().chain(binding));
+    assemble(events.enumerate().map(|(time, event)| Event { time_ns: time as u64, ..event }))
+}
+
+fn entered(goroutine: u64, function: Function, entry: u64) -> Event {
+    let values = Values { queued_pod_info: Some(entry), ..Values::default() };
+    event(goroutine, function, Role::Entry, 10, values)
+}
+
+fn counted(goroutine: u64, queue: &str, reason: &str) -> Event {
+    let values = Values {
+        queue: Some(queue.to_owned()),
+        queue_event: Some(reason.to_owned()),
+        labels: Some(2),
+        ..Values::default()
+    };
+    event(goroutine, Function::QueueMove, Role::Entry, 10, values)
+}
+
+#[test]
+fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
+    let mut first = script(0, Fate::Unschedulable, 1);
+    let mut second = script(1, Fate::Bound, 1);
+    for event in [&mut first.scheduling[0], &mut second.scheduling[0]] {
+        event.values.queued_pod_info = Some(0x2000);
+        event.values.pod_uid = Some("uid-0".to_owned());
+    }
+    // An informer's goroutine moves this Pod and another one.
+    let moves = [
+        entered(7, Function::EnqueueUnschedulable, 0x2000),
+        counted(7, "unschedulable", "ScheduleAttemptFailure"),
+        entered(7, Function::EnqueueBackoff, 0x2000),
+        counted(7, "backoff", "NodeAdd"),
+        entered(8, Function::Enqueue, 0x9999),
+        counted(8, "active", "UnscheduledPodAdd"),
+        // Another metric of the same kind.
+        counted(7, "NodeResourcesFit", "Queue"),
+    ];
+    let popped = counted(LOOP, "active", "PopFromBackoffQ");
+    first.binding.extend(moves);
+    first.binding.push(popped);
+    let (attempts, stats) = play([first, second]);
+    let [first, second] = attempts.as_slice() else { panic!("two attempts were made: {attempts:?}") };
+    assert_eq!((first.previous_ns, second.previous_ns), (None, Some(first.start_ns)));
+    let moves: Vec<_> =
+        second.moves.iter().map(|entry| format!("{}: {}", entry.queue, entry.event)).collect();
+    assert_eq!(
+        moves,
+        ["unschedulable: ScheduleAttemptFailure", "backoff: NodeAdd", "active: PopFromBackoffQ"]
+    );
+    assert_eq!((second.enqueued_ns, stats), (None, Stats::default()));
+}
+
+#[test]
+fn of_many_moves_the_first_and_the_last_are_kept() {
+    let mut one = script(0, Fate::Bound, 1);
+    let moves = (0..40).flat_map(|number| {
+        [entered(7, Function::EnqueueUnschedulable, 0x2000), counted(7, "unschedulable", &number.to_string())]
+    });
+    one.scheduling.splice(0..0, moves);
+    let (attempts, _) = play([one]);
+    let Attempt { moves, moves_left_out, .. } = &attempts[0];
+    assert_eq!((moves.len() as u64 + moves_left_out, moves_left_out), (40, &24));
+    assert_eq!((moves[0].event.as_str(), moves.last().map(|last| last.event.as_str())), ("0", Some("39")));
+}
+
+#[test]
+fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets() {
+    let mut one = script(0, Fate::Bound, 1);
+    let known =
+        Values { cycle_state: Some(0x1000), plugin: Some("NodeAffinity".into()), ..Values::default() };
+    let place = one.scheduling.iter().position(|event| event.function == Function::Reserve).expect("it ran");
+    one.scheduling.splice(
+        place..place,
+        [
+            event(500, Function::NormalizeScorePlugin, Role::Entry, 10, known),
+            event(500, Function::NormalizeScorePlugin, Role::ReturnSite, 10, Values::default()),
+        ],
+    );
+    let (attempts, stats) = play([one]);
+    let [attempt] = attempts.as_slice() else { panic!("one attempt was made: {attempts:?}") };
+    let call = attempt.calls.iter().find(|call| call.plugin.is_some()).expect("the plugin ran");
+    assert_eq!(
+        (call.function, call.plugin.as_deref()),
+        (Function::NormalizeScorePlugin, Some("NodeAffinity"))
+    );
+    // The attempt went on after it.
+    assert_eq!((&attempt.outcome, stats), (&Outcome::Scheduled, Stats::default()));
+}
+
+#[test]
+fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
+    let mut one = script(0, Fate::Unschedulable, 1);
+    let end = one.scheduling.len() - 1;
+    let message = Values { message: Some("0/3 nodes are available".to_owned()), ..Values::default() };
+    one.scheduling.insert(end, event(LOOP, Function::FailureMessage, Role::Entry, 300, message));
+    // Nothing but a nominated Node is written.
+    let empty = Values { message: Some(String::new()), ..Values::default() };
+    one.scheduling.insert(end + 1, event(LOOP, Function::FailureMessage, Role::Entry, 300, empty));
+    let names = ["a", "b", "left over from other memory"].map(|name| Some(name.to_owned()));
+    let preemption = Values {
+        preemption_node: Some("node-1".to_owned()),
+        victims: Some(2),
+        victim_names: names,
+        ..Values::default()
+    };
+    let place =
+        one.scheduling.iter().position(|event| event.function == Function::PostFilter).expect("it ran");
+    one.scheduling.insert(place + 1, event(LOOP, Function::Preemption, Role::Entry, 400, preemption));
+    let (attempts, _) = play([one]);
+    let Outcome::Failed { reason, .. } = &attempts[0].outcome else { panic!("{:?}", attempts[0].outcome) };
+    assert_eq!(reason, "0/3 nodes are available");
+    let names = ["a", "b"].map(str::to_owned).to_vec();
+    assert_eq!(attempts[0].preemption, Some(Preemption { node: "node-1".to_owned(), victims: 2, names }));
 }

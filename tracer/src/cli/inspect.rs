@@ -129,7 +129,8 @@ fn class(class: Class) -> &'static str {
 fn text(plan: &Plan) -> String {
     use std::fmt::Write as _;
 
-    let Identity { kubernetes_version, go_version, build_id, machine, link_mode, stripped } = &plan.identity;
+    let Identity { kubernetes_version, go_version, build_id, machine, link_mode, stripped, .. } =
+        &plan.identity;
     let mut out = String::new();
     let unknown = || "unknown".to_owned();
     let symbols = if *stripped { "stripped" } else { "with symbols" };

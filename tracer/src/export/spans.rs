@@ -7,12 +7,12 @@ use std::{
 };
 
 use opentelemetry::{
-    InstrumentationScope, KeyValue, SpanId, TraceFlags, TraceId, Value,
-    trace::{Link, SpanContext, SpanKind, TraceState},
+    Array, InstrumentationScope, KeyValue, SpanId, TraceFlags, TraceId, Value,
+    trace::{Event, Link, SpanContext, SpanKind, TraceState},
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::trace::{AttributeValue, RemoteContext, Span, Status, Trace};
+use crate::trace::{self, AttributeValue, Span, Status, Trace, attributes};
 
 static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
     InstrumentationScope::builder("schedspan").with_version(env!("CARGO_PKG_VERSION")).build()
@@ -29,6 +29,12 @@ fn convert(trace_id: [u8; 16], span: &Span) -> SpanData {
     };
     let mut links = SpanLinks::default();
     links.links.extend(span.links.iter().map(link));
+    let mut events = SpanEvents::default();
+    events.events.extend(
+        span.events
+            .iter()
+            .map(|event| Event::new(event.name, time(event.unix_ns), key_values(&event.attributes), 0)),
+    );
     SpanData {
         span_context: context(SpanId::from_bytes(span.span_id)),
         parent_span_id: span.parent_id.map_or(SpanId::INVALID, SpanId::from_bytes),
@@ -38,13 +44,9 @@ fn convert(trace_id: [u8; 16], span: &Span) -> SpanData {
         name: span.name.clone(),
         start_time: time(span.start_unix_ns),
         end_time: time(span.end_unix_ns),
-        attributes: span
-            .attributes
-            .iter()
-            .map(|(key, value)| KeyValue::new(*key, attribute(value)))
-            .collect(),
+        attributes: key_values(&span.attributes),
         dropped_attributes_count: 0,
-        events: SpanEvents::default(),
+        events,
         links,
         status: match &span.status {
             Status::Unset => opentelemetry::trace::Status::Unset,
@@ -54,7 +56,12 @@ fn convert(trace_id: [u8; 16], span: &Span) -> SpanData {
     }
 }
 
-fn link(remote: &RemoteContext) -> Link {
+fn key_values(attributes: &[(&'static str, AttributeValue)]) -> Vec<KeyValue> {
+    attributes.iter().map(|(key, value)| KeyValue::new(*key, attribute(value))).collect()
+}
+
+fn link(link: &trace::Link) -> Link {
+    let trace::Link { context: remote, relation } = link;
     let context = SpanContext::new(
         TraceId::from_bytes(remote.trace_id),
         SpanId::from_bytes(remote.span_id),
@@ -63,7 +70,11 @@ fn link(remote: &RemoteContext) -> Link {
         // It was read from such a text, by the same rules.
         TraceState::from_str(&remote.trace_state).unwrap_or_default(),
     );
-    Link::new(context, Vec::new(), 0)
+    Link::new(
+        context,
+        relation.map(|relation| KeyValue::new(attributes::LINK, relation)).into_iter().collect(),
+        0,
+    )
 }
 
 fn attribute(value: &AttributeValue) -> Value {
@@ -72,6 +83,9 @@ fn attribute(value: &AttributeValue) -> Value {
         AttributeValue::Int(value) => (*value).into(),
         AttributeValue::Double(value) => (*value).into(),
         AttributeValue::Bool(value) => (*value).into(),
+        AttributeValue::Strings(values) => {
+            Value::Array(Array::String(values.iter().map(|value| value.clone().into()).collect()))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
 
-use crate::trace::{AttributeValue, Span, Status, Trace, attributes};
+use crate::trace::{AttributeValue, Link, Span, Status, Trace, attributes};
 
 /// Columns where nothing says how many there are.
 const DEFAULT_WIDTH: usize = 100;
@@ -113,7 +113,9 @@ fn head(trace: &Trace, style: Style) -> String {
         parts.push((PLAIN, format!("queued {}", duration((waited * 1e6) as u64))));
     }
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
-    parts.extend(root.links.iter().map(|link| (DIM, format!("linked to {}", id(link.trace_id)))));
+    parts.extend(root.links.iter().map(|Link { context, relation }| {
+        (DIM, format!("{} {}", relation.unwrap_or("linked to"), id(context.trace_id)))
+    }));
     flow("", "  ", &parts, style)
 }
 

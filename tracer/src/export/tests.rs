@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::{AttributeValue, RemoteContext, Span, Status, attributes};
+use crate::trace::{AttributeValue, Link, RemoteContext, Span, Status, attributes};
 
 /// 2026-11-21T00:00:00Z
 const START: u64 = 1_795_219_200_000_000_000;
@@ -33,6 +33,7 @@ impl Tree {
             start_unix_ns: START + start * 1000,
             end_unix_ns: START + (start + microseconds) * 1000,
             attributes: Vec::new(),
+            events: Vec::new(),
             links: Vec::new(),
             status: Status::Unset,
         });
@@ -62,12 +63,13 @@ pub(crate) fn scheduled() -> Trace {
     }
     let root = &mut tree.0.spans[0];
     root.attributes.push((attributes::SELECTED_NODE, AttributeValue::String("node-3".into())));
-    root.links.push(RemoteContext {
+    let context = RemoteContext {
         trace_id: [0xcd; 16],
         span_id: [0xef; 8],
         flags: 1,
         trace_state: "rojo=1,congo=2".into(),
-    });
+    };
+    root.links.push(Link { context, relation: None });
     tree.0
 }
 

@@ -4,6 +4,7 @@
 //! function table and code, layouts and signatures from its type descriptors. What cannot be established is not
 //! probed, and the plan says what follows from that.
 
+mod builder;
 mod explain;
 mod plugins;
 mod signatures;
@@ -14,16 +15,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use goexe::{
-    Call, Callee, Class, Executable, Functions, Kind, LinkMode, Location, Machine, Path, Step, Type, Types,
-};
+use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::Serialize;
-use tracer_common::{
-    MAX_READS, MAX_STEPS, MAX_TEXTS, MAX_WORDS, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read,
-    STACK_POINTER, Site,
-};
+use tracer_common::Site;
 
-use self::table::{End, METRIC, Row, SCHEDULER, Signature, TABLE, Want};
+use self::{
+    builder::{Builder, is_caller},
+    table::{Begin, End, METRIC, TABLE},
+};
 pub use self::{
     explain::explain,
     plugins::Plugin,
@@ -31,13 +30,6 @@ pub use self::{
     table::{Function, Value},
 };
 
-/// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
-/// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
-const ITAB_METHODS: u64 = 24;
-/// Functions of the scheduler's own package whose calls are looked at: 200 in 1.36.
-const MAX_CALLERS: usize = 2_000;
-/// Bytes of their code, together: 350 KB in 1.36.
-const MAX_CALLERS_CODE: u64 = 16 << 20;
 /// A function that only a scheduler has, by its names from 1.30 on and in 1.29.
 const MARKERS: [&str; 2] = [
     "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
@@ -60,6 +52,9 @@ pub struct Identity {
     pub link_mode: &'static str,
     /// Whether the symbol table is gone.
     pub stripped: bool,
+    /// Virtual address of the first instruction.
+    #[serde(skip)]
+    pub entry_point: u64,
 }
 
 /// What a hit at a site means.
@@ -199,14 +194,14 @@ impl Plan {
             .iter()
             .flat_map(|row| {
                 let next = if let End::NextEntry(symbol) = row.end { Some(symbol) } else { None };
-                row.symbols.iter().copied().chain(next).chain(row.begins_with)
+                let first = if let Begin::FirstCall(symbol) = row.begin { Some(symbol) } else { None };
+                row.symbols.iter().copied().chain(next).chain(first)
             })
             .chain(MARKERS)
             .chain([METRIC])
             .collect();
-        let package = format!("{SCHEDULER}.");
         let found = functions.matching(|name| {
-            name.starts_with(package.as_bytes()) || wanted.iter().any(|wanted| wanted.as_bytes() == name)
+            wanted.iter().any(|wanted| wanted.as_bytes() == name) || str::from_utf8(name).is_ok_and(is_caller)
         });
         if !found.iter().any(|function| MARKERS.contains(&function.name)) {
             return Err(Error::NoScheduler);
@@ -320,407 +315,7 @@ fn identity(executable: &Executable<'_>) -> Identity {
             LinkMode::Dynamic => "dynamic",
         },
         stripped: executable.stripped(),
-    }
-}
-
-struct Builder<'a> {
-    executable: &'a Executable<'a>,
-    functions: &'a Functions<'a>,
-    types: &'a Types<'a>,
-    found: &'a [goexe::Function<'a>],
-    /// The calls of the scheduler's own package, with who makes them.
-    calls: Vec<(&'a str, Call)>,
-    scheduler: Type,
-    framework: Type,
-    goid_offset: u32,
-    sites: Vec<PlannedSite>,
-    missing: Vec<Missing>,
-    not_yet: Vec<Function>,
-    /// Filled as paths are followed.
-    structs: RefCell<Structs>,
-}
-
-/// A function type, and how a call through the interface or field that it came from looks in machine code.
-struct Found {
-    signature: goexe::Signature,
-    /// Offset of the function's address, and of where the base of that came from; `None` where only direct calls are.
-    called: Option<(u64, Option<u64>)>,
-}
-
-impl Found {
-    /// Where an itab was loaded from does not matter, where a closure was does.
-    fn called_by(&self, callee: Callee) -> bool {
-        matches!((callee, self.called), (Callee::Indirect { offset, base }, Some((wanted, from)))
-            if offset == wanted && (from.is_none() || base == from))
-    }
-}
-
-impl<'a> Builder<'a> {
-    fn new(
-        executable: &'a Executable<'a>,
-        functions: &'a Functions<'a>,
-        types: &'a Types<'a>,
-        found: &'a [goexe::Function<'a>],
-    ) -> Result<Self, goexe::Error> {
-        let structs = RefCell::default();
-        let scheduler = types.find(SCHEDULER, "Scheduler")?;
-        // profile.Map: the scheduler's name to its framework.
-        let framework = types.element(&follow(types, &structs, &scheduler, &["Profiles"])?.typ)?;
-        let goid = follow(types, &structs, &types.find("runtime", "g")?, &["goid"])?;
-        let package = format!("{SCHEDULER}.");
-        let (mut calls, mut code) = (Vec::new(), 0);
-        for caller in found.iter().filter(|function| function.name.starts_with(&package)).take(MAX_CALLERS) {
-            code += caller.range.end - caller.range.start;
-            if code > MAX_CALLERS_CODE {
-                break;
-            }
-            // A function that does not decode makes no calls that could be seen; the row that needs one says so.
-            calls.extend(
-                executable.calls(caller).unwrap_or_default().into_iter().map(|call| (caller.name, call)),
-            );
-        }
-        Ok(Self {
-            executable,
-            functions,
-            types,
-            found,
-            calls,
-            scheduler,
-            framework,
-            goid_offset: u32::try_from(goid.offset)
-                .map_err(|_| goexe::Error::NoType("plausible field `goid` of `runtime.g`".into()))?,
-            sites: Vec::new(),
-            missing: Vec::new(),
-            not_yet: Vec::new(),
-            structs,
-        })
-    }
-
-    /// Adds the sites of the first row that can be followed; all rows are about one function.
-    fn add_first(&mut self, rows: &[Row]) {
-        let (mut reasons, sites) = (Vec::new(), self.sites.len());
-        for row in rows {
-            let Some(function) = row.symbols.iter().find_map(|symbol| self.function(symbol)) else {
-                continue;
-            };
-            match self.add(row, function) {
-                Ok(()) => return,
-                Err(Why(why)) => reasons.push(why),
-            }
-            self.sites.truncate(sites);
-        }
-        let Row { function, symbols, since, without, .. } = rows[0];
-        if reasons.is_empty() && since.is_some() {
-            self.not_yet.push(function);
-            return;
-        }
-        if reasons.is_empty() {
-            let into = symbols.iter().find_map(|symbol| self.inlined_into(symbol));
-            let into = into.map(|caller| format!(": it is inlined into `{caller}`")).unwrap_or_default();
-            reasons.push(format!("no function `{}`{into}", symbols[0]));
-        }
-        self.missing.push(Missing { function, why: reasons.join("; "), without: without.to_owned() });
-    }
-
-    /// A function of the scheduler's own package that holds the body of another.
-    fn inlined_into(&self, symbol: &str) -> Option<&'a str> {
-        let holds = |caller: &&goexe::Function<'_>| {
-            self.functions.inlined(caller).iter().any(|inlined| inlined.name == symbol)
-        };
-        self.found.iter().find(holds).map(|caller| caller.name)
-    }
-
-    fn add(&mut self, row: &Row, function: &goexe::Function<'a>) -> Result<(), Why> {
-        let found = self.signature(row, function)?;
-        if let Some(wants) = row.at_entry {
-            let parameters =
-                found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
-            let locations = self.types.parameter_locations(parameters, true)?;
-            let (site, depth) = self.beginning(row, function)?;
-            let (spec, values) = self.reads(wants, parameters, &locations)?;
-            self.push(row, Role::Entry, (site, depth), function.name, spec, values)?;
-        }
-        self.add_end(row, function, found.as_ref())
-    }
-
-    /// Where a call begins, and how deep the stack is there.
-    fn beginning(&self, row: &Row, function: &goexe::Function<'a>) -> Result<(goexe::Site, i64), Why> {
-        let first = row.begins_with.and_then(|symbol| {
-            let site = self.first_call(function, symbol)?;
-            Some((site, self.functions.stack_depth(function, site.address)?.cast_signed()))
-        });
-        match first {
-            Some(first) => Ok(first),
-            // Another version may not call it: then the call begins at its entry.
-            None => Ok((self.executable.entry_site(self.functions, function)?, 0)),
-        }
-    }
-
-    /// Where a closure of the function takes the time for a metric.
-    fn metric(&self, function: &goexe::Function<'a>) -> Option<(&'a str, goexe::Site)> {
-        let closures = format!("{}.func", function.name);
-        self.found
-            .iter()
-            .filter(|closure| closure.name.starts_with(&closures))
-            .find_map(|closure| Some((closure.name, self.first_call(closure, METRIC)?)))
-    }
-
-    /// The first direct call of a function in another.
-    fn first_call(&self, caller: &goexe::Function<'a>, callee: &str) -> Option<goexe::Site> {
-        let callee = Callee::Direct(self.function(callee)?.range.start);
-        let calls = self.executable.calls(caller).ok()?;
-        calls.into_iter().find(|call| call.callee == callee).map(|call| call.site)
-    }
-
-    fn add_end(
-        &mut self,
-        row: &Row,
-        function: &goexe::Function<'a>,
-        found: Option<&Found>,
-    ) -> Result<(), Why> {
-        let after = match row.end {
-            End::Unused => return Ok(()),
-            End::Return => None,
-            End::NextEntry(symbol) => match self.function(symbol) {
-                Some(next) => Some((next.name, self.executable.entry_site(self.functions, next)?)),
-                None => None,
-            },
-            End::Metric => self.metric(function),
-        };
-        match after {
-            Some((symbol, site)) => {
-                let (spec, values) = self.reads(&[], &[], &[])?;
-                self.push(row, Role::NextEntry, (site, 0), symbol, spec, values)
-            }
-            None => {
-                let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
-                let locations = self.types.result_locations(&signature, true)?;
-                let (spec, values) = self.reads(row.at_end, &signature.results, &locations)?;
-                let reads = &spec.reads[..spec.reads_len as usize];
-                let needed = reads.iter().fold(0, |all, read| all | registers(*read));
-                let calls: Vec<_> = self
-                    .calls
-                    .iter()
-                    .filter(|(_, call)| match call.callee {
-                        Callee::Direct(address) => address == function.range.start,
-                        Callee::Indirect { .. } => found.is_some_and(|found| found.called_by(call.callee)),
-                    })
-                    .copied()
-                    .collect();
-                let usable = !calls.is_empty()
-                    && calls
-                        .iter()
-                        .all(|(_, call)| call.return_site.is_some() && call.overwritten & needed == 0);
-                if usable {
-                    // On x86-64 a call takes its return address off the stack when it returns.
-                    let return_address = match self.executable.machine() {
-                        Machine::Amd64 => 8,
-                        Machine::Arm64 => 0,
-                    };
-                    for (caller, call) in calls {
-                        let address = call.return_site.unwrap_or_default();
-                        let site = goexe::Site { address, class: Class::Emulated };
-                        self.push(
-                            row,
-                            Role::ReturnSite,
-                            (site, -return_address),
-                            caller,
-                            spec,
-                            values.clone(),
-                        )?;
-                    }
-                } else {
-                    for site in self.executable.return_instructions(function)? {
-                        self.push(row, Role::Ret, (site, 0), function.name, spec, values.clone())?;
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn push(
-        &mut self,
-        row: &Row,
-        role: Role,
-        (site, stack_depth): (goexe::Site, i64),
-        symbol: &str,
-        mut spec: Site,
-        values: Vec<(Value, Slot)>,
-    ) -> Result<(), Why> {
-        let file_offset = self
-            .executable
-            .file_offset(site.address)
-            .ok_or_else(|| Why(format!("address {:#x} is not in the file", site.address)))?;
-        spec.begins = u32::from(role == Role::Entry);
-        self.sites.push(PlannedSite {
-            function: row.function,
-            role,
-            address: site.address,
-            file_offset,
-            class: site.class,
-            stack_depth,
-            symbol: symbol.to_owned(),
-            spec,
-            values,
-        });
-        Ok(())
-    }
-
-    fn function(&self, symbol: &str) -> Option<&'a goexe::Function<'a>> {
-        // Two functions of one name are an ABI0 wrapper and the body: the body is the larger.
-        self.found
-            .iter()
-            .filter(|function| function.name == symbol)
-            .max_by_key(|function| function.range.end - function.range.start)
-    }
-
-    fn signature(&self, row: &Row, function: &goexe::Function<'a>) -> Result<Option<Found>, Why> {
-        let method = |interface: &Type, name: &str| {
-            let methods = self.types.interface_methods(interface)?;
-            let slot = methods
-                .iter()
-                .position(|(method, _)| *method == name)
-                .ok_or_else(|| Why(format!("interface `{}` has no method `{name}`", self.name(interface))))?;
-            let signature = self.types.signature(&methods[slot].1)?;
-            Ok::<_, Why>(Found { signature, called: Some((ITAB_METHODS + 8 * slot as u64, None)) })
-        };
-        match row.signature {
-            Signature::Unused => Ok(None),
-            Signature::Framework(name) => method(&self.framework, name).map(Some),
-            Signature::InterfaceOf(func, name) => {
-                let func = self.types.find_unnamed(func)?;
-                let signature = self.types.signature(&func)?;
-                let interface = signature
-                    .parameters
-                    .first()
-                    .ok_or_else(|| Why("the function type has no parameter".into()))?;
-                method(interface, name).map(Some)
-            }
-            Signature::SchedulerField(field) => {
-                let path = follow(self.types, &self.structs, &self.scheduler, &[field])?;
-                let signature = self.types.signature(&path.typ)?;
-                Ok(Some(Found { signature, called: Some((0, Some(path.offset))) }))
-            }
-            Signature::FieldOf(package, name, field, method_name) => {
-                let holder = self.types.find(package, name)?;
-                let path = follow(self.types, &self.structs, &holder, &[field])?;
-                method(&path.typ, method_name).map(Some)
-            }
-            Signature::Declared(names) => {
-                let types = names.iter().map(|name| self.types.by_name(name));
-                let parameters = types.collect::<Result<Vec<_>, _>>()?;
-                let arguments = self.functions.arguments(function).unwrap_or_default();
-                if !self.types.fit(&parameters, true, &arguments)? {
-                    let names = names.join(", ");
-                    return Err(Why(format!("the arguments of `{}` are not ({names})", function.name)));
-                }
-                let signature = goexe::Signature { parameters, results: Vec::new() };
-                Ok(Some(Found { signature, called: None }))
-            }
-        }
-    }
-
-    fn reads(
-        &self,
-        wants: &[Want],
-        types: &[Type],
-        locations: &[Location],
-    ) -> Result<(Site, Vec<(Value, Slot)>), Why> {
-        let mut site = Site { goid_offset: self.goid_offset, ..Site::default() };
-        let mut values = Vec::with_capacity(wants.len());
-        let (mut words, mut texts) = (0, 0);
-        for (index, want) in wants.iter().enumerate() {
-            let (typ, location) = types
-                .iter()
-                .zip(locations)
-                .find(|(typ, _)| want.of.contains(&self.name(typ)))
-                .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
-            let (mut read, leaf) = self.read(typ, *location, want)?;
-            let slot = if leaf == Kind::String {
-                texts += 1;
-                site.texts = 1;
-                Slot::Text(texts - 1)
-            } else {
-                words += 1;
-                Slot::Word(words - 1)
-            };
-            let (Slot::Word(number) | Slot::Text(number)) = slot;
-            read.slot = number as u8;
-            values.push((want.value, slot));
-            *site.reads.get_mut(index).ok_or_else(|| Why("more reads than a site has".into()))? = read;
-        }
-        if words > MAX_WORDS || texts > MAX_TEXTS || wants.len() > MAX_READS {
-            return Err(Why("more values than a record has".into()));
-        }
-        site.reads_len = wants.len() as u32;
-        Ok((site, values))
-    }
-
-    /// One read: from the parameter or result through the fields.
-    fn read(&self, typ: &Type, location: Location, want: &Want) -> Result<(Read, Kind), Why> {
-        let mut steps: Vec<u64> = Vec::new();
-        let base = match location {
-            // The program keeps the stack pointer in this place.
-            Location::Registers { first, count } if first + count > STACK_POINTER => {
-                return Err(Why(format!("`{}` is in a register that is not kept", self.name(typ))));
-            }
-            // The second word of an interface points to the value.
-            Location::Registers { first, .. } if typ.kind == Kind::Interface => first + 1,
-            Location::Registers { first, .. } => first,
-            Location::Stack { offset } => {
-                // At the stack pointer itself is the return address, or a place for one.
-                steps.push(8 + offset + if typ.kind == Kind::Interface { 8 } else { 0 });
-                STACK_POINTER
-            }
-            Location::Elsewhere => {
-                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
-            }
-        };
-        let (leaf, last) = if want.path.is_empty() {
-            (typ.kind, 0)
-        } else {
-            let path = self.path(typ, want.path)?;
-            // The pointer itself is in the register: the first step goes from there.
-            steps.extend(&path.dereferences);
-            if path.typ.kind == Kind::String {
-                (Kind::String, path.offset)
-            } else {
-                steps.push(path.offset);
-                (path.typ.kind, 0)
-            }
-        };
-        let kind = match leaf {
-            Kind::String if want.path.is_empty() => READ_TEXT_IN_REGISTERS,
-            Kind::String => READ_TEXT,
-            _ => READ_WORD,
-        };
-        let too_far = || Why(format!("`{}` is more than {MAX_STEPS} pointers away", want.path.join(".")));
-        let mut read = Read { base, kind, last: last as u32, steps: steps.len() as u8, ..Read::default() };
-        for (place, step) in steps.iter().enumerate() {
-            *read.offsets.get_mut(place).ok_or_else(too_far)? =
-                u32::try_from(*step).map_err(|_| too_far())?;
-        }
-        Ok((read, leaf))
-    }
-
-    /// A path from a pointer; `*` stands for the first element of a slice.
-    fn path(&self, pointer: &Type, path: &[&str]) -> Result<Path<'a>, Why> {
-        let target = self.types.element(pointer)?;
-        let (fields, first_element) = match path.split_last() {
-            Some((&"*", fields)) => (fields, true),
-            _ => (path, false),
-        };
-        let mut way = follow(self.types, &self.structs, &target, fields)?;
-        if first_element {
-            way.dereferences.push(way.offset);
-            way = Path { offset: 0, typ: self.types.element(&way.typ)?, ..way };
-        }
-        Ok(way)
-    }
-
-    fn name(&self, typ: &Type) -> &'a str {
-        self.types.string(typ).unwrap_or("?")
+        entry_point: executable.entry_point(),
     }
 }
 
@@ -759,25 +354,4 @@ fn follow<'a>(
 /// The name that the JSON output has, too.
 pub(crate) fn name(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-/// The registers that a read starts from, as the bits of [`Call::overwritten`].
-fn registers(read: Read) -> u16 {
-    let bit = |register: u8| if register < 16 { 1 << register } else { 0 };
-    bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
-}
-
-/// Why a row of the table cannot be followed.
-struct Why(String);
-
-impl std::fmt::Display for Why {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<goexe::Error> for Why {
-    fn from(error: goexe::Error) -> Self {
-        Self(error.to_string())
-    }
 }

@@ -43,6 +43,9 @@ pub struct Plugin {
     pub extension_points: Vec<&'static str>,
     /// The Go module that it comes from, with its version.
     pub module: Option<String>,
+    /// Virtual address of its type descriptor: how a call of it is recognized.
+    #[serde(skip)]
+    pub descriptor: u64,
 }
 
 /// All plugins, by name.
@@ -90,6 +93,7 @@ pub(super) fn find(
                 .map(|(point, _)| *point)
                 .collect(),
             module: module(executable.build_info(), &typ),
+            descriptor: itab.concrete.address(),
             typ,
         });
     }

@@ -10,6 +10,11 @@ use serde::Serialize;
 pub(super) const METRIC: &str = "k8s.io/kubernetes/pkg/scheduler/metrics.SinceInSeconds";
 /// Package of the scheduling loop.
 pub(super) const SCHEDULER: &str = "k8s.io/kubernetes/pkg/scheduler";
+/// Package of what runs the plugins.
+pub(super) const RUNTIME: &str = "k8s.io/kubernetes/pkg/scheduler/framework/runtime";
+/// Packages of the queue: it has moved.
+pub(super) const QUEUES: [&str; 2] =
+    ["k8s.io/kubernetes/pkg/scheduler/backend/queue", "k8s.io/kubernetes/pkg/scheduler/internal/queue"];
 
 /// What a probed function is to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -17,22 +22,34 @@ pub(super) const SCHEDULER: &str = "k8s.io/kubernetes/pkg/scheduler";
 pub enum Function {
     /// A Pod enters the active queue.
     Enqueue,
+    /// A Pod enters the backoff queue.
+    EnqueueBackoff,
+    /// A Pod enters the unschedulable Pods.
+    EnqueueUnschedulable,
+    /// The scheduler counts a Pod that enters a queue, and says which and why.
+    QueueMove,
     /// A Pod leaves the queue: its attempt begins.
     Pop,
     /// The part of an attempt that runs one Pod at a time.
     SchedulingCycle,
+    /// Takes the state of all Nodes from the cache.
+    Snapshot,
     /// `PreFilter` plugins.
     PreFilter,
     /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
     Filter,
     /// `PostFilter` plugins, preemption among them.
     PostFilter,
+    /// Victims are chosen, and the Node for which they go.
+    Preemption,
     /// `PreScore` plugins.
     PreScore,
     /// `Score` plugins on all feasible Nodes.
     Score,
     /// `Reserve` plugins.
     Reserve,
+    /// `Unreserve` of `Reserve` plugins: what was reserved is given back.
+    Unreserve,
     /// `Permit` plugins.
     Permit,
     /// The part of an attempt that runs beside the next attempts.
@@ -49,6 +66,30 @@ pub enum Function {
     PostBind,
     /// What is done about an attempt that failed.
     HandleFailure,
+    /// The Pod's condition is written: it says why the attempt failed.
+    FailureMessage,
+    /// One plugin's `PreFilter`.
+    PreFilterPlugin,
+    /// One plugin's `PostFilter`.
+    PostFilterPlugin,
+    /// One plugin's `PreScore`.
+    PreScorePlugin,
+    /// One plugin's `NormalizeScore`.
+    NormalizeScorePlugin,
+    /// One plugin's `Reserve`.
+    ReservePlugin,
+    /// One plugin's `Unreserve`.
+    UnreservePlugin,
+    /// One plugin's `Permit`.
+    PermitPlugin,
+    /// One plugin's `PreBindPreFlight`.
+    PreBindPreFlightPlugin,
+    /// One plugin's `PreBind`.
+    PreBindPlugin,
+    /// One plugin's `Bind`.
+    BindPlugin,
+    /// One plugin's `PostBind`.
+    PostBindPlugin,
 }
 
 /// A value read at a site.
@@ -81,6 +122,34 @@ pub enum Value {
     StatusReason,
     /// `Status.plugin`.
     StatusPlugin,
+    /// Address of the type descriptor of the plugin that is called.
+    PluginType,
+    /// First word of the `time.Time` of the Pod's first attempt.
+    FirstAttempt,
+    /// Into which queue the Pod goes.
+    Queue,
+    /// Why it goes there.
+    QueueEvent,
+    /// How many labels a metric has.
+    Labels,
+    /// `ScheduleResult.EvaluatedNodes`.
+    EvaluatedNodes,
+    /// `ScheduleResult.FeasibleNodes`.
+    FeasibleNodes,
+    /// To how many Nodes `PreFilter` restricts the search; 0 for no restriction, and for none at all.
+    RestrictedTo,
+    /// The condition's message.
+    Message,
+    /// The Node for which victims go.
+    PreemptionNode,
+    /// How many victims there are.
+    Victims,
+    /// Name of the first victim.
+    FirstVictim,
+    /// Name of the second victim.
+    SecondVictim,
+    /// Name of the third victim.
+    ThirdVictim,
 }
 
 /// How a function's parameters and results are found: signatures are read, not assumed.
@@ -96,8 +165,25 @@ pub(super) enum Signature {
     InterfaceOf(&'static str, &'static str),
     /// A method of the interface that a field of a struct holds: package, struct, field, method.
     FieldOf(&'static str, &'static str, &'static str, &'static str),
-    /// A method with these parameters, which nothing in the executable spells out; its argument info must agree.
+    /// A function with these parameters, which nothing in the executable spells out; its argument info must agree.
     Declared(&'static [&'static str]),
+    /// Calls a method of the plugins in a list: the field of `frameworkImpl` that holds them, and the method, by way of
+    /// another that returns an interface. Context and plugin come first, then what the method takes.
+    PluginMethod(&'static str, &'static [&'static str]),
+}
+
+/// Where a hit says that a function has been called.
+#[derive(Clone, Copy)]
+pub(super) enum Begin {
+    /// The call itself means nothing.
+    Unused,
+    /// At its entry.
+    Entry,
+    /// When the function calls this one for the first time: what it does before is not part of what the scheduler's own
+    /// metric times. Nothing can be read there.
+    FirstCall(&'static str),
+    /// Where functions of these packages call it.
+    CallsIn(&'static [&'static str]),
 }
 
 /// Where the end of a call is seen.
@@ -120,8 +206,21 @@ pub(super) struct Want {
     pub(super) value: Value,
     /// The parameter or result, by any of these type strings: they moved between packages.
     pub(super) of: &'static [&'static str],
-    /// Fields to go through from there; embedded ones are found by themselves.
+    /// Fields to go through from there; embedded ones are found by themselves. `*` stands for the first element of a
+    /// slice, `*1` for the second and so on, `#` for the length of a slice or map.
     pub(super) path: &'static [&'static str],
+    pub(super) seen_as: SeenAs,
+}
+
+/// What a parameter or result is taken for.
+#[derive(Clone, Copy)]
+pub(super) enum SeenAs {
+    /// What its type says.
+    Declared,
+    /// A plugin, whose own type is looked for, behind the wrapper that counts its calls where there is one.
+    Plugin,
+    /// An interface that holds a pointer to this struct: package and name.
+    PointerTo(&'static str, &'static str),
 }
 
 /// One function; of several rows about the same, the first that the executable can follow.
@@ -130,11 +229,9 @@ pub(super) struct Row {
     /// Full symbol names, newest first: the first that the executable has is taken.
     pub(super) symbols: &'static [&'static str],
     pub(super) signature: Signature,
-    /// What to read when it is called; `None` where the call itself means nothing.
-    pub(super) at_entry: Option<&'static [Want]>,
-    /// The call begins, for us, when the function calls this one for the first time: what it does before is not part of
-    /// what the scheduler's own metric times. Nothing can be read there.
-    pub(super) begins_with: Option<&'static str>,
+    pub(super) begin: Begin,
+    /// What to read when it is called.
+    pub(super) at_entry: &'static [Want],
     pub(super) end: End,
     pub(super) at_end: &'static [Want],
     /// The Kubernetes minor that brought it, where older ones do without.
@@ -145,21 +242,24 @@ pub(super) struct Row {
 
 const CYCLE_STATE: &[&str] = &["framework.CycleState", "*framework.CycleState"];
 const QUEUED_POD_INFO: &[&str] = &["*framework.QueuedPodInfo"];
+const QUEUED_ENTITY_INFO: &[&str] = &["framework.QueuedEntityInfo"];
 const POD: &[&str] = &["*v1.Pod"];
 const STATUS: &[&str] = &["*framework.Status"];
 const STRING: &[&str] = &["string"];
 
-const STATE: Want = Want { value: Value::CycleState, of: CYCLE_STATE, path: &[] };
-const THE_POD: Want = Want { value: Value::Pod, of: POD, path: &[] };
-const NODE: Want = Want { value: Value::NodeName, of: STRING, path: &[] };
-const CODE: Want = Want { value: Value::StatusCode, of: STATUS, path: &["code"] };
+const STATE: Want = want(Value::CycleState, CYCLE_STATE, &[]);
+const THE_POD: Want = want(Value::Pod, POD, &[]);
+const NODE: Want = want(Value::NodeName, STRING, &[]);
+const CODE: Want = want(Value::StatusCode, STATUS, &["code"]);
+const REASON: Want = want(Value::StatusReason, STATUS, &["reasons", "*"]);
+const PLUGIN: Want = Want { seen_as: SeenAs::Plugin, ..want(Value::PluginType, &[], &[]) };
 
-const fn of_queued(value: Value, path: &'static [&'static str]) -> Want {
-    Want { value, of: QUEUED_POD_INFO, path }
+const fn want(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
+    Want { value, of, path, seen_as: SeenAs::Declared }
 }
 
-const fn of_status(value: Value, path: &'static [&'static str]) -> Want {
-    Want { value, of: STATUS, path }
+const fn of_queued(value: Value, path: &'static [&'static str]) -> Want {
+    want(value, QUEUED_POD_INFO, path)
 }
 
 /// A phase that the framework runs.
@@ -174,12 +274,33 @@ const fn phase(
         function,
         symbols,
         signature: Signature::Framework(method),
-        begins_with: None,
-        at_entry: Some(at_entry),
+        begin: Begin::Entry,
+        at_entry,
         end: End::Return,
         at_end: &[CODE],
         since: None,
         without,
+    }
+}
+
+/// One plugin's part in a phase.
+const fn plugin(
+    function: Function,
+    symbols: &'static [&'static str],
+    list: &'static str,
+    methods: &'static [&'static str],
+    at_entry: &'static [Want],
+) -> Row {
+    Row {
+        function,
+        symbols,
+        signature: Signature::PluginMethod(list, methods),
+        begin: Begin::Entry,
+        at_entry,
+        end: End::Return,
+        at_end: &[CODE, REASON],
+        since: None,
+        without: "no spans of plugins in this phase",
     }
 }
 
@@ -200,21 +321,26 @@ const ENQUEUE: Row = Row {
     function: Function::Enqueue,
     symbols: &[],
     signature: Signature::Unused,
-    begins_with: None,
-    at_entry: Some(&[of_queued(Value::QueuedPodInfo, &[])]),
+    begin: Begin::Entry,
+    at_entry: &[of_queued(Value::QueuedPodInfo, &[])],
     end: End::Unused,
     at_end: &[],
     since: None,
     without: "no `k8s.scheduler.queue_wait_ms`",
 };
 
+const ENQUEUE_BACKOFF: Row = Row { function: Function::EnqueueBackoff, without: NO_MOVES, ..ENQUEUE };
+const ENQUEUE_UNSCHEDULABLE: Row =
+    Row { function: Function::EnqueueUnschedulable, without: NO_MOVES, ..ENQUEUE };
+const NO_MOVES: &str = "Pods whose ways through the queues have gaps";
+
 /// An attempt begins.
 const POP: Row = Row {
     function: Function::Pop,
     symbols: &[],
     signature: Signature::Unused,
-    begins_with: None,
-    at_entry: None,
+    begin: Begin::Unused,
+    at_entry: &[],
     end: End::Return,
     at_end: &[],
     since: None,
@@ -225,6 +351,7 @@ const POPPED: &[Want] = &[
     of_queued(Value::QueuedPodInfo, &[]),
     of_queued(Value::Attempts, &["Attempts"]),
     of_queued(Value::QueueTimestamp, &["Timestamp", "wall"]),
+    of_queued(Value::FirstAttempt, &["InitialAttemptTimestamp", "wall"]),
     of_queued(Value::Pod, &["Pod"]),
     of_queued(Value::PodName, &["Pod", "Name"]),
     of_queued(Value::PodNamespace, &["Pod", "Namespace"]),
@@ -240,7 +367,78 @@ macro_rules! queue {
 }
 
 const QUEUED: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.QueuedPodInfo";
+const QUEUED_ENTITY: &str = "k8s.io/kubernetes/pkg/scheduler/framework.QueuedEntityInfo";
+const ANY_QUEUED: &[&str] = &[QUEUED_POD_INFO[0], QUEUED_ENTITY_INFO[0]];
+const SCHEDULE_RESULT: &[&str] = &["scheduler.ScheduleResult"];
+const LABELS: &[&str] = &["[]string"];
 const LOGGER: &str = "github.com/go-logr/logr.Logger";
+const CONTEXT: &str = "context.Context";
+/// What holds the chosen Node and its victims.
+const CANDIDATE: (&str, &str) = ("k8s.io/kubernetes/pkg/scheduler/framework/preemption", "candidate");
+
+const fn of_candidate(value: Value, path: &'static [&'static str]) -> Want {
+    Want {
+        seen_as: SeenAs::PointerTo(CANDIDATE.0, CANDIDATE.1),
+        ..want(value, &["preemption.Candidate"], path)
+    }
+}
+
+/// Victims are chosen.
+const PREEMPTION: Row = Row {
+    function: Function::Preemption,
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[
+        of_candidate(Value::Victims, &["victims", "Pods", "#"]),
+        of_candidate(Value::PreemptionNode, &["name"]),
+        of_candidate(Value::FirstVictim, &["victims", "Pods", "*", "Name"]),
+        // Where there are fewer, what is read here is not looked at.
+        of_candidate(Value::SecondVictim, &["victims", "Pods", "*1", "Name"]),
+        of_candidate(Value::ThirdVictim, &["victims", "Pods", "*2", "Name"]),
+    ],
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "no victims of preemption",
+};
+
+/// The part of an attempt that runs beside others.
+const BINDING_CYCLE: Row = Row {
+    function: Function::BindingCycle,
+    symbols: &[scheduler!("bindingCycle")],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[],
+    end: End::Return,
+    at_end: &[],
+    since: None,
+    without: "no `bindingCycle` span, and successful attempts have no end",
+};
+const BINDING: &[Want] = &[
+    STATE,
+    want(Value::EvaluatedNodes, SCHEDULE_RESULT, &["EvaluatedNodes"]),
+    want(Value::FeasibleNodes, SCHEDULE_RESULT, &["FeasibleNodes"]),
+];
+const FRAMEWORK: &str = "k8s.io/kubernetes/pkg/scheduler/framework.Framework";
+const PODS_TO_ACTIVATE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.PodsToActivate";
+
+/// The message of a failure is written down.
+const FAILURE_MESSAGE: Row = Row {
+    function: Function::FailureMessage,
+    symbols: &["k8s.io/kubernetes/pkg/scheduler.updatePod"],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[want(Value::Message, &["*v1.PodCondition"], &["Message"])],
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "only the first reason of a failure",
+};
+
+const CLIENT: &str = "k8s.io/client-go/kubernetes.Interface";
+const POD_TYPE: &str = "*k8s.io/api/core/v1.Pod";
+const CONDITION: &str = "*k8s.io/api/core/v1.PodCondition";
 
 pub(super) const TABLE: &[Row] = &[
     Row {
@@ -257,11 +455,7 @@ pub(super) const TABLE: &[Row] = &[
             "add",
         ),
         // What enters may also be a group of Pods: its address is never that of a Pod that leaves.
-        at_entry: Some(&[Want {
-            value: Value::QueuedPodInfo,
-            of: &["framework.QueuedEntityInfo"],
-            path: &[],
-        }]),
+        at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
         ..ENQUEUE
     },
     Row {
@@ -278,13 +472,70 @@ pub(super) const TABLE: &[Row] = &[
         ..ENQUEUE
     },
     Row {
+        symbols: &[queue!("backend", "(*backoffQueue).add")], // from 1.33 on
+        signature: Signature::FieldOf(QUEUES[0], "PriorityQueue", "backoffQ", "add"),
+        at_entry: &[want(Value::QueuedPodInfo, ANY_QUEUED, &[])],
+        ..ENQUEUE_BACKOFF
+    },
+    Row {
+        symbols: &[
+            queue!("backend", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.32
+            queue!("internal", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.29 to 1.31
+        ],
+        signature: Signature::Declared(&[LOGGER, QUEUED, "int64"]),
+        at_entry: &[of_queued(Value::QueuedPodInfo, &[])],
+        ..ENQUEUE_BACKOFF
+    },
+    Row {
+        symbols: &[queue!("backend", "(*unschedulableEntities).addOrUpdate")], // 1.37
+        signature: Signature::Declared(&[QUEUED_ENTITY, "bool", "string", "*int"]),
+        at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
+        ..ENQUEUE_UNSCHEDULABLE
+    },
+    Row {
+        symbols: &[queue!("backend", "(*unschedulablePods).addOrUpdate")], // 1.36
+        signature: Signature::Declared(&[QUEUED, "bool", "string"]),
+        ..ENQUEUE_UNSCHEDULABLE
+    },
+    Row {
+        symbols: &[
+            queue!("backend", "(*unschedulablePods).addOrUpdate"), // 1.34 and 1.35
+            queue!("backend", "(*UnschedulablePods).addOrUpdate"), // 1.33
+        ],
+        signature: Signature::Declared(&[QUEUED, "string"]),
+        ..ENQUEUE_UNSCHEDULABLE
+    },
+    Row {
+        symbols: &[
+            queue!("backend", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.32
+            queue!("internal", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.29 to 1.31
+        ],
+        // The strategy is a number.
+        signature: Signature::Declared(&[LOGGER, QUEUED, "int", "string"]),
+        ..ENQUEUE_UNSCHEDULABLE
+    },
+    Row {
+        function: Function::QueueMove,
+        symbols: &["k8s.io/component-base/metrics.(*CounterVec).WithLabelValues"],
+        signature: Signature::Declared(&["[]string"]),
+        begin: Begin::CallsIn(&QUEUES),
+        at_entry: &[
+            want(Value::Labels, LABELS, &["#"]),
+            want(Value::Queue, LABELS, &["*"]),
+            want(Value::QueueEvent, LABELS, &["*1"]),
+        ],
+        end: End::Unused,
+        at_end: &[],
+        since: None,
+        without: "no reasons why Pods entered a queue",
+    },
+    Row {
         symbols: &[
             queue!("backend", "(*PriorityQueue).Pop"),  // from 1.32 on
             queue!("internal", "(*PriorityQueue).Pop"), // 1.29 to 1.31
         ],
         signature: Signature::SchedulerField("NextPod"),
         // It blocks while the queue is empty: when it began means nothing.
-        at_entry: None,
         at_end: POPPED,
         ..POP
     },
@@ -292,7 +543,8 @@ pub(super) const TABLE: &[Row] = &[
         // From 1.37 on, what is popped may be a group: the next function takes Pods alone.
         symbols: &[scheduler!("scheduleOnePod")],
         signature: Signature::Declared(&["context.Context", QUEUED]),
-        at_entry: Some(POPPED),
+        begin: Begin::Entry,
+        at_entry: POPPED,
         end: End::Unused,
         ..POP
     },
@@ -300,27 +552,45 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::SchedulingCycle,
         symbols: &[scheduler!("schedulingCycle")],
         signature: Signature::Unused,
-        begins_with: None,
-        at_entry: Some(&[]),
+        begin: Begin::Entry,
+        at_entry: &[],
         end: End::Return,
         at_end: &[],
         since: None,
         without: "no `schedulingCycle` span",
     },
-    phase(
-        Function::PreFilter,
-        run!("RunPreFilterPlugins"),
-        "RunPreFilterPlugins",
-        &[STATE, THE_POD],
-        "no `preFilter` span",
-    ),
+    Row {
+        function: Function::Snapshot,
+        symbols: &[
+            "k8s.io/kubernetes/pkg/scheduler/backend/cache.(*cacheImpl).UpdateSnapshot",
+            "k8s.io/kubernetes/pkg/scheduler/internal/cache.(*cacheImpl).UpdateSnapshot", // 1.29 to 1.31
+        ],
+        signature: Signature::FieldOf(SCHEDULER, "Scheduler", "Cache", "UpdateSnapshot"),
+        begin: Begin::Entry,
+        at_entry: &[],
+        // From 1.36 on; before, it can be seen where it returns.
+        end: End::NextEntry(scheduler!("schedulingAlgorithm")),
+        at_end: &[],
+        since: None,
+        without: "no `snapshot` span",
+    },
+    Row {
+        at_end: &[CODE, want(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],
+        ..phase(
+            Function::PreFilter,
+            run!("RunPreFilterPlugins"),
+            "RunPreFilterPlugins",
+            &[STATE, THE_POD],
+            "no `preFilter` span",
+        )
+    },
     Row {
         function: Function::Filter,
         symbols: &[scheduler!("findNodesThatPassFilters")],
         signature: Signature::Unused,
         // Before it, lists for all Nodes are allocated.
-        begins_with: Some("time.Now"),
-        at_entry: Some(&[]),
+        begin: Begin::FirstCall("time.Now"),
+        at_entry: &[],
         // After it, a context is cancelled.
         end: End::Metric,
         at_end: &[],
@@ -334,6 +604,35 @@ pub(super) const TABLE: &[Row] = &[
         &[STATE, THE_POD],
         "no `postFilter` span",
     ),
+    Row {
+        // 1.36 and later. Without asynchronous preemption another function does it: then the row below is taken.
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Executor).prepareCandidateAsync"],
+        signature: Signature::Declared(&[
+            "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
+            "k8s.io/kubernetes/pkg/scheduler/framework/preemption.ExecutorPreemptor",
+            "string",
+        ]),
+        ..PREEMPTION
+    },
+    Row {
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).prepareCandidateAsync"], // 1.33 to 1.35
+        signature: Signature::Declared(&[
+            "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
+            POD_TYPE,
+            "string",
+        ]),
+        ..PREEMPTION
+    },
+    Row {
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).prepareCandidate"], // up to 1.32
+        signature: Signature::Declared(&[
+            CONTEXT,
+            "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
+            POD_TYPE,
+            "string",
+        ]),
+        ..PREEMPTION
+    },
     phase(
         Function::PreScore,
         run!("RunPreScorePlugins"),
@@ -342,7 +641,7 @@ pub(super) const TABLE: &[Row] = &[
         "no `preScore` span",
     ),
     Row {
-        begins_with: Some("time.Now"),
+        begin: Begin::FirstCall("time.Now"),
         ..phase(Function::Score, run!("RunScorePlugins"), "RunScorePlugins", &[], "no `score` span")
     },
     phase(
@@ -352,6 +651,16 @@ pub(super) const TABLE: &[Row] = &[
         &[STATE, THE_POD, NODE],
         "no `reserve` span and no `k8s.scheduler.selected_node`",
     ),
+    Row {
+        at_end: &[],
+        ..phase(
+            Function::Unreserve,
+            run!("RunReservePluginsUnreserve"),
+            "RunReservePluginsUnreserve",
+            &[STATE, THE_POD],
+            "no `unreserve` span",
+        )
+    },
     phase(
         Function::Permit,
         run!("RunPermitPlugins"),
@@ -360,16 +669,33 @@ pub(super) const TABLE: &[Row] = &[
         "no `permit` span",
     ),
     Row {
-        function: Function::BindingCycle,
-        symbols: &[scheduler!("bindingCycle")],
-        signature: Signature::Unused,
-        begins_with: None,
-        at_entry: Some(&[]),
-        end: End::Return,
-        at_end: &[],
-        since: None,
-        without: "no `bindingCycle` span, and successful attempts have no end",
+        signature: Signature::Declared(&[
+            CONTEXT,
+            "k8s.io/kube-scheduler/framework.CycleState", // 1.34 and later
+            FRAMEWORK,
+            "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
+            QUEUED,
+            "time.Time",
+            PODS_TO_ACTIVATE,
+        ]),
+        at_entry: BINDING,
+        ..BINDING_CYCLE
     },
+    Row {
+        signature: Signature::Declared(&[
+            CONTEXT,
+            "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState", // up to 1.33
+            FRAMEWORK,
+            "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
+            QUEUED,
+            "time.Time",
+            PODS_TO_ACTIVATE,
+        ]),
+        at_entry: BINDING,
+        ..BINDING_CYCLE
+    },
+    // What is read there can be done without.
+    BINDING_CYCLE,
     Row {
         since: Some(34),
         ..phase(
@@ -408,15 +734,113 @@ pub(super) const TABLE: &[Row] = &[
         function: Function::HandleFailure,
         symbols: &[scheduler!("handleSchedulingFailure")],
         signature: Signature::SchedulerField("FailureHandler"),
-        begins_with: None,
-        at_entry: Some(&[
-            CODE,
-            of_status(Value::StatusReason, &["reasons", "*"]),
-            of_status(Value::StatusPlugin, &["plugin"]),
-        ]),
+        begin: Begin::Entry,
+        at_entry: &[CODE, REASON, want(Value::StatusPlugin, STATUS, &["plugin"])],
         end: End::Return,
         at_end: &[],
         since: None,
         without: "failed attempts have no result and no end",
+    },
+    Row {
+        signature: Signature::Declared(&[
+            CONTEXT,
+            CLIENT,
+            "k8s.io/kube-scheduler/framework.APICacher",
+            POD_TYPE,
+            CONDITION,
+            "*k8s.io/kube-scheduler/framework.NominatingInfo", // 1.35 and later
+        ]),
+        ..FAILURE_MESSAGE
+    },
+    Row {
+        signature: Signature::Declared(&[
+            CONTEXT,
+            CLIENT,
+            "k8s.io/kubernetes/pkg/scheduler/framework.APICacher",
+            POD_TYPE,
+            CONDITION,
+            "*k8s.io/kubernetes/pkg/scheduler/framework.NominatingInfo", // 1.34
+        ]),
+        ..FAILURE_MESSAGE
+    },
+    Row {
+        signature: Signature::Declared(&[
+            CONTEXT,
+            CLIENT,
+            POD_TYPE,
+            CONDITION,
+            "*k8s.io/kubernetes/pkg/scheduler/framework.NominatingInfo", // up to 1.33
+        ]),
+        ..FAILURE_MESSAGE
+    },
+    plugin(
+        Function::PreFilterPlugin,
+        run!("runPreFilterPlugin"),
+        "preFilterPlugins",
+        &["PreFilter"],
+        &[PLUGIN],
+    ),
+    plugin(
+        Function::PostFilterPlugin,
+        run!("runPostFilterPlugin"),
+        "postFilterPlugins",
+        &["PostFilter"],
+        &[PLUGIN],
+    ),
+    plugin(Function::PreScorePlugin, run!("runPreScorePlugin"), "preScorePlugins", &["PreScore"], &[PLUGIN]),
+    // On a goroutine of its own for each plugin.
+    plugin(
+        Function::NormalizeScorePlugin,
+        run!("runScoreExtension"),
+        "scorePlugins",
+        &["ScoreExtensions", "NormalizeScore"],
+        &[PLUGIN, STATE, THE_POD],
+    ),
+    plugin(
+        Function::ReservePlugin,
+        run!("runReservePluginReserve"),
+        "reservePlugins",
+        &["Reserve"],
+        &[PLUGIN],
+    ),
+    Row {
+        at_end: &[],
+        ..plugin(
+            Function::UnreservePlugin,
+            run!("runReservePluginUnreserve"),
+            "reservePlugins",
+            &["Unreserve"],
+            &[PLUGIN],
+        )
+    },
+    plugin(Function::PermitPlugin, run!("runPermitPlugin"), "permitPlugins", &["Permit"], &[PLUGIN]),
+    Row {
+        since: Some(34),
+        ..plugin(
+            Function::PreBindPreFlightPlugin,
+            run!("runPreBindPreFlight"),
+            "preBindPlugins",
+            &["PreBindPreFlight"],
+            &[PLUGIN],
+        )
+    },
+    // From 1.36 on, on goroutines of their own where several may run at once.
+    plugin(
+        Function::PreBindPlugin,
+        run!("runPreBindPlugin"),
+        "preBindPlugins",
+        &["PreBind"],
+        &[PLUGIN, STATE, THE_POD],
+    ),
+    plugin(Function::BindPlugin, run!("runBindPlugin"), "bindPlugins", &["Bind"], &[PLUGIN]),
+    Row {
+        at_end: &[],
+        ..plugin(
+            Function::PostBindPlugin,
+            run!("runPostBindPlugin"),
+            "postBindPlugins",
+            &["PostBind"],
+            &[PLUGIN],
+        )
     },
 ];

@@ -1,10 +1,10 @@
 //! What the eBPF program sent, in the scheduler's terms.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use tracer_common::{Hit, MAX_TEXTS, MAX_WORDS, TEXT_LEN, TextHit};
+use tracer_common::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, TEXT_LEN, TextHit};
 
-use crate::plan::{Function, PlannedSite, Role, Slot, Value};
+use crate::plan::{Function, PlannedSite, Plugin, Role, Slot, Value};
 
 /// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
 /// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
@@ -51,6 +51,21 @@ pub struct Values {
     pub status_code: Option<i64>,
     pub status_reason: Option<String>,
     pub status_plugin: Option<String>,
+    /// Name of the plugin.
+    pub plugin: Option<Arc<str>>,
+    /// Nanoseconds since the Unix epoch.
+    pub first_attempt: Option<u64>,
+    pub queue: Option<String>,
+    pub queue_event: Option<String>,
+    pub labels: Option<u64>,
+    pub evaluated_nodes: Option<u64>,
+    pub feasible_nodes: Option<u64>,
+    pub restricted_to: Option<u64>,
+    pub message: Option<String>,
+    pub preemption_node: Option<String>,
+    pub victims: Option<u64>,
+    /// The first ones' names, as far as they could be read; there may be fewer victims.
+    pub victim_names: [Option<String>; 3],
 }
 
 /// Why a record cannot be understood. It never happens between a daemon and its own eBPF object.
@@ -64,10 +79,12 @@ pub enum Undecodable {
     Site(u32),
 }
 
-/// Knows what the sites' numbers mean.
+/// Knows what the sites' numbers mean, and whose plugins are where.
 #[derive(Debug, Default)]
 pub struct Decoder {
     sites: HashMap<u32, Meaning>,
+    /// Names of plugins by process and address of their type descriptor.
+    plugins: HashMap<(u32, u64), Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -92,11 +109,30 @@ impl Decoder {
         self.sites.remove(&number);
     }
 
+    /// From now on, the plugins of a process are known: `bias` is how far from its own addresses the executable is
+    /// loaded.
+    pub fn add_plugins(&mut self, target: u32, plugins: &[Plugin], bias: u64) {
+        for Plugin { name, descriptor, .. } in plugins {
+            self.plugins.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
+        }
+    }
+
+    /// The process has ended.
+    pub fn remove_plugins(&mut self, target: u32) {
+        self.plugins.retain(|(of, _), _| *of != target);
+    }
+
     /// Reads one record of the ring buffer.
     pub fn decode(&self, record: &[u8]) -> Result<Event, Undecodable> {
+        // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
             length if length == size_of::<Hit>() => None,
-            length if length == size_of::<TextHit>() => Some(&record[size_of::<Hit>()..]),
+            length if length == size_of::<TextHit>() => {
+                Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
+            }
+            length if length == size_of::<LongTextHit>() => {
+                Some((record[size_of::<Hit>()..].split_at(8), LONG_TEXT_LEN))
+            }
             length => return Err(Undecodable::Length(length)),
         };
         let long = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().unwrap_or_default());
@@ -104,24 +140,33 @@ impl Decoder {
         let site = int(24);
         let Meaning { function, role, stack_depth, values } =
             self.sites.get(&site).ok_or(Undecodable::Site(site))?;
-        let faults = int(32);
+        let (target, faults) = (int(28), int(32));
         let mut read = Values::default();
         for (index, (value, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
                 continue;
             }
             match *slot {
-                Slot::Word(number) if number < MAX_WORDS => read.set_word(*value, long(48 + 8 * number)),
-                Slot::Text(number) if number < MAX_TEXTS => {
-                    if let Some(text) = texts.map(|texts| text(texts, number)) {
+                Slot::Word(number) if number < MAX_WORDS => {
+                    let word = long(48 + 8 * number);
+                    if *value == Value::PluginType {
+                        read.plugin = self.plugins.get(&(target, word)).cloned();
+                    } else {
+                        read.set_word(*value, word);
+                    }
+                }
+                Slot::Text(number) => {
+                    if let Some(text) =
+                        texts.and_then(|((lengths, texts), room)| text(lengths, texts, room, number))
+                    {
                         read.set_text(*value, text);
                     }
                 }
-                _ => {}
+                Slot::Word(_) => {}
             }
         }
         Ok(Event {
-            target: int(28),
+            target,
             time_ns: long(0),
             goroutine: long(8),
             depth: long(16).wrapping_add_signed(-stack_depth),
@@ -142,6 +187,12 @@ impl Values {
             Value::Attempts => self.attempts = Some(word),
             Value::QueueTimestamp => self.queue_timestamp = unix_ns(word),
             Value::StatusCode => self.status_code = Some(word.cast_signed()),
+            Value::FirstAttempt => self.first_attempt = unix_ns(word),
+            Value::Labels => self.labels = Some(word),
+            Value::EvaluatedNodes => self.evaluated_nodes = Some(word),
+            Value::FeasibleNodes => self.feasible_nodes = Some(word),
+            Value::RestrictedTo => self.restricted_to = Some(word),
+            Value::Victims => self.victims = Some(word),
             _ => {}
         }
     }
@@ -155,21 +206,28 @@ impl Values {
             Value::NodeName => self.node_name = Some(text),
             Value::StatusReason => self.status_reason = Some(text),
             Value::StatusPlugin => self.status_plugin = Some(text),
+            Value::Queue => self.queue = Some(text),
+            Value::QueueEvent => self.queue_event = Some(text),
+            Value::Message => self.message = Some(text),
+            Value::PreemptionNode => self.preemption_node = Some(text),
+            Value::FirstVictim => self.victim_names[0] = Some(text),
+            Value::SecondVictim => self.victim_names[1] = Some(text),
+            Value::ThirdVictim => self.victim_names[2] = Some(text),
             _ => {}
         }
     }
 }
 
 /// A string that was cut says so.
-fn text(texts: &[u8], number: usize) -> String {
-    let lengths = &texts[4 * number..4 * number + 4];
-    let length = u32::from_ne_bytes(lengths.try_into().unwrap_or_default()) as usize;
-    let start = 4 * MAX_TEXTS + number * TEXT_LEN;
-    let mut text = String::from_utf8_lossy(&texts[start..start + length.min(TEXT_LEN)]).into_owned();
-    if length > TEXT_LEN {
+fn text(lengths: &[u8], texts: &[u8], room: usize, number: usize) -> Option<String> {
+    let length = lengths.get(4 * number..4 * number + 4)?;
+    let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
+    let text = texts.get(number * room..number * room + length.min(room))?;
+    let mut text = String::from_utf8_lossy(text).into_owned();
+    if length > room {
         text.push('…');
     }
-    text
+    Some(text)
 }
 
 /// The wall clock in the first word of a `time.Time`, which `time.Now` fills with seconds since 1885 and
@@ -217,10 +275,14 @@ mod tests {
         bytes
     }
 
+    fn words(first: &[u64]) -> [u64; MAX_WORDS] {
+        std::array::from_fn(|place| first.get(place).copied().unwrap_or_default())
+    }
+
     #[test]
     fn a_hit_carries_what_its_site_reads() {
         let decoder = decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
-        let event = decoder.decode(&hit(7, 0, [0xc000, 2, 0, 0])).expect("it is well-formed");
+        let event = decoder.decode(&hit(7, 0, words(&[0xc000, 2]))).expect("it is well-formed");
         assert_eq!((event.target, event.time_ns, event.goroutine, event.depth), (3, 1_000, 42, 512));
         assert_eq!((event.values.pod, event.values.attempts), (Some(0xc000), Some(2)));
         assert_eq!(event.values.cycle_state, None);
@@ -229,7 +291,7 @@ mod tests {
     #[test]
     fn a_value_that_could_not_be_read_is_absent() {
         let decoder = decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
-        let event = decoder.decode(&hit(7, 0b01, [0, 2, 0, 0])).expect("it is well-formed");
+        let event = decoder.decode(&hit(7, 0b01, words(&[0, 2]))).expect("it is well-formed");
         assert_eq!((event.values.pod, event.values.attempts), (None, Some(2)));
     }
 
@@ -249,6 +311,39 @@ mod tests {
         bytes.extend([b'x'; MAX_TEXTS * TEXT_LEN]);
         let name = decoder.decode(&bytes).expect("well-formed").values.pod_name.expect("it was read");
         assert_eq!(name, format!("{}…", "x".repeat(TEXT_LEN)));
+    }
+
+    #[test]
+    fn a_long_string_has_a_record_of_its_own() {
+        let decoder = decoder(Role::Entry, &[(Value::Message, Slot::Text(0))]);
+        let mut bytes = hit(7, 0, [0; MAX_WORDS]);
+        for word in [1_000u32, 0] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend([b'x'; LONG_TEXT_LEN]);
+        assert_eq!(decoder.decode(&bytes).expect("well-formed").values.message, Some("x".repeat(1_000)));
+    }
+
+    #[test]
+    fn a_plugin_is_known_by_its_type_in_each_process() {
+        let mut decoder = decoder(Role::Entry, &[(Value::PluginType, Slot::Word(0))]);
+        let plugin = Plugin {
+            name: "NodeName".into(),
+            typ: String::new(),
+            extension_points: Vec::new(),
+            module: None,
+            descriptor: 0x1000,
+        };
+        // `hit` is of process 3.
+        decoder.add_plugins(3, std::slice::from_ref(&plugin), 0x40_0000);
+        decoder.add_plugins(4, &[plugin], 0);
+        let name = |decoder: &Decoder, address| {
+            decoder.decode(&hit(7, 0, words(&[address]))).expect("well-formed").values.plugin
+        };
+        assert_eq!(name(&decoder, 0x40_1000).as_deref(), Some("NodeName"));
+        assert_eq!(name(&decoder, 0x1000), None);
+        decoder.remove_plugins(3);
+        assert_eq!(name(&decoder, 0x40_1000), None);
     }
 
     #[test]

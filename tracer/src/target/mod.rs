@@ -113,6 +113,30 @@ pub fn open_executable(path: &Path) -> io::Result<File> {
     File::open(path, MAX_EXECUTABLE)
 }
 
+/// How far from its own addresses a process has loaded its executable, whose first instruction is at `entry_point`: the
+/// kernel tells the process where it put that one. Zero for executables that are not position-independent.
+///
+/// # Errors
+///
+/// When the process has ended or may not be looked at.
+pub fn load_bias(pid: u32, entry_point: u64) -> io::Result<u64> {
+    let vector = fs::read(format!("/proc/{pid}/auxv"))?;
+    let loaded = entry_of(&vector)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an auxiliary vector without entry"))?;
+    Ok(loaded.wrapping_sub(entry_point))
+}
+
+/// `AT_ENTRY` in an auxiliary vector: pairs of words.
+fn entry_of(vector: &[u8]) -> Option<u64> {
+    const AT_ENTRY: u64 = 9;
+    let (pairs, _) = vector.as_chunks::<16>();
+    pairs.iter().find_map(|pair| {
+        let (key, value) = pair.split_at(8);
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_ne_bytes);
+        if word(key)? == AT_ENTRY { word(value) } else { None }
+    })
+}
+
 fn is_scheduler(path: &Path) -> bool {
     let plausible =
         fs::metadata(path).is_ok_and(|meta| (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len()));
@@ -173,6 +197,14 @@ mod tests {
     fn the_process_id_of_a_container_is_the_last_one() {
         assert_eq!(innermost_pid("Name:\tx\nNSpid:\t4321\t17\t1\nTgid:\t1\n"), Some(1));
         assert_eq!(innermost_pid("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn the_entry_point_is_found_in_an_auxiliary_vector() {
+        let vector: Vec<u8> =
+            [3u64, 64, 9, 0x40_1000, 0, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(entry_of(&vector), Some(0x40_1000));
+        assert_eq!(entry_of(&vector[..16]), None);
     }
 
     #[test]

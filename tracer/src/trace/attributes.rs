@@ -25,5 +25,40 @@ pub const QUEUE_WAIT_MS: &str = "k8s.scheduler.queue_wait_ms";
 /// How long the Pod was in any queue before the attempt, milliseconds: since it was created, or since its last attempt
 /// ended. On the root.
 pub const QUEUE_TOTAL_WAIT_MS: &str = "k8s.scheduler.queue.total_wait_ms";
+/// Why the Pod entered the queue that it was popped from: the event of the scheduler's `queue_incoming_pods_total`. On the
+/// root.
+pub const QUEUE_EVENT: &str = "k8s.scheduler.queue.event";
+/// Every entry of the Pod into a queue since its last attempt, as `queue: event`, oldest first. On the root.
+pub const QUEUE_MOVES: &str = "k8s.scheduler.queue.moves";
+/// How many entries in the middle of that list are left out. On the root, where there are any.
+pub const QUEUE_MOVES_LEFT_OUT: &str = "k8s.scheduler.queue.moves_left_out";
+/// How long the Pod was in the backoff queue since its last attempt, milliseconds. On the root.
+pub const QUEUE_BACKOFF_MS: &str = "k8s.scheduler.queue.backoff_ms";
+/// How long the Pod was among the unschedulable Pods, gated ones as well, since its last attempt, milliseconds. On the root.
+pub const QUEUE_UNSCHEDULABLE_MS: &str = "k8s.scheduler.queue.unschedulable_ms";
+/// How long ago the Pod first was ready to be scheduled, milliseconds. On the root.
+pub const SINCE_FIRST_ATTEMPT_MS: &str = "k8s.scheduler.queue.since_first_attempt_ms";
+/// How many Nodes were looked at. On the root.
+pub const EVALUATED_NODES: &str = "k8s.scheduler.evaluated_nodes";
+/// How many of these would do. On the root.
+pub const FEASIBLE_NODES: &str = "k8s.scheduler.feasible_nodes";
+/// To how many Nodes `PreFilter` plugins restricted the search, where they did. On the root.
+pub const RESTRICTED_TO_NODES: &str = "k8s.scheduler.restricted_to_nodes";
+/// The Node that preemption frees for the Pod. On the root.
+pub const PREEMPTION_NODE: &str = "k8s.scheduler.preemption.node";
+/// How many Pods must go from there. On the root.
+pub const PREEMPTION_VICTIMS: &str = "k8s.scheduler.preemption.victims";
+/// Names of the first three of them. On the root.
+pub const PREEMPTION_VICTIM_NAMES: &str = "k8s.scheduler.preemption.victim_names";
+/// The plugins that asked to wait. On `waitOnPermit`.
+pub const WAITED_FOR: &str = "k8s.scheduler.permit.plugins";
+/// Name of the plugin. On spans of plugins.
+pub const PLUGIN_NAME: &str = "k8s.scheduler.plugin.name";
+/// Where the plugin was called: the name of the phase's span. On spans of plugins.
+pub const EXTENSION_POINT: &str = "k8s.scheduler.plugin.extension_point";
+/// What the status says. On spans of plugins, where it says something.
+pub const MESSAGE: &str = "k8s.scheduler.message";
+/// What a link leads to, where it is not who created the Pod. On links.
+pub const LINK: &str = "k8s.scheduler.link";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";

@@ -3,6 +3,7 @@
 //! Pure: an attempt, a clock anchor and a context in, a trace out.
 
 pub mod attributes;
+mod kinds;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -11,9 +12,10 @@ use std::{borrow::Cow, hash::Hasher as _};
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-pub use self::span::{AttributeValue, RemoteContext, Span, Status, Trace};
+use self::kinds::{Kind, kind};
+pub use self::span::{AttributeValue, Event, Link, RemoteContext, Span, Status, Trace};
 use crate::{
-    attempt::{Attempt, Call, Code, Outcome},
+    attempt::{Attempt, Call, Code, Move, Outcome, Preemption},
     plan::Function,
 };
 
@@ -30,44 +32,18 @@ impl Anchor {
     }
 }
 
-/// Which span a call becomes, and under which it hangs.
-struct Kind {
-    function: Function,
-    name: &'static str,
-    /// The cycle that it is a phase of; `None` for what hangs under the root.
-    cycle: Option<Function>,
-}
-
-const fn phase(function: Function, name: &'static str, cycle: Function) -> Kind {
-    Kind { function, name, cycle: Some(cycle) }
-}
-
-const KINDS: [Kind; 15] = [
-    Kind { function: Function::SchedulingCycle, name: "schedulingCycle", cycle: None },
-    phase(Function::PreFilter, "preFilter", Function::SchedulingCycle),
-    phase(Function::Filter, "filter", Function::SchedulingCycle),
-    phase(Function::PostFilter, "postFilter", Function::SchedulingCycle),
-    phase(Function::PreScore, "preScore", Function::SchedulingCycle),
-    phase(Function::Score, "score", Function::SchedulingCycle),
-    phase(Function::Reserve, "reserve", Function::SchedulingCycle),
-    phase(Function::Permit, "permit", Function::SchedulingCycle),
-    Kind { function: Function::BindingCycle, name: "bindingCycle", cycle: None },
-    phase(Function::PreBindPreFlight, "preBindPreFlight", Function::BindingCycle),
-    phase(Function::WaitOnPermit, "waitOnPermit", Function::BindingCycle),
-    phase(Function::PreBind, "preBind", Function::BindingCycle),
-    phase(Function::Bind, "bind", Function::BindingCycle),
-    phase(Function::PostBind, "postBind", Function::BindingCycle),
-    // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
-    Kind { function: Function::HandleFailure, name: "handleSchedulingFailure", cycle: None },
-];
-
 /// Name of the root span.
 pub const ROOT: &str = "SchedulePod";
+/// What the names of plugins' spans begin with.
+pub const PLUGIN: &str = "plugin: ";
+/// What KEP-5927 calls the event of a plugin that says no.
+const REJECTED: &str = "plugin rejected";
 
 /// Makes the trace of an attempt.
 #[must_use]
 pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> Trace {
-    let trace_id = trace_id(attempt);
+    let trace_id = trace_id(attempt, attempt.start_ns);
+    let creator = link.map(|context| Link { context, relation: None });
     let root = Span {
         span_id: span_id(&trace_id, 0),
         parent_id: None,
@@ -75,42 +51,65 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
         attributes: root_attributes(attempt, anchor),
-        links: link.into_iter().collect(),
+        events: Vec::new(),
+        links: creator.into_iter().chain(previous(attempt)).collect(),
         status: root_status(&attempt.outcome),
     };
     let mut calls: Vec<(&Kind, &Call)> = attempt
         .calls
         .iter()
         .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
-        .filter_map(|call| {
-            let kind = KINDS.iter().find(|kind| kind.function == call.function)?;
-            Some((kind, call))
-        })
+        .filter_map(|call| Some((kind(call.function)?, call)))
         .collect();
-    // A cycle begins before its phases.
-    calls.sort_by_key(|(kind, call)| (call.start_ns, kind.cycle.is_some()));
+    // What contains others begins before them.
+    calls.sort_by_key(|(kind, call)| (call.start_ns, kind.ancestors().count()));
     let mut spans = Vec::with_capacity(calls.len() + 1);
-    let mut cycles: Vec<(Function, [u8; 8])> = Vec::with_capacity(2);
     spans.push(root);
-    for (index, (kind, call)) in calls.into_iter().enumerate() {
-        let span_id = span_id(&trace_id, index as u64 + 1);
-        let cycle = kind.cycle.and_then(|cycle| cycles.iter().rfind(|(function, _)| *function == cycle));
-        let parent = cycle.map_or(spans[0].span_id, |(_, id)| *id);
-        if kind.cycle.is_none() {
-            cycles.push((kind.function, span_id));
-        }
+    for (index, (kind, call)) in calls.iter().enumerate() {
+        // The innermost that was going on; behind a call that is over there is the next one further out.
+        let parent = kind.ancestors().find_map(|function| {
+            let holds = |(_, outer): &(&Kind, &Call)| {
+                outer.function == function && outer.start_ns <= call.start_ns && call.end_ns <= outer.end_ns
+            };
+            calls[..index].iter().rposition(holds)
+        });
+        let name = match (&call.plugin, kind.plugin) {
+            (Some(plugin), true) => Cow::Owned(format!("{PLUGIN}{plugin}")),
+            (None, true) => Cow::Owned(format!("{PLUGIN}?")),
+            (_, false) => Cow::Borrowed(kind.name),
+        };
+        let attributes =
+            if kind.plugin { plugin_attributes(kind, call) } else { phase_attributes(attempt, kind, call) };
         spans.push(Span {
-            span_id,
-            parent_id: Some(parent),
-            name: Cow::Borrowed(kind.name),
+            span_id: span_id(&trace_id, index as u64 + 1),
+            // The root is the first of the spans.
+            parent_id: Some(spans[parent.map_or(0, |index| index + 1)].span_id),
+            name,
             start_unix_ns: anchor.unix(call.start_ns),
             end_unix_ns: anchor.unix(call.end_ns),
-            attributes: phase_attributes(attempt, kind, call),
+            attributes,
+            events: rejection(kind, call, anchor).into_iter().collect(),
             links: Vec::new(),
-            status: phase_status(call),
+            status: call_status(call),
         });
     }
     Trace { target: attempt.target, trace_id, spans }
+}
+
+/// The root of the Pod's attempt before this one.
+fn previous(attempt: &Attempt) -> Option<Link> {
+    let trace_id = trace_id(attempt, attempt.previous_ns?);
+    let context =
+        RemoteContext { trace_id, span_id: span_id(&trace_id, 0), flags: 1, trace_state: String::new() };
+    Some(Link { context, relation: Some("previous attempt") })
+}
+
+/// A plugin says that the Pod cannot be scheduled.
+fn rejection(kind: &Kind, call: &Call, anchor: Anchor) -> Option<Event> {
+    let code = call.code.filter(|code| kind.plugin && code.is_rejected())?;
+    let result = AttributeValue::String(Cow::Owned(code.to_string()));
+    let unix_ns = anchor.unix(call.end_ns);
+    Some(Event { name: REJECTED, unix_ns, attributes: vec![(attributes::RESULT, result)] })
 }
 
 /// `WaitOnPermit` is called for every Pod; the scheduler counts, and a user means, the Pods that had to wait.
@@ -120,7 +119,6 @@ fn waited(attempt: &Attempt) -> bool {
 
 fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
     let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
-    let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
     let mut list = vec![
         (attributes::POD_NAME, string(&attempt.pod.name)),
         (attributes::POD_NAMESPACE, string(&attempt.pod.namespace)),
@@ -135,19 +133,63 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
         list.push((attributes::SELECTED_NODE, string(node)));
     }
     if let Some(number) = attempt.number {
-        list.push((attributes::ATTEMPT, AttributeValue::Int(i64::try_from(number).unwrap_or(i64::MAX))));
+        list.push((attributes::ATTEMPT, integer(number)));
     }
-    if let Some(enqueued) = attempt.enqueued_ns {
-        list.push((attributes::QUEUE_WAIT_MS, milliseconds(attempt.start_ns.saturating_sub(enqueued))));
+    if let Some((evaluated, feasible)) = attempt.nodes {
+        list.push((attributes::EVALUATED_NODES, integer(evaluated)));
+        list.push((attributes::FEASIBLE_NODES, integer(feasible)));
     }
-    if let Some(added) = attempt.queue_timestamp {
-        let wait = anchor.unix(attempt.start_ns).saturating_sub(added);
-        list.push((attributes::QUEUE_TOTAL_WAIT_MS, milliseconds(wait)));
+    if let Some(nodes) = attempt.restricted_to {
+        list.push((attributes::RESTRICTED_TO_NODES, integer(nodes)));
     }
+    if let Some(Preemption { node, victims, names }) = &attempt.preemption {
+        list.push((attributes::PREEMPTION_NODE, string(node)));
+        list.push((attributes::PREEMPTION_VICTIMS, integer(*victims)));
+        list.push((attributes::PREEMPTION_VICTIM_NAMES, AttributeValue::Strings(names.clone())));
+    }
+    list.extend(queue_attributes(attempt, anchor));
     if attempt.incomplete {
         list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
     }
     list
+}
+
+fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
+    let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
+    let since = |unix_ns: u64| milliseconds(anchor.unix(attempt.start_ns).saturating_sub(unix_ns));
+    let mut list = Vec::new();
+    if let Some(enqueued) = attempt.enqueued_ns {
+        list.push((attributes::QUEUE_WAIT_MS, milliseconds(attempt.start_ns.saturating_sub(enqueued))));
+    }
+    list.extend(attempt.queue_timestamp.map(|added| (attributes::QUEUE_TOTAL_WAIT_MS, since(added))));
+    list.extend(attempt.first_attempt.map(|first| (attributes::SINCE_FIRST_ATTEMPT_MS, since(first))));
+    for (queue, key) in
+        [("backoff", attributes::QUEUE_BACKOFF_MS), ("unschedulable", attributes::QUEUE_UNSCHEDULABLE_MS)]
+    {
+        if attempt.moves.iter().any(|entry| entry.queue == queue) {
+            list.push((key, milliseconds(time_in(queue, attempt))));
+        }
+    }
+    if let Some(Move { event, .. }) = attempt.moves.last() {
+        list.push((attributes::QUEUE_EVENT, AttributeValue::String(Cow::Owned(event.clone()))));
+        let moves = attempt.moves.iter().map(|Move { queue, event, .. }| format!("{queue}: {event}"));
+        list.push((attributes::QUEUE_MOVES, AttributeValue::Strings(moves.collect())));
+    }
+    if attempt.moves_left_out > 0 {
+        list.push((attributes::QUEUE_MOVES_LEFT_OUT, integer(attempt.moves_left_out)));
+    }
+    list
+}
+
+/// Nanoseconds that the Pod spent in a queue before the attempt.
+fn time_in(queue: &str, attempt: &Attempt) -> u64 {
+    let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
+    let stays = attempt.moves.iter().zip(ends).filter(|(entry, _)| entry.queue == queue);
+    stays.map(|(entry, end)| end.saturating_sub(entry.time_ns)).sum()
+}
+
+fn integer(value: u64) -> AttributeValue {
+    AttributeValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
@@ -155,6 +197,32 @@ fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'stati
         (attributes::PHASE, AttributeValue::String(Cow::Borrowed(kind.name))),
         (attributes::PROFILE, AttributeValue::String(Cow::Owned(attempt.pod.profile.clone()))),
     ];
+    if kind.function == Function::WaitOnPermit {
+        let asked = attempt
+            .calls
+            .iter()
+            .filter(|call| call.function == Function::PermitPlugin && call.code == Some(Code::WAIT));
+        let names = asked.filter_map(|call| call.plugin.as_deref().map(str::to_owned)).collect();
+        list.push((attributes::WAITED_FOR, AttributeValue::Strings(names)));
+    }
+    list.extend(result_attributes(call));
+    list
+}
+
+fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
+    let mut list = Vec::with_capacity(4);
+    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, string(name))));
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(kind.name))));
+    list.extend(result_attributes(call));
+    if !call.reason.is_empty() {
+        list.push((attributes::MESSAGE, string(&call.reason)));
+    }
+    list
+}
+
+fn result_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::with_capacity(2);
     if let Some(code) = call.code {
         list.push((attributes::RESULT, AttributeValue::String(Cow::Owned(code.to_string()))));
     }
@@ -186,18 +254,21 @@ fn root_status(outcome: &Outcome) -> Status {
     Status::Error(text)
 }
 
-fn phase_status(call: &Call) -> Status {
+fn call_status(call: &Call) -> Status {
     match call.code {
-        Some(code) if code == Code::ERROR || code.is_rejected() => Status::Error(code.to_string()),
+        Some(code) if code == Code::ERROR || code.is_rejected() => {
+            let colon = if call.reason.is_empty() { "" } else { ": " };
+            Status::Error(format!("{code}{colon}{}", call.reason))
+        }
         _ => Status::Unset,
     }
 }
 
 /// Identities follow from what the attempt is, so that the same attempt always has the same ones.
-fn trace_id(attempt: &Attempt) -> [u8; 16] {
+fn trace_id(attempt: &Attempt, start_ns: u64) -> [u8; 16] {
     let mut hasher = SipHasher13::new();
     hasher.write(attempt.pod.uid.as_bytes());
-    hasher.write_u64(attempt.start_ns);
+    hasher.write_u64(start_ns);
     hasher.write_u32(attempt.target);
     let id = hasher.finish128().as_bytes();
     // All zero means "no trace".

@@ -15,6 +15,26 @@ pub struct RemoteContext {
     pub trace_state: String,
 }
 
+/// A span that another one is linked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Which span.
+    pub context: RemoteContext,
+    /// What it is, where it is not who created the Pod.
+    pub relation: Option<&'static str>,
+}
+
+/// Something that happened at a moment of a span.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// What.
+    pub name: &'static str,
+    /// When, in nanoseconds since the Unix epoch.
+    pub unix_ns: u64,
+    /// Attributes by key.
+    pub attributes: Vec<(&'static str, AttributeValue)>,
+}
+
 /// One trace: all spans of one attempt, the root first, parents before their children.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
@@ -41,8 +61,10 @@ pub struct Span {
     pub end_unix_ns: u64,
     /// Attributes by key, in the order in which people want to read them.
     pub attributes: Vec<(&'static str, AttributeValue)>,
-    /// Contexts that this span is linked to.
-    pub links: Vec<RemoteContext>,
+    /// What happened meanwhile.
+    pub events: Vec<Event>,
+    /// Spans that this one is linked to.
+    pub links: Vec<Link>,
     /// How it ended.
     pub status: Status,
 }
@@ -55,6 +77,7 @@ pub enum AttributeValue {
     Int(i64),
     Double(f64),
     Bool(bool),
+    Strings(Vec<String>),
 }
 
 /// Status of a span.
@@ -96,6 +119,7 @@ impl std::fmt::Display for AttributeValue {
             Self::Int(value) => write!(f, "{value}"),
             Self::Double(value) => write!(f, "{value}"),
             Self::Bool(value) => write!(f, "{value}"),
+            Self::Strings(values) => f.write_str(&values.join(", ")),
         }
     }
 }

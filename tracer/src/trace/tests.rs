@@ -6,7 +6,7 @@ use crate::attempt::Pod;
 const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000_000_000_000 };
 
 fn call(function: Function, start_ns: u64, end_ns: u64, code: Option<Code>) -> Call {
-    Call { function, start_ns, end_ns, code, returned: true }
+    Call { function, start_ns, end_ns, plugin: None, code, reason: String::new(), returned: true }
 }
 
 /// An attempt that is bound; Permit returns `permit`.
@@ -36,7 +36,7 @@ fn bound(permit: Code) -> Attempt {
             call(Function::BindingCycle, 2_900, 9_000, None),
         ],
         outcome: Outcome::Scheduled,
-        incomplete: false,
+        ..Attempt::default()
     }
 }
 
@@ -151,7 +151,7 @@ fn the_context_of_the_pod_becomes_a_link_of_the_root_and_of_nothing_else() {
     let context =
         RemoteContext { trace_id: [7; 16], span_id: [8; 8], flags: 1, trace_state: "vendor=1".into() };
     let trace = build(&bound(Code::SUCCESS), ANCHOR, Some(context.clone()));
-    assert_eq!(trace.root().links, [context]);
+    assert_eq!(trace.root().links, [Link { context, relation: None }]);
     assert!(trace.spans[1..].iter().all(|span| span.links.is_empty()));
     assert!(trace.spans.iter().all(|span| span.parent_id.is_none() == (span.name == ROOT)));
 }
@@ -169,4 +169,103 @@ fn what_was_lost_is_marked() {
         .map(|span| span.name.as_ref())
         .collect();
     assert_eq!(marked, ["SchedulePod", "preFilter"]);
+}
+
+fn plugin_call(function: Function, plugin: &str, start_ns: u64, code: Code, reason: &str) -> Call {
+    Call {
+        plugin: Some(plugin.into()),
+        reason: reason.to_owned(),
+        ..call(function, start_ns, start_ns + 10, Some(code))
+    }
+}
+
+#[test]
+fn plugins_are_below_their_phase_and_say_what_they_say() {
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.calls.extend([
+        plugin_call(Function::PreFilterPlugin, "NodePorts", 1_210, Code::SKIP, ""),
+        plugin_call(Function::PreFilterPlugin, "Mine", 1_230, Code::UNSCHEDULABLE, "not today"),
+        plugin_call(Function::PreBindPlugin, "VolumeBinding", 4_010, Code::SUCCESS, ""),
+        Call { plugin: None, ..plugin_call(Function::BindPlugin, "", 4_300, Code::SUCCESS, "") },
+    ]);
+    let trace = build(&attempt, ANCHOR, None);
+    let shown = tree(&trace);
+    for lines in [
+        "    preFilter\n      plugin: NodePorts\n      plugin: Mine\n",
+        "    preBind\n      plugin: VolumeBinding\n",
+        "    bind\n      plugin: ?\n",
+    ] {
+        assert!(shown.contains(lines), "{lines} is not in {shown}");
+    }
+    let span = |name: &str| trace.spans.iter().find(|span| span.name == name).expect("it is there");
+    let mine = span("plugin: Mine");
+    let text = |key| mine.attribute(key).map(ToString::to_string);
+    assert_eq!(text(attributes::PLUGIN_NAME).as_deref(), Some("Mine"));
+    assert_eq!(text(attributes::EXTENSION_POINT).as_deref(), Some("preFilter"));
+    assert_eq!(text(attributes::MESSAGE).as_deref(), Some("not today"));
+    assert_eq!(mine.status, Status::Error("Unschedulable: not today".into()));
+    assert_eq!(mine.events.iter().map(|event| event.name).collect::<Vec<_>>(), ["plugin rejected"]);
+    let skipped = span("plugin: NodePorts");
+    assert_eq!(skipped.attribute(attributes::RESULT).map(ToString::to_string).as_deref(), Some("Skip"));
+    assert_eq!((&skipped.status, skipped.events.len()), (&Status::Unset, 0));
+}
+
+#[test]
+fn a_wait_names_the_plugins_that_asked_for_it() {
+    let mut attempt = bound(Code::WAIT);
+    attempt.calls.extend([
+        plugin_call(Function::PermitPlugin, "Gang", 2_210, Code::WAIT, ""),
+        plugin_call(Function::PermitPlugin, "Other", 2_230, Code::SUCCESS, ""),
+    ]);
+    let trace = build(&attempt, ANCHOR, None);
+    let wait = trace.spans.iter().find(|span| span.name == "waitOnPermit").expect("it waited");
+    assert_eq!(wait.attribute(attributes::WAITED_FOR), Some(&AttributeValue::Strings(vec!["Gang".into()])));
+}
+
+#[test]
+fn unreserve_after_the_binding_cycle_hangs_under_the_root() {
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.end_ns = 9_900;
+    attempt.calls.push(call(Function::Unreserve, 9_100, 9_200, None));
+    attempt.calls.push(plugin_call(Function::UnreservePlugin, "VolumeBinding", 9_110, Code::SUCCESS, ""));
+    let shown = tree(&build(&attempt, ANCHOR, None));
+    assert!(shown.ends_with("\n  unreserve\n    plugin: VolumeBinding\n"), "{shown}");
+}
+
+#[test]
+fn the_next_attempt_is_linked_to_the_one_before() {
+    let first = build(&bound(Code::SUCCESS), ANCHOR, None);
+    let next = Attempt { previous_ns: Some(1_000), start_ns: 20_000, end_ns: 30_000, ..bound(Code::SUCCESS) };
+    let trace = build(&next, ANCHOR, None);
+    let link = &trace.root().links[0];
+    assert_eq!(link.relation, Some("previous attempt"));
+    assert_eq!((link.context.trace_id, link.context.span_id), (first.trace_id, first.root().span_id));
+}
+
+#[test]
+fn the_root_says_how_the_pod_came_through_the_queues() {
+    let entry =
+        |time_ns, queue: &str, event: &str| Move { time_ns, queue: queue.into(), event: event.into() };
+    let attempt = Attempt {
+        start_ns: 9_000_000,
+        end_ns: 9_500_000,
+        first_attempt: Some(ANCHOR.unix_ns_at_zero),
+        moves: vec![
+            entry(1_000_000, "unschedulable", "ScheduleAttemptFailure"),
+            entry(4_000_000, "backoff", "NodeAdd"),
+            entry(8_000_000, "active", "BackoffComplete"),
+        ],
+        calls: Vec::new(),
+        ..bound(Code::SUCCESS)
+    };
+    let trace = build(&attempt, ANCHOR, None);
+    let text = |key| trace.root().attribute(key).map(ToString::to_string).unwrap_or_default();
+    assert_eq!(text(attributes::QUEUE_UNSCHEDULABLE_MS), "3");
+    assert_eq!(text(attributes::QUEUE_BACKOFF_MS), "4");
+    assert_eq!(text(attributes::SINCE_FIRST_ATTEMPT_MS), "9");
+    assert_eq!(text(attributes::QUEUE_EVENT), "BackoffComplete");
+    assert_eq!(
+        text(attributes::QUEUE_MOVES),
+        "unschedulable: ScheduleAttemptFailure, backoff: NodeAdd, active: BackoffComplete"
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use goexe::{Argument, Executable, Kind, Type, Types};
+use goexe::{Argument, Executable, Kind, Signature, Type, Types};
 
 /// Functions, itabs and types that are asked about in one case.
 const MAX_FUNCTIONS: usize = 6;
@@ -63,7 +63,15 @@ pub fn types(data: &[u8]) {
         }
     }
     black_box(types.parameter_locations(&roots, true).is_ok());
-    black_box(types.fit(&roots, true, &[Argument { offset: 0, size: 8 }]).is_ok());
+    black_box(
+        types
+            .fit(
+                &Signature { parameters: roots.clone(), results: roots.clone() },
+                true,
+                &[Argument { offset: 0, size: 8 }],
+            )
+            .is_ok(),
+    );
     let itabs = types.itabs().unwrap_or_default();
     for itab in itabs.iter().take(MAX_ITABS) {
         about(&types, &itab.interface, 1);
@@ -84,7 +92,7 @@ fn about(types: &Types<'_>, typ: &Type, depth: usize) {
             if let Ok(signature) = types.signature(typ) {
                 black_box(types.parameter_locations(&signature.parameters, false).is_ok());
                 black_box(types.result_locations(&signature, true).is_ok());
-                black_box(types.fit(&signature.parameters, false, &[]).is_ok());
+                black_box(types.fit(&signature, false, &[]).is_ok());
             }
         }
         _ => next.extend(types.element(typ)),

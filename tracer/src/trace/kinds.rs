@@ -1,0 +1,72 @@
+//! Which span each probed function becomes: a row each.
+
+use crate::plan::Function;
+
+/// How a call is shown.
+pub(super) struct Kind {
+    pub(super) function: Function,
+    /// Name of the span; for a plugin's call the extension point.
+    pub(super) name: &'static str,
+    /// The call that it is a part of; `None` for what hangs under the root.
+    pub(super) parent: Option<Function>,
+    /// Whether it is one plugin's part of a phase.
+    pub(super) plugin: bool,
+}
+
+const fn under_root(function: Function, name: &'static str) -> Kind {
+    Kind { function, name, parent: None, plugin: false }
+}
+
+const fn phase(function: Function, name: &'static str, cycle: Function) -> Kind {
+    Kind { function, name, parent: Some(cycle), plugin: false }
+}
+
+const fn plugin(function: Function, name: &'static str, phase: Function) -> Kind {
+    Kind { function, name, parent: Some(phase), plugin: true }
+}
+
+const KINDS: [Kind; 28] = [
+    under_root(Function::SchedulingCycle, "schedulingCycle"),
+    phase(Function::Snapshot, "snapshot", Function::SchedulingCycle),
+    phase(Function::PreFilter, "preFilter", Function::SchedulingCycle),
+    plugin(Function::PreFilterPlugin, "preFilter", Function::PreFilter),
+    phase(Function::Filter, "filter", Function::SchedulingCycle),
+    phase(Function::PostFilter, "postFilter", Function::SchedulingCycle),
+    plugin(Function::PostFilterPlugin, "postFilter", Function::PostFilter),
+    phase(Function::PreScore, "preScore", Function::SchedulingCycle),
+    plugin(Function::PreScorePlugin, "preScore", Function::PreScore),
+    phase(Function::Score, "score", Function::SchedulingCycle),
+    plugin(Function::NormalizeScorePlugin, "normalizeScore", Function::Score),
+    phase(Function::Reserve, "reserve", Function::SchedulingCycle),
+    plugin(Function::ReservePlugin, "reserve", Function::Reserve),
+    // In the scheduling cycle when `Permit` or `Reserve` fails; later between the binding cycle and the handling of its
+    // failure.
+    phase(Function::Unreserve, "unreserve", Function::SchedulingCycle),
+    plugin(Function::UnreservePlugin, "unreserve", Function::Unreserve),
+    phase(Function::Permit, "permit", Function::SchedulingCycle),
+    plugin(Function::PermitPlugin, "permit", Function::Permit),
+    under_root(Function::BindingCycle, "bindingCycle"),
+    phase(Function::PreBindPreFlight, "preBindPreFlight", Function::BindingCycle),
+    plugin(Function::PreBindPreFlightPlugin, "preBindPreFlight", Function::PreBindPreFlight),
+    phase(Function::WaitOnPermit, "waitOnPermit", Function::BindingCycle),
+    phase(Function::PreBind, "preBind", Function::BindingCycle),
+    plugin(Function::PreBindPlugin, "preBind", Function::PreBind),
+    phase(Function::Bind, "bind", Function::BindingCycle),
+    plugin(Function::BindPlugin, "bind", Function::Bind),
+    phase(Function::PostBind, "postBind", Function::BindingCycle),
+    plugin(Function::PostBindPlugin, "postBind", Function::PostBind),
+    // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
+    under_root(Function::HandleFailure, "handleSchedulingFailure"),
+];
+
+/// How calls of a function are shown; `None` if they are not.
+pub(super) fn kind(function: Function) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.function == function)
+}
+
+impl Kind {
+    /// The functions that it is a part of, the next one first.
+    pub(super) fn ancestors(&self) -> impl Iterator<Item = Function> {
+        std::iter::successors(self.parent, |function| kind(*function)?.parent)
+    }
+}
