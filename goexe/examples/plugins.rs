@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let code = methods.iter().find(|method| method.name == "Name").and_then(|method| method.code);
         let name = code
             .and_then(|code| functions.at(code))
-            .and_then(|function| executable.constant_string(&function))
+            .and_then(|function| Some(executable.constant_string(&function)?.1))
             .unwrap_or("(made at run time)");
         println!("{name:<32} {package}");
     }

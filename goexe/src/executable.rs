@@ -154,14 +154,14 @@ impl<'a> Executable<'a> {
         Ok(code::listing(self.machine(), self.code(function)?, function.range.start))
     }
 
-    /// The string constant that a function returns, such as a plugin's `Name` does; `None` when it returns anything
-    /// else.
+    /// The string constant that a function returns, such as a plugin's `Name` does, and its address; `None` when it returns
+    /// anything else.
     #[must_use]
-    pub fn constant_string(&self, function: &Function<'_>) -> Option<&'a str> {
+    pub fn constant_string(&self, function: &Function<'_>) -> Option<(u64, &'a str)> {
         let code = self.code(function).ok()?;
         let (address, length) = code::constant_string(self.machine(), code, function.range.start)?;
         let bytes = self.image.bytes("string", address, length).ok().filter(|_| length <= MAX_NAME)?;
-        str::from_utf8(bytes).ok()
+        Some((address, str::from_utf8(bytes).ok()?))
     }
 
     fn code(&self, function: &Function<'_>) -> Result<&'a [u8], Error> {

@@ -421,6 +421,17 @@ impl<'a> Types<'a> {
         self.at(self.image.pointer("element type", typ.address + offset)?)
     }
 
+    /// What the entries of a map are kept in, eight at a time: from Go 1.24 on a struct of `ctrl` and `slots`, before it a
+    /// bucket of `topbits`, `keys` and `elems`.
+    /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/map.go#L20-L35>
+    /// <https://github.com/golang/go/blob/go1.23.4/src/internal/abi/type.go#L392-L406>
+    pub fn map_group(&self, typ: &Type) -> Result<Type, Error> {
+        if typ.kind != Kind::Map {
+            return Err(Error::malformed("type", typ.address, format!("a {:?} has no groups", typ.kind)));
+        }
+        self.at(self.image.pointer("group type of a map", typ.address + TYPE + 16)?)
+    }
+
     /// Number of elements of an array type.
     pub fn array_len(&self, typ: &Type) -> Result<u64, Error> {
         self.image.u64("array length", typ.address + TYPE + 16)

@@ -2,7 +2,7 @@
 //!
 //! The daemon writes down what to read at each probe site as data ([`Site`]), the eBPF program carries it out and
 //! answers with one record per hit ([`Hit`], [`TextHit`] where the site reads strings, [`LongTextHit`] where it reads a
-//! long one). Both sides use this crate, so a layout can only change in one place.
+//! long one, [`ScoresHit`] and [`StatusesHit`] where it goes through all Nodes). Both sides use this crate, so a layout can only change in one place.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(not(feature = "user"), forbid(unsafe_code))]
@@ -51,6 +51,36 @@ pub const TEXTS: u32 = 1;
 pub const TEXTS_OF_FAILURES: u32 = 2;
 /// [`Site::texts`] of a site that reads one string, which may be long.
 pub const LONG_TEXT: u32 = 3;
+/// [`Site::texts`] of a site that goes through the scores of all Nodes: [`Site::layout`] is a [`ScoresLayout`].
+pub const SCORES: u32 = 4;
+/// [`Site::texts`] of a site that goes through the statuses of the Nodes that would not do: [`Site::layout`] is a
+/// [`StatusesLayout`].
+pub const STATUSES: u32 = 5;
+/// Numbers that a layout is made of.
+pub const LAYOUT_LEN: usize = 8;
+
+/// Candidates that a [`ScoresHit`] carries: those with the highest totals.
+pub const MAX_CANDIDATES: usize = 5;
+/// Plugins whose scores it carries.
+pub const MAX_SCORED_PLUGINS: usize = 16;
+/// Bytes kept of a plugin's name.
+pub const PLUGIN_NAME_LEN: usize = 48;
+/// Bytes of scores that are looked at in one go, and how often at most: 800 Nodes and more. A scheduler of 5,000 Nodes
+/// scores 500 of them.
+pub const SCORES_CHUNK: usize = 4096;
+/// How many chunks at most.
+pub const MAX_SCORES_CHUNKS: usize = 16;
+/// Nodes per chunk, at most: the smallest layout is 48 bytes.
+pub const MAX_NODES_PER_CHUNK: usize = SCORES_CHUNK / 48;
+/// Nodes whose status a [`StatusesHit`] carries.
+pub const MAX_STATUSES: usize = 256;
+/// Tables of a map that are looked at.
+pub const MAX_TABLES: usize = 4;
+/// Groups of 8 slots of these tables, together, that are looked at.
+pub const MAX_GROUPS: usize = 64;
+/// Bytes of a group, at most.
+pub const MAX_GROUP: usize = 256;
+
 /// `framework.Success` and `framework.Skip`
 /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go#L51-L78>).
 pub const UNTOLD_CODES: [u64; 2] = [0, 5];
@@ -90,6 +120,76 @@ pub struct Site {
     pub begins: u32,
     /// What to read.
     pub reads: [Read; MAX_READS],
+    /// What [`Site::texts`] says.
+    pub layout: [u32; LAYOUT_LEN],
+}
+
+/// Where the scores of the Nodes are: a slice of `NodePluginScores`, in two registers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScoresLayout {
+    /// The register with the slice's pointer; its length is in the next.
+    pub base: u32,
+    /// Bytes from one Node's scores to the next one's.
+    pub stride: u32,
+    /// Offset of `TotalScore`.
+    pub total: u32,
+    /// Offset of `Name`, the Node's.
+    pub name: u32,
+    /// Offset of `Scores`, a slice of `PluginScore`, which is 24 bytes: name, score.
+    pub scores: u32,
+    /// Nodes per [`SCORES_CHUNK`].
+    pub per_chunk: u32,
+}
+
+/// Where the statuses of the Nodes are: a map from the Node's name to its `*Status`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatusesLayout {
+    /// The register with the map's address, or with that of a `NodeToStatus` which begins with it.
+    pub base: u32,
+    /// Whether it is a `NodeToStatus`: behind the map is the status of all Nodes that are not in it.
+    pub within_struct: u32,
+    /// Whether it is a Swiss map, as from Go 1.24 on, and no hash table of buckets.
+    pub swiss: u32,
+    /// Bytes of a group (bucket).
+    pub group: u32,
+    /// Offset of the first value in a group.
+    pub values: u32,
+    /// Bytes from one value to the next.
+    pub stride: u32,
+    /// Offset of `Status.code`.
+    pub code: u32,
+    /// Offset of `Status.plugin`.
+    pub plugin: u32,
+}
+
+impl From<ScoresLayout> for [u32; LAYOUT_LEN] {
+    fn from(layout: ScoresLayout) -> Self {
+        let ScoresLayout { base, stride, total, name, scores, per_chunk } = layout;
+        [base, stride, total, name, scores, per_chunk, 0, 0]
+    }
+}
+
+impl From<[u32; LAYOUT_LEN]> for ScoresLayout {
+    fn from([base, stride, total, name, scores, per_chunk, ..]: [u32; LAYOUT_LEN]) -> Self {
+        Self { base, stride, total, name, scores, per_chunk }
+    }
+}
+
+impl From<StatusesLayout> for [u32; LAYOUT_LEN] {
+    fn from(layout: StatusesLayout) -> Self {
+        let StatusesLayout { base, within_struct, swiss, group, values, stride, code, plugin } = layout;
+        [base, within_struct, swiss, group, values, stride, code, plugin]
+    }
+}
+
+impl From<[u32; LAYOUT_LEN]> for StatusesLayout {
+    fn from(
+        [base, within_struct, swiss, group, values, stride, code, plugin]: [u32; LAYOUT_LEN],
+    ) -> Self {
+        Self { base, within_struct, swiss, group, values, stride, code, plugin }
+    }
 }
 
 /// A process to trace, named as the kernel's helper names it.
@@ -169,6 +269,84 @@ pub struct LongTextHit {
     pub text: [u8; LONG_TEXT_LEN],
 }
 
+/// A Node among the best.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its total score.
+    pub total: i64,
+    /// Its place in the list of all.
+    pub index: u32,
+    /// Length in bytes of its name in the process.
+    pub name_length: u32,
+    /// The name's first bytes.
+    pub name: [u8; TEXT_LEN],
+    /// How many plugins there are, in the process.
+    pub plugins: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// `PluginScore`s: address and length of the plugin's name, score.
+    pub scores: [[u64; 3]; MAX_SCORED_PLUGINS],
+}
+
+/// A hit at a site that goes through scores.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoresHit {
+    /// What every hit has.
+    pub hit: Hit,
+    /// How many Nodes have been scored.
+    pub nodes: u32,
+    /// How many of them were looked at.
+    pub looked_at: u32,
+    /// How many of these have the highest total.
+    pub ties: u32,
+    /// How many of `best` are used.
+    pub best_len: u32,
+    /// By total, the highest first.
+    pub best: [Candidate; MAX_CANDIDATES],
+    /// Lengths of the plugins' names.
+    pub name_lengths: [u32; MAX_SCORED_PLUGINS],
+    /// The plugins' names: their order is the same for all Nodes.
+    pub names: [[u8; PLUGIN_NAME_LEN]; MAX_SCORED_PLUGINS],
+}
+
+/// A Node's status.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// `Status.code`.
+    pub code: u64,
+    /// Address of the plugin's name, a constant of the executable.
+    pub plugin: u64,
+}
+
+/// A hit at a site that goes through statuses.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusesHit {
+    /// What every hit has.
+    pub hit: Hit,
+    /// How many Nodes are in the map.
+    pub nodes: u64,
+    /// How many of `statuses` are used.
+    pub len: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// The status of the Nodes that are not in the map.
+    pub absent: NodeStatus,
+    /// Room for the program: each table's first group and number of groups, the table and the group that come next.
+    pub tables: [[u64; 2]; MAX_TABLES],
+    /// See `tables`.
+    pub table: u64,
+    /// See `tables`.
+    pub next: u64,
+    /// Room for the group that is looked at.
+    pub group: [u8; MAX_GROUP],
+    /// The statuses, in no order.
+    pub statuses: [NodeStatus; MAX_STATUSES],
+}
+
 /// What the eBPF program counts, per CPU: an index into its map of counters.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,9 +385,10 @@ mod user {
 
 // The verifier and the daemon both rely on these.
 const _: () = assert!(size_of::<Read>() == 24);
-const _: () = assert!(size_of::<Site>() == 16 + 24 * MAX_READS);
+const _: () = assert!(size_of::<Site>() == 16 + 24 * MAX_READS + 4 * LAYOUT_LEN);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
 const _: () =
-    assert!(TEXT_LEN.is_power_of_two() && MAX_WORDS.is_power_of_two() && MAX_TEXTS.is_power_of_two());
+    assert!(TEXT_LEN.is_power_of_two() && MAX_TABLES.is_power_of_two() && MAX_STATUSES.is_power_of_two() &&
+        MAX_GROUP.is_power_of_two() && SCORES_CHUNK.is_power_of_two() && MAX_WORDS.is_power_of_two() && MAX_TEXTS.is_power_of_two());

@@ -1,8 +1,10 @@
-//! schedspan's eBPF side: one program, whatever the function. What to read at a site is data ([`Site`]).
+//! schedspan's eBPF side: one program, whatever the function, and one for each of the two lists that it goes through. What to
+//! read at a site is data ([`Site`]).
 
 #![no_std]
 #![no_main]
 
+mod nodes;
 mod regs;
 
 use aya_ebpf::{
@@ -43,28 +45,40 @@ static LAST_LOSS: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.len() as u32, 0);
 
-/// All sites of an executable under one link, kernel 6.6 and later.
-#[uprobe(multi)]
-#[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
-fn on_hit_multi(ctx: ProbeContext) -> u32 {
-    on_hit(&ctx);
-    0
+/// Declares the programs of one kind of record: all sites of an executable under one link, for kernel 6.6 and later, and
+/// one link per site, for kernels without `uprobe.multi`.
+macro_rules! programs {
+    ($multi:ident, $single:ident, $record:path) => {
+        #[uprobe(multi)]
+        #[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
+        fn $multi(ctx: ProbeContext) -> u32 {
+            on_hit(&ctx, $record);
+            0
+        }
+
+        #[uprobe]
+        #[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
+        fn $single(ctx: ProbeContext) -> u32 {
+            on_hit(&ctx, $record);
+            0
+        }
+    };
 }
 
-/// One link per site, for kernels without `uprobe.multi`.
-#[uprobe]
-#[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
-fn on_hit_single(ctx: ProbeContext) -> u32 {
-    on_hit(&ctx);
-    0
-}
+programs!(on_hit_multi, on_hit_single, hit);
+// On their own, because the verifier follows every way through a program.
+programs!(on_scores_multi, on_scores_single, nodes::scores);
+programs!(on_statuses_multi, on_statuses_single, nodes::statuses);
+
+/// Sends a record of a hit.
+type Record = fn(&Site, &[u64; REGISTERS], Hit) -> Result<(), Counter>;
 
 #[inline(always)]
-fn on_hit(ctx: &ProbeContext) {
+fn on_hit(ctx: &ProbeContext, record: Record) {
     let time_ns = now();
     let Some(target) = target() else { return };
     count(Counter::Hits);
-    if let Err(loss) = try_record(ctx, time_ns, target) {
+    if let Err(loss) = try_record(ctx, time_ns, target, record) {
         count(loss);
         if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
             // BPF has no atomic addition in stable Rust. A time with the CPU's number in its highest bits is as good:
@@ -113,7 +127,7 @@ fn current_pid(device: u64, inode: u64) -> Option<u32> {
 }
 
 #[inline(always)]
-fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Counter> {
+fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32, record: Record) -> Result<(), Counter> {
     // SAFETY: the context is the one that the kernel passed in.
     let index = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     let Some(site) = SITES.get(index) else {
@@ -130,9 +144,14 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
     let words = [time_ns; MAX_WORDS]; // Only what is read is looked at; zeros would be written byte for byte.
     let head =
         Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, last_loss, words };
+    record(site, &registers.values, head)
+}
 
+/// Sends words and strings.
+#[inline(always)]
+fn hit(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Counter> {
     // What is read goes to the ring buffer at once: the verifier would follow every combination of values on the stack.
-    match kind(site, &registers.values) {
+    match kind(site, registers) {
         NO_TEXTS => {
             let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
             // SAFETY: the entry is a reserved Hit.
@@ -143,7 +162,7 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
                 }
                 // Strings that are not told are left out.
                 if site.reads[i].kind == READ_WORD {
-                    store_word(hit, &site.reads[i], i, &registers.values);
+                    store_word(hit, &site.reads[i], i, registers);
                 }
             }
             end(hit, site);
@@ -159,7 +178,7 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
                 (begin(&raw mut (*record).hit, head), &mut (*record).length, text)
             };
             // The one string is the first read.
-            if read_text(&site.reads[0], &registers.values, text, LONG_TEXT_LEN, length).is_none() {
+            if read_text(&site.reads[0], registers, text, LONG_TEXT_LEN, length).is_none() {
                 fault(hit, 0);
             }
             end(hit, site);
@@ -176,7 +195,7 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
                 }
                 let read = &site.reads[i];
                 if read.kind == READ_WORD {
-                    store_word(hit, read, i, &registers.values);
+                    store_word(hit, read, i, registers);
                     continue;
                 }
                 let slot = read.slot as usize & (MAX_TEXTS - 1);
@@ -185,7 +204,7 @@ fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32) -> Result<(), Count
                     let texts = (&raw mut (*record).texts).cast::<u8>();
                     (&mut (*record).lengths[slot], texts.add(slot * TEXT_LEN))
                 };
-                if read_text(read, &registers.values, text, TEXT_LEN, length).is_none() {
+                if read_text(read, registers, text, TEXT_LEN, length).is_none() {
                     fault(hit, i);
                 }
             }

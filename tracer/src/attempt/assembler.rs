@@ -359,6 +359,9 @@ impl Process {
             self.learn(id, values.cycle_state, values.pod);
             if let Some(building) = self.attempts.get_mut(&id) {
                 building.enter(function, time_ns, &values);
+                if values.statuses.is_some() {
+                    building.attempt.statuses = values.statuses;
+                }
             }
         }
         if goroutine.open.len() < MAX_OPEN {
@@ -386,11 +389,12 @@ impl Process {
         for open in inner.into_iter().rev() {
             self.close(&mut goroutine, open, time_ns, None, context);
         }
-        if let Some(building) = goroutine.attempt.and_then(|id| self.attempts.get_mut(&id))
-            && function == Function::PreFilter
-        {
+        let mut values = values;
+        if let Some(building) = goroutine.attempt.and_then(|id| self.attempts.get_mut(&id)) {
+            let attempt = &mut building.attempt;
             // No restriction and a restriction to no Node read the same; the latter is a rejection.
-            building.attempt.restricted_to = values.restricted_to.filter(|count| *count > 0);
+            attempt.restricted_to = values.restricted_to.filter(|count| *count > 0).or(attempt.restricted_to);
+            attempt.scores = values.scores.take().or(attempt.scores.take());
         }
         if let Some(open) = goroutine.open.pop() {
             self.close(&mut goroutine, open, time_ns, Some(values), context);

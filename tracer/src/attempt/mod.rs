@@ -18,7 +18,10 @@ use std::{fmt, sync::Arc};
 
 pub(crate) use self::assembler::moved;
 pub use self::assembler::{Assembler, Stats};
-use crate::plan::Function;
+use crate::{
+    plan::Function,
+    record::{Scores, Statuses},
+};
 
 /// Who an attempt is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,10 @@ pub struct Attempt {
     pub nodes: Option<(u64, u64)>,
     /// To how many Nodes `PreFilter` plugins restricted the search.
     pub restricted_to: Option<u64>,
+    /// The Nodes with the best scores.
+    pub scores: Option<Scores>,
+    /// Why Nodes would not do.
+    pub statuses: Option<Statuses>,
     /// Who must go so that the Pod can come.
     pub preemption: Option<Preemption>,
     /// The calls, in the order of their ends.

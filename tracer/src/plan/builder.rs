@@ -4,13 +4,17 @@ use std::cell::RefCell;
 
 use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Path, Type, Types};
 use tracer_common::{
-    LONG_TEXT, MAX_READS, MAX_STEPS, MAX_TEXTS, MAX_WORDS, NO_TEXTS, READ_TEXT, READ_TEXT_IN_REGISTERS,
-    READ_WORD, Read, STACK_POINTER, Site, TEXTS, TEXTS_OF_FAILURES,
+    LAYOUT_LEN, LONG_TEXT, MAX_GROUP, MAX_NODES_PER_CHUNK, MAX_READS, MAX_STEPS, MAX_TEXTS, MAX_WORDS,
+    NO_TEXTS, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, SCORES, SCORES_CHUNK, STACK_POINTER,
+    STATUSES, ScoresLayout, Site, StatusesLayout, TEXTS, TEXTS_OF_FAILURES,
 };
 
 use super::{
     Missing, PlannedSite, Role, Slot, Structs, follow,
-    table::{Begin, End, Function, METRIC, QUEUES, RUNTIME, Row, SCHEDULER, SeenAs, Signature, Value, Want},
+    table::{
+        Begin, End, FRAMEWORK, Function, METRIC, QUEUES, RUNTIME, Row, SCHEDULER, SeenAs, Signature, Value,
+        Want,
+    },
 };
 
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
@@ -228,8 +232,7 @@ impl<'a> Builder<'a> {
                 let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
                 let locations = self.types.result_locations(&signature, true)?;
                 let (spec, values) = self.reads(row.at_end, &signature.results, &locations)?;
-                let reads = &spec.reads[..spec.reads_len as usize];
-                let needed = reads.iter().fold(0, |all, read| all | registers(*read));
+                let needed = needed(&spec);
                 let calls: Vec<_> = self
                     .calls
                     .iter()
@@ -396,7 +399,8 @@ impl<'a> Builder<'a> {
         let mut site = Site { goid_offset: self.goid_offset, ..Site::default() };
         let mut values = Vec::with_capacity(wants.len());
         let (mut words, mut texts) = (0, 0);
-        for (index, want) in wants.iter().enumerate() {
+        let mut list = None;
+        for want in wants {
             let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
                 // Behind the context.
                 SeenAs::Plugin => *place == 1,
@@ -409,6 +413,14 @@ impl<'a> Builder<'a> {
                 .find(wanted)
                 .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
             let (mut read, leaf) = match want.seen_as {
+                SeenAs::Scores => {
+                    list = Some((SCORES, self.scores(typ, *location)?));
+                    continue;
+                }
+                SeenAs::Statuses => {
+                    list = Some((STATUSES, self.statuses(typ, *location)?));
+                    continue;
+                }
                 SeenAs::Plugin => self.plugin_type(typ, *location)?,
                 _ => self.read(typ, *location, want)?,
             };
@@ -421,20 +433,102 @@ impl<'a> Builder<'a> {
             };
             let (Slot::Word(number) | Slot::Text(number)) = slot;
             read.slot = number as u8;
+            let read_number = values.len();
             values.push((want.value, slot));
-            *site.reads.get_mut(index).ok_or_else(|| Why("more reads than a site has".into()))? = read;
+            *site.reads.get_mut(read_number).ok_or_else(|| Why("more reads than a site has".into()))? = read;
         }
         if words > MAX_WORDS || texts > MAX_TEXTS || wants.len() > MAX_READS {
             return Err(Why("more values than a record has".into()));
         }
-        site.reads_len = wants.len() as u32;
+        site.reads_len = values.len() as u32;
         site.texts = match values[..] {
             [(Value::Message, _)] => LONG_TEXT,
             [(Value::StatusCode, Slot::Word(0)), ..] if texts > 0 => TEXTS_OF_FAILURES,
             _ if texts > 0 => TEXTS,
             _ => NO_TEXTS,
         };
+        if let Some((kind, layout)) = list {
+            (site.texts, site.layout) = (kind, layout);
+        }
         Ok((site, values))
+    }
+
+    /// Where the scores of all Nodes are.
+    fn scores(&self, typ: &Type, location: Location) -> Result<[u32; LAYOUT_LEN], Why> {
+        let Location::Registers { first, .. } = location else {
+            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+        };
+        let node = self.types.element(typ)?;
+        let offset = |field: &str| follow(self.types, &self.structs, &node, &[field]);
+        let plugin = self.types.element(&offset("Scores")?.typ)?;
+        let (name, score) = (
+            follow(self.types, &self.structs, &plugin, &["Name"])?.offset,
+            follow(self.types, &self.structs, &plugin, &["Score"])?.offset,
+        );
+        if (plugin.size, name, score) != (24, 0, 16) {
+            return Err(Why(format!("`{}` is another struct than it was", self.name(&plugin))));
+        }
+        let stride = u32::try_from(node.size).unwrap_or_default();
+        let per_chunk = (SCORES_CHUNK as u32).checked_div(stride).unwrap_or_default();
+        if per_chunk == 0 || per_chunk as usize > MAX_NODES_PER_CHUNK {
+            return Err(Why(format!("`{}` has {stride} bytes", self.name(&node))));
+        }
+        Ok(ScoresLayout {
+            base: first.into(),
+            stride,
+            total: offset("TotalScore")?.offset as u32,
+            name: offset("Name")?.offset as u32,
+            scores: offset("Scores")?.offset as u32,
+            per_chunk,
+        }
+        .into())
+    }
+
+    /// Where the statuses of Nodes are.
+    fn statuses(&self, typ: &Type, location: Location) -> Result<[u32; LAYOUT_LEN], Why> {
+        let Location::Registers { first, .. } = location else {
+            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+        };
+        let within_struct = typ.kind == Kind::Interface;
+        let map = if within_struct {
+            let holder = self.types.find(FRAMEWORK, "NodeToStatus")?;
+            let map = follow(self.types, &self.structs, &holder, &["nodeToStatus"])?;
+            let absent = follow(self.types, &self.structs, &holder, &["absentNodesStatus"])?;
+            if (map.offset, absent.offset) != (0, 8) {
+                return Err(Why("`NodeToStatus` is another struct than it was".into()));
+            }
+            map.typ
+        } else {
+            *typ
+        };
+        let group = self.types.map_group(&map)?;
+        let field = |name: &str| self.types.path(&group, &[name]);
+        let (swiss, values, stride) = match field("slots") {
+            Ok(slots) => {
+                let slot = self.types.element(&slots.typ)?;
+                (true, slots.offset + self.types.path(&slot, &["elem"])?.offset, slot.size)
+            }
+            Err(_) => {
+                let elements = field("elems")?;
+                (false, elements.offset, self.types.element(&elements.typ)?.size)
+            }
+        };
+        if group.size > MAX_GROUP as u64 {
+            return Err(Why(format!("a group of `{}` has {} bytes", self.name(&map), group.size)));
+        }
+        let status = self.types.element(&self.types.element(&map)?)?;
+        let offset = |field: &str| follow(self.types, &self.structs, &status, &[field]);
+        Ok(StatusesLayout {
+            base: u32::from(first) + u32::from(within_struct),
+            within_struct: within_struct.into(),
+            swiss: swiss.into(),
+            group: group.size as u32,
+            values: values as u32,
+            stride: stride as u32,
+            code: offset("code")?.offset as u32,
+            plugin: offset("plugin")?.offset as u32,
+        }
+        .into())
     }
 
     /// One read: from the parameter or result through the fields.
@@ -580,6 +674,13 @@ impl<'a> Builder<'a> {
 fn registers(read: Read) -> u16 {
     let bit = |register: u8| if register < 16 { 1 << register } else { 0 };
     bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
+}
+
+/// The registers that a site's reads start from.
+fn needed(site: &Site) -> u16 {
+    let reads = &site.reads[..site.reads_len as usize];
+    let list = if site.texts == SCORES { 0b11 << site.layout[0] } else { 0 };
+    reads.iter().fold(list, |all, read| all | registers(*read))
 }
 
 /// Whether a function belongs to a package, and not to one below it.

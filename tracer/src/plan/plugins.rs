@@ -46,6 +46,9 @@ pub struct Plugin {
     /// Virtual address of its type descriptor: how a call of it is recognized.
     #[serde(skip)]
     pub descriptor: u64,
+    /// Virtual address of its name, where that is a constant: how a status of it is recognized.
+    #[serde(skip)]
+    pub constant: Option<u64>,
 }
 
 /// All plugins, by name.
@@ -85,8 +88,10 @@ pub(super) fn find(
             executable.constant_string(&functions.at(method.code?)?)
         };
         let (typ, short) = type_name(types, &named)?;
+        let constant = constant();
         found.insert(Plugin {
-            name: constant().map_or(short, str::to_owned),
+            name: constant.map_or(short, |(_, name)| name.to_owned()),
+            constant: constant.map(|(address, _)| address),
             extension_points: points
                 .iter()
                 .filter(|(_, wanted)| wanted.iter().all(has))

@@ -10,6 +10,8 @@ use serde::Serialize;
 pub(super) const METRIC: &str = "k8s.io/kubernetes/pkg/scheduler/metrics.SinceInSeconds";
 /// Package of the scheduling loop.
 pub(super) const SCHEDULER: &str = "k8s.io/kubernetes/pkg/scheduler";
+/// Package of what plugins and scheduler share.
+pub(super) const FRAMEWORK: &str = "k8s.io/kubernetes/pkg/scheduler/framework";
 /// Package of what runs the plugins.
 pub(super) const RUNTIME: &str = "k8s.io/kubernetes/pkg/scheduler/framework/runtime";
 /// Packages of the queue: it has moved.
@@ -150,6 +152,10 @@ pub enum Value {
     SecondVictim,
     /// Name of the third victim.
     ThirdVictim,
+    /// The Nodes with the best scores.
+    Scores,
+    /// Why Nodes would not do.
+    Statuses,
 }
 
 /// How a function's parameters and results are found: signatures are read, not assumed.
@@ -221,6 +227,10 @@ pub(super) enum SeenAs {
     Plugin,
     /// An interface that holds a pointer to this struct: package and name.
     PointerTo(&'static str, &'static str),
+    /// The scores of all Nodes.
+    Scores,
+    /// The statuses of the Nodes that would not do.
+    Statuses,
 }
 
 /// One function; of several rows about the same, the first that the executable can follow.
@@ -248,6 +258,16 @@ const STATUS: &[&str] = &["*framework.Status"];
 const STRING: &[&str] = &["string"];
 
 const STATE: Want = want(Value::CycleState, CYCLE_STATE, &[]);
+/// All Nodes' scores, and of each the plugins'.
+const SCORES: Want = Want {
+    seen_as: SeenAs::Scores,
+    ..want(Value::Scores, &["[]framework.NodePluginScores"], &[])
+};
+/// A map up to 1.31, later what holds one.
+const STATUSES: Want = Want {
+    seen_as: SeenAs::Statuses,
+    ..want(Value::Statuses, &["framework.NodeToStatusReader", "framework.NodeToStatusMap"], &[])
+};
 const THE_POD: Want = want(Value::Pod, POD, &[]);
 const NODE: Want = want(Value::NodeName, STRING, &[]);
 const CODE: Want = want(Value::StatusCode, STATUS, &["code"]);
@@ -420,7 +440,7 @@ const BINDING: &[Want] = &[
     want(Value::EvaluatedNodes, SCHEDULE_RESULT, &["EvaluatedNodes"]),
     want(Value::FeasibleNodes, SCHEDULE_RESULT, &["FeasibleNodes"]),
 ];
-const FRAMEWORK: &str = "k8s.io/kubernetes/pkg/scheduler/framework.Framework";
+const FRAMEWORK_INTERFACE: &str = "k8s.io/kubernetes/pkg/scheduler/framework.Framework";
 const PODS_TO_ACTIVATE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.PodsToActivate";
 
 /// The message of a failure is written down.
@@ -601,7 +621,7 @@ pub(super) const TABLE: &[Row] = &[
         Function::PostFilter,
         run!("RunPostFilterPlugins"),
         "RunPostFilterPlugins",
-        &[STATE, THE_POD],
+        &[THE_POD, STATUSES],
         "no `postFilter` span",
     ),
     Row {
@@ -642,6 +662,7 @@ pub(super) const TABLE: &[Row] = &[
     ),
     Row {
         begin: Begin::FirstCall("time.Now"),
+        at_end: &[CODE, SCORES],
         ..phase(Function::Score, run!("RunScorePlugins"), "RunScorePlugins", &[], "no `score` span")
     },
     phase(
@@ -672,7 +693,7 @@ pub(super) const TABLE: &[Row] = &[
         signature: Signature::Declared(&[
             CONTEXT,
             "k8s.io/kube-scheduler/framework.CycleState", // 1.34 and later
-            FRAMEWORK,
+            FRAMEWORK_INTERFACE,
             "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
             QUEUED,
             "time.Time",
@@ -685,7 +706,7 @@ pub(super) const TABLE: &[Row] = &[
         signature: Signature::Declared(&[
             CONTEXT,
             "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState", // up to 1.33
-            FRAMEWORK,
+            FRAMEWORK_INTERFACE,
             "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
             QUEUED,
             "time.Time",

@@ -15,7 +15,9 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use log::Log;
-use tracer_common::{Counter, MAX_PID_NAMESPACES, MAX_SITES, PidNamespace, Site, TargetKey};
+use tracer_common::{
+    Counter, MAX_PID_NAMESPACES, MAX_SITES, PidNamespace, SCORES, STATUSES, Site, TargetKey,
+};
 
 pub use self::host::Unfit;
 use crate::{
@@ -73,10 +75,34 @@ pub enum Error {
     Full(&'static str),
 }
 
+/// The programs, with `uprobe.multi` and without, and which sites they serve: those with these [`Site::texts`].
+const PROGRAMS: [Program; 3] = [
+    Program { multi: "on_scores_multi", single: "on_scores_single", serves: |texts| texts == SCORES },
+    Program { multi: "on_statuses_multi", single: "on_statuses_single", serves: |texts| texts == STATUSES },
+    Program {
+        multi: "on_hit_multi",
+        single: "on_hit_single",
+        serves: |texts| ![SCORES, STATUSES].contains(&texts),
+    },
+];
+
+struct Program {
+    multi: &'static str,
+    single: &'static str,
+    serves: fn(u32) -> bool,
+}
+
+impl Program {
+    fn name(&self, multi: bool) -> &'static str {
+        if multi { self.multi } else { self.single }
+    }
+}
+
 /// The eBPF programs in the kernel.
 pub struct Probes {
     ebpf: Ebpf,
-    program: &'static str,
+    /// Whether the kernel has `uprobe.multi`.
+    multi: bool,
     /// There only when the object was built with log points.
     logger: Option<Logger>,
     ring: RingBuf<MapData>,
@@ -94,7 +120,8 @@ type Logger = EbpfLogger<&'static dyn Log>;
 /// The sites of one executable in the kernel; detached when the [`Probes`] are dropped, at the latest.
 #[derive(Debug)]
 pub struct Attached {
-    link: UProbeLinkId,
+    /// By the program's name.
+    links: Vec<(&'static str, UProbeLinkId)>,
     /// The number of each site of the plan.
     pub numbers: Vec<u32>,
 }
@@ -124,10 +151,11 @@ impl Probes {
             Ebpf::load(object).map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
         // Before the program is loaded: that closes what nobody holds.
         let logger = EbpfLogger::init(&mut ebpf).ok();
-        let program = if multi { "on_hit_multi" } else { "on_hit_single" };
-        uprobe(&mut ebpf, program)?.load()?;
+        for program in &PROGRAMS {
+            uprobe(&mut ebpf, program.name(multi))?.load()?;
+        }
         Ok(Self {
-            program,
+            multi,
             logger,
             ring: take(&mut ebpf, "EVENTS")?,
             sites: take(&mut ebpf, "SITES")?,
@@ -150,7 +178,7 @@ impl Probes {
         let numbers = self.free_sites.split_off(left);
         let result = self.attach_as(plan, path, &numbers);
         match result {
-            Ok(link) => Ok(Attached { link, numbers }),
+            Ok(links) => Ok(Attached { links, numbers }),
             Err(error) => {
                 self.free_sites.extend(numbers);
                 Err(error)
@@ -158,14 +186,45 @@ impl Probes {
         }
     }
 
-    fn attach_as(&mut self, plan: &Plan, path: &Path, numbers: &[u32]) -> Result<UProbeLinkId, Error> {
-        let mut points = Vec::with_capacity(numbers.len());
-        for (PlannedSite { file_offset, spec, .. }, number) in plan.sites.iter().zip(numbers) {
+    fn attach_as(
+        &mut self,
+        plan: &Plan,
+        path: &Path,
+        numbers: &[u32],
+    ) -> Result<Vec<(&'static str, UProbeLinkId)>, Error> {
+        let sites = || plan.sites.iter().zip(numbers);
+        for (PlannedSite { spec, .. }, number) in sites() {
             self.sites.set(*number, spec, 0).map_err(|error| unfit("SITES", &error))?;
-            let location = UProbeAttachLocation::AbsoluteOffset(*file_offset);
-            points.push(UProbeAttachPoint { location, cookie: Some((*number).into()) });
         }
-        Ok(uprobe(&mut self.ebpf, self.program)?.attach(points, path, UProbeScope::AllProcesses)?)
+        let mut links = Vec::with_capacity(PROGRAMS.len());
+        for program in &PROGRAMS {
+            let points: Vec<_> = sites()
+                .filter(|(PlannedSite { spec, .. }, _)| (program.serves)(spec.texts))
+                .map(|(PlannedSite { file_offset, .. }, number)| UProbeAttachPoint {
+                    location: UProbeAttachLocation::AbsoluteOffset(*file_offset),
+                    cookie: Some((*number).into()),
+                })
+                .collect();
+            if points.is_empty() {
+                continue;
+            }
+            let name = program.name(self.multi);
+            match uprobe(&mut self.ebpf, name)?.attach(points, path, UProbeScope::AllProcesses) {
+                Ok(link) => links.push((name, link)),
+                Err(error) => {
+                    self.unlink(links)?;
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(links)
+    }
+
+    fn unlink(&mut self, links: Vec<(&'static str, UProbeLinkId)>) -> Result<(), Error> {
+        for (name, link) in links {
+            uprobe(&mut self.ebpf, name)?.detach(link)?;
+        }
+        Ok(())
     }
 
     /// Takes the sites of an executable away.
@@ -174,9 +233,9 @@ impl Probes {
     ///
     /// When the kernel refuses.
     pub fn detach(&mut self, attached: Attached) -> Result<(), Error> {
-        let Attached { link, numbers } = attached;
+        let Attached { links, numbers } = attached;
         self.free_sites.extend(numbers);
-        Ok(uprobe(&mut self.ebpf, self.program)?.detach(link)?)
+        self.unlink(links)
     }
 
     /// Lets the programs send the hits of a process, under this number.

@@ -1,8 +1,14 @@
 //! What the eBPF program sent, in the scheduler's terms.
 
+mod nodes;
+
 use std::{collections::HashMap, sync::Arc};
 
-use tracer_common::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, TEXT_LEN, TextHit};
+use tracer_common::{
+    Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, ScoresHit, StatusesHit, TEXT_LEN, TextHit,
+};
+
+pub use self::nodes::{Candidate, Rejection, Scores, Statuses};
 
 use crate::plan::{Function, PlannedSite, Plugin, Role, Slot, Value};
 
@@ -64,6 +70,8 @@ pub struct Values {
     pub message: Option<String>,
     pub preemption_node: Option<String>,
     pub victims: Option<u64>,
+    pub scores: Option<Scores>,
+    pub statuses: Option<Statuses>,
     /// The first ones' names, as far as they could be read; there may be fewer victims.
     pub victim_names: [Option<String>; 3],
 }
@@ -83,7 +91,7 @@ pub enum Undecodable {
 #[derive(Debug, Default)]
 pub struct Decoder {
     sites: HashMap<u32, Meaning>,
-    /// Names of plugins by process and address of their type descriptor.
+    /// Names of plugins by process and address, of their type descriptor or of the name itself.
     plugins: HashMap<(u32, u64), Arc<str>>,
 }
 
@@ -112,8 +120,11 @@ impl Decoder {
     /// From now on, the plugins of a process are known: `bias` is how far from its own addresses the executable is
     /// loaded.
     pub fn add_plugins(&mut self, target: u32, plugins: &[Plugin], bias: u64) {
-        for Plugin { name, descriptor, .. } in plugins {
-            self.plugins.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
+        for Plugin { name, descriptor, constant, .. } in plugins {
+            let name: Arc<str> = name.as_str().into();
+            for address in constant.iter().chain([descriptor]) {
+                self.plugins.insert((target, address.wrapping_add(bias)), Arc::clone(&name));
+            }
         }
     }
 
@@ -126,7 +137,7 @@ impl Decoder {
     pub fn decode(&self, record: &[u8]) -> Result<Event, Undecodable> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
-            length if length == size_of::<Hit>() => None,
+            length if [size_of::<Hit>(), size_of::<ScoresHit>(), size_of::<StatusesHit>()].contains(&length) => None,
             length if length == size_of::<TextHit>() => {
                 Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
             }
@@ -164,6 +175,13 @@ impl Decoder {
                 }
                 Slot::Word(_) => {}
             }
+        }
+        if faults & 1 == 0 && record.len() == size_of::<ScoresHit>() {
+            read.scores = nodes::scores(record);
+        }
+        if faults & 1 == 0 && record.len() == size_of::<StatusesHit>() {
+            read.statuses =
+                nodes::statuses(record, |address| self.plugins.get(&(target, address)).cloned());
         }
         Ok(Event {
             target,
@@ -333,6 +351,7 @@ mod tests {
             extension_points: Vec::new(),
             module: None,
             descriptor: 0x1000,
+            constant: None,
         };
         // `hit` is of process 3.
         decoder.add_plugins(3, std::slice::from_ref(&plugin), 0x40_0000);

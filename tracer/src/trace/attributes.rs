@@ -44,6 +44,20 @@ pub const EVALUATED_NODES: &str = "k8s.scheduler.evaluated_nodes";
 pub const FEASIBLE_NODES: &str = "k8s.scheduler.feasible_nodes";
 /// To how many Nodes `PreFilter` plugins restricted the search, where they did. On the root.
 pub const RESTRICTED_TO_NODES: &str = "k8s.scheduler.restricted_to_nodes";
+/// How many Nodes were scored. On the root.
+pub const SCORED_NODES: &str = "k8s.scheduler.scored_nodes";
+/// How many of these were looked at for the best candidates, where not all were. On the root.
+pub const SCORED_NODES_LOOKED_AT: &str = "k8s.scheduler.scored_nodes.looked_at";
+/// The five Nodes with the highest scores, best first, as `node: total (plugin score, ...)`. On the root.
+pub const CANDIDATES: &str = "k8s.scheduler.candidates";
+/// How many Nodes have the highest score: the scheduler takes one of them. On the root.
+pub const CANDIDATE_TIES: &str = "k8s.scheduler.candidates.ties";
+/// How many Nodes each plugin rejected, most first, as `plugin: nodes code`. On the root.
+pub const REJECTIONS: &str = "k8s.scheduler.rejections";
+/// Of how many rejected Nodes that list is, where not all were looked at. On the root.
+pub const REJECTIONS_LOOKED_AT: &str = "k8s.scheduler.rejections.looked_at";
+/// The plugin that rejected all Nodes that are not in that list. On the root.
+pub const REJECTED_OTHERS: &str = "k8s.scheduler.rejections.others";
 /// The Node that preemption frees for the Pod. On the root.
 pub const PREEMPTION_NODE: &str = "k8s.scheduler.preemption.node";
 /// How many Pods must go from there. On the root.

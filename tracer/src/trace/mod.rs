@@ -17,6 +17,7 @@ pub use self::span::{AttributeValue, Event, Link, RemoteContext, Span, Status, T
 use crate::{
     attempt::{Attempt, Call, Code, Move, Outcome, Preemption},
     plan::Function,
+    record::{Candidate, Rejection, Scores, Statuses},
 };
 
 /// What `CLOCK_REALTIME` says when `CLOCK_MONOTONIC` says zero, nanoseconds. One anchor serves all spans of a trace.
@@ -142,6 +143,7 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
     if let Some(nodes) = attempt.restricted_to {
         list.push((attributes::RESTRICTED_TO_NODES, integer(nodes)));
     }
+    list.extend(decision_attributes(attempt));
     if let Some(Preemption { node, victims, names }) = &attempt.preemption {
         list.push((attributes::PREEMPTION_NODE, string(node)));
         list.push((attributes::PREEMPTION_VICTIMS, integer(*victims)));
@@ -152,6 +154,38 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
         list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
     }
     list
+}
+
+/// Which Nodes were best, and why others would not do.
+fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::new();
+    if let Some(Scores { nodes, looked_at, ties, best }) = &attempt.scores {
+        list.push((attributes::SCORED_NODES, integer(*nodes)));
+        if looked_at < nodes {
+            list.push((attributes::SCORED_NODES_LOOKED_AT, integer(*looked_at)));
+        }
+        list.push((attributes::CANDIDATES, AttributeValue::Strings(best.iter().map(candidate).collect())));
+        list.push((attributes::CANDIDATE_TIES, integer(*ties)));
+    }
+    if let Some(Statuses { nodes, looked_at, rejections, others }) = &attempt.statuses {
+        let rejection = |Rejection { plugin, code, nodes }: &Rejection| {
+            format!("{}: {nodes} {}", plugin.as_deref().unwrap_or("?"), Code(*code))
+        };
+        let rejections = rejections.iter().map(rejection).collect();
+        list.push((attributes::REJECTIONS, AttributeValue::Strings(rejections)));
+        if looked_at < nodes {
+            list.push((attributes::REJECTIONS_LOOKED_AT, integer(*looked_at)));
+        }
+        let others = others.as_deref().map(|plugin| AttributeValue::String(Cow::Owned(plugin.to_owned())));
+        list.extend(others.map(|plugin| (attributes::REJECTED_OTHERS, plugin)));
+    }
+    list
+}
+
+fn candidate(candidate: &Candidate) -> String {
+    let Candidate { node, total, scores, cut } = candidate;
+    let scores: Vec<_> = scores.iter().map(|(plugin, score)| format!("{plugin} {score}")).collect();
+    format!("{node}: {total} ({}{})", scores.join(", "), if *cut { ", …" } else { "" })
 }
 
 fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {

@@ -1,0 +1,202 @@
+//! What the eBPF program found out about Nodes.
+
+use std::{collections::BTreeMap, mem::offset_of, sync::Arc};
+
+use tracer_common::{
+    Candidate as RawCandidate, MAX_CANDIDATES, MAX_SCORED_PLUGINS, MAX_STATUSES, NodeStatus, PLUGIN_NAME_LEN,
+    ScoresHit, StatusesHit, TEXT_LEN,
+};
+
+/// The scores of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scores {
+    /// How many Nodes were scored.
+    pub nodes: u64,
+    /// How many of them were looked at here; fewer than all of a very large cluster.
+    pub looked_at: u64,
+    /// How many of these have the highest total.
+    pub ties: u64,
+    /// The best of them, the highest total first.
+    pub best: Vec<Candidate>,
+}
+
+/// A Node that would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Candidate {
+    /// The Node's name.
+    pub node: String,
+    /// The sum of the scores.
+    pub total: i64,
+    /// The weighted score of each plugin, in the order of the profile.
+    pub scores: Vec<(String, i64)>,
+    /// Whether there are more plugins than are listed.
+    pub cut: bool,
+}
+
+/// Why Nodes would not do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses {
+    /// How many Nodes were rejected by name.
+    pub nodes: u64,
+    /// How many of them were looked at here.
+    pub looked_at: u64,
+    /// By whom.
+    pub rejections: Vec<Rejection>,
+    /// Who rejected all other Nodes, where somebody did.
+    pub others: Option<Arc<str>>,
+}
+
+/// Nodes that one plugin rejected.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rejection {
+    /// The plugin; `None` where its name is not known.
+    pub plugin: Option<Arc<str>>,
+    /// The code of the status, such as `UnschedulableAndUnresolvable`.
+    pub code: i64,
+    /// How many Nodes.
+    pub nodes: u64,
+}
+
+/// Reads fields at their offsets; `None` beyond the end.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&self, at: usize, length: usize) -> Option<&'a [u8]> {
+        self.0.get(at..at.checked_add(length)?)
+    }
+
+    fn int(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.bytes(at, 4)?.try_into().ok()?))
+    }
+
+    fn long(&self, at: usize) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.bytes(at, 8)?.try_into().ok()?))
+    }
+
+    fn text(&self, at: usize, length: u32, room: usize) -> Option<String> {
+        let kept = (length as usize).min(room);
+        let mut text = String::from_utf8_lossy(self.bytes(at, kept)?).into_owned();
+        if length as usize > room {
+            text.push('…');
+        }
+        Some(text)
+    }
+}
+
+/// Reads a [`ScoresHit`].
+pub(super) fn scores(record: &[u8]) -> Option<Scores> {
+    let fields = Fields(record);
+    let names = (0..MAX_SCORED_PLUGINS)
+        .map(|number| {
+            let length = fields.int(offset_of!(ScoresHit, name_lengths) + 4 * number)?;
+            fields.text(offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number, length, PLUGIN_NAME_LEN)
+        })
+        .collect::<Option<Vec<_>>>()?;
+    let count = fields.int(offset_of!(ScoresHit, best_len))? as usize;
+    let candidate = |number: usize| {
+        let start = offset_of!(ScoresHit, best) + size_of::<RawCandidate>() * number;
+        let length = fields.int(start + offset_of!(RawCandidate, name_length))?;
+        let plugins = fields.int(start + offset_of!(RawCandidate, plugins))? as usize;
+        let score = |number: usize| {
+            let at = start + offset_of!(RawCandidate, scores) + 24 * number + 16;
+            Some((names[number].clone(), fields.long(at)?.cast_signed()))
+        };
+        Some(Candidate {
+            node: fields.text(start + offset_of!(RawCandidate, name), length, TEXT_LEN)?,
+            total: fields.long(start + offset_of!(RawCandidate, total))?.cast_signed(),
+            scores: (0..plugins.min(MAX_SCORED_PLUGINS)).map(score).collect::<Option<_>>()?,
+            cut: plugins > MAX_SCORED_PLUGINS,
+        })
+    };
+    Some(Scores {
+        nodes: fields.int(offset_of!(ScoresHit, nodes))?.into(),
+        looked_at: fields.int(offset_of!(ScoresHit, looked_at))?.into(),
+        ties: fields.int(offset_of!(ScoresHit, ties))?.into(),
+        best: (0..count.min(MAX_CANDIDATES)).map(candidate).collect::<Option<_>>()?,
+    })
+}
+
+/// Reads a [`StatusesHit`]; `plugin` knows the plugin by the address of its name.
+pub(super) fn statuses(record: &[u8], plugin: impl Fn(u64) -> Option<Arc<str>>) -> Option<Statuses> {
+    let fields = Fields(record);
+    let status = |at: usize| {
+        let code = fields.long(at + offset_of!(NodeStatus, code))?.cast_signed();
+        Some((plugin(fields.long(at + offset_of!(NodeStatus, plugin))?), code))
+    };
+    let count = (fields.int(offset_of!(StatusesHit, len))? as usize).min(MAX_STATUSES);
+    let mut counts = BTreeMap::<_, u64>::new();
+    for number in 0..count {
+        let at = offset_of!(StatusesHit, statuses) + size_of::<NodeStatus>() * number;
+        *counts.entry(status(at)?).or_default() += 1;
+    }
+    let mut rejections: Vec<_> =
+        counts.into_iter().map(|((plugin, code), nodes)| Rejection { plugin, code, nodes }).collect();
+    rejections.sort_by_key(|rejection| std::cmp::Reverse(rejection.nodes));
+    Some(Statuses {
+        nodes: fields.long(offset_of!(StatusesHit, nodes))?,
+        looked_at: count as u64,
+        rejections,
+        others: status(offset_of!(StatusesHit, absent))?.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
+        record[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    #[test]
+    fn the_best_nodes_come_with_each_plugins_score() {
+        let mut record = vec![0; size_of::<ScoresHit>()];
+        for (at, value) in [
+            (offset_of!(ScoresHit, nodes), 900u32),
+            (offset_of!(ScoresHit, looked_at), 800),
+            (offset_of!(ScoresHit, ties), 2),
+            (offset_of!(ScoresHit, best_len), 1),
+            (offset_of!(ScoresHit, name_lengths), 3),
+            (offset_of!(ScoresHit, best) + offset_of!(RawCandidate, name_length), 6),
+            (offset_of!(ScoresHit, best) + offset_of!(RawCandidate, plugins), 1),
+        ] {
+            put(&mut record, at, &value.to_ne_bytes());
+        }
+        let best = offset_of!(ScoresHit, best);
+        put(&mut record, best + offset_of!(RawCandidate, total), &(-7i64).to_ne_bytes());
+        put(&mut record, best + offset_of!(RawCandidate, name), b"node-1");
+        put(&mut record, best + offset_of!(RawCandidate, scores) + 16, &(-7i64).to_ne_bytes());
+        put(&mut record, offset_of!(ScoresHit, names), b"Fit");
+        let candidate =
+            Candidate { node: "node-1".into(), total: -7, scores: vec![("Fit".into(), -7)], cut: false };
+        let expected = Scores { nodes: 900, looked_at: 800, ties: 2, best: vec![candidate] };
+        assert_eq!(scores(&record), Some(expected));
+    }
+
+    #[test]
+    fn rejections_are_counted_by_plugin_and_code() {
+        let mut record = vec![0; size_of::<StatusesHit>()];
+        put(&mut record, offset_of!(StatusesHit, nodes), &4u64.to_ne_bytes());
+        put(&mut record, offset_of!(StatusesHit, len), &3u32.to_ne_bytes());
+        for (number, (code, name)) in [(2u64, 0x10u64), (3, 0x20), (2, 0x10)].into_iter().enumerate() {
+            let at = offset_of!(StatusesHit, statuses) + size_of::<NodeStatus>() * number;
+            put(&mut record, at + offset_of!(NodeStatus, code), &code.to_ne_bytes());
+            put(&mut record, at + offset_of!(NodeStatus, plugin), &name.to_ne_bytes());
+        }
+        let plugin = |address| (address == 0x10).then(|| Arc::from("Fit"));
+        let found = statuses(&record, plugin).expect("it is whole");
+        let rejections = vec![
+            Rejection { plugin: Some("Fit".into()), code: 2, nodes: 2 },
+            Rejection { plugin: None, code: 3, nodes: 1 },
+        ];
+        assert_eq!(found, Statuses { nodes: 4, looked_at: 3, rejections, others: None });
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        proptest::proptest!(|(byte: u8)| {
+            let _any = scores(&vec![byte; size_of::<ScoresHit>()]);
+            let _any = statuses(&vec![byte; size_of::<StatusesHit>()], |_| None);
+        });
+    }
+}
