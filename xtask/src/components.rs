@@ -66,6 +66,7 @@ const PLAIN: Component = Component {
     name: "",
     version: "",
     module: "",
+    shared: None,
     package: "",
     tags: "",
     version_packages: &[],
@@ -88,6 +89,8 @@ pub(crate) struct Component {
     pub(crate) version: &'static str,
     /// The folder of its Go module under `tests`.
     pub(crate) module: &'static str,
+    /// Another folder under `tests` whose files belong to the module: what it has in common with others.
+    pub(crate) shared: Option<&'static str>,
     pub(crate) package: &'static str,
     pub(crate) tags: &'static str,
     /// Where the linker writes its version, the way Kubernetes' release script does.
@@ -119,7 +122,7 @@ impl Component {
     ///
     /// If there is no such Go, something else that the build takes is missing, or the build fails.
     pub(crate) fn executable(&self) -> Result<PathBuf> {
-        let sources = files(&paths::repository().join("tests").join(self.module))?;
+        let sources = self.sources()?;
         let cache = paths::cache()?.join("components");
         let key = self.key(&self.go.description()?, &sources);
         let dir = cache.join(format!("{}-{}-{key}", self.name, self.version));
@@ -157,6 +160,15 @@ impl Component {
         fs::rename(built, &executable)?;
         fs::remove_dir_all(&partial)?;
         Ok(executable)
+    }
+
+    /// The files of its module by name.
+    fn sources(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut sources = Vec::new();
+        for folder in [self.module].into_iter().chain(self.shared) {
+            sources.append(&mut files(&paths::repository().join("tests").join(folder))?);
+        }
+        Ok(sources)
     }
 
     fn build_args(&self) -> Vec<String> {

@@ -1,4 +1,5 @@
-//! `cargo xtask schedulers`: executables of many schedulers, for what reads executables.
+//! `cargo xtask schedulers`: executables of many schedulers, for what reads executables; and schedulers with a plugin that
+//! makes trouble, for what traces them.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -11,6 +12,11 @@ pub(crate) const OLDEST: Component = kubernetes("1.29.15", "schedulers/1.29.15",
 /// The last in which the `CycleState` is a pointer, not an interface: all registers behind it differ from later ones.
 pub(crate) const STATE_BY_POINTER: Component = kubernetes("1.33.13", "schedulers/1.33.13", Release("1.25.5"));
 pub(crate) const NEWEST: Component = kubernetes("1.37.1", "schedulers/1.37.1", Machine);
+/// Feature gates that [`NEWEST`] needs on the test cluster: it would wait for objects that the API server of 1.36 does not
+/// have.
+pub(crate) const NEWEST_GATES: Option<&str> = Some("DRADeviceTaintRules=false");
+/// The first with `PreBindPreFlight`, and the only one whose plugins' API is in two packages.
+const API_IN_TWO: Component = kubernetes("1.34.9", "schedulers/1.34.9", Release("1.25.5"));
 
 /// Enough to see that old and new ones can be read: the test cluster's own, and those farthest from it.
 const FEW: [Component; 3] = [OLDEST, SCHEDULER, NEWEST];
@@ -26,7 +32,7 @@ const ALL: [Component; 19] = [
     kubernetes("1.32.0", "schedulers/1.32.0", Release("1.24.11")),
     STATE_BY_POINTER,
     kubernetes("1.33.13", "schedulers/1.33.13", Release("1.24.11")),
-    kubernetes("1.34.9", "schedulers/1.34.9", Release("1.25.5")),
+    API_IN_TWO,
     kubernetes("1.35.4", "schedulers/1.35.4", Release("1.25.5")),
     kubernetes("1.36.3", "schedulers/1.36.3", Machine),
     SCHEDULER,
@@ -49,6 +55,43 @@ const ALL: [Component; 19] = [
         ..SCHEDULER
     },
 ];
+
+/// Somebody's main package around Kubernetes' scheduler, with an out-of-tree plugin that fails, waits, or panics where a Pod's
+/// annotations say so; and the feature gates that it needs on the test cluster. Each is built as the scheduler of its version
+/// is. What differs between them is the plugins' API.
+const TROUBLE: [(Component, Option<&str>); 5] = [
+    (trouble(OLDEST, "schedulers/trouble/1.29.15"), None),
+    (trouble(STATE_BY_POINTER, "schedulers/trouble/1.33.13"), None),
+    (trouble(API_IN_TWO, "schedulers/trouble/1.34.9"), None),
+    (trouble(SCHEDULER, "schedulers/trouble/1.36.4"), None),
+    (trouble(NEWEST, "schedulers/trouble/1.37.1"), NEWEST_GATES),
+];
+
+const fn trouble(like: Component, module: &'static str) -> Component {
+    Component {
+        name: "trouble-scheduler",
+        module,
+        shared: Some("schedulers/trouble/plugin"),
+        package: ".",
+        ..like
+    }
+}
+
+/// The scheduler with the plugin that makes trouble, of a version such as `1.36` or `1.36.4`, and its feature gates.
+///
+/// # Errors
+///
+/// If there is none of that version.
+pub(crate) fn troubled(version: &str) -> Result<(Component, Option<&'static str>)> {
+    let is = |component: &Component| {
+        let rest = component.version.strip_prefix(version);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) && version.contains('.')
+    };
+    TROUBLE.into_iter().find(|(component, _)| is(component)).with_context(|| {
+        let versions = TROUBLE.map(|(component, _)| component.version).join(", ");
+        format!("no scheduler of version `{version}`: there are {versions}")
+    })
+}
 
 const fn kubernetes(version: &'static str, module: &'static str, go: Go) -> Component {
     Component { version, module, go, ..SCHEDULER }
@@ -150,12 +193,31 @@ mod tests {
 
     #[test]
     fn every_scheduler_has_a_module_that_asks_for_its_version() {
-        for Component { name, version, module, .. } in ALL {
+        for Component { name, version, module, .. } in
+            ALL.into_iter().chain(TROUBLE.map(|(component, _)| component))
+        {
             let path = crate::paths::repository().join("tests").join(module).join("go.mod");
             let text = std::fs::read_to_string(&path).expect(module);
-            let project =
-                if name == SCHEDULER.name { "k8s.io/kubernetes" } else { "sigs.k8s.io/scheduler-plugins" };
+            let project = match name {
+                "scheduler-plugins" => "sigs.k8s.io/scheduler-plugins",
+                _ => "k8s.io/kubernetes",
+            };
             assert!(text.contains(&format!("{project} v{version}\n")), "{module}");
         }
+    }
+
+    #[test]
+    fn a_scheduler_that_makes_trouble_is_found_by_its_minor_or_its_whole_version() {
+        let version = |asked: &str| troubled(asked).map(|(component, _)| component.version);
+        assert_eq!(version("1.33").unwrap(), "1.33.13");
+        assert_eq!(version("1.36.4").unwrap(), "1.36.4");
+        for none in ["1", "1.3", "1.30", "1.36.3", ""] {
+            let error = version(none).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("no scheduler of version `{none}`: there are 1.29.15, ")),
+                "{error}"
+            );
+        }
+        assert_eq!(troubled("1.37").unwrap().1, NEWEST_GATES);
     }
 }

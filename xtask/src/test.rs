@@ -40,6 +40,6 @@ pub(crate) fn main() -> Result<ExitCode> {
         _ => println!("skipped  deny: there is no cargo-deny, `cargo install cargo-deny` makes one"),
     }
     tally.run("matrix", matrix::schedulers::check_few);
-    e2e::run(&[], &mut tally)?;
+    e2e::run(&[], None, &mut tally)?;
     Ok(tally.end())
 }

@@ -61,6 +61,9 @@ pub(crate) struct Options {
     /// Feature gates of the scheduler: `A=true,B=false`
     #[arg(long, value_name = "GATES")]
     pub(crate) scheduler_feature_gates: Option<String>,
+    /// Profiles of the scheduler, as its configuration has them: one of default plugins only if there are none.
+    #[arg(skip)]
+    pub(crate) scheduler_profiles: Vec<serde_json::Value>,
     /// Without kube-controller-manager: nothing makes Pods for Deployments
     #[arg(long)]
     pub(crate) no_controllers: bool,
@@ -341,6 +344,7 @@ impl Cluster {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": connection,
+            "profiles": options.scheduler_profiles,
             "leaderElection": { "leaderElect": false },
         });
         fs::write(dir.join("scheduler.json"), serde_json::to_vec_pretty(&configuration)?)?;

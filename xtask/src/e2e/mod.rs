@@ -9,13 +9,13 @@ mod versions;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::{
     build,
     cluster::{self, Metrics},
-    components::Component,
-    schedulers::{NEWEST, OLDEST, STATE_BY_POINTER},
+    components::{Component, SCHEDULER},
+    schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, troubled},
     stage::Stage,
     tally::Tally,
 };
@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Which tests [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
     names: Vec<String>,
+    /// The version of the scheduler, such as 1.33: for `truth`
+    #[arg(long, value_name = "VERSION")]
+    scheduler: Option<String>,
 }
 
 /// How often a test that the machine has disturbed is run, at most.
@@ -34,12 +37,21 @@ const ROUNDS: usize = 3;
 struct Test {
     name: &'static str,
     nodes: u32,
-    /// Another scheduler than the cluster's own, and its feature gates.
-    scheduler: Option<(Component, Option<&'static str>)>,
+    scheduler: Scheduler,
     run: fn(&mut Stage) -> Result<()>,
 }
 
-const TEST: Test = Test { name: "", nodes: 0, scheduler: None, run: inspect::run };
+/// What schedules in a test.
+enum Scheduler {
+    /// The cluster's own.
+    Own,
+    /// Another one, and its feature gates.
+    Other(&'static Component, Option<&'static str>),
+    /// One with a plugin that makes trouble, of the version that `--scheduler` names.
+    Troubled,
+}
+
+const TEST: Test = Test { name: "", nodes: 0, scheduler: Scheduler::Own, run: inspect::run };
 /// A scheduler of another version does what ours does.
 const VERSION: Test = Test { nodes: versions::NODES, run: versions::run, ..TEST };
 
@@ -47,57 +59,73 @@ const TESTS: &[Test] = &[
     Test { name: "inspect", run: inspect::run, ..TEST },
     Test { name: "errors", run: errors::run, ..TEST },
     Test { name: "link", nodes: 1, run: link::run, ..TEST },
-    Test { name: "truth", nodes: truth::NODES, run: truth::run, ..TEST },
+    Test { name: "truth", nodes: truth::NODES, scheduler: Scheduler::Troubled, run: truth::run },
     Test { name: "faults", nodes: 100, run: faults::run, ..TEST },
-    Test { name: "version-1.29", scheduler: Some((OLDEST, None)), ..VERSION },
-    Test { name: "version-1.33", scheduler: Some((STATE_BY_POINTER, None)), ..VERSION },
-    // It would wait for objects that the API server of 1.36 does not have.
-    Test { name: "version-1.37", scheduler: Some((NEWEST, Some("DRADeviceTaintRules=false"))), ..VERSION },
+    Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
+    Test { name: "version-1.33", scheduler: Scheduler::Other(&STATE_BY_POINTER, None), ..VERSION },
+    Test { name: "version-1.37", scheduler: Scheduler::Other(&NEWEST, NEWEST_GATES), ..VERSION },
 ];
 
 pub(crate) fn main(options: &Options) -> Result<ExitCode> {
+    let Options { names, scheduler } = options;
     let mut tally = Tally::default();
-    run(&options.names, &mut tally)?;
+    run(names, scheduler.as_deref(), &mut tally)?;
     Ok(tally.end())
 }
 
-/// Runs the tests of these names, all if there are none.
+/// Runs the tests of these names, all if there are none; those that take a scheduler with the one of this version.
 ///
 /// # Errors
 ///
-/// If there is nothing to test with.
-pub(crate) fn run(names: &[String], tally: &mut Tally) -> Result<()> {
+/// If there is nothing to test with, or if there is a version and a test that does not take it.
+pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) -> Result<()> {
+    let chosen =
+        || TESTS.iter().filter(|test| names.is_empty() || names.iter().any(|name| name == test.name));
+    if version.is_some()
+        && let Some(Test { name, .. }) = chosen().find(|test| !matches!(test.scheduler, Scheduler::Troubled))
+    {
+        bail!(
+            "e2e {name} does not take another scheduler: --scheduler goes with the name of a test that does, truth"
+        );
+    }
+    let troubled = troubled(version.unwrap_or(SCHEDULER.version))?;
     let executable = build::build()?;
-    for Test { name, nodes, scheduler, run } in TESTS {
-        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-            tally.run(&format!("e2e {name}"), || {
-                let (component, gates) = scheduler.unzip();
-                let options = cluster::Options {
-                    nodes: *nodes,
-                    scheduler: component.map(|component| component.executable()).transpose()?,
-                    scheduler_feature_gates: gates.flatten().map(str::to_owned),
-                    // More requests a second than any test asks for.
-                    scheduler_qps: Some(5000),
-                    no_controllers: true,
-                    ..cluster::Options::default()
-                };
-                for _ in 1..ROUNDS {
-                    let mut disturbed = None;
-                    Stage::play(&options, &executable, |stage| match run(stage) {
-                        Err(error) if error.is::<truth::Disturbed>() => {
-                            disturbed = Some(error);
-                            Ok(())
-                        }
-                        result => result,
-                    })?;
-                    match disturbed {
-                        Some(error) => println!("again    e2e {name}: {error}"),
-                        None => return Ok(()),
+    for Test { name, nodes, scheduler, run } in chosen() {
+        tally.run(&format!("e2e {name}"), || {
+            let (component, gates) = match *scheduler {
+                Scheduler::Own => (None, None),
+                Scheduler::Other(component, gates) => (Some(component), gates),
+                Scheduler::Troubled => (Some(&troubled.0), troubled.1),
+            };
+            let options = cluster::Options {
+                nodes: *nodes,
+                scheduler: component.map(Component::executable).transpose()?,
+                scheduler_feature_gates: gates.map(str::to_owned),
+                scheduler_profiles: match scheduler {
+                    Scheduler::Troubled => truth::profiles(),
+                    Scheduler::Own | Scheduler::Other(..) => Vec::new(),
+                },
+                // More requests a second than any test asks for.
+                scheduler_qps: Some(5000),
+                no_controllers: true,
+                ..cluster::Options::default()
+            };
+            for _ in 1..ROUNDS {
+                let mut disturbed = None;
+                Stage::play(&options, &executable, |stage| match run(stage) {
+                    Err(error) if error.is::<truth::Disturbed>() => {
+                        disturbed = Some(error);
+                        Ok(())
                     }
+                    result => result,
+                })?;
+                match disturbed {
+                    Some(error) => println!("again    e2e {name}: {error}"),
+                    None => return Ok(()),
                 }
-                Stage::play(&options, &executable, run)
-            });
-        }
+            }
+            Stage::play(&options, &executable, run)
+        });
     }
     Ok(())
 }

@@ -55,6 +55,15 @@ impl fmt::Display for Disturbed {
     }
 }
 
+/// The profiles of its scheduler: one with the plugin that makes trouble, and one as it comes.
+pub(super) fn profiles() -> Vec<Value> {
+    let trouble = json!({ "multiPoint": { "enabled": [{ "name": "Trouble" }] } });
+    vec![
+        json!({ "schedulerName": "default-scheduler", "plugins": trouble }),
+        json!({ "schedulerName": "second-scheduler" }),
+    ]
+}
+
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
     const { assert!(ALL == 500) };
     let api = stage.cluster.api()?;
