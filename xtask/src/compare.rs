@@ -1,6 +1,7 @@
 //! The scheduler's own figures next to the spans that the Collector received, over the same time.
 
 use std::{
+    collections::BTreeMap,
     fs, thread,
     time::{Duration, Instant},
 };
@@ -22,7 +23,9 @@ const ATTEMPTS: &str = "scheduler_schedule_attempts_total";
 const POINTS: &str = "scheduler_framework_extension_point_duration_seconds";
 const PERMIT_WAIT: &str = "scheduler_permit_wait_duration_seconds";
 
-/// The label of [`ATTEMPTS`], and what `SchedulePod` says.
+/// The span of an attempt.
+const ROOT: &str = "SchedulePod";
+/// The label of [`ATTEMPTS`], and what the span of an attempt says.
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
 /// The label of [`POINTS`], and the name of the span.
@@ -39,6 +42,12 @@ const PHASES: [(&str, &str); 11] = [
     ("Bind", "bind"),
     ("PostBind", "postBind"),
 ];
+
+/// The span of [`PERMIT_WAIT`], which does not tell profiles apart.
+const PERMIT_SPAN: &str = "waitOnPermit";
+
+/// The span that never says how its call ended: it is compared without that.
+const WITHOUT_RESULT: &str = "bind";
 
 /// The beginning of the time.
 pub(crate) struct Comparison<'a> {
@@ -95,6 +104,16 @@ pub(crate) struct Figures {
     pub(crate) spans: Vec<Span>,
 }
 
+/// How often something happened, as either side says.
+#[derive(Default)]
+pub(crate) struct Count {
+    pub(crate) schedspan: u64,
+    pub(crate) scheduler: u64,
+}
+
+/// A span's name, its result, and its profile.
+pub(crate) type Labels = [String; 3];
+
 /// One figure of both.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
@@ -114,7 +133,31 @@ impl Figures {
         RESULTS.iter().map(row).collect()
     }
 
-    /// Calls and their time by phase.
+    /// Attempts and calls, by everything that the metrics tell apart.
+    pub(crate) fn counts(&self) -> BTreeMap<Labels, Count> {
+        let mut counts = BTreeMap::<Labels, Count>::new();
+        for labels in self.spans.iter().filter_map(labels) {
+            counts.entry(labels).or_default().schedspan += 1;
+        }
+        for ([result, profile], n) in self.increases(ATTEMPTS, ["result", "profile"]) {
+            let result = translated(&RESULTS, &result).unwrap_or(&result);
+            counts.entry(labels_of(ROOT, result, &profile)).or_default().scheduler += n;
+        }
+        let labels = ["extension_point", "status", "profile"];
+        for ([point, status, profile], n) in self.increases(&format!("{POINTS}_count"), labels) {
+            // Others have no spans.
+            if let Some(name) = translated(&PHASES, &point) {
+                counts.entry(labels_of(name, &status, &profile)).or_default().scheduler += n;
+            }
+        }
+        for ([result], n) in self.increases(&format!("{PERMIT_WAIT}_count"), ["result"]) {
+            counts.entry(labels_of(PERMIT_SPAN, &result, "")).or_default().scheduler += n;
+        }
+        counts
+    }
+
+    /// Calls and their time by phase; without the time of calls that never returned, which only their metric knows: it is some
+    /// microseconds.
     pub(crate) fn phases(&self) -> Vec<Row> {
         let row = |name: &'static str, metric: &str, labels: &[(&str, &str)]| Row {
             metric: self.increase(&format!("{metric}_count"), labels) as u64,
@@ -122,16 +165,53 @@ impl Figures {
             ..self.row(name, |span| span.name == name)
         };
         let points = PHASES.iter().map(|&(point, name)| row(name, POINTS, &[("extension_point", point)]));
-        points.chain([row("waitOnPermit", PERMIT_WAIT, &[])]).collect()
+        points.chain([row(PERMIT_SPAN, PERMIT_WAIT, &[])]).collect()
     }
 
     fn row(&self, name: &'static str, of: impl Fn(&Span) -> bool) -> Row {
-        let nanoseconds: Vec<_> = self.spans.iter().filter(|span| of(span)).map(Span::nanoseconds).collect();
-        let spans_seconds = nanoseconds.iter().sum::<u64>() as f64 / 1e9;
-        Row { name, spans: nanoseconds.len() as u64, metric: 0, spans_seconds, metric_seconds: 0.0 }
+        let spans: Vec<_> = self.spans.iter().filter(|span| of(span)).collect();
+        let returned = spans.iter().filter(|span| !span.is_incomplete());
+        let spans_seconds = returned.map(|span| span.nanoseconds()).sum::<u64>() as f64 / 1e9;
+        Row { name, spans: spans.len() as u64, metric: 0, spans_seconds, metric_seconds: 0.0 }
+    }
+
+    fn increases<const N: usize>(&self, name: &str, labels: [&str; N]) -> Vec<([String; N], u64)> {
+        let before = self.before.by(name, labels);
+        let increase = |(values, after): ([String; N], f64)| {
+            let increase = after - before.get(&values).copied().unwrap_or_default();
+            (increase > 0.0).then_some((values, increase as u64))
+        };
+        self.after.by(name, labels).into_iter().filter_map(increase).collect()
     }
 
     fn increase(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.after.sum(name, labels) - self.before.sum(name, labels)
     }
+}
+
+/// What a span counts as, if the scheduler counts the same.
+///
+/// An attempt that a panic ended is counted by neither side: nothing after the panic ran, neither what counts attempts nor
+/// anything that says how this one ended. The calls that the panic unwound are counted by both: the scheduler counts them in a
+/// deferred function, with the status of a call that has not returned anything yet, which is Success.
+fn labels(span: &Span) -> Option<Labels> {
+    let Span { name, .. } = span;
+    let [result, profile] = ["k8s.scheduler.result", "k8s.scheduler.profile"].map(|key| span.attribute(key));
+    if name == ROOT {
+        return (!result.is_empty()).then(|| labels_of(name, &result, &profile));
+    }
+    let result = if result.is_empty() { "Success" } else { &result };
+    if name == PERMIT_SPAN {
+        return Some(labels_of(name, result, ""));
+    }
+    PHASES.iter().any(|(_, phase)| phase == name).then(|| labels_of(name, result, &profile))
+}
+
+fn labels_of(name: &str, result: &str, profile: &str) -> Labels {
+    let result = if name == WITHOUT_RESULT { "" } else { result };
+    [name, result, profile].map(str::to_owned)
+}
+
+fn translated(table: &[(&str, &'static str)], label: &str) -> Option<&'static str> {
+    table.iter().find(|(known, _)| *known == label).map(|(_, name)| *name)
 }

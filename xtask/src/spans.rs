@@ -55,6 +55,11 @@ impl Span {
         self.parent_span_id.is_empty()
     }
 
+    /// Whether its end was not seen.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.attribute("schedspan.incomplete") == "true"
+    }
+
     pub(crate) fn nanoseconds(&self) -> u64 {
         self.end_time_unix_nano.saturating_sub(self.start_time_unix_nano)
     }

@@ -45,6 +45,16 @@ impl Metrics {
         self.with(name, labels).map(|sample| sample.value).sum()
     }
 
+    /// The sums of all samples of that name by the values of these labels; a label that a sample lacks is empty.
+    pub(crate) fn by<const N: usize>(&self, name: &str, labels: [&str; N]) -> BTreeMap<[String; N], f64> {
+        let mut sums = BTreeMap::new();
+        for sample in self.with(name, &[]) {
+            let values = labels.map(|label| sample.labels.get(label).cloned().unwrap_or_default());
+            *sums.entry(values).or_default() += sample.value;
+        }
+        sums
+    }
+
     /// Whether there is a sample of that name: a sum of none is 0 as well.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.with(name, &[]).next().is_some()
@@ -121,6 +131,15 @@ odd{text="a \"b\" \\ {c=\"d\"},e\n"} NaN
         assert_eq!(metrics.sum("bucket", &[("le", "+Inf")]), f64::INFINITY);
         assert_eq!(metrics.sum("absent", &[]), 0.0);
         assert!(metrics.has("bucket") && !metrics.has("absent"));
+    }
+
+    #[test]
+    fn samples_are_told_apart_by_the_labels_that_are_asked_for() {
+        let metrics = Metrics::parse(TEXT).unwrap();
+        let by = metrics.by("scheduler_schedule_attempts_total", ["result", "absent"]);
+        let key = |result: &str| [result.to_owned(), String::new()];
+        assert_eq!(by, BTreeMap::from([(key("scheduled"), 53.0), (key("unschedulable"), 2.0)]));
+        assert!(metrics.by("absent", []).is_empty());
     }
 
     #[test]

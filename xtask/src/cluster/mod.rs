@@ -64,7 +64,7 @@ pub(crate) struct Options {
     /// Profiles of the scheduler, as its configuration has them: one of default plugins only if there are none.
     #[arg(skip)]
     pub(crate) scheduler_profiles: Vec<serde_json::Value>,
-    /// Without kube-controller-manager: nothing makes Pods for Deployments
+    /// Without kube-controller-manager: nothing makes Pods for Deployments, or binds volume claims
     #[arg(long)]
     pub(crate) no_controllers: bool,
     /// Without the OpenTelemetry Collector
@@ -366,7 +366,7 @@ impl Cluster {
                 format!("--service-account-private-key-file={key}"),
                 "--use-service-account-credentials=true".into(),
                 "--controllers=deployment-controller,replicaset-controller,garbage-collector-controller,\
-                 namespace-controller"
+                 namespace-controller,persistentvolume-binder-controller"
                     .into(),
             ];
             self.launch(CONTROLLER_MANAGER, &["https"], |ports| {
