@@ -22,6 +22,10 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const ATTEMPTS: &str = "scheduler_schedule_attempts_total";
 const POINTS: &str = "scheduler_framework_extension_point_duration_seconds";
 const PERMIT_WAIT: &str = "scheduler_permit_wait_duration_seconds";
+const PREEMPTIONS: &str = "scheduler_preemption_attempts_total";
+const INCOMING: &str = "scheduler_queue_incoming_pods_total";
+/// The same, by schedspan.
+const INCOMING_SEEN: &str = "schedspan_queue_incoming_pods_total";
 
 /// The span of an attempt.
 const ROOT: &str = "SchedulePod";
@@ -29,13 +33,14 @@ const ROOT: &str = "SchedulePod";
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
 /// The label of [`POINTS`], and the name of the span.
-const PHASES: [(&str, &str); 11] = [
+const PHASES: [(&str, &str); 12] = [
     ("PreFilter", "preFilter"),
     ("Filter", "filter"),
     ("PostFilter", "postFilter"),
     ("PreScore", "preScore"),
     ("Score", "score"),
     ("Reserve", "reserve"),
+    ("Unreserve", "unreserve"),
     ("Permit", "permit"),
     ("PreBindPreFlight", "preBindPreFlight"),
     ("PreBind", "preBind"),
@@ -46,8 +51,8 @@ const PHASES: [(&str, &str); 11] = [
 /// The span of [`PERMIT_WAIT`], which does not tell profiles apart.
 const PERMIT_SPAN: &str = "waitOnPermit";
 
-/// The span that never says how its call ended: it is compared without that.
-const WITHOUT_RESULT: &str = "bind";
+/// The span of [`PREEMPTIONS`], where it is one of the extension point that preempts: the metric has no labels.
+const PREEMPTION_SPAN: &str = "plugin: DefaultPreemption";
 
 /// The beginning of the time.
 pub(crate) struct Comparison<'a> {
@@ -153,6 +158,22 @@ impl Figures {
         for ([result], n) in self.increases(&format!("{PERMIT_WAIT}_count"), ["result"]) {
             counts.entry(labels_of(PERMIT_SPAN, &result, "")).or_default().scheduler += n;
         }
+        for ([], n) in self.increases(PREEMPTIONS, []) {
+            counts.entry(labels_of(PREEMPTION_SPAN, "", "")).or_default().scheduler += n;
+        }
+        counts
+    }
+
+    /// Pods that entered a queue, by queue and event; with schedspan's own metrics at the beginning and at the end.
+    pub(crate) fn incoming(&self, before: &Metrics, after: &Metrics) -> BTreeMap<[String; 2], Count> {
+        let mut counts = BTreeMap::<_, Count>::new();
+        let labels = ["queue", "event"];
+        for (labels, n) in increases(before, after, INCOMING_SEEN, labels) {
+            counts.entry(labels).or_default().schedspan = n;
+        }
+        for (labels, n) in self.increases(INCOMING, labels) {
+            counts.entry(labels).or_default().scheduler = n;
+        }
         counts
     }
 
@@ -176,17 +197,27 @@ impl Figures {
     }
 
     fn increases<const N: usize>(&self, name: &str, labels: [&str; N]) -> Vec<([String; N], u64)> {
-        let before = self.before.by(name, labels);
-        let increase = |(values, after): ([String; N], f64)| {
-            let increase = after - before.get(&values).copied().unwrap_or_default();
-            (increase > 0.0).then_some((values, increase as u64))
-        };
-        self.after.by(name, labels).into_iter().filter_map(increase).collect()
+        increases(&self.before, &self.after, name, labels)
     }
 
     fn increase(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.after.sum(name, labels) - self.before.sum(name, labels)
     }
+}
+
+/// What has become more, and by how much.
+fn increases<const N: usize>(
+    before: &Metrics,
+    after: &Metrics,
+    name: &str,
+    labels: [&str; N],
+) -> Vec<([String; N], u64)> {
+    let before = before.by(name, labels);
+    let increase = |(values, after): ([String; N], f64)| {
+        let increase = after - before.get(&values).copied().unwrap_or_default();
+        (increase > 0.0).then_some((values, increase as u64))
+    };
+    after.by(name, labels).into_iter().filter_map(increase).collect()
 }
 
 /// What a span counts as, if the scheduler counts the same.
@@ -201,6 +232,10 @@ fn labels(span: &Span) -> Option<Labels> {
         return (!result.is_empty()).then(|| labels_of(name, &result, &profile));
     }
     let result = if result.is_empty() { "Success" } else { &result };
+    if name == PREEMPTION_SPAN {
+        let preempts = span.attribute("k8s.scheduler.plugin.extension_point") == "postFilter";
+        return preempts.then(|| labels_of(name, "", ""));
+    }
     if name == PERMIT_SPAN {
         return Some(labels_of(name, result, ""));
     }
@@ -208,7 +243,6 @@ fn labels(span: &Span) -> Option<Labels> {
 }
 
 fn labels_of(name: &str, result: &str, profile: &str) -> Labels {
-    let result = if name == WITHOUT_RESULT { "" } else { result };
     [name, result, profile].map(str::to_owned)
 }
 

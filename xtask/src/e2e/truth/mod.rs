@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::only_lost;
 use crate::{
+    cluster::Metrics,
     compare::{Comparison, Count, Figures, Row},
     process,
     spans::Span,
@@ -54,13 +55,14 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     workload::refuse_bindings(&api)?;
     undisturbed(stage.cluster.scheduler()?.pid)?;
     let schedspan = stage.trace()?;
-    let comparison = Comparison::begin(&stage.cluster)?;
+    let (comparison, before) = (Comparison::begin(&stage.cluster)?, schedspan.metrics()?);
     workload::schedule(&api)?;
     let figures = comparison.end()?;
     let metrics = schedspan.metrics()?;
     schedspan.stop()?;
 
-    let wrong = counts(&figures);
+    let mut wrong = counts(&figures);
+    wrong.extend(incoming(&figures, &before, &metrics));
     let disturbed = durations(&figures)?;
     only_lost(&metrics, &panics(&figures)?)?;
     trees(&figures.spans)?;
@@ -71,12 +73,25 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 
 /// Prints how often everything happened, and says where the two sides differ.
 fn counts(figures: &Figures) -> Vec<String> {
-    println!("         {:<18} {:<14} {:<18} {:>9} {:>9}", "", "RESULT", "PROFILE", "SCHEDSPAN", "SCHEDULER");
+    println!("         {:<25} {:<14} {:<18} {:>9} {:>9}", "", "RESULT", "PROFILE", "SCHEDSPAN", "SCHEDULER");
     let mut wrong = Vec::new();
     for ([name, result, profile], Count { schedspan, scheduler }) in figures.counts() {
-        println!("         {name:<18} {result:<14} {profile:<18} {schedspan:>9} {scheduler:>9}");
+        println!("         {name:<25} {result:<14} {profile:<18} {schedspan:>9} {scheduler:>9}");
         if schedspan != scheduler {
             wrong.push(format!("{name} {result} {profile}").trim_end().to_owned());
+        }
+    }
+    wrong
+}
+
+/// Prints how many Pods entered which queue and why, and says where the two sides differ.
+fn incoming(figures: &Figures, before: &Metrics, after: &Metrics) -> Vec<String> {
+    println!("         {:<18} {:<33} {:>9} {:>9}", "QUEUE", "EVENT", "SCHEDSPAN", "SCHEDULER");
+    let mut wrong = Vec::new();
+    for ([queue, event], Count { schedspan, scheduler }) in figures.incoming(before, after) {
+        println!("         {queue:<18} {event:<33} {schedspan:>9} {scheduler:>9}");
+        if schedspan != scheduler {
+            wrong.push(format!("{event} into {queue}"));
         }
     }
     wrong
