@@ -185,9 +185,7 @@ impl From<StatusesLayout> for [u32; LAYOUT_LEN] {
 }
 
 impl From<[u32; LAYOUT_LEN]> for StatusesLayout {
-    fn from(
-        [base, within_struct, swiss, group, values, stride, code, plugin]: [u32; LAYOUT_LEN],
-    ) -> Self {
+    fn from([base, within_struct, swiss, group, values, stride, code, plugin]: [u32; LAYOUT_LEN]) -> Self {
         Self { base, within_struct, swiss, group, values, stride, code, plugin }
     }
 }
@@ -389,6 +387,12 @@ const _: () = assert!(size_of::<Site>() == 16 + 24 * MAX_READS + 4 * LAYOUT_LEN)
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
-const _: () =
-    assert!(TEXT_LEN.is_power_of_two() && MAX_TABLES.is_power_of_two() && MAX_STATUSES.is_power_of_two() &&
-        MAX_GROUP.is_power_of_two() && SCORES_CHUNK.is_power_of_two() && MAX_WORDS.is_power_of_two() && MAX_TEXTS.is_power_of_two());
+const _: () = assert!(
+    TEXT_LEN.is_power_of_two()
+        && MAX_TABLES.is_power_of_two()
+        && MAX_STATUSES.is_power_of_two()
+        && MAX_GROUP.is_power_of_two()
+        && SCORES_CHUNK.is_power_of_two()
+        && MAX_WORDS.is_power_of_two()
+        && MAX_TEXTS.is_power_of_two()
+);

@@ -6,9 +6,9 @@ use aya_ebpf::{
     helpers::{bpf_loop, bpf_probe_read_user_buf},
 };
 use tracer_common::{
-    Counter, Hit, MAX_CANDIDATES, MAX_GROUP, MAX_GROUPS, MAX_SCORED_PLUGINS,
-    MAX_SCORES_CHUNKS, MAX_STATUSES, MAX_TABLES, NodeStatus, PLUGIN_NAME_LEN, SCORES_CHUNK, ScoresHit,
-    ScoresLayout, Site, StatusesHit, StatusesLayout, TEXT_LEN,
+    Counter, Hit, MAX_CANDIDATES, MAX_GROUP, MAX_GROUPS, MAX_SCORED_PLUGINS, MAX_SCORES_CHUNKS, MAX_STATUSES,
+    MAX_TABLES, NodeStatus, PLUGIN_NAME_LEN, SCORES_CHUNK, ScoresHit, ScoresLayout, Site, StatusesHit,
+    StatusesLayout, TEXT_LEN,
 };
 
 use crate::{EVENTS, begin, end, fault, read_word, regs::REGISTERS, store_word};
@@ -169,7 +169,8 @@ fn describe(record: &mut ScoresHit, layout: &ScoresLayout, list: u64) {
         }
         let header = node + u64::from(layout.scores);
         if let (Some(pointer), Some(length)) = (read_word(header), read_word(header + 8)) {
-            let kept = if length as usize > MAX_SCORED_PLUGINS { MAX_SCORED_PLUGINS } else { length as usize };
+            let kept =
+                if length as usize > MAX_SCORED_PLUGINS { MAX_SCORED_PLUGINS } else { length as usize };
             // SAFETY: `kept` elements are at most the array.
             let read = unsafe {
                 let scores = (&raw mut candidate.scores).cast::<u8>();

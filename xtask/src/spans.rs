@@ -27,8 +27,14 @@ pub(crate) struct Span {
     end_time_unix_nano: u64,
     #[serde(default)]
     attributes: Vec<Attribute>,
-    #[serde(default)]
+    /// Who created the Pod.
+    #[serde(skip)]
     pub(crate) links: Vec<Link>,
+    /// The Pod's attempt before this one.
+    #[serde(skip)]
+    pub(crate) previous: Option<Link>,
+    #[serde(default, rename = "links")]
+    all_links: Vec<AnyLink>,
     /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
     #[serde(skip)]
     pub(crate) pid: String,
@@ -41,6 +47,15 @@ pub(crate) struct Link {
     pub(crate) trace_id: String,
     pub(crate) span_id: String,
     pub(crate) trace_state: String,
+}
+
+/// A link with what it says of itself.
+#[derive(Deserialize)]
+struct AnyLink {
+    #[serde(flatten)]
+    link: Link,
+    #[serde(default)]
+    attributes: Vec<Attribute>,
 }
 
 #[derive(Deserialize)]
@@ -73,6 +88,18 @@ impl Span {
     /// An attribute's value as text; empty if it is not there.
     pub(crate) fn attribute(&self, key: &str) -> String {
         text(&self.attributes, key)
+    }
+
+    /// With its links told apart.
+    fn sorted(mut self) -> Self {
+        for AnyLink { link, attributes } in std::mem::take(&mut self.all_links) {
+            if text(&attributes, "k8s.scheduler.link") == "previous attempt" {
+                self.previous = Some(link);
+            } else {
+                self.links.push(link);
+            }
+        }
+        self
     }
 
     /// The Pod of a root.
@@ -133,7 +160,7 @@ fn request(line: &str) -> Result<Vec<Span>> {
     for ResourceSpans { resource, scope_spans } in serde_json::from_str::<Request>(line)?.resource_spans {
         let pid = text(&resource.attributes, "process.pid");
         let of_scope = scope_spans.into_iter().flat_map(|scope| scope.spans);
-        spans.extend(of_scope.map(|span| Span { pid: pid.clone(), ..span }));
+        spans.extend(of_scope.map(|span| Span { pid: pid.clone(), ..span.sorted() }));
     }
     Ok(spans)
 }
@@ -152,7 +179,8 @@ mod tests {
          "startTimeUnixNano":"1000","endTimeUnixNano":"3000",
          "attributes":[{"key":"k8s.pod.name","value":{"stringValue":"a"}},{"key":"n","value":{"intValue":"3"}},
                        {"key":"ms","value":{"doubleValue":0.5}}],
-         "links":[{"traceId":"03","spanId":"04","traceState":"x=y"}],"status":{}},
+         "links":[{"traceId":"03","spanId":"04","traceState":"x=y"},{"traceId":"05","spanId":"06",
+         "attributes":[{"key":"k8s.scheduler.link","value":{"stringValue":"previous attempt"}}]}],"status":{}},
         {"traceId":"01","spanId":"05","parentSpanId":"02","name":"filter","startTimeUnixNano":"1500",
          "endTimeUnixNano":"3001","status":{}}]}]}]}"#;
 
@@ -166,6 +194,7 @@ mod tests {
         assert_eq!((root.attribute("absent"), root.nanoseconds()), (String::new(), 2000));
         let link = Link { trace_id: "03".into(), span_id: "04".into(), trace_state: "x=y".into() };
         assert_eq!((&root.links, child.links.len()), (&vec![link], 0));
+        assert_eq!(root.previous.as_ref().map(|link| link.trace_id.as_str()), Some("05"));
         assert!(root.holds(root) && !root.holds(child));
     }
 

@@ -217,15 +217,22 @@ impl<'a> Builder<'a> {
         let after = match row.end {
             End::Unused => return Ok(()),
             End::Return => None,
-            End::NextEntry(symbol) => match self.function(symbol) {
-                Some(next) => Some((next.name, self.executable.entry_site(self.functions, next)?)),
+            End::NextEntry(symbol, signatures) => match self.function(symbol) {
+                Some(next) => {
+                    let site = self.executable.entry_site(self.functions, next)?;
+                    let found = signatures.iter().find_map(|names| self.declared(next, names).ok());
+                    let parameters = found.map(|found| found.signature.parameters).unwrap_or_default();
+                    Some((next.name, site, parameters))
+                }
                 None => None,
             },
-            End::Metric => self.metric(function),
+            End::Metric => self.metric(function).map(|(symbol, site)| (symbol, site, Vec::new())),
         };
         match after {
-            Some((symbol, site)) => {
-                let (spec, values) = self.reads(&[], &[], &[])?;
+            Some((symbol, site, parameters)) => {
+                let locations = self.types.parameter_locations(&parameters, true)?;
+                let wants = if parameters.is_empty() { &[] } else { row.at_end };
+                let (spec, values) = self.reads(wants, &parameters, &locations)?;
                 self.push(row, Role::NextEntry, (site, 0), symbol, spec, values)
             }
             None => {
@@ -349,15 +356,7 @@ impl<'a> Builder<'a> {
                 let called = called.map(|(slot, _)| (slot, Some(path.offset)));
                 Ok(Some(Found { signature, called }))
             }
-            Signature::Declared(names) => {
-                let types = names.iter().map(|name| match name.strip_prefix("[]") {
-                    Some(_) => self.types.find_unnamed(name),
-                    None => self.types.by_name(name),
-                });
-                let parameters = types.collect::<Result<Vec<_>, _>>()?;
-                let signature = goexe::Signature { parameters, results: Vec::new() };
-                self.checked(function, signature).map(Some)
-            }
+            Signature::Declared(names) => self.declared(function, names).map(Some),
             Signature::PluginMethod(list, methods) => {
                 let holder = self.types.find(RUNTIME, "frameworkImpl")?;
                 let list = follow(self.types, &self.structs, &holder, &[list])?;
@@ -376,6 +375,16 @@ impl<'a> Builder<'a> {
                 self.checked(function, goexe::Signature { parameters, ..signature }).map(Some)
             }
         }
+    }
+
+    /// The signature with these parameters, if the function's arguments agree with it.
+    fn declared(&self, function: &goexe::Function<'a>, names: &[&str]) -> Result<Found, Why> {
+        let types = names.iter().map(|name| match name.strip_prefix("[]") {
+            Some(_) => self.types.find_unnamed(name),
+            None => self.types.by_name(name),
+        });
+        let parameters = types.collect::<Result<Vec<_>, _>>()?;
+        self.checked(function, goexe::Signature { parameters, results: Vec::new() })
     }
 
     /// A signature that is not the function's own, if the function's arguments agree with it.

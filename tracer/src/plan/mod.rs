@@ -193,7 +193,7 @@ impl Plan {
         let wanted: Vec<&str> = TABLE
             .iter()
             .flat_map(|row| {
-                let next = if let End::NextEntry(symbol) = row.end { Some(symbol) } else { None };
+                let next = if let End::NextEntry(symbol, _) = row.end { Some(symbol) } else { None };
                 let first = if let Begin::FirstCall(symbol) = row.begin { Some(symbol) } else { None };
                 row.symbols.iter().copied().chain(next).chain(first)
             })

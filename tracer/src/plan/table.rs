@@ -199,8 +199,9 @@ pub(super) enum End {
     Unused,
     /// At the cheapest instruction after each call in the scheduler's own package; `ret` where there is none.
     Return,
-    /// At the entry of the function that always comes next; as [`End::Return`] where there is none of that name.
-    NextEntry(&'static str),
+    /// At the entry of the function that always comes next; as [`End::Return`] where there is none of that name. What is read
+    /// are its parameters, which are one of these lists; nothing where its arguments agree with none.
+    NextEntry(&'static str, &'static [&'static [&'static str]]),
     /// Where a closure of the function, run as it returns, takes the time for the scheduler's own metric; as
     /// [`End::Return`] where there is none. Nothing can be read there.
     Metric,
@@ -259,10 +260,8 @@ const STRING: &[&str] = &["string"];
 
 const STATE: Want = want(Value::CycleState, CYCLE_STATE, &[]);
 /// All Nodes' scores, and of each the plugins'.
-const SCORES: Want = Want {
-    seen_as: SeenAs::Scores,
-    ..want(Value::Scores, &["[]framework.NodePluginScores"], &[])
-};
+const SCORES: Want =
+    Want { seen_as: SeenAs::Scores, ..want(Value::Scores, &["[]framework.NodePluginScores"], &[]) };
 /// A map up to 1.31, later what holds one.
 const STATUSES: Want = Want {
     seen_as: SeenAs::Statuses,
@@ -589,7 +588,7 @@ pub(super) const TABLE: &[Row] = &[
         begin: Begin::Entry,
         at_entry: &[],
         // From 1.36 on; before, it can be seen where it returns.
-        end: End::NextEntry(scheduler!("schedulingAlgorithm")),
+        end: End::NextEntry(scheduler!("schedulingAlgorithm"), &[]),
         at_end: &[],
         since: None,
         without: "no `snapshot` span",
@@ -736,9 +735,20 @@ pub(super) const TABLE: &[Row] = &[
         "no `preBind` span",
     ),
     Row {
-        // Its only caller does nothing but return the status through a deferred call of `finishBinding`.
-        end: End::NextEntry(scheduler!("finishBinding")),
-        at_end: &[],
+        // Its only caller does nothing but return the status through a deferred call of `finishBinding`, which gets it.
+        end: End::NextEntry(
+            scheduler!("finishBinding"),
+            &[
+                &[LOGGER, FRAMEWORK_INTERFACE, POD_TYPE, "string", "*k8s.io/kube-scheduler/framework.Status"],
+                &[
+                    LOGGER,
+                    FRAMEWORK_INTERFACE,
+                    POD_TYPE,
+                    "string",
+                    "*k8s.io/kubernetes/pkg/scheduler/framework.Status", // up to 1.33
+                ],
+            ],
+        ),
         ..phase(Function::Bind, run!("RunBindPlugins"), "RunBindPlugins", &[STATE, THE_POD], "no `bind` span")
     },
     Row {

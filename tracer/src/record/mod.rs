@@ -137,7 +137,11 @@ impl Decoder {
     pub fn decode(&self, record: &[u8]) -> Result<Event, Undecodable> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
-            length if [size_of::<Hit>(), size_of::<ScoresHit>(), size_of::<StatusesHit>()].contains(&length) => None,
+            length
+                if [size_of::<Hit>(), size_of::<ScoresHit>(), size_of::<StatusesHit>()].contains(&length) =>
+            {
+                None
+            }
             length if length == size_of::<TextHit>() => {
                 Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
             }
@@ -180,8 +184,7 @@ impl Decoder {
             read.scores = nodes::scores(record);
         }
         if faults & 1 == 0 && record.len() == size_of::<StatusesHit>() {
-            read.statuses =
-                nodes::statuses(record, |address| self.plugins.get(&(target, address)).cloned());
+            read.statuses = nodes::statuses(record, |address| self.plugins.get(&(target, address)).cloned());
         }
         Ok(Event {
             target,
