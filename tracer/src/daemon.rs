@@ -25,6 +25,7 @@ use crate::{
     engine::{Engine, Found, Message},
     export::{Filter, Output, Resource, Sinks},
     metrics::Metrics,
+    plan::Detail,
     serve::{self, Health},
     trace::{self, Anchor},
 };
@@ -53,6 +54,10 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// An eBPF object instead of the one inside.
     pub ebpf_object: Option<PathBuf>,
+    /// Bytes of the ring buffer.
+    pub ring_bytes: u32,
+    /// How much is asked of a scheduler.
+    pub detail: Detail,
 }
 
 /// Runs until SIGINT or SIGTERM.
@@ -64,7 +69,14 @@ pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let health = Health::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let engine = Engine::new(options.ebpf_object.as_deref(), sender, metrics.clone(), health.clone())?;
+    let engine = Engine::new(
+        options.ebpf_object.as_deref(),
+        options.ring_bytes,
+        options.detail,
+        sender,
+        metrics.clone(),
+        health.clone(),
+    )?;
     let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
     let sinks = Sinks::start(&options.outputs, metrics.clone())?;
     if let Some(address) = options.listen {

@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 use crate::{
     attempt::{Assembler, Attempt, Stats, moved},
     metrics::{Loss, Metrics, Total},
-    plan::{Identity, Plan, Plugin},
+    plan::{Detail, Identity, Plan, Plugin},
     probe::{Attached, Error, Probes},
     record::Decoder,
     serve::Health,
@@ -66,6 +66,7 @@ pub struct Found {
 /// The engine's own state.
 pub struct Engine {
     probes: Probes,
+    detail: Detail,
     finder: Finder,
     decoder: Decoder,
     assembler: Assembler,
@@ -87,20 +88,24 @@ struct Executable {
 }
 
 impl Engine {
-    /// Loads the probes; `object` names an eBPF object instead of the one inside.
+    /// Loads the probes; `object` names an eBPF object instead of the one inside. `ring_bytes` is a power of two, and at least a
+    /// page.
     ///
     /// # Errors
     ///
     /// When they cannot be loaded.
     pub fn new(
         object: Option<&Path>,
+        ring_bytes: u32,
+        detail: Detail,
         messages: Sender<Message>,
         metrics: Metrics,
         health: Health,
     ) -> Result<Self, Error> {
-        let probes = Probes::load(object)?;
+        let probes = Probes::load(object, ring_bytes)?;
         Ok(Self {
             probes,
+            detail,
             finder: Finder::default(),
             decoder: Decoder::default(),
             assembler: Assembler::default(),
@@ -229,7 +234,7 @@ impl Engine {
         let pid = scheduler.process.pid;
         if !self.executables.contains_key(&scheduler.file) {
             let data = open_executable(&scheduler.path)?;
-            let plan = Plan::of(&data)?;
+            let plan = Plan::of(&data)?.with_detail(self.detail);
             drop(data);
             let attached = self.probes.attach(&plan, &scheduler.path)?;
             for (number, site) in attached.numbers.iter().zip(&plan.sites) {

@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::{
     daemon,
     export::{Filter, Output, duration},
+    plan::Detail,
 };
 
 /// How `run` and `trace` find what they trace and link.
@@ -18,6 +19,12 @@ pub struct Common {
     /// How long a finished attempt waits for the watch of Pods to bring its context
     #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
     pub context_wait: Duration,
+    /// How much to ask of the scheduler
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
+    pub detail: Detail,
+    /// Size of the ring buffer between the probes and this program: a power of two, 4KiB to 1GiB
+    #[arg(long, default_value = "8MiB", value_name = "SIZE", value_parser = ring_bytes)]
+    pub ring_buffer: u32,
     /// Load this eBPF object instead of the one inside
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
     pub ebpf_object: Option<PathBuf>,
@@ -53,7 +60,48 @@ impl Common {
         filter: Filter,
         listen: Option<SocketAddr>,
     ) -> daemon::Options {
-        let Self { kubeconfig, context_wait, ebpf_object } = self;
-        daemon::Options { outputs, filter, kubeconfig, context_wait, listen, ebpf_object }
+        let Self { kubeconfig, context_wait, detail, ring_buffer, ebpf_object } = self;
+        daemon::Options {
+            outputs,
+            filter,
+            kubeconfig,
+            context_wait,
+            listen,
+            ebpf_object,
+            ring_bytes: ring_buffer,
+            detail,
+        }
+    }
+}
+
+/// A size that the kernel takes for a ring buffer.
+fn ring_bytes(text: &str) -> Result<u32, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit {
+        "" => 1,
+        "KiB" | "Ki" => 1 << 10,
+        "MiB" | "Mi" => 1 << 20,
+        "GiB" | "Gi" => 1 << 30,
+        _ => return Err(format!("`{unit}` is no unit: KiB, MiB, GiB")),
+    };
+    let bytes = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && (4 << 10..=1 << 30).contains(bytes))
+        .ok_or_else(|| "a power of two from 4KiB to 1GiB is needed, such as 8MiB".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ring_bytes;
+
+    #[test]
+    fn a_ring_buffer_has_a_size_that_the_kernel_takes() {
+        assert_eq!(ring_bytes("8MiB"), Ok(8 << 20));
+        assert_eq!(ring_bytes("65536"), Ok(65_536));
+        assert_eq!(ring_bytes("64Ki"), Ok(65_536));
+        for bad in ["", "3MiB", "2KiB", "2GiB", "8 MiB", "8MB", "99999999999"] {
+            assert!(ring_bytes(bad).is_err(), "{bad}");
+        }
     }
 }

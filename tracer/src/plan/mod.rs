@@ -17,7 +17,7 @@ use std::{
 
 use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::Serialize;
-use tracer_common::Site;
+use tracer_common::{NO_TEXTS, SCORES, STATUSES, Site};
 
 use self::{
     builder::{Builder, is_caller},
@@ -55,6 +55,40 @@ pub struct Identity {
     /// Virtual address of the first instruction.
     #[serde(skip)]
     pub entry_point: u64,
+}
+
+/// How much is asked of a scheduler: each level includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Detail {
+    /// Attempts, their phases, and why they failed
+    Phases,
+    /// The calls of each plugin as well, and preemption
+    Plugins,
+    /// The ways of Pods through the queues as well, the best Nodes and who rejected the others
+    #[default]
+    Full,
+}
+
+impl Function {
+    /// From which level of detail on it is probed.
+    fn detail(self) -> Detail {
+        match self {
+            Self::EnqueueBackoff | Self::EnqueueUnschedulable | Self::QueueMove => Detail::Full,
+            Self::Preemption
+            | Self::PreFilterPlugin
+            | Self::PostFilterPlugin
+            | Self::PreScorePlugin
+            | Self::NormalizeScorePlugin
+            | Self::ReservePlugin
+            | Self::UnreservePlugin
+            | Self::PermitPlugin
+            | Self::PreBindPreFlightPlugin
+            | Self::PreBindPlugin
+            | Self::BindPlugin
+            | Self::PostBindPlugin => Detail::Plugins,
+            _ => Detail::Phases,
+        }
+    }
 }
 
 /// What a hit at a site means.
@@ -230,6 +264,18 @@ impl Plan {
         let mut plan = Self::of(data)?;
         plan.debug_info = cross_check(&Executable::parse(data)?, &plan)?;
         Ok(plan)
+    }
+
+    /// With the sites of this level of detail alone.
+    #[must_use]
+    pub fn with_detail(mut self, detail: Detail) -> Self {
+        self.sites.retain(|site| site.function.detail() <= detail);
+        if detail < Detail::Full {
+            for site in self.sites.iter_mut().filter(|site| [SCORES, STATUSES].contains(&site.spec.texts)) {
+                site.spec.texts = NO_TEXTS;
+            }
+        }
+        self
     }
 
     /// Whether everything can be traced.

@@ -5,7 +5,7 @@ mod host;
 use std::path::{Path, PathBuf};
 
 use aya::{
-    Ebpf, EbpfError,
+    Ebpf, EbpfError, EbpfLoader,
     maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{
         ProgramError, UProbe,
@@ -127,12 +127,12 @@ pub struct Attached {
 }
 
 impl Probes {
-    /// Loads the object inside, or the one in `file`.
+    /// Loads the object inside, or the one in `file`, with a ring buffer of this size: a power of two, and at least a page.
     ///
     /// # Errors
     ///
     /// When there is no object, rights or kernel do not suffice, or the kernel refuses it.
-    pub fn load(file: Option<&Path>) -> Result<Self, Error> {
+    pub fn load(file: Option<&Path>, ring_bytes: u32) -> Result<Self, Error> {
         let read;
         let object = match file {
             Some(path) => {
@@ -147,8 +147,10 @@ impl Probes {
         let multi = is_uprobe_multi_supported(UProbeMultiFeature::LinkCreation).unwrap_or(false);
         host::check_kernel(multi)?;
         let name = || file.map_or_else(|| "inside".to_owned(), |path| format!("`{}`", path.display()));
-        let mut ebpf =
-            Ebpf::load(object).map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries("EVENTS", ring_bytes)
+            .load(object)
+            .map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
         // Before the program is loaded: that closes what nobody holds.
         let logger = EbpfLogger::init(&mut ebpf).ok();
         for program in &PROGRAMS {
