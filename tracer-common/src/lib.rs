@@ -339,6 +339,8 @@ pub struct StatusesHit {
     pub table: u64,
     /// See `tables`.
     pub next: u64,
+    /// See `tables`: a bucket that the last one overflowed into.
+    pub overflow: u64,
     /// Room for the group that is looked at.
     pub group: [u8; MAX_GROUP],
     /// The statuses, in no order.

@@ -217,6 +217,7 @@ pub(crate) fn statuses(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> 
     record.tables = [[0; 2]; MAX_TABLES];
     record.table = 0;
     record.next = 0;
+    record.overflow = 0;
     let base = registers[layout.base as usize & (REGISTERS - 1)];
     if tables(record, &layout, base).is_none() {
         fault(&mut record.hit, 0);
@@ -283,15 +284,19 @@ struct Groups {
 unsafe extern "C" fn group(_: u32, context: *mut Groups) -> c_long {
     // SAFETY: `repeat` hands over its context, whose pointer is to reserved memory of the ring buffer.
     let (layout, record) = unsafe { (&(*context).layout, &mut *(*context).record) };
-    let [first, count] = record.tables[record.table as usize & (MAX_TABLES - 1)];
-    if record.next >= count {
-        record.table += 1;
-        record.next = 0;
-        return c_long::from(record.table >= MAX_TABLES as u64);
-    }
+    let from = if record.overflow == 0 {
+        let [first, count] = record.tables[record.table as usize & (MAX_TABLES - 1)];
+        if record.next >= count {
+            record.table += 1;
+            record.next = 0;
+            return c_long::from(record.table >= MAX_TABLES as u64);
+        }
+        record.next += 1;
+        first + (record.next - 1) * u64::from(layout.group)
+    } else {
+        record.overflow
+    };
     let size = if layout.group as usize > MAX_GROUP { MAX_GROUP } else { layout.group as usize };
-    let from = first + record.next * u64::from(layout.group);
-    record.next += 1;
     let group = (&raw mut record.group).cast::<u8>();
     // SAFETY: `size` is at most the array's length.
     let read = unsafe {
@@ -300,6 +305,13 @@ unsafe extern "C" fn group(_: u32, context: *mut Groups) -> c_long {
     };
     if read.is_err() {
         return 1;
+    }
+    record.overflow = 0;
+    if layout.swiss == 0 {
+        // The last word of a bucket.
+        let at = (size - 8) & (MAX_GROUP - 8);
+        // SAFETY: eight bytes from there are within the array.
+        record.overflow = unsafe { group.add(at).cast::<u64>().read_unaligned() };
     }
     for slot in 0..SLOTS {
         let control = record.group[slot];

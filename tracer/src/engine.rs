@@ -75,6 +75,8 @@ pub struct Engine {
     /// Processes that cannot be traced; said once.
     refused: HashSet<ProcessId>,
     next_target: u32,
+    /// Taken from the ring buffer.
+    records: u64,
     anchor: Anchor,
     messages: Sender<Message>,
     metrics: Metrics,
@@ -113,6 +115,7 @@ impl Engine {
             targets: HashMap::new(),
             refused: HashSet::new(),
             next_target: 0,
+            records: 0,
             anchor: anchor(),
             messages,
             metrics,
@@ -146,8 +149,8 @@ impl Engine {
     }
 
     fn drain(&mut self) {
-        let Self { probes, decoder, assembler, metrics, .. } = self;
-        probes.drain(|record| match decoder.decode(record) {
+        let Self { probes, decoder, assembler, metrics, records, .. } = self;
+        *records += probes.drain(|record| match decoder.decode(record) {
             Ok(event) => {
                 if let Some((queue, name)) = moved(&event.values) {
                     metrics.queue_move(queue, name);
@@ -158,7 +161,7 @@ impl Engine {
                 metrics.loss(Loss::UndecodableRecord, 1);
                 warn!("a record is dropped: {error}");
             }
-        });
+        }) as u64;
         self.hand_over();
     }
 
@@ -294,7 +297,6 @@ impl Engine {
             (Loss::UnknownSite, kernel(Counter::UnknownSite)),
         ];
         let hits = kernel(Counter::Hits);
-        let records = hits.saturating_sub(lost.iter().map(|(_, total)| total).sum());
         let assembled = [
             (Loss::UnwoundCall, unwound_calls),
             (Loss::OrphanCall, orphan_calls),
@@ -307,7 +309,7 @@ impl Engine {
         }
         for (figure, total) in [
             (Total::Hits, hits),
-            (Total::Records, records),
+            (Total::Records, self.records),
             (Total::ReadFaults, kernel(Counter::ReadFault)),
             (Total::StrayEnds, stray_ends),
             (Total::SkippedPods, skipped),

@@ -84,7 +84,7 @@ labels! {
     Total {
         /// Hits of probes in traced processes.
         Hits = "hits",
-        /// Records that the eBPF programs sent.
+        /// Records that came from the eBPF programs.
         Records = "records",
         /// Reads of a traced process's memory that failed: their values are absent from the record.
         ReadFaults = "read_faults",
@@ -213,7 +213,7 @@ impl Default for Metrics {
 fn total(registry: &mut Registry, total: Total) -> Counter {
     let help = match total {
         Total::Hits => "Hits of probes in traced processes",
-        Total::Records => "Records that the eBPF programs sent",
+        Total::Records => "Records that came from the eBPF programs: hits less what was lost on the way",
         Total::ReadFaults => "Reads of a traced process's memory that failed",
         Total::StrayEnds => "Ends of calls that began before the probes were there",
         Total::SkippedPods => "Pods that were popped, but not to be scheduled",

@@ -30,6 +30,8 @@ pub(crate) struct Options<'a> {
     pub(crate) waterfalls: bool,
     /// What it logs, over all starts.
     pub(crate) log: PathBuf,
+    /// Further arguments of `schedspan run`.
+    pub(crate) arguments: &'a [&'a str],
 }
 
 /// A running daemon. It is killed when it is dropped and when xtask ends.
@@ -48,12 +50,12 @@ impl Schedspan {
     ///
     /// If it ends or does not get there.
     pub(crate) fn start(options: &Options<'_>) -> Result<Self> {
-        let Options { executable, kubeconfig, endpoint, protocol, waterfalls, log } = options;
+        let Options { executable, kubeconfig, endpoint, protocol, waterfalls, log, arguments } = options;
         let address = format!("127.0.0.1:{}", free_ports(&["metrics"])?["metrics"]);
         // The kernel ends it with xtask, however that ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(executable).args(["run", "--listen", &address]);
-        command.arg("--kubeconfig").arg(kubeconfig);
+        command.arg("--kubeconfig").arg(kubeconfig).args(*arguments);
         command.args(["--output", if *waterfalls { "terminal,otlp" } else { "otlp" }]);
         // Nothing of the user's own settings, which may send spans elsewhere.
         for (key, _) in env::vars_os().filter(|(key, _)| key.as_encoded_bytes().starts_with(b"OTEL_")) {

@@ -35,6 +35,11 @@ pub(crate) struct Span {
     pub(crate) previous: Option<Link>,
     #[serde(default, rename = "links")]
     all_links: Vec<AnyLink>,
+    #[serde(default)]
+    status: Status,
+    /// What is said about its failure.
+    #[serde(skip)]
+    pub(crate) status_message: String,
     /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
     #[serde(skip)]
     pub(crate) pid: String,
@@ -47,6 +52,12 @@ pub(crate) struct Link {
     pub(crate) trace_id: String,
     pub(crate) span_id: String,
     pub(crate) trace_state: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    message: String,
 }
 
 /// A link with what it says of itself.
@@ -90,8 +101,17 @@ impl Span {
         text(&self.attributes, key)
     }
 
+    /// An attribute's values; empty if it is not there.
+    pub(crate) fn list(&self, key: &str) -> Vec<String> {
+        let attribute = self.attributes.iter().find(|attribute| attribute.key == key);
+        let values = attribute.and_then(|attribute| attribute.value.get("arrayValue")?["values"].as_array());
+        let text = |value: &Value| value["stringValue"].as_str().unwrap_or_default().to_owned();
+        values.map(|values| values.iter().map(text).collect()).unwrap_or_default()
+    }
+
     /// With its links told apart.
     fn sorted(mut self) -> Self {
+        self.status_message = std::mem::take(&mut self.status.message);
         for AnyLink { link, attributes } in std::mem::take(&mut self.all_links) {
             if text(&attributes, "k8s.scheduler.link") == "previous attempt" {
                 self.previous = Some(link);

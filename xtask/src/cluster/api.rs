@@ -122,6 +122,11 @@ impl Api {
         Ok(())
     }
 
+    /// Merges into what is there.
+    pub(crate) fn patch(&self, path: &str, change: &Value) -> Result<Value> {
+        self.request("PATCH", path, "application/merge-patch+json", change.to_string().into_bytes())
+    }
+
     pub(crate) fn delete(&self, path: &str) -> Result<Value> {
         self.request("DELETE", path, "application/json", Vec::new())
     }

@@ -55,6 +55,9 @@ pub(crate) struct Options {
     /// is a ceiling of 50 Pods a second)
     #[arg(long, value_name = "QPS")]
     pub(crate) scheduler_qps: Option<u32>,
+    /// How much the scheduler logs
+    #[arg(long, value_name = "V")]
+    pub(crate) scheduler_verbosity: Option<u32>,
     /// Another kube-scheduler to run, of whatever version, with all rights
     #[arg(long, value_name = "FILE")]
     pub(crate) scheduler: Option<PathBuf>,
@@ -349,6 +352,7 @@ impl Cluster {
         });
         fs::write(dir.join("scheduler.json"), serde_json::to_vec_pretty(&configuration)?)?;
         let mut own = vec![format!("--config={}", path("scheduler.json"))];
+        own.extend(options.scheduler_verbosity.iter().map(|verbosity| format!("--v={verbosity}")));
         own.extend(options.scheduler_feature_gates.iter().map(|gates| format!("--feature-gates={gates}")));
         let executable = match &options.scheduler {
             Some(executable) => executable.clone(),

@@ -1,9 +1,11 @@
 //! `cargo xtask e2e`: tests that need a real scheduler, each on a cluster of its own.
 
+mod decision;
 mod errors;
 mod faults;
 mod inspect;
 mod link;
+mod load;
 mod truth;
 mod versions;
 
@@ -25,7 +27,7 @@ pub(crate) struct Options {
     /// Which tests [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth`
+    /// The version of the scheduler, such as 1.33: for `truth` and `decision`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
 }
@@ -38,6 +40,8 @@ struct Test {
     name: &'static str,
     nodes: u32,
     scheduler: Scheduler,
+    /// How much the scheduler logs.
+    verbosity: Option<u32>,
     run: fn(&mut Stage) -> Result<()>,
 }
 
@@ -51,7 +55,7 @@ enum Scheduler {
     Troubled,
 }
 
-const TEST: Test = Test { name: "", nodes: 0, scheduler: Scheduler::Own, run: inspect::run };
+const TEST: Test = Test { name: "", nodes: 0, scheduler: Scheduler::Own, verbosity: None, run: inspect::run };
 /// A scheduler of another version does what ours does.
 const VERSION: Test = Test { nodes: versions::NODES, run: versions::run, ..TEST };
 
@@ -59,7 +63,17 @@ const TESTS: &[Test] = &[
     Test { name: "inspect", run: inspect::run, ..TEST },
     Test { name: "errors", run: errors::run, ..TEST },
     Test { name: "link", nodes: 1, run: link::run, ..TEST },
-    Test { name: "truth", nodes: truth::NODES, scheduler: Scheduler::Troubled, run: truth::run },
+    Test { name: "truth", nodes: truth::NODES, scheduler: Scheduler::Troubled, run: truth::run, ..TEST },
+    Test {
+        name: "decision",
+        nodes: decision::NODES,
+        scheduler: Scheduler::Troubled,
+        // Then it logs each score.
+        verbosity: Some(10),
+        run: decision::run,
+        ..TEST
+    },
+    Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "faults", nodes: 100, run: faults::run, ..TEST },
     Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
     Test { name: "version-1.33", scheduler: Scheduler::Other(&STATE_BY_POINTER, None), ..VERSION },
@@ -85,12 +99,12 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
         && let Some(Test { name, .. }) = chosen().find(|test| !matches!(test.scheduler, Scheduler::Troubled))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the name of a test that does, truth"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth and decision"
         );
     }
     let troubled = troubled(version.unwrap_or(SCHEDULER.version))?;
     let executable = build::build()?;
-    for Test { name, nodes, scheduler, run } in chosen() {
+    for Test { name, nodes, scheduler, verbosity, run } in chosen() {
         tally.run(&format!("e2e {name}"), || {
             let (component, gates) = match *scheduler {
                 Scheduler::Own => (None, None),
@@ -99,6 +113,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
             };
             let options = cluster::Options {
                 nodes: *nodes,
+                scheduler_verbosity: *verbosity,
                 scheduler: component.map(Component::executable).transpose()?,
                 scheduler_feature_gates: gates.map(str::to_owned),
                 scheduler_profiles: match scheduler {
