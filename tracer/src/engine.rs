@@ -287,6 +287,7 @@ impl Engine {
             unwound_calls,
             orphan_calls,
             orphan_moves,
+            pod_groups,
             incomplete_attempts,
             table_full,
         } = self.assembler.stats();
@@ -301,6 +302,7 @@ impl Engine {
             (Loss::UnwoundCall, unwound_calls),
             (Loss::OrphanCall, orphan_calls),
             (Loss::OrphanMove, orphan_moves),
+            (Loss::PodGroup, pod_groups),
             (Loss::IncompleteAttempt, incomplete_attempts),
             (Loss::AttemptTableFull, table_full),
         ];

@@ -55,6 +55,8 @@ labels! {
         UndecodableRecord = "undecodable_record",
         /// Entries into a queue whose Pod is not known.
         OrphanMove = "orphan_move",
+        /// Groups of Pods that were scheduled as one, which is not followed.
+        PodGroup = "pod_group",
         /// Calls that no attempt claimed.
         OrphanCall = "orphan_call",
         /// Calls that never returned: a panic, a `Goexit`, the end of the process, or the record of their end

@@ -56,6 +56,8 @@ pub struct Stats {
     pub orphan_calls: u64,
     /// Loss: attempts whose end was not seen.
     pub incomplete_attempts: u64,
+    /// Loss: groups of Pods.
+    pub pod_groups: u64,
     /// Loss: entries of Pods into a queue whose Pod is not known.
     pub orphan_moves: u64,
     /// Loss: attempts, goroutines or queue entries for which there was no room.
@@ -146,9 +148,10 @@ impl Assembler {
             }
             (Function::QueueMove, _) => process.queue_move(event, &mut context),
             (Function::Pop, _) => process.pop(event, &mut context),
-            (Function::Preemption | Function::FailureMessage, _) => {
+            (Function::Preemption | Function::FailureMessage | Function::NodeHint, _) => {
                 process.tell(event);
             }
+            (Function::PodGroup, _) => process.pod_group(&event, &mut context),
             (_, Role::Entry) => process.enter(event, &mut context),
             (_, Role::ReturnSite | Role::NextEntry | Role::Ret) => process.leave(event, &mut context),
         }
@@ -249,6 +252,17 @@ impl Process {
         queued.push(Move { time_ns, queue: queue.to_owned(), event: event.to_owned() });
     }
 
+    /// What was popped is one of a group of Pods, which are tried together: that is not followed, and must not be taken for
+    /// an attempt of the one.
+    fn pod_group(&mut self, event: &Event, context: &mut Context<'_>) {
+        context.stats.pod_groups += 1;
+        if let Some(id) =
+            self.goroutines.get_mut(&event.goroutine).and_then(|goroutine| goroutine.attempt.take())
+        {
+            self.forget(id);
+        }
+    }
+
     /// Something that the goroutine's attempt is told about itself.
     fn tell(&mut self, event: Event) {
         let Event { time_ns, goroutine, function, values, .. } = event;
@@ -264,6 +278,7 @@ impl Process {
                 let node = values.preemption_node.unwrap_or_default();
                 attempt.preemption = Some(Preemption { node, victims, names });
             }
+            (Function::NodeHint, _) => attempt.batched = values.hint_length.is_some_and(|length| length > 0),
             (Function::FailureMessage, Outcome::Failed { reason, .. }) => {
                 // Without a condition only a nominated Node is written.
                 if let Some(message) = values.message.filter(|message| !message.is_empty()) {

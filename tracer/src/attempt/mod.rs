@@ -66,6 +66,8 @@ pub struct Attempt {
     pub node: Option<String>,
     /// How many Nodes were looked at, and how many of them would do.
     pub nodes: Option<(u64, u64)>,
+    /// Whether the Node of a Pod of the same kind was tried first.
+    pub batched: bool,
     /// To how many Nodes `PreFilter` plugins restricted the search.
     pub restricted_to: Option<u64>,
     /// The Nodes with the best scores.

@@ -424,3 +424,16 @@ fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
     let names = ["a", "b"].map(str::to_owned).to_vec();
     assert_eq!(attempts[0].preemption, Some(Preemption { node: "node-1".to_owned(), victims: 2, names }));
 }
+
+#[test]
+fn a_group_of_pods_is_no_attempt_of_the_one_that_was_popped() {
+    let mut group = script(0, Fate::Skipped, 1);
+    group.scheduling.push(event(LOOP, Function::PodGroup, Role::Entry, 100, Values::default()));
+    let state = Values { cycle_state: Some(0x7777), ..Values::default() };
+    group.scheduling.push(event(LOOP, Function::PreFilter, Role::Entry, 200, state));
+    group.scheduling.push(event(LOOP, Function::PreFilter, Role::ReturnSite, 200, Values::default()));
+    let (attempts, stats) = play([group, script(1, Fate::Bound, 1)]);
+    let [attempt] = attempts.as_slice() else { panic!("one attempt was made: {attempts:?}") };
+    assert_eq!((attempt.pod.uid.as_str(), &attempt.outcome), ("uid-1", &Outcome::Scheduled));
+    assert_eq!(stats, Stats { pod_groups: 1, orphan_calls: 1, ..Stats::default() });
+}

@@ -553,7 +553,7 @@ impl<'a> Builder<'a> {
             Location::Registers { first, .. } if typ.kind == Kind::Struct => {
                 return self.register_of(typ, first, want);
             }
-            Location::Registers { first, .. } if typ.kind == Kind::Slice => {
+            Location::Registers { first, .. } if typ.kind == Kind::Slice || want.path == ["#"] => {
                 return self.element_or_length(typ, first, want);
             }
             Location::Registers { first, .. } => first,
@@ -629,11 +629,13 @@ impl<'a> Builder<'a> {
         Ok((Read { base, kind: READ_WORD, ..Read::default() }, path.typ.kind))
     }
 
-    /// An element or the length of a slice that is in registers.
+    /// An element of a slice, or the length of a slice or string, that is in registers.
     fn element_or_length(&self, typ: &Type, first: u8, want: &Want) -> Result<(Read, Kind), Why> {
+        if want.path == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
+            return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
+        }
         let element = self.types.element(typ)?;
         match want.path {
-            ["#"] => Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer)),
             [one] if element.kind == Kind::String => {
                 let last = (index(one)? * element.size) as u32;
                 Ok((Read { base: first, kind: READ_TEXT, last, ..Read::default() }, Kind::String))

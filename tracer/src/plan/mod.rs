@@ -73,7 +73,9 @@ impl Function {
     /// From which level of detail on it is probed.
     fn detail(self) -> Detail {
         match self {
-            Self::EnqueueBackoff | Self::EnqueueUnschedulable | Self::QueueMove => Detail::Full,
+            Self::EnqueueBackoff | Self::EnqueueUnschedulable | Self::QueueMove | Self::NodeHint => {
+                Detail::Full
+            }
             Self::Preemption
             | Self::PreFilterPlugin
             | Self::PostFilterPlugin

@@ -36,6 +36,10 @@ pub enum Function {
     SchedulingCycle,
     /// Takes the state of all Nodes from the cache.
     Snapshot,
+    /// Whether a Node is known that did for a Pod of the same kind (1.35 and later).
+    NodeHint,
+    /// A group of Pods is scheduled as one (1.36 and later, with its feature gate on).
+    PodGroup,
     /// `PreFilter` plugins.
     PreFilter,
     /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
@@ -134,6 +138,8 @@ pub enum Value {
     QueueEvent,
     /// How many labels a metric has.
     Labels,
+    /// Length of the hinted Node's name; 0 for no hint.
+    HintLength,
     /// `ScheduleResult.EvaluatedNodes`.
     EvaluatedNodes,
     /// `ScheduleResult.FeasibleNodes`.
@@ -592,6 +598,29 @@ pub(super) const TABLE: &[Row] = &[
         at_end: &[],
         since: None,
         without: "no `snapshot` span",
+    },
+    Row {
+        function: Function::NodeHint,
+        // It is told which Node was hinted: the first of its strings.
+        symbols: run!("StoreScheduleResults"),
+        signature: Signature::Framework("StoreScheduleResults"),
+        begin: Begin::Entry,
+        at_entry: &[want(Value::HintLength, STRING, &["#"])],
+        end: End::Unused,
+        at_end: &[],
+        since: Some(35),
+        without: "no `k8s.scheduler.batched`",
+    },
+    Row {
+        function: Function::PodGroup,
+        symbols: &[scheduler!("scheduleOnePodGroup")],
+        signature: Signature::Unused,
+        begin: Begin::Entry,
+        at_entry: &[],
+        end: End::Unused,
+        at_end: &[],
+        since: Some(36),
+        without: "attempts of Pods that are scheduled as a group are taken for those of one Pod",
     },
     Row {
         at_end: &[CODE, want(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],

@@ -42,6 +42,8 @@ pub const SINCE_FIRST_ATTEMPT_MS: &str = "k8s.scheduler.queue.since_first_attemp
 pub const EVALUATED_NODES: &str = "k8s.scheduler.evaluated_nodes";
 /// How many of these would do. On the root.
 pub const FEASIBLE_NODES: &str = "k8s.scheduler.feasible_nodes";
+/// True where the Node of a Pod of the same kind was tried before all others (1.35 and later). On the root.
+pub const BATCHED: &str = "k8s.scheduler.batched";
 /// To how many Nodes `PreFilter` plugins restricted the search, where they did. On the root.
 pub const RESTRICTED_TO_NODES: &str = "k8s.scheduler.restricted_to_nodes";
 /// How many Nodes were scored. On the root.

@@ -140,6 +140,9 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
         list.push((attributes::EVALUATED_NODES, integer(evaluated)));
         list.push((attributes::FEASIBLE_NODES, integer(feasible)));
     }
+    if attempt.batched {
+        list.push((attributes::BATCHED, AttributeValue::Bool(true)));
+    }
     if let Some(nodes) = attempt.restricted_to {
         list.push((attributes::RESTRICTED_TO_NODES, integer(nodes)));
     }
