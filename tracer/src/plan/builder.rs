@@ -2,25 +2,19 @@
 
 use std::cell::RefCell;
 
-use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Path, Type, Types};
-use tracer_common::{
-    LAYOUT_LEN, LONG_TEXT, MAX_GROUP, MAX_NODES_PER_CHUNK, MAX_READS, MAX_STEPS, MAX_TEXTS, MAX_WORDS,
-    NO_TEXTS, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, SCORES, SCORES_CHUNK, STACK_POINTER,
-    STATUSES, ScoresLayout, Site, StatusesLayout, TEXTS, TEXTS_OF_FAILURES,
-};
+use goexe::{Call, Callee, Class, Executable, Functions, Machine, Type, Types};
+use tracer_common::Site;
 
 use super::{
     Missing, PlannedSite, Role, Slot, Structs, follow,
-    table::{
-        Begin, End, FRAMEWORK, Function, METRIC, QUEUES, RUNTIME, Row, SCHEDULER, SeenAs, Signature, Value,
-        Want,
-    },
+    reads::needed,
+    row::{Begin, End, Function, Row, Signature, Value},
+    table::{METRIC, QUEUES, RUNTIME, SCHEDULER},
 };
 
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
 const ITAB_METHODS: u64 = 24;
-const ITAB_TYPE: u32 = 8;
 /// Functions whose calls are looked at: 500 in 1.36.
 const MAX_CALLERS: usize = 4_000;
 /// Bytes of their code, together: 600 KB in 1.36.
@@ -29,13 +23,13 @@ const MAX_CALLERS_CODE: u64 = 16 << 20;
 pub(super) struct Builder<'a> {
     executable: &'a Executable<'a>,
     functions: &'a Functions<'a>,
-    types: &'a Types<'a>,
+    pub(super) types: &'a Types<'a>,
     found: &'a [goexe::Function<'a>],
     /// The calls of functions in [`CALLERS`], with who makes them.
     calls: Vec<(&'a str, Call)>,
     pub(super) scheduler: Type,
     pub(super) framework: Type,
-    goid_offset: u32,
+    pub(super) goid_offset: u32,
     pub(super) sites: Vec<PlannedSite>,
     pub(super) missing: Vec<Missing>,
     pub(super) not_yet: Vec<Function>,
@@ -399,299 +393,9 @@ impl<'a> Builder<'a> {
         Ok(Found { signature, called: None })
     }
 
-    fn reads(
-        &self,
-        wants: &[Want],
-        types: &[Type],
-        locations: &[Location],
-    ) -> Result<(Site, Vec<(Value, Slot)>), Why> {
-        let mut site = Site { goid_offset: self.goid_offset, ..Site::default() };
-        let mut values = Vec::with_capacity(wants.len());
-        let (mut words, mut texts) = (0, 0);
-        let mut list = None;
-        for want in wants {
-            let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
-                // Behind the context.
-                SeenAs::Plugin => *place == 1,
-                _ => want.of.contains(&self.name(typ)),
-            };
-            let (_, (typ, location)) = types
-                .iter()
-                .zip(locations)
-                .enumerate()
-                .find(wanted)
-                .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
-            let (mut read, leaf) = match want.seen_as {
-                SeenAs::Scores => {
-                    list = Some((SCORES, self.scores(typ, *location)?));
-                    continue;
-                }
-                SeenAs::Statuses => {
-                    list = Some((STATUSES, self.statuses(typ, *location)?));
-                    continue;
-                }
-                SeenAs::Plugin => self.plugin_type(typ, *location)?,
-                _ => self.read(typ, *location, want)?,
-            };
-            let slot = if leaf == Kind::String {
-                texts += 1;
-                Slot::Text(texts - 1)
-            } else {
-                words += 1;
-                Slot::Word(words - 1)
-            };
-            let (Slot::Word(number) | Slot::Text(number)) = slot;
-            read.slot = number as u8;
-            let read_number = values.len();
-            values.push((want.value, slot));
-            *site.reads.get_mut(read_number).ok_or_else(|| Why("more reads than a site has".into()))? = read;
-        }
-        if words > MAX_WORDS || texts > MAX_TEXTS || wants.len() > MAX_READS {
-            return Err(Why("more values than a record has".into()));
-        }
-        site.reads_len = values.len() as u32;
-        site.texts = match values[..] {
-            [(Value::Message, _)] => LONG_TEXT,
-            [(Value::StatusCode, Slot::Word(0)), ..] if texts > 0 => TEXTS_OF_FAILURES,
-            _ if texts > 0 => TEXTS,
-            _ => NO_TEXTS,
-        };
-        if let Some((kind, layout)) = list {
-            (site.texts, site.layout) = (kind, layout);
-        }
-        Ok((site, values))
-    }
-
-    /// Where the scores of all Nodes are.
-    fn scores(&self, typ: &Type, location: Location) -> Result<[u32; LAYOUT_LEN], Why> {
-        let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is in no register", self.name(typ))));
-        };
-        let node = self.types.element(typ)?;
-        let offset = |field: &str| follow(self.types, &self.structs, &node, &[field]);
-        let plugin = self.types.element(&offset("Scores")?.typ)?;
-        let (name, score) = (
-            follow(self.types, &self.structs, &plugin, &["Name"])?.offset,
-            follow(self.types, &self.structs, &plugin, &["Score"])?.offset,
-        );
-        if (plugin.size, name, score) != (24, 0, 16) {
-            return Err(Why(format!("`{}` is another struct than it was", self.name(&plugin))));
-        }
-        let stride = u32::try_from(node.size).unwrap_or_default();
-        let per_chunk = (SCORES_CHUNK as u32).checked_div(stride).unwrap_or_default();
-        if per_chunk == 0 || per_chunk as usize > MAX_NODES_PER_CHUNK {
-            return Err(Why(format!("`{}` has {stride} bytes", self.name(&node))));
-        }
-        Ok(ScoresLayout {
-            base: first.into(),
-            stride,
-            total: offset("TotalScore")?.offset as u32,
-            name: offset("Name")?.offset as u32,
-            scores: offset("Scores")?.offset as u32,
-            per_chunk,
-        }
-        .into())
-    }
-
-    /// Where the statuses of Nodes are.
-    fn statuses(&self, typ: &Type, location: Location) -> Result<[u32; LAYOUT_LEN], Why> {
-        let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is in no register", self.name(typ))));
-        };
-        let within_struct = typ.kind == Kind::Interface;
-        let map = if within_struct {
-            let holder = self.types.find(FRAMEWORK, "NodeToStatus")?;
-            let map = follow(self.types, &self.structs, &holder, &["nodeToStatus"])?;
-            let absent = follow(self.types, &self.structs, &holder, &["absentNodesStatus"])?;
-            if (map.offset, absent.offset) != (0, 8) {
-                return Err(Why("`NodeToStatus` is another struct than it was".into()));
-            }
-            map.typ
-        } else {
-            *typ
-        };
-        let group = self.types.map_group(&map)?;
-        let field = |name: &str| self.types.path(&group, &[name]);
-        let (swiss, values, stride) = match field("slots") {
-            Ok(slots) => {
-                let slot = self.types.element(&slots.typ)?;
-                (true, slots.offset + self.types.path(&slot, &["elem"])?.offset, slot.size)
-            }
-            Err(_) => {
-                let elements = field("elems")?;
-                (false, elements.offset, self.types.element(&elements.typ)?.size)
-            }
-        };
-        if group.size > MAX_GROUP as u64 {
-            return Err(Why(format!("a group of `{}` has {} bytes", self.name(&map), group.size)));
-        }
-        let status = self.types.element(&self.types.element(&map)?)?;
-        let offset = |field: &str| follow(self.types, &self.structs, &status, &[field]);
-        Ok(StatusesLayout {
-            base: u32::from(first) + u32::from(within_struct),
-            within_struct: within_struct.into(),
-            swiss: swiss.into(),
-            group: group.size as u32,
-            values: values as u32,
-            stride: stride as u32,
-            code: offset("code")?.offset as u32,
-            plugin: offset("plugin")?.offset as u32,
-        }
-        .into())
-    }
-
-    /// One read: from the parameter or result through the fields.
-    fn read(&self, typ: &Type, location: Location, want: &Want) -> Result<(Read, Kind), Why> {
-        let mut steps: Vec<u64> = Vec::new();
-        let base = match location {
-            // The program keeps the stack pointer in this place.
-            Location::Registers { first, count } if first + count > STACK_POINTER => {
-                return Err(Why(format!("`{}` is in a register that is not kept", self.name(typ))));
-            }
-            // The second word of an interface points to the value.
-            Location::Registers { first, .. } if typ.kind == Kind::Interface => first + 1,
-            Location::Registers { first, .. } if typ.kind == Kind::Struct => {
-                return self.register_of(typ, first, want);
-            }
-            Location::Registers { first, .. } if typ.kind == Kind::Slice || want.path == ["#"] => {
-                return self.element_or_length(typ, first, want);
-            }
-            Location::Registers { first, .. } => first,
-            Location::Stack { offset } if typ.kind == Kind::Struct => {
-                let path = follow(self.types, &self.structs, typ, want.path)?;
-                // It is there itself.
-                let mut read = Read { base: STACK_POINTER, kind: READ_WORD, steps: 1, ..Read::default() };
-                let offset = 8 + offset + path.offset;
-                read.offsets[0] = u32::try_from(offset).map_err(|_| Why(format!("{offset} bytes away")))?;
-                return Ok((read, path.typ.kind));
-            }
-            Location::Stack { offset } => {
-                // At the stack pointer itself is the return address, or a place for one.
-                steps.push(8 + offset + if typ.kind == Kind::Interface { 8 } else { 0 });
-                STACK_POINTER
-            }
-            Location::Elsewhere => {
-                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
-            }
-        };
-        let (leaf, last) = if want.path.is_empty() {
-            (typ.kind, 0)
-        } else {
-            let path = self.path(typ, want)?;
-            // The pointer itself is in the register: the first step goes from there.
-            steps.extend(&path.dereferences);
-            if path.typ.kind == Kind::String {
-                (Kind::String, path.offset)
-            } else {
-                steps.push(path.offset);
-                (path.typ.kind, 0)
-            }
-        };
-        let kind = match leaf {
-            Kind::String if want.path.is_empty() => READ_TEXT_IN_REGISTERS,
-            Kind::String => READ_TEXT,
-            _ => READ_WORD,
-        };
-        let too_far = || Why(format!("`{}` is more than {MAX_STEPS} pointers away", want.path.join(".")));
-        let mut read = Read { base, kind, last: last as u32, steps: steps.len() as u8, ..Read::default() };
-        for (place, step) in steps.iter().enumerate() {
-            *read.offsets.get_mut(place).ok_or_else(too_far)? =
-                u32::try_from(*step).map_err(|_| too_far())?;
-        }
-        Ok((read, leaf))
-    }
-
-    /// The type of a plugin: from its itab, or from that of the plugin which a wrapper holds as its first field
-    /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/instrumented_plugins.go>).
-    fn plugin_type(&self, typ: &Type, location: Location) -> Result<(Read, Kind), Why> {
-        let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is in no register", self.name(typ))));
-        };
-        let name = self.name(typ).rsplit('.').next().unwrap_or_default();
-        let wrapped = self.types.find(RUNTIME, &format!("instrumented{name}")).is_ok();
-        let mut read = Read { base: first, kind: READ_WORD, ..Read::default() };
-        let steps: &[u32] = if wrapped { &[0, ITAB_TYPE] } else { &[ITAB_TYPE] };
-        read.base += u8::from(wrapped);
-        read.steps = steps.len() as u8;
-        read.offsets[..steps.len()].copy_from_slice(steps);
-        Ok((read, Kind::Integer))
-    }
-
-    /// A field of a struct whose words are in registers.
-    fn register_of(&self, typ: &Type, first: u8, want: &Want) -> Result<(Read, Kind), Why> {
-        let path = follow(self.types, &self.structs, typ, want.path)?;
-        let fields = self.types.fields(typ)?;
-        let whole_words = fields.iter().all(|field| field.offset % 8 == 0 && field.typ.kind != Kind::Float);
-        if !whole_words || !path.dereferences.is_empty() {
-            return Err(Why(format!("`{}` is not made of words", self.name(typ))));
-        }
-        let base = first + (path.offset / 8) as u8;
-        Ok((Read { base, kind: READ_WORD, ..Read::default() }, path.typ.kind))
-    }
-
-    /// An element of a slice, or the length of a slice or string, that is in registers.
-    fn element_or_length(&self, typ: &Type, first: u8, want: &Want) -> Result<(Read, Kind), Why> {
-        if want.path == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
-            return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
-        }
-        let element = self.types.element(typ)?;
-        match want.path {
-            [one] if element.kind == Kind::String => {
-                let last = (index(one)? * element.size) as u32;
-                Ok((Read { base: first, kind: READ_TEXT, last, ..Read::default() }, Kind::String))
-            }
-            _ => Err(Why(format!("nothing to read in a `{}`", self.name(typ)))),
-        }
-    }
-
-    /// A path from a pointer.
-    fn path(&self, pointer: &Type, want: &Want) -> Result<Path<'a>, Why> {
-        let target = match want.seen_as {
-            SeenAs::PointerTo(package, name) => self.types.find(package, name)?,
-            _ => self.types.element(pointer)?,
-        };
-        let mut way = Path { dereferences: Vec::new(), offset: 0, typ: target, steps: Vec::new() };
-        for part in want.path.chunk_by(|one, next| !is_special(one) && !is_special(next)) {
-            if !is_special(part[0]) {
-                let mut next = follow(self.types, &self.structs, &way.typ, part)?;
-                if next.dereferences.is_empty() {
-                    next.offset += way.offset;
-                } else {
-                    next.dereferences[0] += way.offset;
-                }
-                next.dereferences.splice(0..0, way.dereferences);
-                way = next;
-            } else if part[0] != "#" {
-                way.dereferences.push(way.offset);
-                let element = self.types.element(&way.typ)?;
-                way = Path { offset: index(part[0])? * element.size, typ: element, ..way };
-            } else if way.typ.kind == Kind::Map {
-                // Both kinds of map that Go has had begin with the number of entries.
-                way.dereferences.push(way.offset);
-                way = Path { offset: 0, typ: self.types.by_name("int")?, ..way };
-            } else {
-                way = Path { offset: way.offset + 8, typ: self.types.by_name("int")?, ..way };
-            }
-        }
-        Ok(way)
-    }
-
-    fn name(&self, typ: &Type) -> &'a str {
+    pub(super) fn name(&self, typ: &Type) -> &'a str {
         self.types.string(typ).unwrap_or("?")
     }
-}
-
-/// The registers that a read starts from, as the bits of [`Call::overwritten`].
-fn registers(read: Read) -> u16 {
-    let bit = |register: u8| if register < 16 { 1 << register } else { 0 };
-    bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
-}
-
-/// The registers that a site's reads start from.
-fn needed(site: &Site) -> u16 {
-    let reads = &site.reads[..site.reads_len as usize];
-    let list = if site.texts == SCORES { 0b11 << site.layout[0] } else { 0 };
-    reads.iter().fold(list, |all, read| all | registers(*read))
 }
 
 /// Whether a function belongs to a package, and not to one below it.
@@ -706,21 +410,8 @@ pub(super) fn is_caller(function: &str) -> bool {
         || function.strip_prefix(RUNTIME).is_some_and(|rest| rest.starts_with(".(*frameworkImpl)"))
 }
 
-/// Whether a part of a path names no field.
-fn is_special(part: &str) -> bool {
-    part.starts_with(['*', '#'])
-}
-
-/// Which element a part of a path stands for.
-fn index(part: &str) -> Result<u64, Why> {
-    match part {
-        "*" => Ok(0),
-        _ => part.trim_start_matches('*').parse().map_err(|_| Why(format!("`{part}` is no element"))),
-    }
-}
-
 /// Why a row of the table cannot be followed.
-pub(super) struct Why(String);
+pub(super) struct Why(pub(super) String);
 
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

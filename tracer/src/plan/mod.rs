@@ -7,6 +7,8 @@
 mod builder;
 mod explain;
 mod plugins;
+mod reads;
+mod row;
 mod signatures;
 mod table;
 
@@ -21,13 +23,14 @@ use tracer_common::{NO_TEXTS, SCORES, STATUSES, Site};
 
 use self::{
     builder::{Builder, is_caller},
-    table::{Begin, End, METRIC, TABLE},
+    row::{Begin, End},
+    table::{METRIC, TABLE},
 };
 pub use self::{
     explain::explain,
     plugins::Plugin,
+    row::{Function, Value},
     signatures::{FunctionSignature, Place},
-    table::{Function, Value},
 };
 
 /// A function that only a scheduler has, by its names from 1.30 on and in 1.29.

@@ -1,0 +1,242 @@
+//! What a row of the table of probed functions is made of.
+
+use serde::Serialize;
+
+/// What a probed function is to an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Function {
+    /// A Pod enters the active queue.
+    Enqueue,
+    /// A Pod enters the backoff queue.
+    EnqueueBackoff,
+    /// A Pod enters the unschedulable Pods.
+    EnqueueUnschedulable,
+    /// The scheduler counts a Pod that enters a queue, and says which and why.
+    QueueMove,
+    /// A Pod leaves the queue: its attempt begins.
+    Pop,
+    /// The part of an attempt that runs one Pod at a time.
+    SchedulingCycle,
+    /// Takes the state of all Nodes from the cache.
+    Snapshot,
+    /// Whether a Node is known that did for a Pod of the same kind (1.35 and later).
+    NodeHint,
+    /// A group of Pods is scheduled as one (1.36 and later, with its feature gate on).
+    PodGroup,
+    /// `PreFilter` plugins.
+    PreFilter,
+    /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
+    Filter,
+    /// `PostFilter` plugins, preemption among them.
+    PostFilter,
+    /// Victims are chosen, and the Node for which they go.
+    Preemption,
+    /// `PreScore` plugins.
+    PreScore,
+    /// `Score` plugins on all feasible Nodes.
+    Score,
+    /// `Reserve` plugins.
+    Reserve,
+    /// `Unreserve` of `Reserve` plugins: what was reserved is given back.
+    Unreserve,
+    /// `Permit` plugins.
+    Permit,
+    /// The part of an attempt that runs beside the next attempts.
+    BindingCycle,
+    /// Whether `PreBind` plugins have anything to do (1.34 and later).
+    PreBindPreFlight,
+    /// Waits for what a `Permit` plugin asked to wait for.
+    WaitOnPermit,
+    /// `PreBind` plugins.
+    PreBind,
+    /// `Bind` plugins.
+    Bind,
+    /// `PostBind` plugins.
+    PostBind,
+    /// What is done about an attempt that failed.
+    HandleFailure,
+    /// The Pod's condition is written: it says why the attempt failed.
+    FailureMessage,
+    /// One plugin's `PreFilter`.
+    PreFilterPlugin,
+    /// One plugin's `PostFilter`.
+    PostFilterPlugin,
+    /// One plugin's `PreScore`.
+    PreScorePlugin,
+    /// One plugin's `NormalizeScore`.
+    NormalizeScorePlugin,
+    /// One plugin's `Reserve`.
+    ReservePlugin,
+    /// One plugin's `Unreserve`.
+    UnreservePlugin,
+    /// One plugin's `Permit`.
+    PermitPlugin,
+    /// One plugin's `PreBindPreFlight`.
+    PreBindPreFlightPlugin,
+    /// One plugin's `PreBind`.
+    PreBindPlugin,
+    /// One plugin's `Bind`.
+    BindPlugin,
+    /// One plugin's `PostBind`.
+    PostBindPlugin,
+}
+
+/// A value read at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Value {
+    /// Address of the `CycleState`: the same in both cycles of an attempt.
+    CycleState,
+    /// Address of the Pod: it changes once, when the Pod is assumed.
+    Pod,
+    /// Address of the entry in the queue.
+    QueuedPodInfo,
+    /// `metadata.name`.
+    PodName,
+    /// `metadata.namespace`.
+    PodNamespace,
+    /// `metadata.uid`.
+    PodUid,
+    /// `spec.schedulerName`: the profile.
+    Profile,
+    /// How many attempts there have been, this one included.
+    Attempts,
+    /// First word of the `time.Time` at which the Pod was put into the queue.
+    QueueTimestamp,
+    /// The Node that was chosen.
+    NodeName,
+    /// `Status.code`; a nil `*Status` reads as 0, Success.
+    StatusCode,
+    /// The first of `Status.reasons`.
+    StatusReason,
+    /// `Status.plugin`.
+    StatusPlugin,
+    /// Address of the type descriptor of the plugin that is called.
+    PluginType,
+    /// First word of the `time.Time` of the Pod's first attempt.
+    FirstAttempt,
+    /// Into which queue the Pod goes.
+    Queue,
+    /// Why it goes there.
+    QueueEvent,
+    /// How many labels a metric has.
+    Labels,
+    /// Length of the hinted Node's name; 0 for no hint.
+    HintLength,
+    /// `ScheduleResult.EvaluatedNodes`.
+    EvaluatedNodes,
+    /// `ScheduleResult.FeasibleNodes`.
+    FeasibleNodes,
+    /// To how many Nodes `PreFilter` restricts the search; 0 for no restriction, and for none at all.
+    RestrictedTo,
+    /// The condition's message.
+    Message,
+    /// The Node for which victims go.
+    PreemptionNode,
+    /// How many victims there are.
+    Victims,
+    /// Name of the first victim.
+    FirstVictim,
+    /// Name of the second victim.
+    SecondVictim,
+    /// Name of the third victim.
+    ThirdVictim,
+    /// The Nodes with the best scores.
+    Scores,
+    /// Why Nodes would not do.
+    Statuses,
+}
+
+/// How a function's parameters and results are found: signatures are read, not assumed.
+#[derive(Clone, Copy)]
+pub(super) enum Signature {
+    /// Nothing is read there.
+    Unused,
+    /// A method of the interface `framework.Framework`.
+    Framework(&'static str),
+    /// A field of `Scheduler` that holds a function.
+    SchedulerField(&'static str),
+    /// A method of the interface that is the first parameter of functions of this type.
+    InterfaceOf(&'static str, &'static str),
+    /// A method of the interface that a field of a struct holds: package, struct, field, method.
+    FieldOf(&'static str, &'static str, &'static str, &'static str),
+    /// A function with these parameters, which nothing in the executable spells out; its argument info must agree.
+    Declared(&'static [&'static str]),
+    /// Calls a method of the plugins in a list: the field of `frameworkImpl` that holds them, and the method, by way of
+    /// another that returns an interface. Context and plugin come first, then what the method takes.
+    PluginMethod(&'static str, &'static [&'static str]),
+}
+
+/// Where a hit says that a function has been called.
+#[derive(Clone, Copy)]
+pub(super) enum Begin {
+    /// The call itself means nothing.
+    Unused,
+    /// At its entry.
+    Entry,
+    /// When the function calls this one for the first time: what it does before is not part of what the scheduler's own
+    /// metric times. Nothing can be read there.
+    FirstCall(&'static str),
+    /// Where functions of these packages call it.
+    CallsIn(&'static [&'static str]),
+}
+
+/// Where the end of a call is seen.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    /// Only the entry matters.
+    Unused,
+    /// At the cheapest instruction after each call in the scheduler's own package; `ret` where there is none.
+    Return,
+    /// At the entry of the function that always comes next; as [`End::Return`] where there is none of that name. What is read
+    /// are its parameters, which are one of these lists; nothing where its arguments agree with none.
+    NextEntry(&'static str, &'static [&'static [&'static str]]),
+    /// Where a closure of the function, run as it returns, takes the time for the scheduler's own metric; as
+    /// [`End::Return`] where there is none. Nothing can be read there.
+    Metric,
+}
+
+/// One value to read.
+#[derive(Clone, Copy)]
+pub(super) struct Want {
+    pub(super) value: Value,
+    /// The parameter or result, by any of these type strings: they moved between packages.
+    pub(super) of: &'static [&'static str],
+    /// Fields to go through from there; embedded ones are found by themselves. `*` stands for the first element of a
+    /// slice, `*1` for the second and so on, `#` for the length of a slice or map.
+    pub(super) path: &'static [&'static str],
+    pub(super) seen_as: SeenAs,
+}
+
+/// What a parameter or result is taken for.
+#[derive(Clone, Copy)]
+pub(super) enum SeenAs {
+    /// What its type says.
+    Declared,
+    /// A plugin, whose own type is looked for, behind the wrapper that counts its calls where there is one.
+    Plugin,
+    /// An interface that holds a pointer to this struct: package and name.
+    PointerTo(&'static str, &'static str),
+    /// The scores of all Nodes.
+    Scores,
+    /// The statuses of the Nodes that would not do.
+    Statuses,
+}
+
+/// One function; of several rows about the same, the first that the executable can follow.
+pub(super) struct Row {
+    pub(super) function: Function,
+    /// Full symbol names, newest first: the first that the executable has is taken.
+    pub(super) symbols: &'static [&'static str],
+    pub(super) signature: Signature,
+    pub(super) begin: Begin,
+    /// What to read when it is called.
+    pub(super) at_entry: &'static [Want],
+    pub(super) end: End,
+    pub(super) at_end: &'static [Want],
+    /// The Kubernetes minor that brought it, where older ones do without.
+    pub(super) since: Option<u32>,
+    /// What a user misses without it.
+    pub(super) without: &'static str,
+}
