@@ -22,12 +22,13 @@ use tracing::info;
 use crate::{
     attempt::Attempt,
     context::PodContexts,
-    engine::{Engine, Found, Message},
+    engine::Engine,
     export::{Filter, Output, Resource, Sinks},
     metrics::Metrics,
+    pipeline::{Found, Message},
     plan::Detail,
     serve::{self, Health},
-    trace::{self, Anchor},
+    trace::{self, Anchor, Trace},
 };
 
 /// Attempts between the engine and the exporters: some seconds of a busy scheduler.
@@ -78,7 +79,7 @@ pub async fn run(options: Options) -> Result<()> {
         health.clone(),
     )?;
     let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
-    let sinks = Sinks::start(&options.outputs, metrics.clone())?;
+    let outlet = Outlet::start(&options.outputs, options.filter, metrics.clone())?;
     if let Some(address) = options.listen {
         serve::start(address, metrics.clone(), health).await?;
     }
@@ -111,16 +112,13 @@ pub async fn run(options: Options) -> Result<()> {
         tokio::select! {
             step = attempts.next() => match step {
                 Some(Step::Trace(trace)) => {
-                    metrics.trace(&trace);
-                    if options.filter.keeps(&trace) {
-                        sinks.send(trace);
-                    }
-                    if for_reader && sinks.ended() {
+                    outlet.trace(trace);
+                    if for_reader && outlet.sinks.ended() {
                         stop.store(true, Ordering::Relaxed);
                     }
                 }
-                Some(Step::Found(found)) => sinks.register(&resource(&found)),
-                Some(Step::Gone(target)) => sinks.forget(target),
+                Some(Step::Found(found)) => outlet.sinks.register(&resource(&found)),
+                Some(Step::Gone(target)) => outlet.sinks.forget(target),
                 // The engine is over, and all that it sent has been taken.
                 None => break,
             },
@@ -129,7 +127,7 @@ pub async fn run(options: Options) -> Result<()> {
         }
     }
     engine.join().ok().context("the engine's thread has panicked")?;
-    sinks.shutdown(FLUSH).await;
+    outlet.sinks.shutdown(FLUSH).await;
     for (cause, count) in metrics.losses() {
         if count > 0 {
             info!(cause, count, "lost");
@@ -138,18 +136,38 @@ pub async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
+/// Where traces end up, live or replayed.
+pub(crate) struct Outlet {
+    pub(crate) sinks: Sinks,
+    filter: Filter,
+    metrics: Metrics,
+}
+
+impl Outlet {
+    pub(crate) fn start(outputs: &[Output], filter: Filter, metrics: Metrics) -> Result<Self> {
+        Ok(Self { sinks: Sinks::start(outputs, metrics.clone())?, filter, metrics })
+    }
+
+    pub(crate) fn trace(&self, trace: Trace) {
+        self.metrics.trace(&trace);
+        if self.filter.keeps(&trace) {
+            self.sinks.send(trace);
+        }
+    }
+}
+
 enum Step {
     Found(Found),
-    Trace(trace::Trace),
+    Trace(Trace),
     Gone(u32),
 }
 
-async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait: Duration) -> trace::Trace {
+async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait: Duration) -> Trace {
     let link = contexts.lookup(&attempt.pod.uid, wait).await;
     trace::build(attempt, anchor, link)
 }
 
-fn resource(found: &Found) -> Resource {
+pub(crate) fn resource(found: &Found) -> Resource {
     let Found { target, pid, executable, identity } = found;
     Resource::of_process(
         *target,

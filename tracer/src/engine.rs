@@ -4,9 +4,10 @@
 //! programs send is never waited for, and never waits.
 
 use std::{
-    collections::{HashMap, HashSet},
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,14 +22,14 @@ use tracer_common::Counter;
 use tracing::{error, info, warn};
 
 use crate::{
-    attempt::{Assembler, Attempt, Stats, moved},
     metrics::{Loss, Metrics, Total},
+    pipeline::{Clocks, Found, Message, Pipeline},
     plan::{Detail, Identity, Plan, Plugin},
     probe::{Attached, Error, Probes},
     record::Decoder,
+    recording::{End, Line},
     serve::Health,
     target::{FileId, Finder, ProcessId, Scheduler, load_bias, open_executable},
-    trace::Anchor,
 };
 
 /// How often the ring buffer is emptied. The programs do not wake anybody up: that would cost the scheduler more
@@ -39,37 +40,18 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Readings of which the quickest is taken for an anchor.
 const ANCHOR_READINGS: usize = 5;
 
-/// What the engine tells the rest of the daemon.
-#[derive(Debug)]
-pub enum Message {
-    /// A scheduler is being traced.
-    Found(Found),
-    /// An attempt has ended.
-    Attempt(Box<Attempt>, Anchor),
-    /// A scheduler has ended.
-    Gone(u32),
-}
-
-/// A scheduler that is being traced.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// The number of its events.
-    pub target: u32,
-    /// Its process id, as `/proc` shows it to the daemon.
-    pub pid: u32,
-    /// The path of its executable, in its own mount namespace.
-    pub executable: PathBuf,
-    /// What its executable is.
-    pub identity: Identity,
-}
+/// Is told all that goes into the pipeline, in its order.
+pub type Observer = Box<dyn FnMut(Line<'_>) + Send>;
 
 /// The engine's own state.
 pub struct Engine {
     probes: Probes,
     detail: Detail,
     finder: Finder,
+    /// The only process that is traced, where there is to be but one.
+    only: Option<u32>,
     decoder: Decoder,
-    assembler: Assembler,
+    pipeline: Pipeline,
     executables: HashMap<FileId, Executable>,
     targets: HashMap<ProcessId, (u32, Scheduler)>,
     /// Processes that cannot be traced; said once.
@@ -77,7 +59,7 @@ pub struct Engine {
     next_target: u32,
     /// Taken from the ring buffer.
     records: u64,
-    anchor: Anchor,
+    observer: Option<Observer>,
     messages: Sender<Message>,
     metrics: Metrics,
     health: Health,
@@ -109,18 +91,33 @@ impl Engine {
             probes,
             detail,
             finder: Finder::default(),
+            only: None,
             decoder: Decoder::default(),
-            assembler: Assembler::default(),
+            pipeline: Pipeline::new(metrics.clone()),
             executables: HashMap::new(),
             targets: HashMap::new(),
             refused: HashSet::new(),
             next_target: 0,
             records: 0,
-            anchor: anchor(),
+            observer: None,
             messages,
             metrics,
             health,
         })
+    }
+
+    /// Traces this process and no other.
+    #[must_use]
+    pub fn only(mut self, pid: u32) -> Self {
+        self.only = Some(pid);
+        self
+    }
+
+    /// Lets somebody see what goes into the pipeline. It is called while the ring buffer waits, and must be quick.
+    #[must_use]
+    pub fn observed(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// Runs until `stop` is set, then takes the probes away.
@@ -142,20 +139,28 @@ impl Engine {
         }
         self.drain();
         for (_, (target, _)) in std::mem::take(&mut self.targets) {
-            self.assembler.exit(target);
+            self.pipeline.exit(target);
         }
         self.hand_over();
         self.publish();
+        let losses = self.metrics.losses().into_iter();
+        let losses = losses.map(|(cause, lost)| (cause.to_owned(), lost)).collect::<BTreeMap<_, _>>();
+        self.observe(Line::End(End {
+            losses,
+            stats: self.pipeline.stats(),
+            account: self.pipeline.account(),
+            left_out: 0,
+        }));
     }
 
     fn drain(&mut self) {
-        let Self { probes, decoder, assembler, metrics, records, .. } = self;
+        let Self { probes, decoder, pipeline, observer, metrics, records, .. } = self;
         *records += probes.drain(|record| match decoder.decode(record) {
             Ok(event) => {
-                if let Some((queue, name)) = moved(&event.values) {
-                    metrics.queue_move(queue, name);
+                if let Some(observer) = observer {
+                    observer(Line::Event(Cow::Borrowed(&event)));
                 }
-                assembler.on(event);
+                pipeline.event(event);
             }
             Err(error) => {
                 metrics.loss(Loss::UndecodableRecord, 1);
@@ -166,8 +171,14 @@ impl Engine {
     }
 
     fn hand_over(&mut self) {
-        for attempt in self.assembler.take_finished() {
-            self.send(Message::Attempt(Box::new(attempt), self.anchor));
+        for message in self.pipeline.finished() {
+            self.send(message);
+        }
+    }
+
+    fn observe(&mut self, line: Line<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer(line);
         }
     }
 
@@ -181,12 +192,16 @@ impl Engine {
     }
 
     fn look(&mut self) {
-        self.anchor = anchor();
+        let clocks = clocks();
+        self.observe(Line::Clocks(clocks));
+        self.pipeline.look(clocks);
         match self.finder.look() {
-            Ok(running) => self.follow(running),
+            Ok(mut running) => {
+                running.retain(|scheduler| self.only.is_none_or(|pid| pid == scheduler.process.pid));
+                self.follow(running);
+            }
             Err(error) => error!("cannot look for schedulers in /proc: {error}"),
         }
-        self.assembler.expire(nanoseconds(ClockId::Monotonic));
         self.hand_over();
         self.publish();
     }
@@ -205,7 +220,8 @@ impl Engine {
                 info!(pid = process.pid, "the scheduler has ended");
                 self.probes.untrace(&scheduler);
                 self.decoder.remove_plugins(target);
-                self.assembler.exit(target);
+                self.observe(Line::Gone { target });
+                self.pipeline.exit(target);
                 self.hand_over();
                 self.send(Message::Gone(target));
             }
@@ -256,7 +272,11 @@ impl Engine {
         self.decoder.add_plugins(target, plugins, bias);
         // The name must be known before the first attempt.
         let executable = fs::read_link(&scheduler.path).unwrap_or_default();
-        self.send(Message::Found(Found { target, pid, executable, identity: identity.clone() }));
+        let found = Found { target, pid, executable, identity: identity.clone() };
+        if let Some(observer) = &mut self.observer {
+            observer(Line::Found(Cow::Borrowed(&found)));
+        }
+        self.send(Message::Found(found));
         self.probes.trace(scheduler, target)?;
         let version = identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
         info!(pid, sites = attached.numbers.len(), "tracing kube-scheduler {version}");
@@ -281,16 +301,7 @@ impl Engine {
     }
 
     fn publish(&self) {
-        let Stats {
-            skipped,
-            stray_ends,
-            unwound_calls,
-            orphan_calls,
-            orphan_moves,
-            pod_groups,
-            incomplete_attempts,
-            table_full,
-        } = self.assembler.stats();
+        self.pipeline.publish();
         let kernel = |counter| self.probes.counter(counter);
         let lost = [
             (Loss::RingFull, kernel(Counter::RingFull)),
@@ -298,23 +309,13 @@ impl Engine {
             (Loss::UnknownSite, kernel(Counter::UnknownSite)),
         ];
         let hits = kernel(Counter::Hits);
-        let assembled = [
-            (Loss::UnwoundCall, unwound_calls),
-            (Loss::OrphanCall, orphan_calls),
-            (Loss::OrphanMove, orphan_moves),
-            (Loss::PodGroup, pod_groups),
-            (Loss::IncompleteAttempt, incomplete_attempts),
-            (Loss::AttemptTableFull, table_full),
-        ];
-        for (cause, total) in lost.into_iter().chain(assembled) {
+        for (cause, total) in lost {
             self.metrics.set_loss(cause, total);
         }
         for (figure, total) in [
             (Total::Hits, hits),
             (Total::Records, self.records),
             (Total::ReadFaults, kernel(Counter::ReadFault)),
-            (Total::StrayEnds, stray_ends),
-            (Total::SkippedPods, skipped),
         ] {
             self.metrics.set_total(figure, total);
         }
@@ -322,15 +323,16 @@ impl Engine {
 }
 
 /// Compares the clocks: the reading that took least time is the most exact.
-fn anchor() -> Anchor {
+fn clocks() -> Clocks {
     let reading = || {
         let before = nanoseconds(ClockId::Monotonic);
         let unix = nanoseconds(ClockId::Realtime);
         let after = nanoseconds(ClockId::Monotonic);
-        (after - before, unix.saturating_sub(before + (after - before) / 2))
+        (after - before, unix.saturating_sub(before + (after - before) / 2), after)
     };
-    let best = (0..ANCHOR_READINGS).map(|_| reading()).min().unwrap_or_default();
-    Anchor { unix_ns_at_zero: best.1 }
+    let (_, unix_ns_at_zero, monotonic_ns) =
+        (0..ANCHOR_READINGS).map(|_| reading()).min().unwrap_or_default();
+    Clocks { monotonic_ns, unix_ns_at_zero }
 }
 
 fn nanoseconds(clock: ClockId) -> u64 {

@@ -8,10 +8,12 @@
 //! * [`plan`]: which sites of an executable to probe, and what to read there.
 //! * [`probe`]: the eBPF programs in the kernel.
 //! * [`record`]: what they sent, in the scheduler's terms.
+//! * [`pipeline`]: what follows upon a record, live or replayed.
 //! * [`attempt`]: which calls make up which attempt. Pure.
 //! * [`trace`]: attempts as spans. Pure.
 //! * [`context`]: the trace contexts that Pods carry.
 //! * [`export`]: OTLP, terminal, JSON.
+//! * [`recording`]: records in a file, to be replayed elsewhere.
 //! * [`serve`], [`metrics`]: the daemon's own health and figures.
 //! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
 //!
@@ -30,9 +32,11 @@ pub mod daemon;
 pub mod engine;
 pub mod export;
 pub mod metrics;
+pub mod pipeline;
 pub mod plan;
 pub mod probe;
 pub mod record;
+pub mod recording;
 pub mod serve;
 pub mod target;
 pub mod trace;

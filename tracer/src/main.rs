@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Parser as _;
-use tracer::cli::{Cli, Command, inspect, run, trace};
+use tracer::cli::{Cli, Command, inspect, record, replay, run, trace};
 use tracing_subscriber::EnvFilter;
 
 /// `EX_USAGE`: what was asked for cannot be understood.
@@ -38,6 +38,8 @@ fn main() -> ExitCode {
         Command::Inspect(options) => inspect::run(&options),
         Command::Run(options) => block_on(run::run(options)),
         Command::Trace(options) => block_on(trace::run(options)),
+        Command::Record(options) => block_on(record::run(options)),
+        Command::Replay(options) => block_on(replay::run(options)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -57,6 +57,8 @@ labels! {
         OrphanMove = "orphan_move",
         /// Groups of Pods that were scheduled as one, which is not followed.
         PodGroup = "pod_group",
+        /// What was told about an attempt that is not known.
+        OrphanFact = "orphan_fact",
         /// Calls that no attempt claimed.
         OrphanCall = "orphan_call",
         /// Calls that never returned: a panic, a `Goexit`, the end of the process, or the record of their end
@@ -94,6 +96,27 @@ labels! {
         StrayEnds = "stray_ends",
         /// Pods that were popped, but not to be scheduled.
         SkippedPods = "skipped_pods",
+    }
+}
+
+labels! {
+    /// What became of a record. All together are the records that came, but for those of attempts and calls that go on and
+    /// of Pods in a queue.
+    Fate {
+        /// It is in the trace of an attempt.
+        InAttempt = "in_attempt",
+        /// Its Pod was popped, but not to be scheduled.
+        Skipped = "skipped",
+        /// It is about nothing that is traced.
+        Unrelated = "unrelated",
+        /// The end of a call that began before the probes were there.
+        Stray = "stray",
+        /// No attempt claimed it.
+        Orphaned = "orphaned",
+        /// Its Pod was not popped as long as it could be followed.
+        Waiting = "waiting",
+        /// There was no room for it.
+        NoRoom = "no_room",
     }
 }
 
@@ -156,6 +179,7 @@ struct Families {
     losses: Labelled,
     /// In the order of [`Total`].
     totals: Vec<Counter>,
+    fates: Labelled,
     exported: Labelled,
     lookups: Labelled,
     refused: Labelled,
@@ -176,6 +200,7 @@ impl Default for Metrics {
             spans: family(&mut registry, "spans", "Spans made, by name"),
             losses: closed::<Loss>(&mut registry, "losses", "What was lost, by cause", "cause"),
             totals,
+            fates: closed::<Fate>(&mut registry, "record_fates", "What became of records", "fate"),
             exported: closed::<Export>(
                 &mut registry,
                 "export_spans",
@@ -280,11 +305,14 @@ impl Metrics {
 
     /// Sets a loss that is counted elsewhere, since that counter began.
     pub fn set_loss(&self, cause: Loss, total: u64) {
-        self.0
-            .losses
-            .get_or_create(&[("cause", cause.label().into())])
-            .inner()
-            .store(total, Ordering::Relaxed);
+        let counter = self.0.losses.get_or_create(&[("cause", cause.label().into())]);
+        counter.inner().store(total, Ordering::Relaxed);
+    }
+
+    /// Sets how many records had this fate.
+    pub fn set_fate(&self, fate: Fate, total: u64) {
+        let counter = self.0.fates.get_or_create(&[("fate", fate.label().into())]);
+        counter.inner().store(total, Ordering::Relaxed);
     }
 
     /// All losses by cause, in the order of [`Loss`], zeros too.
@@ -363,6 +391,7 @@ mod tests {
         metrics.loss(Loss::RingFull, 3);
         metrics.set_loss(Loss::GoroutineFault, 7);
         metrics.set_total(Total::ReadFaults, 4);
+        metrics.set_fate(Fate::InAttempt, 60);
         metrics.set_schedulers(2);
         metrics.exported(Export::Error, 9);
         metrics.looked_up(Lookup::Found);
@@ -378,6 +407,8 @@ mod tests {
             "schedspan_losses_total{cause=\"goroutine_fault\"} 7",
             "schedspan_hits_total 0",
             "schedspan_read_faults_total 4",
+            "schedspan_record_fates_total{fate=\"in_attempt\"} 60",
+            "schedspan_record_fates_total{fate=\"waiting\"} 0",
             "schedspan_schedulers 2",
             "schedspan_export_spans_total{result=\"error\"} 9",
             "schedspan_context_lookups_total{result=\"found\"} 1",

@@ -1,5 +1,7 @@
 use std::{collections::HashMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Attempt, Call, Code, Move, Outcome, Pod, Preemption};
 use crate::{
     plan::{Function, Role},
@@ -40,11 +42,13 @@ pub struct Assembler {
     processes: HashMap<u32, Process>,
     finished: Vec<Attempt>,
     stats: Stats,
+    account: Account,
     last_loss: u64,
 }
 
 /// What became of events that are in no complete attempt. All only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Stats {
     /// Pods that were popped and not scheduled, such as those that are being deleted.
     pub skipped: u64,
@@ -60,8 +64,41 @@ pub struct Stats {
     pub pod_groups: u64,
     /// Loss: entries of Pods into a queue whose Pod is not known.
     pub orphan_moves: u64,
-    /// Loss: attempts, goroutines or queue entries for which there was no room.
+    /// Loss: what was told about an attempt that is not known.
+    pub orphan_facts: u64,
+    /// Loss: attempts, goroutines, calls or queue entries for which there was no room.
     pub table_full: u64,
+}
+
+/// What became of each event. Once nothing is open any more, the rest adds up to [`Account::events`], to the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Account {
+    /// All that came.
+    pub events: u64,
+    /// In attempts that have ended: the beginning or the end of a span, or something told on one.
+    pub in_attempts: u64,
+    /// Of Pods that were popped and not scheduled.
+    pub skipped: u64,
+    /// About nothing that is traced: another metric than the queue's, or a `Pop` that returned no Pod.
+    pub unrelated: u64,
+    /// Ends without an open call.
+    pub stray: u64,
+    /// Calls, facts and moves that no attempt claimed.
+    pub orphaned: u64,
+    /// Moves of Pods that were not popped as long as they could be followed.
+    pub waiting: u64,
+    /// There was no room.
+    pub no_room: u64,
+}
+
+impl Account {
+    /// Events that are not accounted for yet: of attempts that go on, of calls that have not returned, of Pods in a queue.
+    #[must_use]
+    pub fn open(&self) -> u64 {
+        let Self { events, in_attempts, skipped, unrelated, stray, orphaned, waiting, no_room } = self;
+        events - (in_attempts + skipped + unrelated + stray + orphaned + waiting + no_room)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -88,11 +125,14 @@ struct Queued {
     active_ns: Option<u64>,
     moves: Vec<Move>,
     left_out: u64,
+    /// How many events it came about by.
+    events: u64,
 }
 
 #[derive(Debug, Default)]
 struct Goroutine {
     attempt: Option<u64>,
+    last_ns: u64,
     /// Whether it serves one plugin of an attempt, beside the goroutine that the attempt is on.
     worker: bool,
     open: Vec<Open>,
@@ -117,6 +157,8 @@ struct Building {
     binding: bool,
     states: Vec<u64>,
     pods: Vec<u64>,
+    /// Those that it was on.
+    goroutines: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +182,10 @@ impl Assembler {
             self.last_loss = event.last_loss;
             self.distrust();
         }
-        let process = self.processes.entry(event.target).or_default();
-        let mut context = Context { finished: &mut self.finished, stats: &mut self.stats };
+        self.account.events += 1;
+        let Self { processes, finished, stats, account, .. } = self;
+        let process = processes.entry(event.target).or_default();
+        let mut context = Context { finished, stats, account };
         match (event.function, event.role) {
             (Function::Enqueue | Function::EnqueueBackoff | Function::EnqueueUnschedulable, _) => {
                 process.enqueue(&event, &mut context);
@@ -149,7 +193,7 @@ impl Assembler {
             (Function::QueueMove, _) => process.queue_move(event, &mut context),
             (Function::Pop, _) => process.pop(event, &mut context),
             (Function::Preemption | Function::FailureMessage | Function::NodeHint, _) => {
-                process.tell(event);
+                process.tell(event, &mut context);
             }
             (Function::PodGroup, _) => process.pod_group(&event, &mut context),
             (_, Role::Entry) => process.enter(event, &mut context),
@@ -164,8 +208,11 @@ impl Assembler {
 
     /// Gives up what has been silent for too long; `now_ns` is `CLOCK_MONOTONIC`.
     pub fn expire(&mut self, now_ns: u64) {
-        for process in self.processes.values_mut() {
-            let mut context = Context { finished: &mut self.finished, stats: &mut self.stats };
+        let Self { processes, finished, stats, account, .. } = self;
+        let mut context = Context { finished, stats, account };
+        for process in processes.values_mut() {
+            let silent = |goroutine: &Goroutine| now_ns.saturating_sub(goroutine.last_ns) > SILENCE_NS;
+            process.end_goroutines(silent, &mut context);
             let silent: Vec<u64> = process
                 .attempts
                 .iter()
@@ -185,11 +232,11 @@ impl Assembler {
     /// A process has ended: so have its attempts.
     pub fn exit(&mut self, target: u32) {
         let Some(mut process) = self.processes.remove(&target) else { return };
-        let mut context = Context { finished: &mut self.finished, stats: &mut self.stats };
-        for goroutine in process.goroutines.values() {
-            context.stats.unwound_calls += goroutine.open.len() as u64;
-            context.stats.orphan_calls += goroutine.closed.len() as u64;
-        }
+        let Self { finished, stats, account, .. } = self;
+        let mut context = Context { finished, stats, account };
+        process.end_goroutines(|_| true, &mut context);
+        let waiting = process.queued.values().map(|queued| queued.events).sum::<u64>();
+        context.account.waiting += waiting + process.popped_from_backoff.len() as u64;
         let mut open: Vec<u64> = process.attempts.keys().copied().collect();
         open.sort_unstable();
         for id in open {
@@ -200,7 +247,8 @@ impl Assembler {
     /// Records were lost: an end that comes now may belong to a beginning that did not, and the other way round. So
     /// everything that is open is given up.
     fn distrust(&mut self) {
-        let targets: Vec<u32> = self.processes.keys().copied().collect();
+        let mut targets: Vec<u32> = self.processes.keys().copied().collect();
+        targets.sort_unstable();
         for target in targets {
             self.exit(target);
         }
@@ -211,22 +259,54 @@ impl Assembler {
     pub fn stats(&self) -> Stats {
         self.stats
     }
+
+    /// What became of each event.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.account
+    }
 }
 
 /// Where a process's results go.
 struct Context<'a> {
     finished: &'a mut Vec<Attempt>,
     stats: &'a mut Stats,
+    account: &'a mut Account,
+}
+
+impl Context<'_> {
+    fn no_room(&mut self, events: u64) {
+        self.stats.table_full += 1;
+        self.account.no_room += events;
+    }
+
+    fn orphan_calls(&mut self, calls: &[Call]) {
+        self.stats.orphan_calls += calls.len() as u64;
+        self.account.orphaned += calls.iter().map(events).sum::<u64>();
+    }
+
+    fn orphan_move(&mut self) {
+        self.stats.orphan_moves += 1;
+        self.account.orphaned += 1;
+    }
+}
+
+/// How many events a call came about by.
+fn events(call: &Call) -> u64 {
+    1 + u64::from(call.returned)
 }
 
 impl Process {
     fn enqueue(&mut self, event: &Event, context: &mut Context<'_>) {
-        let Some(entry) = event.values.queued_pod_info else { return };
+        let Some(entry) = event.values.queued_pod_info else {
+            context.orphan_move();
+            return;
+        };
         if self.queued.len() >= MAX_ENQUEUED {
-            context.stats.table_full += self.queued.len() as u64;
-            self.queued.clear();
+            self.queued.drain().for_each(|(_, queued)| context.no_room(queued.events));
         }
         let queued = self.queued.entry(entry).or_default();
+        queued.events += 1;
         if event.function == Function::Enqueue {
             queued.active_ns = Some(event.time_ns);
         }
@@ -240,15 +320,24 @@ impl Process {
     /// The scheduler counts the Pod that the goroutine has put into a queue last.
     fn queue_move(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, goroutine, values, .. } = event;
-        let Some((queue, event)) = moved(&values) else { return };
+        let Some((queue, event)) = moved(&values) else {
+            context.account.unrelated += 1;
+            return;
+        };
         if event == POPPED_FROM_BACKOFF {
-            self.popped_from_backoff.insert(goroutine, time_ns);
+            if self.popped_from_backoff.len() >= MAX_MOVING {
+                self.popped_from_backoff.drain().for_each(|_| context.no_room(1));
+            }
+            if self.popped_from_backoff.insert(goroutine, time_ns).is_some() {
+                context.orphan_move();
+            }
             return;
         }
         let Some(queued) = self.moving.get(&goroutine).and_then(|entry| self.queued.get_mut(entry)) else {
-            context.stats.orphan_moves += 1;
+            context.orphan_move();
             return;
         };
+        queued.events += 1;
         queued.push(Move { time_ns, queue: queue.to_owned(), event: event.to_owned() });
     }
 
@@ -256,19 +345,24 @@ impl Process {
     /// an attempt of the one.
     fn pod_group(&mut self, event: &Event, context: &mut Context<'_>) {
         context.stats.pod_groups += 1;
-        if let Some(id) =
-            self.goroutines.get_mut(&event.goroutine).and_then(|goroutine| goroutine.attempt.take())
-        {
-            self.forget(id);
+        context.account.orphaned += 1;
+        let popped = self.goroutines.get_mut(&event.goroutine).and_then(|goroutine| goroutine.attempt.take());
+        if let Some(building) = popped.and_then(|id| self.forget(id)) {
+            context.account.orphaned += building.attempt.events;
         }
     }
 
     /// Something that the goroutine's attempt is told about itself.
-    fn tell(&mut self, event: Event) {
+    fn tell(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, goroutine, function, values, .. } = event;
         let attempt = self.goroutines.get(&goroutine).and_then(|goroutine| goroutine.attempt);
-        let Some(building) = attempt.and_then(|id| self.attempts.get_mut(&id)) else { return };
-        building.last_ns = time_ns;
+        let Some(building) = attempt.and_then(|id| self.attempts.get_mut(&id)) else {
+            context.stats.orphan_facts += 1;
+            context.account.orphaned += 1;
+            return;
+        };
+        building.seen(time_ns);
+        building.attempt.events += 1;
         let attempt = &mut building.attempt;
         match (function, &mut attempt.outcome) {
             (Function::Preemption, _) => {
@@ -292,18 +386,22 @@ impl Process {
     fn pop(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { target, time_ns, goroutine, values, .. } = event;
         self.leave_attempt(goroutine, time_ns, context);
+        let from_backoff = self.popped_from_backoff.remove(&goroutine);
         let Values { queued_pod_info: Some(entry @ 1..), pod, attempts, queue_timestamp, .. } = values else {
             // The queue is closed.
+            context.account.unrelated += 1;
+            from_backoff.into_iter().for_each(|_| context.orphan_move());
             return;
         };
         if self.attempts.len() >= MAX_ATTEMPTS || self.goroutines.len() >= MAX_GOROUTINES {
-            context.stats.table_full += 1;
+            context.no_room(1 + u64::from(from_backoff.is_some()));
             return;
         }
         let id = self.next_id;
         self.next_id += 1;
         let mut queued = self.queued.remove(&entry).unwrap_or_default();
-        if let Some(time_ns) = self.popped_from_backoff.remove(&goroutine) {
+        if let Some(time_ns) = from_backoff {
+            queued.events += 1;
             queued.push(Move { time_ns, queue: "active".to_owned(), event: POPPED_FROM_BACKOFF.to_owned() });
         }
         let uid = values.pod_uid.unwrap_or_default();
@@ -324,6 +422,7 @@ impl Process {
             moves_left_out: queued.left_out,
             first_attempt: values.first_attempt,
             queue_timestamp,
+            events: 1 + queued.events,
             ..Attempt::default()
         };
         let building = Building {
@@ -333,17 +432,19 @@ impl Process {
             binding: false,
             states: Vec::new(),
             pods: Vec::new(),
+            goroutines: vec![goroutine],
         };
         self.attempts.insert(id, building);
         self.learn(id, None, pod);
-        self.goroutines.entry(goroutine).or_default().attempt = Some(id);
+        let goroutine = self.goroutines.entry(goroutine).or_default();
+        (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
     }
 
     /// The scheduling loop turns to the next Pod: what became of the one before?
     fn leave_attempt(&mut self, goroutine: u64, now_ns: u64, context: &mut Context<'_>) {
         let Some(mut previous) = self.goroutines.remove(&goroutine) else { return };
         self.unwind(&mut previous, 0, now_ns, context);
-        context.stats.orphan_calls += previous.closed.len() as u64;
+        context.orphan_calls(&previous.closed);
         let Some(id) = previous.attempt else { return };
         let elsewhere = |building: &Building| building.binding || building.stage == Stage::Scheduled;
         if !self.attempts.get(&id).is_none_or(elsewhere) {
@@ -351,24 +452,65 @@ impl Process {
         }
     }
 
+    /// Nothing will come from these goroutines any more: what is open there never returned.
+    fn end_goroutines(&mut self, over: impl Fn(&Goroutine) -> bool, context: &mut Context<'_>) {
+        let mut numbers: Vec<u64> = self
+            .goroutines
+            .iter()
+            .filter(|(_, goroutine)| over(goroutine))
+            .map(|(number, _)| *number)
+            .collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let Some(mut goroutine) = self.goroutines.remove(&number) else { continue };
+            let building = goroutine.attempt.and_then(|id| self.attempts.get(&id));
+            let last = building.map_or(goroutine.last_ns, |building| building.last_ns);
+            self.unwind(&mut goroutine, 0, last, context);
+            context.orphan_calls(&goroutine.closed);
+        }
+    }
+
     fn enter(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
         if !self.goroutines.contains_key(&number) && self.goroutines.len() >= MAX_GOROUTINES {
-            context.stats.table_full += 1;
+            context.no_room(1);
             return;
         }
         let mut goroutine = self.goroutines.remove(&number).unwrap_or_default();
         // A call at this depth or above it says that deeper ones are over.
         self.unwind(&mut goroutine, depth, time_ns, context);
+        goroutine.last_ns = time_ns;
+        // It may have ended elsewhere.
+        goroutine.attempt = goroutine.attempt.filter(|id| self.attempts.contains_key(id));
         if goroutine.attempt.is_none() {
-            let state = values.cycle_state.and_then(|state| self.by_state.get(&state));
-            let found = state.or_else(|| values.pod.and_then(|pod| self.by_pod.get(&pod))).copied();
-            goroutine.worker = runs_beside(function);
-            if let Some(building) = found.and_then(|id| self.attempts.get_mut(&id)) {
-                building.binding |= !goroutine.worker;
-                building.attempt.calls.append(&mut goroutine.closed);
+            // A state that is not known is of an attempt that is over, even where its Pod's address is used again.
+            let found = match (values.cycle_state, values.pod) {
+                (Some(state), _) => self.by_state.get(&state),
+                (None, Some(pod)) => self.by_pod.get(&pod),
+                (None, None) => None,
+            };
+            let found = found.copied();
+            if goroutine.open.is_empty() {
+                goroutine.worker = runs_beside(function);
             }
-            goroutine.attempt = found;
+            // Addresses are used again: a call that began before the attempt is not of this one, nor is a second binding
+            // goroutine.
+            let began = goroutine.began().unwrap_or(time_ns);
+            let own = |building: &Building| {
+                building.attempt.start_ns <= began && (goroutine.worker || !building.binding)
+            };
+            let building = found.and_then(|id| Some((id, self.attempts.get_mut(&id)?)));
+            if let Some((id, building)) = building.filter(|(_, building)| own(building)) {
+                building.binding |= !goroutine.worker;
+                if building.goroutines.len() < MAX_CALLS {
+                    building.goroutines.push(number);
+                }
+                let attempt = &mut building.attempt;
+                attempt.incomplete |= goroutine.closed.iter().any(|call| !call.returned);
+                attempt.events += goroutine.closed.iter().map(events).sum::<u64>();
+                attempt.calls.append(&mut goroutine.closed);
+                goroutine.attempt = Some(id);
+            }
         }
         if let Some(id) = goroutine.attempt {
             self.learn(id, values.cycle_state, values.pod);
@@ -378,11 +520,15 @@ impl Process {
                     building.attempt.statuses = values.statuses;
                 }
             }
+            if function == Function::HandleFailure {
+                // The Pod goes back into the queue, and may be popped before this has returned.
+                self.will_be_tried_again(id);
+            }
         }
         if goroutine.open.len() < MAX_OPEN {
             goroutine.open.push(Open { function, start_ns: time_ns, depth, plugin: values.plugin });
         } else {
-            context.stats.table_full += 1;
+            context.no_room(1);
         }
         self.goroutines.insert(number, goroutine);
     }
@@ -391,12 +537,15 @@ impl Process {
         let Event { time_ns, goroutine: number, depth, function, role, values, .. } = event;
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
             context.stats.stray_ends += 1;
+            context.account.stray += 1;
             return;
         };
+        goroutine.last_ns = time_ns;
         let same_call =
             |open: &Open| open.function == function && (open.depth == depth || role == Role::NextEntry);
         let Some(position) = goroutine.open.iter().rposition(same_call) else {
             context.stats.stray_ends += 1;
+            context.account.stray += 1;
             self.goroutines.insert(number, goroutine);
             return;
         };
@@ -414,6 +563,10 @@ impl Process {
         if let Some(open) = goroutine.open.pop() {
             self.close(&mut goroutine, open, time_ns, Some(values), context);
         }
+        if matches!(function, Function::BindingCycle | Function::HandleFailure) {
+            // Nothing of an attempt is around these: what is still open has been left by a panic.
+            self.unwind(&mut goroutine, 0, time_ns, context);
+        }
         let ended = goroutine.attempt.is_some_and(|id| self.after(id, function, time_ns, context));
         if ended {
             goroutine.attempt = None;
@@ -422,8 +575,8 @@ impl Process {
         let over = goroutine.worker && goroutine.open.is_empty();
         if !over && (goroutine.attempt.is_some() || !goroutine.open.is_empty()) {
             self.goroutines.insert(number, goroutine);
-        } else if !ended {
-            context.stats.orphan_calls += goroutine.closed.len() as u64;
+        } else {
+            context.orphan_calls(&goroutine.closed);
         }
     }
 
@@ -477,7 +630,7 @@ impl Process {
         let call = Call {
             function,
             start_ns,
-            end_ns,
+            end_ns: end_ns.max(start_ns),
             plugin,
             code: values.and_then(|values| values.status_code).map(Code),
             returned: returned.is_some(),
@@ -487,19 +640,21 @@ impl Process {
         if !returned {
             context.stats.unwound_calls += 1;
         }
-        let building = goroutine.attempt.and_then(|id| self.attempts.get_mut(&id));
-        let calls = match building {
-            Some(building) => {
-                building.last_ns = end_ns;
-                building.attempt.incomplete |= !returned;
-                &mut building.attempt.calls
-            }
-            None => &mut goroutine.closed,
-        };
-        if calls.len() < MAX_CALLS {
-            calls.push(call);
-        } else {
-            context.stats.table_full += 1;
+        let mut building = goroutine.attempt.and_then(|id| self.attempts.get_mut(&id));
+        if let Some(building) = &mut building {
+            building.seen(call.end_ns);
+            building.attempt.incomplete |= !returned;
+        }
+        let mut attempt = building.map(|building| &mut building.attempt);
+        let calls = attempt.as_mut().map_or(&mut goroutine.closed, |attempt| &mut attempt.calls);
+        if calls.len() >= MAX_CALLS {
+            context.no_room(events(&call));
+            return;
+        }
+        let events = events(&call);
+        calls.push(call);
+        if let Some(attempt) = attempt {
+            attempt.events += events;
         }
     }
 
@@ -523,26 +678,53 @@ impl Process {
     fn abandon(&mut self, id: u64, context: &mut Context<'_>) {
         let Some(building) = self.attempts.get_mut(&id) else { return };
         if building.stage == Stage::Popped {
-            self.forget(id);
             context.stats.skipped += 1;
+            context.account.skipped += building.attempt.events;
+            self.forget(id);
             return;
         }
         building.attempt.incomplete = true;
         let last = building.last_ns;
+        if building.stage != Stage::Failing {
+            self.will_be_tried_again(id);
+        }
         context.stats.incomplete_attempts += 1;
         self.finish(id, last, context);
     }
 
+    /// The next attempt of this one's Pod is to be linked to this one.
+    fn will_be_tried_again(&mut self, id: u64) {
+        let Some(Building { attempt, .. }) = self.attempts.get(&id) else { return };
+        // Where the UID could not be read, nobody knows whose attempt it is.
+        if attempt.pod.uid.is_empty() {
+            return;
+        }
+        if self.pending.len() >= MAX_PENDING {
+            // Most are of Pods that are gone.
+            self.pending.clear();
+        }
+        self.pending.insert(attempt.pod.uid.clone(), attempt.start_ns);
+    }
+
     fn finish(&mut self, id: u64, end_ns: u64, context: &mut Context<'_>) {
-        if let Some(Building { mut attempt, .. }) = self.forget(id) {
-            attempt.end_ns = end_ns;
-            if attempt.outcome != Outcome::Scheduled {
-                if self.pending.len() >= MAX_PENDING {
-                    // Most are of Pods that are gone.
-                    self.pending.clear();
-                }
-                self.pending.insert(attempt.pod.uid.clone(), attempt.start_ns);
+        let numbers = self.attempts.get_mut(&id).map(|building| std::mem::take(&mut building.goroutines));
+        for number in numbers.into_iter().flatten() {
+            // Calls that are open elsewhere never return, or not to this attempt.
+            if self.goroutines.get(&number).is_some_and(|goroutine| goroutine.attempt == Some(id))
+                && let Some(mut goroutine) = self.goroutines.remove(&number)
+            {
+                self.unwind(&mut goroutine, 0, end_ns, context);
             }
+        }
+        if let Some(Building { mut attempt, last_ns, .. }) = self.forget(id) {
+            attempt.end_ns = end_ns.max(last_ns).max(attempt.start_ns);
+            // No goroutine's clock goes back, but what a file says may.
+            for call in &mut attempt.calls {
+                call.start_ns = call.start_ns.max(attempt.start_ns);
+                call.end_ns = call.end_ns.max(call.start_ns);
+                attempt.end_ns = attempt.end_ns.max(call.end_ns);
+            }
+            context.account.in_attempts += attempt.events;
             context.finished.push(attempt);
         }
     }
@@ -582,9 +764,22 @@ fn runs_beside(function: Function) -> bool {
     matches!(function, Function::NormalizeScorePlugin | Function::PreBindPlugin)
 }
 
+impl Goroutine {
+    /// When the first of its calls began that belong to no attempt yet.
+    fn began(&self) -> Option<u64> {
+        let closed = self.closed.iter().map(|call| call.start_ns);
+        self.open.iter().map(|open| open.start_ns).chain(closed).min()
+    }
+}
+
 impl Building {
+    /// Events of different goroutines may come a little out of order.
+    fn seen(&mut self, time_ns: u64) {
+        self.last_ns = self.last_ns.max(time_ns);
+    }
+
     fn enter(&mut self, function: Function, time_ns: u64, values: &Values) {
-        self.last_ns = time_ns;
+        self.seen(time_ns);
         if let Some(node) = &values.node_name {
             self.attempt.node = Some(node.clone());
         }

@@ -12,12 +12,14 @@
 
 mod assembler;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod tests;
 
 use std::{fmt, sync::Arc};
 
 pub(crate) use self::assembler::moved;
-pub use self::assembler::{Assembler, Stats};
+pub use self::assembler::{Account, Assembler, Stats};
 use crate::{
     plan::Function,
     record::{Scores, Statuses},
@@ -82,6 +84,8 @@ pub struct Attempt {
     pub outcome: Outcome,
     /// Whether something of it was lost: a call without an end, or an end that was never seen.
     pub incomplete: bool,
+    /// How many events it came about by: `Pop`, the beginnings and ends of its calls, and what else was told about it.
+    pub events: u64,
 }
 
 /// A Pod's entry into a queue.

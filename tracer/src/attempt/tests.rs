@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Assembler, Attempt, Code, Outcome, Preemption, Stats};
+use super::{Assembler, Attempt, Code, Outcome, Preemption, Stats, schedules::check_trace};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -177,7 +177,10 @@ fn assemble(events: impl IntoIterator<Item = Event>) -> (Vec<Attempt>, Stats) {
         assembler.on(event);
     }
     assembler.exit(0);
-    (assembler.take_finished(), assembler.stats())
+    let (attempts, account) = (assembler.take_finished(), assembler.account());
+    assert_eq!(account.open(), 0, "{account:?}");
+    assert_eq!(account.in_attempts, attempts.iter().map(|attempt| attempt.events).sum::<u64>());
+    (attempts, assembler.stats())
 }
 
 proptest! {
@@ -238,29 +241,35 @@ proptest! {
 
     #[test]
     fn nothing_that_a_ring_buffer_could_hold_makes_it_panic(
-        raw in vec((0u64..4, 0usize..17, 0u8..4, 0u64..5, 0u64..4, 0u64..4, any::<bool>()), 0..200),
+        raw in vec((0u64..4, 0usize..22, 0u8..4, 0u64..5, 0u64..4, 0u64..4, any::<bool>()), 0..200),
     ) {
         let functions = [
             Function::Enqueue, Function::Pop, Function::SchedulingCycle, Function::PreFilter, Function::Filter,
             Function::PostFilter, Function::PreScore, Function::Score, Function::Reserve, Function::Permit,
             Function::BindingCycle, Function::PreBindPreFlight, Function::WaitOnPermit, Function::PreBind,
-            Function::Bind, Function::PostBind, Function::HandleFailure,
+            Function::Bind, Function::PostBind, Function::HandleFailure, Function::QueueMove, Function::Preemption,
+            Function::FailureMessage, Function::NormalizeScorePlugin, Function::PreBindPlugin,
         ];
         let roles = [Role::Entry, Role::ReturnSite, Role::NextEntry, Role::Ret];
         let events = raw.into_iter().enumerate().map(|(time, (goroutine, function, role, depth, state, pod, lost))| Event {
-            time_ns: time as u64,
+            // The clocks of two CPUs may disagree, and a file may say anything.
+            time_ns: (time as u64) ^ state,
             last_loss: u64::from(lost),
             ..event(goroutine, functions[function], roles[usize::from(role)], depth, Values {
                 cycle_state: (state > 0).then_some(state),
                 pod: (pod > 0).then_some(pod),
                 queued_pod_info: Some(pod),
                 status_code: Some(state.cast_signed()),
+                queue: Some("active".to_owned()),
+                queue_event: Some(if state == 1 { "PopFromBackoffQ" } else { "NodeAdd" }.to_owned()),
+                labels: Some(2),
                 ..Values::default()
             })
         });
         let (attempts, _) = assemble(events);
         for attempt in attempts {
             prop_assert!(attempt.calls.iter().all(|call| call.end_ns >= call.start_ns));
+            check_trace(&attempt);
         }
     }
 }
@@ -436,4 +445,33 @@ fn a_group_of_pods_is_no_attempt_of_the_one_that_was_popped() {
     let [attempt] = attempts.as_slice() else { panic!("one attempt was made: {attempts:?}") };
     assert_eq!((attempt.pod.uid.as_str(), &attempt.outcome), ("uid-1", &Outcome::Scheduled));
     assert_eq!(stats, Stats { pod_groups: 1, orphan_calls: 1, ..Stats::default() });
+}
+
+#[test]
+fn a_pod_that_is_popped_before_its_failure_has_been_handled_is_linked_all_the_same() {
+    let mut first = script(0, Fate::NotBound, 2);
+    let mut second = script(1, Fate::Bound, 2);
+    second.scheduling[0].values.pod_uid = Some("uid-0".to_owned());
+    // The Pod is back in the queue, and its condition is being written.
+    let handled = first.binding.pop().expect("its failure is handled");
+    second.scheduling.push(handled);
+    let (attempts, stats) = play([first, second]);
+    let [first, second] = attempts.as_slice() else { panic!("two attempts were made: {attempts:?}") };
+    assert_eq!((second.previous_ns, stats), (Some(first.start_ns), Stats::default()));
+}
+
+#[test]
+fn a_binding_goroutine_that_panicked_does_not_get_the_calls_of_whoever_has_its_addresses_next() {
+    let mut first = script(0, Fate::Bound, 1);
+    let mut second = script(1, Fate::Bound, 1);
+    // `WaitOnPermit` was the last that was heard of it.
+    first.binding.truncate(3);
+    // The assumed Pod's address is first heard of in `WaitOnPermit`.
+    second.scheduling.retain(|event| event.function != Function::Reserve);
+    let (attempts, _) = play([first, second]);
+    let [second, first] = attempts.as_slice() else { panic!("two attempts were made: {attempts:?}") };
+    assert_eq!((&second.outcome, second.incomplete), (&Outcome::Scheduled, false));
+    assert!(second.calls.iter().any(|call| call.function == Function::WaitOnPermit));
+    assert_eq!((&first.outcome, first.incomplete), (&Outcome::Unknown, true));
+    assert!(first.end_ns < second.start_ns);
 }

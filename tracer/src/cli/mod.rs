@@ -1,6 +1,8 @@
 //! The command line: one file per verb.
 
 pub mod inspect;
+pub mod record;
+pub mod replay;
 pub mod run;
 pub mod trace;
 
@@ -36,4 +38,14 @@ pub enum Command {
     Trace(trace::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
     Inspect(inspect::Options),
+    /// Record what schedulers do into a file, for `schedspan replay`
+    ///
+    /// Traces as `schedspan run` does, and writes what the probes read instead of making spans of it: one JSON object a
+    /// line. This is what to attach to a bug report. Ends with Ctrl-C, after --duration, or when the file is full.
+    Record(record::Options),
+    /// Show the attempts of a recording
+    ///
+    /// They go the way of live ones, without a scheduler and without rights. Links to who created the Pods are not in a
+    /// recording. Its figures, and what was lost, are said at the end on stderr.
+    Replay(replay::Options),
 }

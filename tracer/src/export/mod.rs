@@ -25,7 +25,7 @@ use std::{
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     task::JoinHandle,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 use tracing::info;
 
@@ -38,6 +38,9 @@ use crate::{
     metrics::{Loss, Metrics},
     trace::Trace,
 };
+
+/// How often somebody who waits for room looks whether there is some.
+const ROOM_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A kind of output.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +177,17 @@ impl Sinks {
         match &*self.sinks.read().unwrap_or_else(PoisonError::into_inner) {
             Some(sinks) => sinks.iter().for_each(|sink| sink.push(item.clone(), &self.metrics)),
             None => self.metrics.loss(Loss::Shutdown, item.spans()),
+        }
+    }
+
+    /// Waits until no queue is more than half full: for those who have time, as a live engine has not.
+    pub async fn room(&self) {
+        let crowded = || {
+            let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+            sinks.iter().flatten().any(|sink| sink.pending.load(Ordering::Relaxed) > sink.capacity / 2)
+        };
+        while crowded() {
+            sleep(ROOM_INTERVAL).await;
         }
     }
 

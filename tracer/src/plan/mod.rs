@@ -13,12 +13,13 @@ mod signatures;
 mod table;
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
 };
 
 use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tracer_common::{NO_TEXTS, SCORES, STATUSES, Site};
 
 use self::{
@@ -40,8 +41,8 @@ const MARKERS: [&str; 2] = [
 ];
 
 /// Which executable a plan is for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Identity {
     /// For example `v1.36.4`; `None` where the build information does not say.
     pub kubernetes_version: Option<String>,
@@ -50,9 +51,9 @@ pub struct Identity {
     /// The GNU build id, in hex.
     pub build_id: Option<String>,
     /// As Go names it: `amd64` or `arm64`.
-    pub machine: &'static str,
+    pub machine: Cow<'static, str>,
     /// `static`, `pie` or `dynamic`.
-    pub link_mode: &'static str,
+    pub link_mode: Cow<'static, str>,
     /// Whether the symbol table is gone.
     pub stripped: bool,
     /// Virtual address of the first instruction.
@@ -97,7 +98,7 @@ impl Function {
 }
 
 /// What a hit at a site means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
     /// The function has been called; or, where it prepares for long, has come to its work.
@@ -359,12 +360,14 @@ fn identity(executable: &Executable<'_>) -> Identity {
         machine: match executable.machine() {
             Machine::Amd64 => "amd64",
             Machine::Arm64 => "arm64",
-        },
+        }
+        .into(),
         link_mode: match executable.link_mode() {
             LinkMode::Static => "static",
             LinkMode::Pie => "pie",
             LinkMode::Dynamic => "dynamic",
-        },
+        }
+        .into(),
         stripped: executable.stripped(),
         entry_point: executable.entry_point(),
     }

@@ -1,9 +1,9 @@
 //! What a row of the table of probed functions is made of.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a probed function is to an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Function {
     /// A Pod enters the active queue.

@@ -4,6 +4,7 @@ mod nodes;
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use tracer_common::{
     Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, ScoresHit, StatusesHit, TEXT_LEN, TextHit,
 };
@@ -18,7 +19,8 @@ const GO_WALL_ZERO: i64 = (1884 * 365 + 1884 / 4 - 1884 / 100 + 1884 / 400) * 86
 const UNIX_ZERO: i64 = (1969 * 365 + 1969 / 4 - 1969 / 100 + 1969 / 400) * 86_400;
 
 /// One hit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Event {
     /// Which scheduler process.
     pub target: u32,
@@ -36,11 +38,13 @@ pub struct Event {
     /// Names the last loss of a record before this one.
     pub last_loss: u64,
     /// What was read there.
+    #[serde(default)]
     pub values: Values,
 }
 
 /// The values that sites read. `None`: not read there, or not readable at that moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 #[expect(missing_docs, reason = "each is a `Value` and documented there")]
 pub struct Values {
     pub cycle_state: Option<u64>,

@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeMap, mem::offset_of, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use tracer_common::{
     Candidate as RawCandidate, MAX_CANDIDATES, MAX_SCORED_PLUGINS, MAX_STATUSES, NodeStatus, PLUGIN_NAME_LEN,
     ScoresHit, StatusesHit, TEXT_LEN,
 };
 
 /// The scores of an attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scores {
     /// How many Nodes were scored.
     pub nodes: u64,
@@ -21,7 +23,8 @@ pub struct Scores {
 }
 
 /// A Node that would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Candidate {
     /// The Node's name.
     pub node: String,
@@ -34,7 +37,8 @@ pub struct Candidate {
 }
 
 /// Why Nodes would not do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Statuses {
     /// How many Nodes were rejected by name.
     pub nodes: u64,
@@ -47,7 +51,8 @@ pub struct Statuses {
 }
 
 /// Nodes that one plugin rejected.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rejection {
     /// The plugin; `None` where its name is not known.
     pub plugin: Option<Arc<str>>,

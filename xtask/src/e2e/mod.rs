@@ -71,7 +71,6 @@ const TESTS: &[Test] = &[
         // Then it logs each score.
         verbosity: Some(10),
         run: decision::run,
-        ..TEST
     },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "faults", nodes: 100, run: faults::run, ..TEST },

@@ -1,0 +1,681 @@
+//! Schedules that could have happened, out of bytes: whatever the interleaving, the loss or the panic, what is told of
+//! an attempt is true, and no event is left unaccounted for.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    mem,
+};
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{Account, Assembler, Attempt, Stats};
+use crate::{
+    plan::{Function, Role},
+    record::{Event, Values},
+    trace::{Anchor, build},
+};
+
+const LOOP: u64 = 1;
+/// Stand for the addresses of the attempt, which it gets when its Pod is popped.
+const STATE: Option<u64> = Some(1);
+const POD: Option<u64> = Some(2);
+const ASSUMED: Option<u64> = Some(3);
+
+/// Decisions, over and over.
+struct Choices<'a>(std::iter::Cycle<std::slice::Iter<'a, u8>>);
+
+impl<'a> Choices<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes.iter().cycle())
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0.next().map_or(0, |byte| usize::from(*byte) % bound)
+    }
+
+    fn one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == bound - 1
+    }
+}
+
+/// What may go wrong.
+#[derive(Clone, Copy, Default)]
+struct Troubles {
+    panics: bool,
+    losses: bool,
+}
+
+/// Process, Pod, and number of the attempt.
+type Key = (u32, u64, u64);
+/// A call: of which attempt and function, how deep, and when it began.
+type Began = (Key, Function, u64, u64);
+
+#[expect(clippy::large_enum_variant, reason = "nearly all steps are hits")]
+enum Step {
+    Hit(Key, Event),
+    /// Another goroutine begins.
+    Go(Lane),
+    /// The goroutine waits for the end of another one.
+    Join(u64),
+}
+
+/// What a goroutine does.
+struct Lane {
+    process: u32,
+    goroutine: u64,
+    steps: VecDeque<Step>,
+    /// Number of the event before which its next one could have happened.
+    ready: u64,
+}
+
+/// A call that does not end.
+struct Panicked;
+
+/// Writes down what the goroutines of a process do.
+struct Script<'a, 'b> {
+    choices: &'a mut Choices<'b>,
+    troubles: Troubles,
+    process: u32,
+    key: Key,
+    next_goroutine: &'a mut u64,
+    goroutine: u64,
+    steps: VecDeque<Step>,
+    /// Ends when the Pod is back in a queue.
+    queued: Option<u64>,
+}
+
+impl Script<'_, '_> {
+    fn hit(&mut self, function: Function, role: Role, depth: u64, values: Values) {
+        let (target, goroutine) = (self.process, self.goroutine);
+        let event = Event { target, time_ns: 0, goroutine, depth, function, role, last_loss: 0, values };
+        self.steps.push_back(Step::Hit(self.key, event));
+    }
+
+    fn call(
+        &mut self,
+        function: Function,
+        depth: u64,
+        entry: Values,
+        end: Values,
+        inside: impl FnOnce(&mut Self) -> Result<(), Panicked>,
+    ) -> Result<(), Panicked> {
+        self.hit(function, Role::Entry, depth, entry);
+        let result = inside(self);
+        if result.is_ok() && !(self.troubles.panics && self.choices.one_in(24)) {
+            // `Filter` ends where the next function begins, which may be at any depth.
+            let (role, depth) =
+                if function == Function::Filter { (Role::NextEntry, 7) } else { (Role::ReturnSite, depth) };
+            self.hit(function, role, depth, end);
+            return Ok(());
+        }
+        // Who called it may recover, or who called that one.
+        if self.choices.one_in(2) { Ok(()) } else { Err(Panicked) }
+    }
+
+    fn plugins(&mut self, function: Function, depth: u64, pod: Option<u64>) -> Result<(), Panicked> {
+        for _ in 0..self.choices.below(3) {
+            let entry = Values { cycle_state: STATE, pod, plugin: Some("P".into()), ..Values::default() };
+            self.call(function, depth, entry, status(0), |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Plugins on goroutines of their own, which are waited for.
+    fn beside(&mut self, function: Function, pod: Option<u64>) {
+        let mut goroutines = Vec::new();
+        for _ in 0..self.choices.below(3) {
+            let goroutine = self.go(|script| {
+                let entry = Values { cycle_state: STATE, pod, plugin: Some("P".into()), ..Values::default() };
+                let _cut = script.call(function, 20, entry, status(0), |_| Ok(()));
+            });
+            goroutines.push(goroutine);
+        }
+        self.steps.extend(goroutines.into_iter().map(Step::Join));
+    }
+
+    fn go(&mut self, does: impl FnOnce(&mut Self)) -> u64 {
+        *self.next_goroutine += 1;
+        let goroutine = *self.next_goroutine;
+        let outer = (mem::replace(&mut self.goroutine, goroutine), mem::take(&mut self.steps));
+        does(self);
+        let steps = mem::replace(&mut self.steps, outer.1);
+        self.goroutine = outer.0;
+        self.steps.push_back(Step::Go(Lane { process: self.process, goroutine, steps, ready: 0 }));
+        goroutine
+    }
+
+    /// The Pod enters a queue.
+    fn enqueue(&mut self, function: Function, queue: &str) {
+        let entry = Values { queued_pod_info: Some(0x2000 + self.key.1), ..Values::default() };
+        self.hit(function, Role::Entry, 10, entry);
+        self.count(queue, "Reason");
+    }
+
+    fn count(&mut self, queue: &str, event: &str) {
+        let values = Values {
+            queue: Some(queue.to_owned()),
+            queue_event: Some(event.to_owned()),
+            labels: Some(2),
+            ..Values::default()
+        };
+        self.hit(Function::QueueMove, Role::Entry, 10, values);
+    }
+
+    fn fail(&mut self, depth: u64, code: i64, again: bool) -> Result<(), Panicked> {
+        self.call(Function::HandleFailure, depth, status(code), Values::default(), |script| {
+            let message = Values { message: Some("why".to_owned()), ..Values::default() };
+            script.hit(Function::FailureMessage, Role::Entry, 300, message);
+            if again {
+                script.enqueue(Function::EnqueueUnschedulable, "unschedulable");
+                script.queued = Some(script.go(|_| ()));
+            }
+            Ok(())
+        })
+    }
+
+    /// An attempt, of a Pod that is back in a queue when `queued` has ended.
+    fn attempt(&mut self, queued: Option<u64>) {
+        let (_, pod, number) = self.key;
+        self.steps.extend(queued.map(Step::Join));
+        if number == 1 || self.choices.one_in(2) {
+            // An informer or a timer brings it to the active queue; the loop waits for that.
+            let informer = self.go(|script| {
+                if script.choices.one_in(4) {
+                    script.enqueue(Function::EnqueueBackoff, "backoff");
+                }
+                script.enqueue(Function::Enqueue, "active");
+                if script.choices.one_in(4) {
+                    script.count("NodeResourcesFit", "of another metric");
+                }
+            });
+            self.steps.push_back(Step::Join(informer));
+        } else {
+            self.count("active", "PopFromBackoffQ");
+        }
+        let popped = Values {
+            queued_pod_info: Some(0x2000 + pod),
+            pod: POD,
+            pod_uid: Some(format!("uid-{pod}")),
+            attempts: Some(number),
+            ..Values::default()
+        };
+        self.hit(Function::Pop, Role::ReturnSite, 50, popped);
+        let fate = self.choices.below(8);
+        if fate == 7 {
+            return;
+        }
+        let (fits, bound) = (fate < 5, fate < 4);
+        let again = !bound && self.choices.one_in(2);
+        // After a panic that nobody here recovers from, the loop begins anew.
+        if self.scheduling_cycle(fits).is_err() {
+            return;
+        }
+        let rest = |script: &mut Self| {
+            let _panicked = if fits { script.binding(bound, again) } else { script.fail(100, 2, again) };
+        };
+        if fits {
+            self.go(rest);
+        } else {
+            rest(self);
+        }
+    }
+
+    fn scheduling_cycle(&mut self, fits: bool) -> Result<(), Panicked> {
+        let none = Values::default;
+        let known = |pod| Values { cycle_state: STATE, pod, ..Values::default() };
+        self.call(Function::SchedulingCycle, 100, none(), none(), |script| {
+            script.call(Function::PreFilter, 200, known(POD), status(0), |script| {
+                script.plugins(Function::PreFilterPlugin, 300, POD)
+            })?;
+            script.call(Function::Filter, 200, none(), none(), |_| Ok(()))?;
+            if !fits {
+                return script.call(Function::PostFilter, 150, known(POD), status(2), |script| {
+                    let preemption = Values { victims: Some(1), ..Values::default() };
+                    script.hit(Function::Preemption, Role::Entry, 400, preemption);
+                    script.plugins(Function::PostFilterPlugin, 250, POD)
+                });
+            }
+            script.call(Function::Score, 200, known(POD), status(0), |script| {
+                script.beside(Function::NormalizeScorePlugin, None);
+                Ok(())
+            })?;
+            script.call(Function::Reserve, 150, known(ASSUMED), status(0), |script| {
+                script.plugins(Function::ReservePlugin, 250, ASSUMED)
+            })
+        })
+    }
+
+    fn binding(&mut self, bound: bool, again: bool) -> Result<(), Panicked> {
+        let none = Values::default;
+        let known = || Values { cycle_state: STATE, pod: ASSUMED, ..Values::default() };
+        self.call(Function::BindingCycle, 60, none(), none(), |script| {
+            let wait = Values { pod: ASSUMED, ..Values::default() };
+            script.call(Function::WaitOnPermit, 90, wait, status(0), |_| Ok(()))?;
+            script.call(Function::PreBind, 90, known(), status(0), |script| {
+                if script.choices.one_in(2) {
+                    script.beside(Function::PreBindPlugin, ASSUMED);
+                    return Ok(());
+                }
+                script.plugins(Function::PreBindPlugin, 180, ASSUMED)
+            })?;
+            script.call(Function::Bind, 90, known(), status(0), |script| {
+                script.plugins(Function::BindPlugin, 150, ASSUMED)
+            })?;
+            if bound { script.call(Function::PostBind, 90, known(), none(), |_| Ok(())) } else { Ok(()) }
+        })?;
+        if bound { Ok(()) } else { self.fail(70, 1, again) }
+    }
+}
+
+fn status(code: i64) -> Values {
+    Values { status_code: Some(code), ..Values::default() }
+}
+
+/// Goroutines that could run, and what they have done so far.
+struct Schedule {
+    lanes: Vec<Lane>,
+    /// In the order in which it happened: whose it is, and before which event it could have happened.
+    order: Vec<(Key, u64, Event)>,
+    /// Addresses of processes that nobody uses, the last one used next.
+    free: HashMap<u32, Vec<u64>>,
+    owned: HashMap<Key, u64>,
+    /// How many events an attempt has yet to come.
+    left: HashMap<Key, usize>,
+    ended: HashSet<(u32, u64)>,
+}
+
+impl Schedule {
+    fn of(
+        processes: u32,
+        pods: u64,
+        choices: &mut Choices<'_>,
+        order: &mut Choices<'_>,
+        troubles: Troubles,
+    ) -> Self {
+        let mut schedule = Self {
+            lanes: Vec::new(),
+            order: Vec::new(),
+            free: HashMap::new(),
+            owned: HashMap::new(),
+            left: HashMap::new(),
+            ended: HashSet::new(),
+        };
+        for process in 0..processes {
+            let mut next_goroutine = 100;
+            let mut script = Script {
+                choices: &mut *choices,
+                troubles,
+                process,
+                key: (process, 0, 1),
+                next_goroutine: &mut next_goroutine,
+                goroutine: LOOP,
+                steps: VecDeque::new(),
+                queued: None,
+            };
+            let mut again = VecDeque::new();
+            let mut pod = 0;
+            // Retries come between new Pods; a Pod may be popped again before its failure has been handled.
+            while pod < pods || !again.is_empty() {
+                let (key, queued) = match again.pop_front() {
+                    Some((key, queued)) if pod == pods || script.choices.one_in(2) => (key, Some(queued)),
+                    waits => {
+                        again.extend(waits);
+                        pod += 1;
+                        ((process, pod, 1), None)
+                    }
+                };
+                script.key = key;
+                script.attempt(queued);
+                let (_, of, number) = key;
+                let queued = script.queued.take().filter(|_| number < 4);
+                again.extend(queued.map(|queued| ((process, of, number + 1), queued)));
+            }
+            if script.choices.one_in(2) {
+                // The queue is closed.
+                script.key = (process, 0, 0);
+                script.hit(Function::Pop, Role::ReturnSite, 50, Values::default());
+            }
+            let lane = Lane { process, goroutine: LOOP, steps: script.steps, ready: 0 };
+            schedule.expect(&lane.steps);
+            schedule.lanes.push(lane);
+        }
+        while schedule.step(order) {}
+        assert!(schedule.lanes.is_empty(), "nobody waits for ever");
+        schedule
+    }
+
+    fn expect(&mut self, steps: &VecDeque<Step>) {
+        for step in steps {
+            match step {
+                Step::Hit(key, _) => *self.left.entry(*key).or_default() += 1,
+                Step::Go(lane) => self.expect(&lane.steps),
+                Step::Join(_) => {}
+            }
+        }
+    }
+
+    /// One goroutine that can does one thing; `false` when all have ended.
+    fn step(&mut self, choices: &mut Choices<'_>) -> bool {
+        let now = self.order.len() as u64;
+        // What takes no time.
+        let mut index = 0;
+        while index < self.lanes.len() {
+            let process = self.lanes[index].process;
+            match self.lanes[index].steps.front() {
+                None => {
+                    let Lane { process, goroutine, .. } = self.lanes.remove(index);
+                    self.ended.insert((process, goroutine));
+                    index = 0;
+                    continue;
+                }
+                Some(Step::Join(goroutine)) if self.ended.contains(&(process, *goroutine)) => {
+                    self.lanes[index].steps.pop_front();
+                    self.lanes[index].ready = now;
+                    index = 0;
+                    continue;
+                }
+                Some(Step::Go(_)) => {
+                    if let Some(Step::Go(lane)) = self.lanes[index].steps.pop_front() {
+                        self.lanes.push(Lane { ready: now, ..lane });
+                    }
+                    continue;
+                }
+                Some(Step::Join(_) | Step::Hit(..)) => index += 1,
+            }
+        }
+        let able: Vec<usize> = (0..self.lanes.len())
+            .filter(|index| matches!(self.lanes[*index].steps.front(), Some(Step::Hit(..))))
+            .collect();
+        let Some(index) = (!able.is_empty()).then(|| able[choices.below(able.len())]) else { return false };
+        let lane = &mut self.lanes[index];
+        if let Some(Step::Hit(key, mut event)) = lane.steps.pop_front() {
+            let ready = mem::replace(&mut lane.ready, now + 1);
+            self.place(key, &mut event.values);
+            event.time_ns = now;
+            self.order.push((key, ready, event));
+        }
+        true
+    }
+
+    /// Gives the attempt's addresses to an event. They are free as soon as the attempt has nothing more to do.
+    fn place(&mut self, key: Key, values: &mut Values) {
+        let free = self.free.entry(key.0).or_insert_with(|| (0..64).rev().collect());
+        if values.pod.is_some() || values.cycle_state.is_some() {
+            let base = *self.owned.entry(key).or_insert_with(|| free.pop().expect("fewer are used at once"));
+            for address in [&mut values.pod, &mut values.cycle_state].into_iter().flatten() {
+                *address += 0x10_000 + 0x10 * base;
+            }
+        }
+        let left = self.left.get_mut(&key).expect("it was expected");
+        *left -= 1;
+        if *left == 0 {
+            free.extend(self.owned.remove(&key));
+        }
+    }
+
+    /// What was really called in each attempt, as (function, start, end).
+    fn truth(&self) -> HashMap<Key, Vec<(Function, u64, Option<u64>)>> {
+        let mut calls: HashMap<Key, Vec<(Function, u64, Option<u64>)>> = HashMap::new();
+        let mut open: HashMap<(u32, u64), Vec<Began>> = HashMap::new();
+        for (key, _, event) in &self.order {
+            let Event { target, goroutine, function, role, time_ns, depth, .. } = event;
+            if not_a_call(*function) {
+                continue;
+            }
+            let open = open.entry((*target, *goroutine)).or_default();
+            if *role == Role::Entry {
+                open.push((*key, *function, *depth, *time_ns));
+                calls.entry(*key).or_default().push((*function, *time_ns, None));
+                continue;
+            }
+            // The innermost of this function and depth: those that panicked are deeper, or were called before.
+            let same = |(of, called, at, _): &Began| {
+                of == key && called == function && (at == depth || *role == Role::NextEntry)
+            };
+            let index = open.iter().rposition(same).expect("what ends has begun");
+            let (.., start) = open[index];
+            open.truncate(index);
+            let call = calls.get_mut(key).and_then(|calls| {
+                calls.iter_mut().find(|(called, began, _)| (called, *began) == (function, start))
+            });
+            call.expect("it was called").2 = Some(*time_ns);
+        }
+        calls
+    }
+
+    /// In the order of the ring buffer: events that could have happened in either order may come in the other one.
+    fn delivered(&self, choices: &mut Choices<'_>, troubles: Troubles) -> Vec<Event> {
+        let mut order: Vec<&(Key, u64, Event)> = self.order.iter().collect();
+        let mut index = 1;
+        while index < order.len() {
+            let (_, ready, event) = order[index];
+            if *ready < order[index - 1].2.time_ns + 1
+                && event.goroutine != order[index - 1].2.goroutine
+                && choices.one_in(4)
+            {
+                order.swap(index - 1, index);
+                index += 1;
+            }
+            index += 1;
+        }
+        let mut losses = 0;
+        let mut delivered = Vec::new();
+        for (_, _, event) in order {
+            if troubles.losses && choices.one_in(16) {
+                losses += 1;
+            } else {
+                delivered.push(Event { last_loss: losses, ..event.clone() });
+            }
+        }
+        delivered
+    }
+}
+
+fn not_a_call(function: Function) -> bool {
+    is_move(function) || matches!(function, Function::Pop | Function::Preemption | Function::FailureMessage)
+}
+
+fn is_move(function: Function) -> bool {
+    matches!(
+        function,
+        Function::Enqueue | Function::EnqueueBackoff | Function::EnqueueUnschedulable | Function::QueueMove
+    )
+}
+
+fn assemble(events: Vec<Event>) -> (Vec<Attempt>, Stats, Account) {
+    let mut assembler = Assembler::default();
+    let count = events.len() as u64;
+    for event in events {
+        assembler.on(event);
+    }
+    assert!(assembler.account().open() <= count, "nothing is counted twice: {:?}", assembler.account());
+    for target in 0..4 {
+        assembler.exit(target);
+    }
+    (assembler.take_finished(), assembler.stats(), assembler.account())
+}
+
+fn key(attempt: &Attempt) -> Key {
+    let pod = attempt.pod.uid.trim_start_matches("uid-").parse().expect("the script wrote it");
+    (attempt.target, pod, attempt.number.expect("the script wrote it"))
+}
+
+fn of_calls(attempt: &Attempt) -> u64 {
+    attempt.calls.iter().map(|call| 1 + u64::from(call.returned)).sum()
+}
+
+/// Every event is in a span, told on one, or counted; and counted once.
+fn check_account(delivered: &[Event], attempts: &[Attempt], stats: Stats, account: Account) {
+    let count = |is: &dyn Fn(&Event) -> bool| delivered.iter().filter(|event| is(event)).count() as u64;
+    assert_eq!(account.events, delivered.len() as u64);
+    assert_eq!(account.open(), 0, "{account:?}");
+    assert_eq!((stats.table_full, account.no_room), (0, 0));
+    let Stats { orphan_moves, orphan_facts, .. } = stats;
+    // Calls, by what is in the attempts themselves.
+    let of_lost_calls = account.stray + account.orphaned - orphan_moves - orphan_facts;
+    let told_calls: u64 = attempts.iter().map(of_calls).sum();
+    assert_eq!(count(&|event| !not_a_call(event.function)), told_calls + of_lost_calls);
+    assert_eq!(account.stray, stats.stray_ends);
+    // Pods.
+    let pops = count(&|event| event.function == Function::Pop && event.values.queued_pod_info.is_some());
+    assert_eq!(pops, attempts.len() as u64 + stats.skipped);
+    // All else that attempts were told.
+    let others = count(&|event| not_a_call(event.function)) - pops;
+    let told: u64 = attempts.iter().map(|attempt| attempt.events - 1 - of_calls(attempt)).sum();
+    let Account { skipped, unrelated, waiting, .. } = account;
+    assert_eq!(others, told + orphan_moves + orphan_facts + waiting + unrelated + skipped - stats.skipped);
+}
+
+/// Every span is inside its parent, and each has one.
+pub(super) fn check_trace(attempt: &Attempt) {
+    let trace = build(attempt, Anchor { unix_ns_at_zero: 1_000 }, None);
+    let spans: HashMap<_, _> = trace.spans.iter().map(|span| (span.span_id, span)).collect();
+    assert_eq!(spans.len(), trace.spans.len());
+    for span in &trace.spans {
+        assert!(span.start_unix_ns <= span.end_unix_ns, "{span:?}");
+        if let Some(parent) = span.parent_id {
+            let parent = spans[&parent];
+            assert!(
+                parent.start_unix_ns <= span.start_unix_ns && span.end_unix_ns <= parent.end_unix_ns,
+                "{span:?} is not inside of {parent:?}"
+            );
+        }
+    }
+}
+
+/// What is told of the calls of an attempt is true.
+fn check_calls(attempt: &Attempt, truth: &[(Function, u64, Option<u64>)]) {
+    for call in &attempt.calls {
+        assert!(call.start_ns <= call.end_ns, "{call:?}");
+        let made =
+            truth.iter().find(|(function, start, _)| (*function, *start) == (call.function, call.start_ns));
+        let Some((.., end)) = made else { panic!("{call:?} is not of this attempt: {truth:?}") };
+        assert!(!call.returned || *end == Some(call.end_ns), "{call:?} ended at {end:?}");
+    }
+    let whole = attempt.calls.len() == truth.len() && attempt.calls.iter().all(|call| call.returned);
+    assert!(whole || attempt.incomplete, "{attempt:?} does not say that it lacks something of {truth:?}");
+}
+
+/// The attempt before is of the same Pod of the same process, and earlier.
+fn check_links(attempts: &[Attempt]) {
+    let started: HashMap<(u32, u64), Key> =
+        attempts.iter().map(|attempt| ((attempt.target, attempt.start_ns), key(attempt))).collect();
+    for attempt in attempts {
+        let Some(previous) = attempt.previous_ns else { continue };
+        let (process, pod, number) = started[&(attempt.target, previous)];
+        assert_eq!((process, pod), (key(attempt).0, key(attempt).1));
+        assert!(number < key(attempt).2);
+    }
+}
+
+/// How many processes and Pods there are, what they do, and in which order.
+#[derive(Clone, Debug)]
+struct Case {
+    processes: u32,
+    pods: u64,
+    what: Vec<u8>,
+    order: Vec<u8>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let bytes = || vec(any::<u8>(), 0..48);
+    (1u32..3, 1u64..4, bytes(), bytes()).prop_map(|(processes, pods, what, order)| Case {
+        processes,
+        pods,
+        what,
+        order,
+    })
+}
+
+fn check(case: &Case, troubles: Troubles) -> (Schedule, Vec<Attempt>, Stats, Account) {
+    let Case { processes, pods, what, order } = case;
+    let (mut what, mut order) = (Choices::new(what), Choices::new(order));
+    let schedule = Schedule::of(*processes, *pods, &mut what, &mut order, troubles);
+    let delivered = schedule.delivered(&mut order, troubles);
+    let (attempts, stats, account) = assemble(delivered.clone());
+    let truth = schedule.truth();
+    for attempt in &attempts {
+        check_calls(attempt, truth.get(&key(attempt)).map_or(&[], Vec::as_slice));
+        check_trace(attempt);
+    }
+    check_links(&attempts);
+    check_account(&delivered, &attempts, stats, account);
+    (schedule, attempts, stats, account)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40_000))]
+
+    #[test]
+    fn without_trouble_all_is_told_exactly(case in cases()) {
+        let (schedule, attempts, stats, account) = check(&case, Troubles::default());
+        prop_assert_eq!(stats, Stats { skipped: stats.skipped, ..Stats::default() });
+        prop_assert_eq!((account.stray, account.orphaned, account.waiting), (0, 0, waiting(&schedule)));
+        let mut popped: BTreeMap<Key, usize> = BTreeMap::new();
+        for (key, _, event) in &schedule.order {
+            if event.function == Function::Pop && event.values.pod.is_some() {
+                popped.insert(*key, 0);
+            } else if let Some(events) = popped.get_mut(key) {
+                *events += 1;
+            }
+        }
+        // Whose Pod was popped and left alone has no more events.
+        let tried: Vec<Key> = popped.iter().filter(|(_, events)| **events > 0).map(|(key, _)| *key).collect();
+        let mut told: Vec<Key> = attempts.iter().map(key).collect();
+        told.sort_unstable();
+        prop_assert_eq!(told, tried);
+        for attempt in &attempts {
+            prop_assert!(!attempt.incomplete);
+            prop_assert_eq!(attempt.previous_ns.is_some(), attempt.number > Some(1));
+        }
+    }
+}
+
+/// Moves of Pods that nobody popped afterwards.
+fn waiting(schedule: &Schedule) -> u64 {
+    let mut waiting: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut moving: HashMap<(u32, u64), u64> = HashMap::new();
+    for ((process, ..), _, event) in &schedule.order {
+        let entry = event.values.queued_pod_info;
+        match event.function {
+            Function::Pop => {
+                entry.map(|entry| waiting.remove(&(*process, entry)));
+            }
+            Function::QueueMove => {
+                let queue = event.values.queue.as_deref();
+                let from_backoff = event.values.queue_event.as_deref() == Some("PopFromBackoffQ");
+                if queue != Some("NodeResourcesFit") && !from_backoff {
+                    let entry = moving[&(*process, event.goroutine)];
+                    *waiting.entry((*process, entry)).or_default() += 1;
+                }
+            }
+            _ if is_move(event.function) => {
+                let entry = entry.expect("the script wrote it");
+                moving.insert((*process, event.goroutine), entry);
+                *waiting.entry((*process, entry)).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+    waiting.values().sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn lost_records_are_counted_and_nothing_else_is_wrong(case in cases()) {
+        check(&case, Troubles { losses: true, panics: false });
+    }
+
+    #[test]
+    fn panics_leave_calls_without_an_end_and_nothing_else(case in cases()) {
+        let (_, _, stats, _) = check(&case, Troubles { losses: false, panics: true });
+        prop_assert_eq!(stats.stray_ends, 0);
+    }
+
+    #[test]
+    fn panics_and_losses_together_are_told_truly(case in cases()) {
+        check(&case, Troubles { losses: true, panics: true });
+    }
+}

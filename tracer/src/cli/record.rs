@@ -1,0 +1,165 @@
+//! `schedspan record`: events into a file.
+
+use std::{
+    fs::File,
+    io::BufWriter,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    time::sleep,
+};
+use tracer_common::RING_BYTES;
+use tracing::{info, warn};
+
+use crate::{
+    engine::Engine,
+    export::duration,
+    metrics::Metrics,
+    plan::Detail,
+    recording::{Recorder, Summary},
+    serve::Health,
+    target::Finder,
+};
+
+/// Some hundred events; a smaller file would be full at once.
+const SMALLEST: u64 = 64 << 10;
+
+/// Options of `record`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// The file to write; it must not exist yet
+    file: PathBuf,
+    /// Record only this process
+    #[arg(long)]
+    pid: Option<u32>,
+    /// End after this time, such as `30s`
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Write pseudonyms for the names of Pods, namespaces, Nodes and profiles and for UIDs and messages
+    ///
+    /// Equal names stay equal. Of messages and reasons nothing stays, since they quote anything. Names of plugins, functions
+    /// and queue events are kept, and so are all times.
+    #[arg(long)]
+    redact: bool,
+    /// End when the file is as large as this, such as `64KiB` or `1GiB`
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
+    max_size: u64,
+    /// Load this eBPF object instead of the one inside
+    #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
+    ebpf_object: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When there is such a file already, or it cannot be written; when probes cannot be loaded; when the process that was
+/// named is no scheduler.
+pub async fn run(options: Options) -> Result<()> {
+    let Options { file, pid, duration, redact, max_size, ebpf_object } = options;
+    if let Some(pid) = pid {
+        let running = Finder::default().look().context("cannot look for schedulers in /proc")?;
+        let known = running.iter().any(|scheduler| scheduler.process.pid == pid);
+        ensure!(known, "process {pid} is no kube-scheduler; `pgrep -a kube-scheduler` may know one");
+    }
+    // Nobody is told of attempts.
+    let (sender, _) = mpsc::channel(1);
+    let (metrics, health) = (Metrics::default(), Health::default());
+    let engine = Engine::new(ebpf_object.as_deref(), RING_BYTES, Detail::Full, sender, metrics, health)?;
+    let engine = match pid {
+        Some(pid) => engine.only(pid),
+        None => engine,
+    };
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let name = file.display();
+    // Not over an old recording, nor over what somebody made of it in a folder that all may write to.
+    let out = File::create_new(&file).with_context(|| format!("cannot create `{name}`"))?;
+    let recorder = Recorder::new(BufWriter::with_capacity(1 << 20, out), max_size, redact)
+        .with_context(|| format!("`{name}`"))?;
+    let recorder = Arc::new(Mutex::new(recorder));
+    let stop = Arc::new(AtomicBool::new(false));
+    let engine = engine.observed({
+        let (recorder, stop) = (Arc::clone(&recorder), Arc::clone(&stop));
+        Box::new(move |line| {
+            if !recorder.lock().unwrap_or_else(PoisonError::into_inner).take(line) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+    });
+    let mut engine = tokio::task::spawn_blocking({
+        let stop = Arc::clone(&stop);
+        move || engine.run(&stop)
+    });
+    let time_is_up = async {
+        match duration {
+            Some(duration) => sleep(duration).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        // The file is full, or cannot be written.
+        result = &mut engine => Some(result),
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        () = time_is_up => None,
+    };
+    stop.store(true, Ordering::Relaxed);
+    match ended {
+        Some(result) => result,
+        None => engine.await,
+    }
+    .context("the engine's thread has panicked")?;
+    let Summary { schedulers, events, left_out, bytes } = recorder
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .finish()
+        .with_context(|| format!("`{name}`"))?;
+    info!("{name}: {events} events of {schedulers} schedulers, {bytes} bytes");
+    if left_out > 0 {
+        warn!("{left_out} events more came when the file was full: see --max-size");
+    }
+    if schedulers == 0 {
+        warn!("no kube-scheduler was found: `schedspan record` needs one that runs");
+    }
+    Ok(())
+}
+
+/// A size as people write it: `64KiB`, `256MiB`, `1GiB`.
+fn size(text: &str) -> Result<u64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor: u64 = match unit {
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err("give a whole number with the unit KiB, MiB or GiB".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("`{number}` is no whole number"))?;
+    let size = number.checked_mul(factor).ok_or("too large")?;
+    if size < SMALLEST { Err("64KiB is the smallest".to_owned()) } else { Ok(size) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_a_unit_and_are_not_too_small() {
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert_eq!(size("256MiB"), Ok(256 << 20));
+        assert_eq!(size("2GiB"), Ok(2 << 30));
+        for wrong in ["", "10", "MiB", "1.5GiB", "-1GiB", "63KiB", "5MB", "99999999999999GiB"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

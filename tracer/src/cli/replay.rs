@@ -1,0 +1,83 @@
+//! `schedspan replay`: what the daemon would have shown.
+
+use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    daemon::{Outlet, resource},
+    export::{Filter, Output},
+    metrics::Metrics,
+    pipeline::Message,
+    recording::Replay,
+    trace,
+};
+
+/// Nobody is in a hurry: whoever reads the last traces may leaf through them.
+const FLUSH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Options of `replay`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// The recording
+    file: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// How to print them
+    #[arg(long, short, value_enum, value_delimiter = ',', default_value = "terminal")]
+    output: Vec<Output>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the file cannot be read, or is no whole recording: the attempts before the place are shown.
+pub async fn run(options: Options) -> Result<()> {
+    let Options { file, filter, output } = options;
+    let name = file.display();
+    let input = File::open(&file).with_context(|| format!("cannot read `{name}`"))?;
+    let metrics = Metrics::default();
+    let mut replay =
+        Replay::new(BufReader::new(input), metrics.clone()).with_context(|| format!("`{name}`"))?;
+    let outlet = Outlet::start(&output, filter, metrics.clone())?;
+    let for_reader = output.iter().any(|output| *output != Output::Otlp);
+    let (mut attempts, mut spans) = (0, 0);
+    let mut result = Ok(());
+    for message in replay.by_ref() {
+        match message {
+            Ok(Message::Attempt(attempt, anchor)) => {
+                let trace = trace::build(&attempt, anchor, None);
+                attempts += 1;
+                spans += trace.spans.len();
+                outlet.sinks.room().await;
+                outlet.trace(trace);
+            }
+            Ok(Message::Found(found)) => {
+                let mut resource = resource(&found);
+                // It did not happen on this host.
+                resource.attributes.retain(|(key, _)| *key != "host.name");
+                outlet.sinks.register(&resource);
+            }
+            Ok(Message::Gone(target)) => outlet.sinks.forget(target),
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+        // As `head` does.
+        if for_reader && outlet.sinks.ended() {
+            return Ok(());
+        }
+    }
+    outlet.sinks.shutdown(FLUSH).await;
+    result.with_context(|| format!("`{name}`"))?;
+    eprintln!("{name}: {} events, {attempts} attempts, {spans} spans", replay.events());
+    for (cause, lost) in metrics.losses().into_iter().filter(|(_, lost)| *lost > 0) {
+        eprintln!("lost: {lost} {cause}");
+    }
+    if let Some(end) = replay.end().filter(|end| end.left_out > 0) {
+        eprintln!("the recording was full when {} events more came", end.left_out);
+    }
+    Ok(())
+}
