@@ -59,6 +59,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// How much is asked of a scheduler.
     pub detail: Detail,
+    /// Whether each stay in a queue is a span.
+    pub queue_spans: bool,
 }
 
 /// Runs until SIGINT or SIGTERM.
@@ -94,14 +96,21 @@ pub async fn run(options: Options) -> Result<()> {
 
     // A reader that goes away, as `head` does, ends what was only for it.
     let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
-    let wait = options.context_wait;
+    let (wait, queue_spans) = (options.context_wait, options.queue_spans);
     let contexts = &contexts;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|message| (message, receiver))
     })
     .map(|message| async move {
         match message {
-            Message::Attempt(attempt, anchor) => Step::Trace(traced(&attempt, anchor, contexts, wait).await),
+            Message::Attempt(attempt, anchor) => {
+                let trace = traced(&attempt, anchor, contexts, wait).await;
+                Step::Trace(if queue_spans {
+                    trace::with_queue_spans(trace, &attempt, anchor)
+                } else {
+                    trace
+                })
+            }
             Message::Found(found) => Step::Found(found),
             Message::Gone(target) => Step::Gone(target),
         }

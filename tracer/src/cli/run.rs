@@ -38,6 +38,9 @@ pub struct Options {
     /// Where spans go; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp")]
     output: Vec<Output>,
+    /// Make a span of each stay of a Pod in a queue, before the root
+    #[arg(long)]
+    queue_spans: bool,
     /// Serve /metrics, /healthz and /readyz on this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -49,8 +52,9 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { common, output, listen } = options;
-    daemon::run(common.daemon(output, Filter::default(), listen)).await
+    let Options { common, output, queue_spans, listen } = options;
+    let options = common.daemon(output, Filter::default(), listen);
+    daemon::run(daemon::Options { queue_spans, ..options }).await
 }
 
 impl Common {
@@ -70,6 +74,7 @@ impl Common {
             ebpf_object,
             ring_bytes: ring_buffer,
             detail,
+            queue_spans: false,
         }
     }
 }

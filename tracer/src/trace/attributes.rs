@@ -26,7 +26,7 @@ pub const QUEUE_WAIT_MS: &str = "k8s.scheduler.queue_wait_ms";
 /// ended. On the root.
 pub const QUEUE_TOTAL_WAIT_MS: &str = "k8s.scheduler.queue.total_wait_ms";
 /// Why the Pod entered the queue that it was popped from: the event of the scheduler's `queue_incoming_pods_total`. On the
-/// root.
+/// root, and on spans of queues.
 pub const QUEUE_EVENT: &str = "k8s.scheduler.queue.event";
 /// Every entry of the Pod into a queue since its last attempt, as `queue: event`, oldest first. On the root.
 pub const QUEUE_MOVES: &str = "k8s.scheduler.queue.moves";

@@ -97,6 +97,29 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
     Trace { target: attempt.target, trace_id, spans }
 }
 
+/// Adds a span for each stay of the Pod in a queue before the attempt. They have no parent: they are over when the root
+/// begins.
+#[must_use]
+pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> Trace {
+    let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
+    for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
+        let event = AttributeValue::String(Cow::Owned(event.clone()));
+        trace.spans.push(Span {
+            // Behind all that an attempt can have.
+            span_id: span_id(&trace.trace_id, u64::MAX - index as u64),
+            parent_id: None,
+            name: Cow::Owned(format!("queue: {queue}")),
+            start_unix_ns: anchor.unix(*time_ns),
+            end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
+            attributes: vec![(attributes::QUEUE_EVENT, event)],
+            events: Vec::new(),
+            links: Vec::new(),
+            status: Status::Unset,
+        });
+    }
+    trace
+}
+
 /// The root of the Pod's attempt before this one.
 fn previous(attempt: &Attempt) -> Option<Link> {
     let trace_id = trace_id(attempt, attempt.previous_ns?);

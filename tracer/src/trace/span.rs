@@ -35,7 +35,7 @@ pub struct Event {
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
-/// One trace: all spans of one attempt, the root first, parents before their children.
+/// One trace: all spans of one attempt, the root first, parents before their children, stays in queues last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// The scheduler process that it happened in: [`Hit::target`](tracer_common::Hit::target).

@@ -268,4 +268,18 @@ fn the_root_says_how_the_pod_came_through_the_queues() {
         text(attributes::QUEUE_MOVES),
         "unschedulable: ScheduleAttemptFailure, backoff: NodeAdd, active: BackoffComplete"
     );
+    let with = with_queue_spans(trace.clone(), &attempt, ANCHOR);
+    let stays: Vec<_> = with.spans[trace.spans.len()..]
+        .iter()
+        .map(|span| (span.name.as_ref(), span.duration_ns(), span.parent_id))
+        .collect();
+    assert_eq!(
+        stays,
+        [
+            ("queue: unschedulable", 3_000_000, None),
+            ("queue: backoff", 4_000_000, None),
+            ("queue: active", 1_000_000, None)
+        ]
+    );
+    assert_eq!(with.spans[..trace.spans.len()], trace.spans);
 }
