@@ -45,6 +45,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Where spans go.
     pub outputs: Vec<Output>,
+    /// Whether waterfalls show each plugin.
+    pub wide: bool,
     /// Which attempts are kept.
     pub filter: Filter,
     /// Which cluster the Pods' contexts come from.
@@ -81,7 +83,7 @@ pub async fn run(options: Options) -> Result<()> {
         health.clone(),
     )?;
     let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
-    let outlet = Outlet::start(&options.outputs, options.filter, metrics.clone())?;
+    let outlet = Outlet::start(&options.outputs, options.wide, options.filter, metrics.clone())?;
     if let Some(address) = options.listen {
         serve::start(address, metrics.clone(), health).await?;
     }
@@ -153,8 +155,8 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    pub(crate) fn start(outputs: &[Output], filter: Filter, metrics: Metrics) -> Result<Self> {
-        Ok(Self { sinks: Sinks::start(outputs, metrics.clone())?, filter, metrics })
+    pub(crate) fn start(outputs: &[Output], wide: bool, filter: Filter, metrics: Metrics) -> Result<Self> {
+        Ok(Self { sinks: Sinks::start(outputs, wide, metrics.clone())?, filter, metrics })
     }
 
     pub(crate) fn trace(&self, trace: Trace) {

@@ -15,6 +15,7 @@
 //! * [`export`]: OTLP, terminal, JSON.
 //! * [`recording`]: records in a file, to be replayed elsewhere.
 //! * [`serve`], [`metrics`]: the daemon's own health and figures.
+//! * `words`: figures and foreign words as people read them.
 //! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
 //!
 //! # Design constraints
@@ -40,3 +41,4 @@ pub mod recording;
 pub mod serve;
 pub mod target;
 pub mod trace;
+mod words;

@@ -26,6 +26,9 @@ pub struct Options {
     /// How to print them
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "terminal")]
     output: Vec<Output>,
+    /// In waterfalls: a line for each plugin, also where it was quick and had nothing to say
+    #[arg(long)]
+    wide: bool,
 }
 
 /// Runs the command.
@@ -34,13 +37,13 @@ pub struct Options {
 ///
 /// When the file cannot be read, or is no whole recording: the attempts before the place are shown.
 pub async fn run(options: Options) -> Result<()> {
-    let Options { file, filter, output } = options;
+    let Options { file, filter, output, wide } = options;
     let name = file.display();
     let input = File::open(&file).with_context(|| format!("cannot read `{name}`"))?;
     let metrics = Metrics::default();
     let mut replay =
         Replay::new(BufReader::new(input), metrics.clone()).with_context(|| format!("`{name}`"))?;
-    let outlet = Outlet::start(&output, filter, metrics.clone())?;
+    let outlet = Outlet::start(&output, wide, filter, metrics.clone())?;
     let for_reader = output.iter().any(|output| *output != Output::Otlp);
     let (mut attempts, mut spans) = (0, 0);
     let mut result = Ok(());

@@ -25,6 +25,9 @@ pub struct Common {
     /// Size of the ring buffer between the probes and this program: a power of two, 4KiB to 1GiB
     #[arg(long, default_value = "8MiB", value_name = "SIZE", value_parser = ring_bytes)]
     pub ring_buffer: u32,
+    /// In waterfalls: a line for each plugin, also where it was quick and had nothing to say
+    #[arg(long)]
+    pub wide: bool,
     /// Load this eBPF object instead of the one inside
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
     pub ebpf_object: Option<PathBuf>,
@@ -64,9 +67,10 @@ impl Common {
         filter: Filter,
         listen: Option<SocketAddr>,
     ) -> daemon::Options {
-        let Self { kubeconfig, context_wait, detail, ring_buffer, ebpf_object } = self;
+        let Self { kubeconfig, context_wait, detail, ring_buffer, wide, ebpf_object } = self;
         daemon::Options {
             outputs,
+            wide,
             filter,
             kubeconfig,
             context_wait,

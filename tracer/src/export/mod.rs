@@ -128,19 +128,19 @@ impl Item {
 impl Sinks {
     /// Opens outputs, within a tokio runtime.
     ///
-    /// Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, 65,536 without it. `OTEL_SDK_DISABLED=true` and
+    /// With `plugins` waterfalls show each plugin. Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, 65,536 without it. `OTEL_SDK_DISABLED=true` and
     /// `OTEL_TRACES_EXPORTER=none` switch OTLP off.
     ///
     /// # Errors
     ///
     /// When a variable of the environment makes no sense. A Collector that cannot be reached is no error.
-    pub fn start(outputs: &[Output], metrics: Metrics) -> Result<Self, Error> {
+    pub fn start(outputs: &[Output], plugins: bool, metrics: Metrics) -> Result<Self, Error> {
         let capacity = number("OTEL_BSP_MAX_QUEUE_SIZE", 65_536)?;
         let mut sinks = Vec::with_capacity(outputs.len());
         for output in outputs {
             sinks.push(match output {
                 Output::Terminal => Sink::open(capacity, stdout::CAUSES, &metrics, |queue| {
-                    stdout::spawn(queue, stdout::terminal)
+                    stdout::spawn(queue, move |item| stdout::terminal(item, plugins))
                 }),
                 Output::Json => {
                     Sink::open(capacity, stdout::CAUSES, &metrics, |queue| stdout::spawn(queue, stdout::json))

@@ -19,7 +19,7 @@ pub(super) const CAUSES: Causes = Causes { full: Loss::OutputQueueFull, failed: 
 ///
 /// On a thread of its own, since a reader may stop reading; not one of tokio's, which the runtime would wait
 /// for in vain.
-pub(super) fn spawn(queue: Queue, render: fn(&Item) -> String) -> JoinHandle<()> {
+pub(super) fn spawn(queue: Queue, render: impl Fn(&Item) -> String + Send + 'static) -> JoinHandle<()> {
     let (done, end) = oneshot::channel();
     thread::spawn(move || {
         write(queue, render, io::stdout());
@@ -29,7 +29,7 @@ pub(super) fn spawn(queue: Queue, render: fn(&Item) -> String) -> JoinHandle<()>
     tokio::spawn(async { end.await.unwrap_or_default() })
 }
 
-fn write(mut queue: Queue, render: fn(&Item) -> String, mut out: impl io::Write) {
+fn write(mut queue: Queue, render: impl Fn(&Item) -> String, mut out: impl io::Write) {
     let mut open = true;
     while let Some(item) = queue.receiver.blocking_recv() {
         open = open && out.write_all(render(&item).as_bytes()).and_then(|()| out.flush()).is_ok();
@@ -42,9 +42,9 @@ fn write(mut queue: Queue, render: fn(&Item) -> String, mut out: impl io::Write)
 }
 
 /// A waterfall and an empty line.
-pub(super) fn terminal(item: &Item) -> String {
+pub(super) fn terminal(item: &Item, plugins: bool) -> String {
     // Anew for each: a window's width changes.
-    waterfall(&item.trace, &Style::of_stdout()) + "\n"
+    waterfall(&item.trace, &Style { plugins, ..Style::of_stdout() }) + "\n"
 }
 
 /// A line as the Collector's file exporter writes it.

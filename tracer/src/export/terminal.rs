@@ -1,8 +1,11 @@
 //! Waterfalls: a trace as a person reads it at a glance.
 
-use std::{collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
+use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
 
-use crate::trace::{AttributeValue, Link, Span, Status, Trace, attributes};
+use crate::{
+    trace::{AttributeValue, Link, PLUGIN, Span, Status, Trace, attributes},
+    words::{clean, duration, milliseconds},
+};
 
 /// Columns where nothing says how many there are.
 const DEFAULT_WIDTH: usize = 100;
@@ -10,6 +13,11 @@ const DEFAULT_WIDTH: usize = 100;
 const MIN_WIDTH: usize = 60;
 /// Columns of a duration: `1.90 ms`, and a space.
 const DURATION: usize = 8;
+/// Lines of a message; what the scheduler says of a large cluster can be longer than a screen.
+const MESSAGE_LINES: usize = 6;
+/// A plugin's span that is shorter than this part of its attempt, and of which there is nothing to say, is no line of
+/// its own.
+const SHORT: u64 = 20;
 /// Eighths of a block, from the left.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
@@ -29,6 +37,8 @@ pub struct Style {
     pub width: usize,
     /// Whether to colour.
     pub colour: bool,
+    /// Whether each plugin has a line of its own, also where there is nothing to say of it.
+    pub plugins: bool,
 }
 
 impl Style {
@@ -49,6 +59,7 @@ impl Style {
         Self {
             width: width.clamp(MIN_WIDTH, 1000),
             colour: (terminal || set("CLICOLOR_FORCE", "0")) && !set("NO_COLOR", ""),
+            plugins: false,
         }
     }
 
@@ -72,23 +83,19 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
     if let Status::Error(reason) = &root.status
         && result.as_ref() != Some(reason)
     {
-        let words = clean(reason);
-        let words: Vec<_> = words.split(' ').map(|word| (PLAIN, word.to_owned())).collect();
-        out += &flow("  ", " ", &words, *style);
+        out += &message(reason, *style);
     }
-    let rows = rows(trace);
+    let rows = rows(trace, *style);
     let widest = |of: fn(&Row<'_>) -> usize| rows.iter().map(of).max().unwrap_or_default();
-    let name_width =
-        widest(|row| row.tree.chars().count() + row.span.name.chars().count()).min(style.width / 2);
+    let name_width = widest(|row| row.tree.chars().count() + row.name.chars().count()).min(style.width / 2);
     let note_width = widest(|row| row.note.chars().count()).min(style.width / 4);
     let notes = if note_width == 0 { 0 } else { note_width + 2 };
     let bar_width = style.width.saturating_sub(name_width + 2 + DURATION + notes).max(1);
-    for Row { tree, span, note, colour } in rows {
-        let name = cut(&format!("{tree}{}", span.name), name_width);
-        let bar = style.paint(colour, &bar(span, root, bar_width));
-        let line = format!("{name:name_width$}  {bar}{:>DURATION$}", duration(span.duration_ns()));
-        let note =
-            style.paint(if span.status == Status::Unset { YELLOW } else { RED }, &cut(&note, note_width));
+    for Row { tree, name, time, duration_ns, note, failed, colour } in rows {
+        let name = cut(&format!("{tree}{name}"), name_width);
+        let bar = style.paint(if failed { RED } else { colour }, &bar(time, root, bar_width));
+        let line = format!("{name:name_width$}  {bar}{:>DURATION$}", duration(duration_ns));
+        let note = style.paint(if failed { RED } else { YELLOW }, &cut(&note, note_width));
         let _infallible = writeln!(out, "{}", format!("{line}  {note}").trim_end());
     }
     out
@@ -109,9 +116,7 @@ fn head(trace: &Trace, style: Style) -> String {
     parts.extend(text(attributes::SELECTED_NODE).map(|node| (PLAIN, format!("on {node}"))));
     parts.extend(text(attributes::ATTEMPT).map(|attempt| (PLAIN, format!("attempt {attempt}"))));
     parts.push((PLAIN, duration(root.duration_ns())));
-    if let Some(AttributeValue::Double(waited)) = root.attribute(attributes::QUEUE_WAIT_MS) {
-        parts.push((PLAIN, format!("queued {}", duration((waited * 1e6) as u64))));
-    }
+    parts.extend(waits(root).into_iter().chain(nodes(root)).map(|part| (PLAIN, part)));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
     parts.extend(root.links.iter().map(|Link { context, relation }| {
         (DIM, format!("{} {}", relation.unwrap_or("linked to"), id(context.trace_id)))
@@ -121,6 +126,68 @@ fn head(trace: &Trace, style: Style) -> String {
 
 fn id(trace_id: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(trace_id))
+}
+
+/// How long the Pod was in each queue, and what ended that.
+fn waits(root: &Span) -> Vec<String> {
+    let moves = match root.attribute(attributes::QUEUE_MOVES) {
+        Some(AttributeValue::Strings(moves)) => moves.iter().map(|entry| clean(entry)).collect(),
+        _ => Vec::new(),
+    };
+    let moves: Vec<_> = moves.iter().filter_map(|entry| entry.split_once(": ")).collect();
+    let mut parts = Vec::new();
+    for (key, queue) in
+        [(attributes::QUEUE_UNSCHEDULABLE_MS, "unschedulable"), (attributes::QUEUE_BACKOFF_MS, "backoff")]
+    {
+        let Some(AttributeValue::Double(waited)) = root.attribute(key) else { continue };
+        let left =
+            moves.iter().rposition(|(entered, _)| *entered == queue).and_then(|last| moves.get(last + 1));
+        let until = left.map(|(_, event)| format!(" until {event}")).unwrap_or_default();
+        parts.push(format!("{queue} {}{until}", milliseconds(*waited)));
+    }
+    if let Some(AttributeValue::Double(waited)) = root.attribute(attributes::QUEUE_WAIT_MS) {
+        // Said already, where the Pod came from another queue.
+        let by = moves.first().filter(|_| moves.len() == 1).map(|(_, event)| format!(" by {event}"));
+        parts.push(format!("queued {}{}", milliseconds(*waited), by.unwrap_or_default()));
+    }
+    parts
+}
+
+/// How many Nodes there were for the Pod, and which one it makes room on.
+fn nodes(root: &Span) -> Vec<String> {
+    let number = |key| match root.attribute(key) {
+        Some(AttributeValue::Int(number)) => Some(*number),
+        _ => None,
+    };
+    let text = |key| root.attribute(key).map(|value| clean(&value.to_string())).unwrap_or_default();
+    let mut parts = Vec::new();
+    if let (Some(evaluated), Some(feasible)) =
+        (number(attributes::EVALUATED_NODES), number(attributes::FEASIBLE_NODES))
+    {
+        parts.push(format!("{feasible} of {evaluated} nodes fit"));
+    }
+    parts.extend(number(attributes::RESTRICTED_TO_NODES).map(|nodes| format!("restricted to {nodes} nodes")));
+    if let Some(victims) = number(attributes::PREEMPTION_VICTIMS) {
+        let names = text(attributes::PREEMPTION_VICTIM_NAMES);
+        let names = if names.is_empty() { names } else { format!(" ({names})") };
+        parts.push(format!("preempts {victims} pods on {}{names}", text(attributes::PREEMPTION_NODE)));
+    }
+    parts
+}
+
+/// Why the attempt failed, in a few lines.
+fn message(reason: &str, style: Style) -> String {
+    let words = clean(reason);
+    let words: Vec<_> = words.split(' ').map(|word| (PLAIN, word.to_owned())).collect();
+    let text = flow("  ", " ", &words, style);
+    let mut lines: Vec<_> = text.lines().collect();
+    let more = lines.len() > MESSAGE_LINES;
+    lines.truncate(MESSAGE_LINES);
+    let last = lines.last_mut().filter(|_| more).map(|line| format!("{}…", cut(line, style.width - 1)));
+    if let (Some(last), Some(line)) = (&last, lines.last_mut()) {
+        *line = last.as_str();
+    }
+    lines.join("\n") + "\n"
 }
 
 /// Sets parts next to each other, as many on a line as fit; the lines after the first are indented.
@@ -144,21 +211,28 @@ fn flow(indent: &str, separator: &str, parts: &[(&str, String)], style: Style) -
     out + "\n"
 }
 
+/// A line of the waterfall: a span, or plugins of which there is nothing to say.
 struct Row<'a> {
     tree: String,
-    span: &'a Span,
+    name: Cow<'a, str>,
+    /// From when to when, nanoseconds since the Unix epoch.
+    time: (u64, u64),
+    duration_ns: u64,
     note: String,
+    failed: bool,
     colour: &'static str,
 }
 
 /// The spans as a tree, in the order in which they are drawn.
-fn rows(trace: &Trace) -> Vec<Row<'_>> {
+fn rows(trace: &Trace, style: Style) -> Vec<Row<'_>> {
     let mut children: HashMap<_, Vec<_>> = HashMap::new();
     for span in &trace.spans[1..] {
         children.entry(span.parent_id).or_default().push(span);
     }
-    let mut rows = vec![row(String::new(), trace.root(), BLUE)];
-    descend(trace.root(), "", BLUE, &mut children, &mut rows);
+    let root = trace.root();
+    let short_ns = if style.plugins { 0 } else { root.duration_ns() / SHORT };
+    let mut rows = vec![row(String::new(), root, BLUE)];
+    descend(root, "", BLUE, short_ns, &mut children, &mut rows);
     rows
 }
 
@@ -166,15 +240,68 @@ fn descend<'a>(
     parent: &Span,
     lead: &str,
     colour: &'static str,
+    short_ns: u64,
     children: &mut HashMap<Option<[u8; 8]>, Vec<&'a Span>>,
     rows: &mut Vec<Row<'a>>,
 ) {
-    let mut below = children.remove(&Some(parent.span_id)).unwrap_or_default().into_iter().peekable();
-    while let Some(span) = below.next() {
+    let below = children.remove(&Some(parent.span_id)).unwrap_or_default();
+    let mut below = fold(below, short_ns).into_iter().peekable();
+    while let Some(spans) = below.next() {
         let (mark, further) = if below.peek().is_some() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
-        let colour = if span.name == "bindingCycle" { CYAN } else { colour };
-        rows.push(row(format!("{lead}{mark}"), span, colour));
-        descend(span, &format!("{lead}{further}"), colour, children, rows);
+        let tree = format!("{lead}{mark}");
+        match spans.as_slice() {
+            [span] => {
+                let colour = if span.name == "bindingCycle" { CYAN } else { colour };
+                rows.push(row(tree, span, colour));
+                descend(span, &format!("{lead}{further}"), colour, short_ns, children, rows);
+            }
+            plugins => rows.push(folded(tree, plugins, colour)),
+        }
+    }
+}
+
+/// Puts those that become one line together, where the first of them is.
+fn fold(spans: Vec<&Span>, short_ns: u64) -> Vec<Vec<&Span>> {
+    let mut lines: Vec<Vec<&Span>> = Vec::with_capacity(spans.len());
+    let mut folded: Option<usize> = None;
+    for span in spans {
+        let folds = unremarkable(span, short_ns);
+        if let (true, Some(line)) = (folds, folded) {
+            lines[line].push(span);
+            continue;
+        }
+        if folds {
+            folded = Some(lines.len());
+        }
+        lines.push(vec![span]);
+    }
+    lines
+}
+
+/// A plugin that took little time and had nothing against the Pod.
+fn unremarkable(span: &Span, short_ns: u64) -> bool {
+    let result = span.attribute(attributes::RESULT).map(ToString::to_string);
+    span.name.starts_with(PLUGIN)
+        && span.duration_ns() < short_ns
+        && span.status == Status::Unset
+        && result.is_none_or(|result| ["Success", "Skip"].contains(&result.as_str()))
+        && !incomplete(span)
+}
+
+fn folded<'a>(tree: String, plugins: &[&Span], colour: &'static str) -> Row<'a> {
+    let skip = |span: &&&Span| matches!(span.attribute(attributes::RESULT), Some(AttributeValue::String(result)) if result == "Skip");
+    let skipped = plugins.iter().filter(skip).count();
+    Row {
+        tree,
+        name: format!("{} plugins", plugins.len()).into(),
+        time: (
+            plugins.iter().map(|span| span.start_unix_ns).min().unwrap_or_default(),
+            plugins.iter().map(|span| span.end_unix_ns).max().unwrap_or_default(),
+        ),
+        duration_ns: plugins.iter().map(|span| span.duration_ns()).sum(),
+        note: if skipped == 0 { String::new() } else { format!("{skipped} Skip") },
+        failed: false,
+        colour,
     }
 }
 
@@ -187,44 +314,36 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
         (_, Some(result)) if result != "Success" => result,
         _ => String::new(),
     };
-    let incomplete = span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true));
-    let note = if incomplete { format!("incomplete {note}").trim_end().to_owned() } else { note };
-    Row { tree, note, colour: if span.status == Status::Unset { colour } else { RED }, span }
+    let note = if incomplete(span) { format!("incomplete {note}").trim_end().to_owned() } else { note };
+    Row {
+        tree,
+        // Words of the traced process, where it is a plugin's.
+        name: clean(&span.name).into(),
+        time: (span.start_unix_ns, span.end_unix_ns),
+        duration_ns: span.duration_ns(),
+        note,
+        failed: span.status != Status::Unset,
+        colour,
+    }
+}
+
+fn incomplete(span: &Span) -> bool {
+    span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true))
 }
 
 /// As long as the span is, to an eighth of a column, but at least that, so that nothing is invisible; and
 /// from where it starts, to a column, since no character leaves its left side empty.
-fn bar(span: &Span, root: &Span, width: usize) -> String {
+fn bar((start, end): (u64, u64), root: &Span, width: usize) -> String {
     let total = u128::from(root.duration_ns().max(1));
     let eighth = |unix_ns: u64| {
         let offset = u128::from(unix_ns.saturating_sub(root.start_unix_ns)).min(total);
         (offset * 8 * width as u128 / total) as usize
     };
-    let (start, end) = (eighth(span.start_unix_ns), eighth(span.end_unix_ns));
+    let (start, end) = (eighth(start), eighth(end));
     let column = ((start + 4) / 8).min(width - 1);
     let length = end.saturating_sub(start).clamp(1, (width - column) * 8);
     let bar = format!("{}{}{}", " ".repeat(column), "█".repeat(length / 8), EIGHTHS[length % 8]);
     format!("{bar:width$}")
-}
-
-/// Three digits and a unit.
-fn duration(ns: u64) -> String {
-    let ns = ns as f64;
-    let (scale, unit) = match ns {
-        ..999.5 => return format!("{ns} ns"),
-        ..999.5e3 => (1e3, "us"),
-        ..999.5e6 => (1e6, "ms"),
-        _ => (1e9, "s"),
-    };
-    let number = ns / scale;
-    let decimals = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
-    format!("{number:.decimals$} {unit}")
-}
-
-/// Words of the traced process go to a terminal: no control characters, and nothing of unknown width.
-fn clean(text: &str) -> String {
-    let safe = |c: char| if c.is_whitespace() { ' ' } else { '?' };
-    text.chars().map(|c| if c.is_ascii_graphic() { c } else { safe(c) }).collect()
 }
 
 fn cut(text: &str, width: usize) -> String {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::export::tests::{scheduled, unschedulable};
 
-const PLAIN_80: Style = Style { width: 80, colour: false };
+const PLAIN_80: Style = Style { width: 80, colour: false, plugins: false };
 
 #[test]
 fn a_success_reads_at_a_glance() {
@@ -42,6 +42,138 @@ SchedulePod         ████████████████████
     assert_eq!(waterfall(&unschedulable(), &PLAIN_80), expected);
 }
 
+/// Adds spans of plugins to the phase: name, start and length in microseconds, result.
+fn add_plugins(trace: &mut Trace, phase: &str, plugins: &[(&str, u64, u64, &'static str)]) {
+    let phase = trace.spans.iter().find(|span| span.name == phase).expect("there is such a phase").clone();
+    for (name, start, microseconds, result) in plugins {
+        let start_unix_ns = phase.start_unix_ns + start * 1000;
+        trace.spans.push(Span {
+            span_id: (trace.spans.len() as u64 + 1).to_be_bytes(),
+            parent_id: Some(phase.span_id),
+            name: format!("{PLUGIN}{name}").into(),
+            start_unix_ns,
+            end_unix_ns: start_unix_ns + microseconds * 1000,
+            attributes: vec![(attributes::RESULT, AttributeValue::String((*result).into()))],
+            ..phase.clone()
+        });
+    }
+}
+
+fn with_plugins() -> Trace {
+    let mut trace = scheduled();
+    add_plugins(
+        &mut trace,
+        "preFilter",
+        &[("NodePorts", 1, 5, "Skip"), ("Fit", 10, 20, "Success"), ("Taint", 90, 3, "Skip")],
+    );
+    add_plugins(&mut trace, "reserve", &[("VolumeBinding", 2, 20, "Success")]);
+    add_plugins(
+        &mut trace,
+        "preBind",
+        &[("Quick", 0, 1, "Success"), ("Gate", 1, 1, "Wait"), ("Other", 2, 1, "Success")],
+    );
+    add_plugins(&mut trace, "bind", &[("DefaultBinder", 1, 2990, "Success")]);
+    trace
+}
+
+#[test]
+fn plugins_of_which_there_is_nothing_to_say_become_one_line() {
+    let expected = "\
+default/web-0  Success  on node-3  attempt 1  5.11 ms  queued 12.2 ms
+  trace abababababababababababababababab
+  linked to cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd
+SchedulePod                     ████████████████████████████████ 5.11 ms
+├─ schedulingCycle              ███████████▉                     1.90 ms
+│  ├─ preFilter                 ▉                                 143 us
+│  │  └─ 3 plugins              ▌                                28.0 us  2 Skip
+│  ├─ filter                     ████▎                            669 us
+│  ├─ preScore                        ▋                           113 us
+│  ├─ score                           ████▏                       667 us
+│  ├─ reserve                              ▏                     25.0 us
+│  │  └─ plugin: VolumeBinding             ▏                     20.0 us
+│  └─ permit                               ▏                     3.00 us
+└─ bindingCycle                             ████████████████████ 3.20 ms
+   ├─ preBindPreFlight                      ▏                    4.00 us
+   ├─ preBind                               ▏                    8.00 us
+   │  ├─ 2 plugins                          ▏                    2.00 us
+   │  └─ plugin: Gate                       ▏                    1.00 us  Wait
+   ├─ bind                                  ██████████████████▊  3.00 ms
+   │  └─ plugin: DefaultBinder              ██████████████████▊  2.99 ms
+   └─ postBind                                                 ▏ 9.00 us
+";
+    assert_eq!(waterfall(&with_plugins(), &PLAIN_80), expected);
+}
+
+#[test]
+fn a_plugin_that_failed_or_was_slow_or_lost_its_end_keeps_its_line() {
+    let mut trace = with_plugins();
+    let text = waterfall(&trace, &PLAIN_80);
+    assert!(text.contains("3 plugins") && !text.contains("Fit"), "{text}");
+    let fit = trace.spans.iter().position(|span| span.name == "plugin: Fit").expect("it is there");
+    for change in [
+        (|span: &mut Span| span.status = Status::Error("Unschedulable: no".into())) as fn(&mut Span),
+        |span| span.end_unix_ns += 5_110_000 / 20,
+        |span| span.attributes.push((attributes::INCOMPLETE, AttributeValue::Bool(true))),
+    ] {
+        let before = trace.spans[fit].clone();
+        change(&mut trace.spans[fit]);
+        let text = waterfall(&trace, &PLAIN_80);
+        assert!(text.contains("2 plugins") && text.contains("plugin: Fit"), "{text}");
+        trace.spans[fit] = before;
+    }
+}
+
+#[test]
+fn all_plugins_have_a_line_when_asked_for() {
+    let trace = with_plugins();
+    let text = waterfall(&trace, &Style { plugins: true, ..PLAIN_80 });
+    assert_eq!(text.matches(PLUGIN).count(), 8, "{text}");
+    assert_eq!(text.lines().count(), trace.spans.len() + 3, "{text}");
+}
+
+#[test]
+fn the_head_says_how_the_pod_came_here_and_what_there_was_for_it() {
+    let mut trace = scheduled();
+    let milliseconds = AttributeValue::Double;
+    let strings = |list: &[&str]| AttributeValue::Strings(list.iter().map(ToString::to_string).collect());
+    trace.spans[0].attributes.extend([
+        (attributes::EVALUATED_NODES, AttributeValue::Int(100)),
+        (attributes::FEASIBLE_NODES, AttributeValue::Int(12)),
+        (attributes::PREEMPTION_NODE, AttributeValue::String("node-3".into())),
+        (attributes::PREEMPTION_VICTIMS, AttributeValue::Int(2)),
+        (attributes::PREEMPTION_VICTIM_NAMES, strings(&["low-1", "low-2"])),
+        (attributes::QUEUE_BACKOFF_MS, milliseconds(1000.0)),
+        (attributes::QUEUE_UNSCHEDULABLE_MS, milliseconds(3210.0)),
+        (
+            attributes::QUEUE_MOVES,
+            strings(&[
+                "unschedulable: ScheduleAttemptFailure",
+                "backoff: NodeAdd",
+                "active: BackoffComplete",
+            ]),
+        ),
+    ]);
+    let head = "\
+default/web-0  Success  on node-3  attempt 1  5.11 ms  unschedulable 3.21 s until NodeAdd
+  backoff 1.00 s until BackoffComplete  queued 12.2 ms  12 of 100 nodes fit
+  preempts 2 pods on node-3 (low-1, low-2)  trace abababababababababababababababab
+";
+    let text = waterfall(&trace, &Style { width: 90, ..PLAIN_80 });
+    assert!(text.starts_with(head), "{text}");
+}
+
+#[test]
+fn a_message_is_wrapped_and_ends_after_a_few_lines() {
+    let mut trace = unschedulable();
+    trace.spans[0].status = Status::Error("3 nodes of this kind, ".repeat(100));
+    let text = waterfall(&trace, &PLAIN_80);
+    let lines: Vec<_> = text.lines().skip_while(|line| !line.starts_with("  3 nodes")).collect();
+    let message: Vec<_> = lines.iter().take_while(|line| line.starts_with("  ")).collect();
+    assert_eq!(message.len(), MESSAGE_LINES, "{text}");
+    assert!(message[MESSAGE_LINES - 1].ends_with('…'), "{text}");
+    assert!(message[..MESSAGE_LINES - 1].iter().all(|line| !line.contains('…')), "{text}");
+}
+
 #[test]
 fn nothing_is_wider_than_the_terminal_and_no_control_character_gets_through() {
     let mut trace = unschedulable();
@@ -56,7 +188,7 @@ fn nothing_is_wider_than_the_terminal_and_no_control_character_gets_through() {
         span.attributes.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
     }
     for width in [60, 80, 100, 240] {
-        let text = waterfall(&trace, &Style { width, colour: false });
+        let text = waterfall(&trace, &Style { width, ..PLAIN_80 });
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{} columns in {line}", line.chars().count());
             assert!(line.chars().all(|c| c.is_ascii_graphic() || " …├└─│█▏▎▍▌▋▊▉".contains(c)), "{line:?}");
@@ -92,42 +224,24 @@ fn spans_whose_parents_are_missing_or_themselves_do_no_harm() {
 }
 
 #[test]
-fn durations_have_three_digits_and_a_unit() {
-    for (ns, expected) in [
-        (0, "0 ns"),
-        (999, "999 ns"),
-        (1_000, "1.00 us"),
-        (9_994, "9.99 us"),
-        (9_996, "10.0 us"),
-        (143_200, "143 us"),
-        (999_600, "1.00 ms"),
-        (5_110_000, "5.11 ms"),
-        (61_500_000_000, "61.5 s"),
-        (1_234_000_000_000, "1234 s"),
-    ] {
-        assert_eq!(duration(ns), expected);
-    }
-}
-
-#[test]
 fn the_style_follows_the_terminal_and_the_environment() {
     let style = |columns, terminal, variables: &[(&str, &str)]| {
         Style::of(columns, terminal, |name| {
             variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     };
-    assert_eq!(style(Some(120), true, &[]), Style { width: 120, colour: true });
-    assert_eq!(style(None, false, &[]), Style { width: 100, colour: false });
+    assert_eq!(style(Some(120), true, &[]), Style { width: 120, colour: true, plugins: false });
+    assert_eq!(style(None, false, &[]), Style { width: 100, colour: false, plugins: false });
     assert_eq!(
         style(None, false, &[("COLUMNS", "72"), ("CLICOLOR_FORCE", "1")]),
-        Style { width: 72, colour: true }
+        Style { width: 72, colour: true, plugins: false }
     );
     assert_eq!(
         style(Some(0), false, &[("COLUMNS", "x"), ("CLICOLOR_FORCE", "0")]),
-        Style { width: 100, colour: false }
+        Style { width: 100, colour: false, plugins: false }
     );
     assert_eq!(
         style(Some(3), true, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]),
-        Style { width: 60, colour: false }
+        Style { width: 60, colour: false, plugins: false }
     );
 }
