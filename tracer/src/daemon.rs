@@ -24,6 +24,7 @@ use crate::{
     context::PodContexts,
     engine::Engine,
     export::{Filter, Output, Resource, Sinks},
+    history::History,
     metrics::Metrics,
     pipeline::{Found, Message},
     plan::Detail,
@@ -53,8 +54,10 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// How long an attempt waits for its Pod's context.
     pub context_wait: Duration,
-    /// Where metrics and probes are served.
+    /// Where metrics, health, and what is remembered are served.
     pub listen: Option<SocketAddr>,
+    /// How many attempts are remembered, where somebody can ask for them.
+    pub history: usize,
     /// An eBPF object instead of the one inside.
     pub ebpf_object: Option<PathBuf>,
     /// Bytes of the ring buffer.
@@ -84,8 +87,9 @@ pub async fn run(options: Options) -> Result<()> {
     )?;
     let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
     let outlet = Outlet::start(&options.outputs, options.wide, options.filter, metrics.clone())?;
+    let history = History::new(if options.listen.is_some() { options.history } else { 0 });
     if let Some(address) = options.listen {
-        serve::start(address, metrics.clone(), health).await?;
+        serve::start(address, metrics.clone(), health, history.clone()).await?;
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -123,6 +127,7 @@ pub async fn run(options: Options) -> Result<()> {
         tokio::select! {
             step = attempts.next() => match step {
                 Some(Step::Trace(trace)) => {
+                    history.add(&trace);
                     outlet.trace(trace);
                     if for_reader && outlet.sinks.ended() {
                         stop.store(true, Ordering::Relaxed);

@@ -14,6 +14,7 @@
 //! * [`context`]: the trace contexts that Pods carry.
 //! * [`export`]: OTLP, terminal, JSON.
 //! * [`recording`]: records in a file, to be replayed elsewhere.
+//! * [`history`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.
 //! * [`serve`], [`metrics`]: the daemon's own health and figures.
 //! * `words`: figures and foreign words as people read them.
 //! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
@@ -31,7 +32,9 @@ pub mod cli;
 pub mod context;
 pub mod daemon;
 pub mod engine;
+pub mod explain;
 pub mod export;
+pub mod history;
 pub mod metrics;
 pub mod pipeline;
 pub mod plan;

@@ -1,5 +1,7 @@
 //! The command line: one file per verb.
 
+mod client;
+pub mod explain;
 pub mod inspect;
 pub mod record;
 pub mod replay;
@@ -36,6 +38,11 @@ pub enum Command {
     Run(run::Options),
     /// Show attempts live, as waterfalls
     Trace(trace::Options),
+    /// Say why a Pod is where it is, or why it is still Pending
+    ///
+    /// Asks a running `schedspan run --listen` for the Pod's attempts of the last minutes. The exit code is 1 if it knows
+    /// none.
+    Explain(explain::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
     Inspect(inspect::Options),
     /// Record what schedulers do into a file, for `schedspan replay`

@@ -44,9 +44,12 @@ pub struct Options {
     /// Make a span of each stay of a Pod in a queue, before the root
     #[arg(long)]
     queue_spans: bool,
-    /// Serve /metrics, /healthz and /readyz on this address
+    /// Serve /metrics, /healthz and /readyz on this address, and answer `schedspan explain`
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// With --listen: how many attempts to remember for `schedspan explain`, within 16 MiB; none with 0
+    #[arg(long, default_value_t = 4096, value_name = "ATTEMPTS")]
+    history: usize,
 }
 
 /// Runs the command.
@@ -55,9 +58,9 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { common, output, queue_spans, listen } = options;
+    let Options { common, output, queue_spans, listen, history } = options;
     let options = common.daemon(output, Filter::default(), listen);
-    daemon::run(daemon::Options { queue_spans, ..options }).await
+    daemon::run(daemon::Options { history, queue_spans, ..options }).await
 }
 
 impl Common {
@@ -75,6 +78,7 @@ impl Common {
             kubeconfig,
             context_wait,
             listen,
+            history: 0,
             ebpf_object,
             ring_bytes: ring_buffer,
             detail,

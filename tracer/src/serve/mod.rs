@@ -1,4 +1,7 @@
-//! The daemon's own web server: metrics and health. Off unless an address is given.
+//! The daemon's own web server: metrics, health, and what `schedspan explain` asks. Off unless an address is
+//! given.
+
+mod debug;
 
 use std::{
     io,
@@ -15,7 +18,10 @@ use axum::{
 };
 use tokio::net::TcpListener;
 
-use crate::metrics::{self, Metrics};
+use crate::{
+    history::History,
+    metrics::{self, Metrics},
+};
 
 /// The engine's loop turns several times a second: without a turn for so long, it hangs.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
@@ -72,13 +78,18 @@ impl Health {
     }
 }
 
-/// Serves `/metrics`, `/healthz` and `/readyz` in the background, within a tokio runtime, until the process
+/// Serves `/metrics`, `/healthz`, `/readyz`, `/debug/attempts` in the background, within a tokio runtime, until the process
 /// ends. Returns the address, with the port that a port of 0 became.
 ///
 /// # Errors
 ///
 /// When the address cannot be bound.
-pub async fn start(address: SocketAddr, metrics: Metrics, health: Health) -> Result<SocketAddr, Error> {
+pub async fn start(
+    address: SocketAddr,
+    metrics: Metrics,
+    health: Health,
+    history: History,
+) -> Result<SocketAddr, Error> {
     let error = |reason| Error { address, reason };
     let listener = TcpListener::bind(address).await.map_err(error)?;
     let bound = listener.local_addr().map_err(error)?;
@@ -90,6 +101,8 @@ pub async fn start(address: SocketAddr, metrics: Metrics, health: Health) -> Res
             }),
         )
         .with_state(metrics)
+        .route("/debug/attempts", get(debug::attempts))
+        .with_state(history)
         .route("/healthz", get(async |State(health): State<Health>| answer(health.live())))
         .route("/readyz", get(async |State(health): State<Health>| answer(health.signs().ready.clone())))
         .with_state(health);
@@ -105,7 +118,7 @@ fn answer(state: Result<(), String>) -> (StatusCode, String) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
@@ -113,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    async fn get(address: SocketAddr, path: &str) -> String {
+    pub(super) async fn get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -126,7 +139,7 @@ mod tests {
     async fn metrics_and_health_are_served() {
         let health = Health::default();
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = start(local, Metrics::default(), health.clone()).await.unwrap();
+        let address = start(local, Metrics::default(), health.clone(), History::default()).await.unwrap();
 
         let metrics = get(address, "/metrics").await;
         assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains(metrics::CONTENT_TYPE), "{metrics}");
@@ -147,8 +160,11 @@ mod tests {
     #[tokio::test]
     async fn an_address_in_use_is_named() {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = start(local, Metrics::default(), Health::default()).await.unwrap();
-        let error = start(address, Metrics::default(), Health::default()).await.unwrap_err().to_string();
+        let address = start(local, Metrics::default(), Health::default(), History::default()).await.unwrap();
+        let error = start(address, Metrics::default(), Health::default(), History::default())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(&address.to_string()) && error.contains("give another"), "{error}");
     }
 }

@@ -1,0 +1,84 @@
+//! `schedspan explain`: why a Pod is where it is.
+
+use std::{
+    io::{self, Write as _},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::client::{Daemon, Server};
+use crate::{
+    explain::{self, Report},
+    export::Style,
+    words::clean,
+};
+
+/// How long the daemon is asked to wait at once.
+const WAIT: Duration = Duration::from_secs(600);
+/// Columns of text beyond which lines are tiring.
+const MAX_WIDTH: usize = 120;
+
+/// Options of `explain`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// The Pod's namespace
+    #[arg(long, short, default_value = "default", value_name = "NAMESPACE")]
+    namespace: String,
+    /// The Pod's name
+    #[arg(value_name = "POD")]
+    pod: String,
+    /// Wait for the Pod's next attempt first
+    #[arg(long)]
+    wait: bool,
+    /// How to print it
+    #[arg(long, short, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Output {
+    /// In words
+    #[default]
+    Text,
+    /// For programs: one object, with `schemaVersion` at its top
+    Json,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the daemon cannot be asked, or knows nothing of the Pod.
+pub async fn run(options: Options) -> Result<()> {
+    let Options { namespace, pod, wait, output, server } = options;
+    let daemon = Daemon::of(&server)?;
+    let seconds = WAIT.as_secs().to_string();
+    let mut question = vec![("namespace", namespace.as_str()), ("pod", pod.as_str())];
+    if wait {
+        question.push(("wait", seconds.as_str()));
+    }
+    let waits = if wait { WAIT } else { Duration::ZERO };
+    let report = loop {
+        let report: Report = daemon.ask("/debug/attempts", &question, waits).await?;
+        if !wait || report.waited_for_it {
+            break report;
+        }
+    };
+    let shown = match output {
+        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Output::Text if report.attempts.is_empty() => String::new(),
+        Output::Text => explain::text(&report, Style::of_stdout().width.min(MAX_WIDTH)),
+    };
+    match io::stdout().write_all(shown.as_bytes()) {
+        // Whoever reads, such as `head`, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        result => result.context("cannot write to stdout")?,
+    }
+    if report.attempts.is_empty() {
+        bail!("{}", clean(&explain::unknown(&report)));
+    }
+    Ok(())
+}

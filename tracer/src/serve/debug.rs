@@ -1,0 +1,164 @@
+//! What `schedspan explain` asks.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::{
+    extract::{Query, State},
+    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::{
+    explain::{Account, Report},
+    history::History,
+};
+
+/// Longest that a client may wait for an attempt.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// Longest name that Kubernetes allows.
+const MAX_NAME: usize = 253;
+
+/// Which Pod's attempts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Question {
+    namespace: String,
+    pod: String,
+    /// Seconds to wait for its next attempt.
+    #[serde(default)]
+    wait: u64,
+}
+
+/// `GET /debug/attempts?namespace=..&pod=..&wait=..`
+pub(super) async fn attempts(
+    State(history): State<History>,
+    Query(Question { namespace, pod, wait }): Query<Question>,
+) -> Response {
+    if let Some(wrong) = [&namespace, &pod].into_iter().find(|name| !is_name(name)) {
+        return refused(
+            StatusCode::BAD_REQUEST,
+            &format!("`{}` is no name of Kubernetes", wrong.escape_default()),
+        );
+    }
+    let wait = Duration::from_secs(wait);
+    if wait > MAX_WAIT {
+        return refused(StatusCode::BAD_REQUEST, &format!("`wait` may be {} s at most", MAX_WAIT.as_secs()));
+    }
+    let mut next: Option<Account> = None;
+    if !wait.is_zero() {
+        match history.next(&namespace, &pod) {
+            // Both ways of nothing coming are the same to the client.
+            Ok(receiver) => next = timeout(wait, receiver).await.ok().and_then(Result::ok),
+            Err(error) => return refused(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+        }
+    }
+    let mut report = history.report(&namespace, &pod, now_unix_us());
+    if let Some(account) = next {
+        if !report.attempts.contains(&account) {
+            // There is no history, or it was full of others meanwhile.
+            report.attempts.push(account);
+            report = Report::new(namespace, pod, report.now_unix_us, report.history, report.attempts);
+        }
+        report.waited_for_it = true;
+    }
+    json(&report)
+}
+
+/// What a name of Kubernetes may be made of; what it may begin with does not matter here.
+fn is_name(name: &str) -> bool {
+    let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn now_unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn refused(status: StatusCode, why: &str) -> Response {
+    (status, format!("{why}\n")).into_response()
+}
+
+fn json(answer: &impl Serialize) -> Response {
+    match serde_json::to_vec(answer) {
+        Ok(body) => ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response(),
+        Err(error) => refused(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::{
+        export::tests::{scheduled, unschedulable},
+        metrics::Metrics,
+        serve::{Health, start, tests::get},
+    };
+
+    async fn serving(history: &History, metrics: &Metrics) -> SocketAddr {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        start(local, metrics.clone(), Health::default(), history.clone()).await.unwrap()
+    }
+
+    fn report(response: &str) -> Report {
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/json"), "{response}");
+        serde_json::from_str(body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_pods_attempts_are_told() {
+        let history = History::new(10);
+        history.add(&unschedulable());
+        history.add(&scheduled());
+        let address = serving(&history, &Metrics::default()).await;
+        let big = report(&get(address, "/debug/attempts?namespace=default&pod=big").await);
+        assert_eq!((big.attempts.len(), big.history.attempts, big.schema_version), (1, 2, 1));
+        assert_eq!(big.attempts[0], Account::of(&unschedulable()));
+        assert!(big.conclusion.starts_with("default/big is still Pending"), "{}", big.conclusion);
+        let nobody = report(&get(address, "/debug/attempts?namespace=shop&pod=big").await);
+        assert_eq!((nobody.attempts.len(), nobody.also_in), (0, vec!["default".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told_the_next_attempt_without_a_history_too() {
+        let history = History::new(0);
+        let address = serving(&history, &Metrics::default()).await;
+        let adding = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                history.add(&scheduled());
+            }
+        });
+        let told = report(&get(address, "/debug/attempts?namespace=default&pod=web-0&wait=30").await);
+        adding.abort();
+        assert_eq!((told.attempts.len(), told.waited_for_it), (1, true));
+        assert!(told.conclusion.contains("node-3"), "{}", told.conclusion);
+        let told = report(&get(address, "/debug/attempts?namespace=default&pod=other&wait=1").await);
+        assert_eq!((told.attempts.len(), told.waited_for_it), (0, false));
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_none_is_refused() {
+        let address = serving(&History::new(1), &Metrics::default()).await;
+        let long = "x".repeat(MAX_NAME + 1);
+        for question in [
+            "",
+            "?namespace=default",
+            "?namespace=&pod=a",
+            "?namespace=a&pod=A%1b",
+            "?namespace=a&pod=../../etc",
+            &format!("?namespace=a&pod={long}"),
+            "?namespace=a&pod=b&wait=3601",
+            "?namespace=a&pod=b&wait=-1",
+            "?namespace=a&pod=b&more=c",
+        ] {
+            let response = get(address, &format!("/debug/attempts{question}")).await;
+            assert!(response.starts_with("HTTP/1.1 400"), "{question} gives {response}");
+        }
+    }
+}
