@@ -15,6 +15,7 @@
 //! * [`export`]: OTLP, terminal, JSON.
 //! * [`recording`]: records in a file, to be replayed elsewhere.
 //! * [`history`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.
+//! * [`recent`], [`top`]: the figures of the last minute, and how they look.
 //! * [`serve`], [`metrics`]: the daemon's own health and figures.
 //! * `words`: figures and foreign words as people read them.
 //! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
@@ -39,9 +40,11 @@ pub mod metrics;
 pub mod pipeline;
 pub mod plan;
 pub mod probe;
+pub mod recent;
 pub mod record;
 pub mod recording;
 pub mod serve;
 pub mod target;
+pub mod top;
 pub mod trace;
 mod words;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Parser as _;
-use tracer::cli::{Cli, Command, explain, inspect, record, replay, run, trace};
+use tracer::cli::{Cli, Command, explain, inspect, record, replay, run, top, trace};
 use tracing_subscriber::EnvFilter;
 
 /// `EX_USAGE`: what was asked for cannot be understood.
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Record(options) => block_on(record::run(options)),
         Command::Replay(options) => block_on(replay::run(options)),
         Command::Explain(options) => block_on(explain::run(options)),
+        Command::Top(options) => block_on(top::run(options)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

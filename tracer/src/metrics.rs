@@ -5,6 +5,7 @@ use std::{
     collections::HashSet,
     fmt,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::Instant,
 };
 
 use prometheus_client::{
@@ -13,7 +14,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::trace::{AttributeValue, PLUGIN, Trace, attributes};
+use crate::{
+    recent::{Count, Recent, Window},
+    trace::{AttributeValue, PLUGIN, Trace, attributes},
+};
 
 /// What OpenMetrics calls its own text, for `Content-Type`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -187,6 +191,8 @@ struct Families {
     events: Mutex<HashSet<String>>,
     schedulers: Gauge,
     watch_up: Gauge,
+    started: Instant,
+    window: Mutex<Window>,
 }
 
 impl Default for Metrics {
@@ -232,6 +238,8 @@ impl Default for Metrics {
                 "context_watch_up",
                 "Whether the API server answers the watch of Pods",
             ),
+            started: Instant::now(),
+            window: Mutex::default(),
             registry,
         }))
     }
@@ -280,11 +288,13 @@ impl Metrics {
             }
             _ => None,
         };
-        self.0.attempts.get_or_create(&[("result", result.unwrap_or("unknown").into())]).inc();
+        let result = result.unwrap_or("unknown");
+        self.0.attempts.get_or_create(&[("result", result.into())]).inc();
         for span in &trace.spans {
             let name = if span.name.starts_with(PLUGIN) { "plugin".into() } else { span.name.clone() };
             self.0.spans.get_or_create(&[("name", name)]).inc();
         }
+        self.window(|window, second| window.trace(second, result, trace));
     }
 
     /// Counts a Pod that entered a queue.
@@ -295,6 +305,7 @@ impl Metrics {
         }
         let event = if events.contains(event) { event } else { OTHER_EVENT };
         drop(events);
+        self.window(|window, second| window.queue_move(second, queue, event));
         self.0.queue_moves.get_or_create(&[("queue", queue.into()), ("event", event.into())]).inc();
     }
 
@@ -350,6 +361,23 @@ impl Metrics {
     /// Sets whether the API server answers the watch of Pods.
     pub fn set_watch_up(&self, up: bool) {
         self.0.watch_up.set(up.into());
+    }
+
+    /// The figures of the last minute.
+    #[must_use]
+    pub fn recent(&self) -> Recent {
+        let count = |(name, count): (&'static str, u64)| Count { name: name.to_owned(), count };
+        Recent {
+            schedulers: u64::try_from(self.0.schedulers.get()).unwrap_or_default(),
+            losses: self.losses().into_iter().map(count).collect(),
+            ..self.window(|window, second| window.recent(second))
+        }
+    }
+
+    /// Works with the last minute, and with the second that it is now.
+    fn window<T>(&self, work: impl FnOnce(&mut Window, u64) -> T) -> T {
+        let second = self.0.started.elapsed().as_secs();
+        work(&mut self.0.window.lock().unwrap_or_else(PoisonError::into_inner), second)
     }
 
     /// All of it as OpenMetrics text, of [`CONTENT_TYPE`].

@@ -1,4 +1,4 @@
-//! What `explain` asks a running daemon.
+//! What `explain` and `top` ask a running daemon.
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ pub mod inspect;
 pub mod record;
 pub mod replay;
 pub mod run;
+pub mod top;
 pub mod trace;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +44,10 @@ pub enum Command {
     /// Asks a running `schedspan run --listen` for the Pod's attempts of the last minutes. The exit code is 1 if it knows
     /// none.
     Explain(explain::Options),
+    /// Show what schedulers do, live: attempts, queues, phases, plugins, the slowest Pods, losses
+    ///
+    /// Asks a running `schedspan run --listen`. Prints one table and ends where standard output is no terminal.
+    Top(top::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
     Inspect(inspect::Options),
     /// Record what schedulers do into a file, for `schedspan replay`

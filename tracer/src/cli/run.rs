@@ -44,7 +44,7 @@ pub struct Options {
     /// Make a span of each stay of a Pod in a queue, before the root
     #[arg(long)]
     queue_spans: bool,
-    /// Serve /metrics, /healthz and /readyz on this address, and answer `schedspan explain`
+    /// Serve /metrics, /healthz and /readyz on this address, and answer `schedspan explain` and `top`
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// With --listen: how many attempts to remember for `schedspan explain`, within 16 MiB; none with 0

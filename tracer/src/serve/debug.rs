@@ -1,4 +1,4 @@
-//! What `schedspan explain` asks.
+//! What `schedspan explain` and `schedspan top` ask.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::{
     explain::{Account, Report},
     history::History,
+    metrics::Metrics,
 };
 
 /// Longest that a client may wait for an attempt.
@@ -66,6 +67,11 @@ pub(super) async fn attempts(
     json(&report)
 }
 
+/// `GET /debug/top`
+pub(super) async fn top(State(metrics): State<Metrics>) -> Response {
+    json(&metrics.recent())
+}
+
 /// What a name of Kubernetes may be made of; what it may begin with does not matter here.
 fn is_name(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
@@ -95,7 +101,7 @@ mod tests {
     use super::*;
     use crate::{
         export::tests::{scheduled, unschedulable},
-        metrics::Metrics,
+        recent::Recent,
         serve::{Health, start, tests::get},
     };
 
@@ -160,5 +166,15 @@ mod tests {
             let response = get(address, &format!("/debug/attempts{question}")).await;
             assert!(response.starts_with("HTTP/1.1 400"), "{question} gives {response}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_figures_of_the_last_minute_are_told() {
+        let metrics = Metrics::default();
+        metrics.trace(&scheduled());
+        let address = serving(&History::new(1), &metrics).await;
+        let response = get(address, "/debug/top").await;
+        let recent: Recent = serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(recent.attempts.iter().map(|count| count.count).sum::<u64>(), 1);
     }
 }

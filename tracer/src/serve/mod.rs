@@ -1,4 +1,4 @@
-//! The daemon's own web server: metrics, health, and what `schedspan explain` asks. Off unless an address is
+//! The daemon's own web server: metrics, health, and what `schedspan explain` and `top` ask. Off unless an address is
 //! given.
 
 mod debug;
@@ -78,7 +78,7 @@ impl Health {
     }
 }
 
-/// Serves `/metrics`, `/healthz`, `/readyz`, `/debug/attempts` in the background, within a tokio runtime, until the process
+/// Serves `/metrics`, `/healthz`, `/readyz`, `/debug/attempts` and `/debug/top` in the background, within a tokio runtime, until the process
 /// ends. Returns the address, with the port that a port of 0 became.
 ///
 /// # Errors
@@ -100,6 +100,7 @@ pub async fn start(
                 ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.encode())
             }),
         )
+        .route("/debug/top", get(debug::top))
         .with_state(metrics)
         .route("/debug/attempts", get(debug::attempts))
         .with_state(history)

@@ -1,0 +1,132 @@
+//! `schedspan top`: what schedulers do, live.
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::client::{Daemon, Server};
+use crate::{
+    export::Style,
+    recent::Recent,
+    top::{Sort, View},
+};
+
+/// How often the figures are asked for.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// Options of `top`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    #[command(flatten)]
+    server: Server,
+}
+
+/// What the screen is waiting for.
+enum News {
+    Recent(Result<Recent>),
+    Key(KeyCode, KeyModifiers),
+    /// The window has another size.
+    Resized,
+    /// There is no keyboard any more.
+    Gone,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the daemon cannot be asked at first, or the terminal cannot be written to.
+pub async fn run(options: Options) -> Result<()> {
+    let Options { server } = options;
+    let daemon = Daemon::of(&server)?;
+    // What is wrong from the start is said where it can be read.
+    let recent: Recent = daemon.ask("/debug/top", &[], Duration::ZERO).await?;
+    if io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return live(daemon, &server.server, recent).await;
+    }
+    let view = View {
+        recent: Some(&recent),
+        server: &server.server,
+        trouble: None,
+        sort: Sort::default(),
+        keys: false,
+    };
+    let width = u16::try_from(Style::of_stdout().width).unwrap_or(u16::MAX);
+    match io::stdout().write_all(view.text(width).as_bytes()) {
+        // Whoever reads, such as `head`, has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to stdout"),
+    }
+}
+
+async fn live(daemon: Daemon, server: &str, first: Recent) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let (sender, mut news) = mpsc::channel(16);
+    tokio::spawn(ask(daemon, sender.clone()));
+    // Restores the terminal in a panic as well.
+    let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
+    // Reading keys blocks, so it does that on a thread of its own, which ends with the process.
+    thread::spawn(move || read_keys(&sender));
+    let (mut recent, mut trouble, mut sort) = (first, None::<String>, Sort::default());
+    let result = loop {
+        let view = View { recent: Some(&recent), server, trouble: trouble.as_deref(), sort, keys: true };
+        if let Err(error) = terminal.draw(|frame| frame.render_widget(&view, frame.area())) {
+            break Err(error).context("cannot write to the terminal");
+        }
+        let next = tokio::select! {
+            next = news.recv() => next,
+            _ = terminate.recv() => None,
+            _ = hang_up.recv() => None,
+        };
+        match next {
+            Some(News::Recent(Ok(newest))) => (recent, trouble) = (newest, None),
+            Some(News::Recent(Err(error))) => trouble = Some(error.to_string()),
+            Some(News::Key(KeyCode::Char('q') | KeyCode::Esc, _)) => break Ok(()),
+            Some(News::Key(KeyCode::Char('c'), KeyModifiers::CONTROL)) => break Ok(()),
+            Some(News::Key(KeyCode::Char('s'), _)) => sort = sort.next(),
+            Some(News::Key(KeyCode::Char(key), _)) => sort = Sort::of_key(key).unwrap_or(sort),
+            Some(News::Key(..) | News::Resized) => {}
+            Some(News::Gone) | None => break Ok(()),
+        }
+    };
+    ratatui::try_restore().context("cannot restore the terminal")?;
+    result
+}
+
+async fn ask(daemon: Daemon, news: mpsc::Sender<News>) {
+    let mut tick = interval(REFRESH);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let recent = daemon.ask("/debug/top", &[], Duration::ZERO).await;
+        if news.send(News::Recent(recent)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn read_keys(news: &mpsc::Sender<News>) {
+    loop {
+        let next = match event::read() {
+            Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => News::Key(key.code, key.modifiers),
+            Ok(Event::Resize(..)) => News::Resized,
+            Ok(_) => continue,
+            Err(_) => News::Gone,
+        };
+        let gone = matches!(next, News::Gone);
+        if news.blocking_send(next).is_err() || gone {
+            return;
+        }
+    }
+}

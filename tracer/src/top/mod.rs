@@ -1,0 +1,312 @@
+//! How `schedspan top` looks: figures in, a screen out.
+//!
+//! Pure: no terminal, no network.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+
+use ratatui::{
+    buffer::Buffer,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{Paragraph, Row, Table, Widget},
+};
+
+use self::Column::{Figure, Rest, Words};
+use crate::{
+    recent::{Recent, Slow, Timing},
+    trace::ROOT,
+    words::{clean, duration},
+};
+
+/// Rows that the slowest Pods have at least, their heading among them.
+const SLOWEST: u16 = 6;
+/// Columns from which on there is room for more figures.
+const WIDE: u16 = 120;
+const WIDE_COLUMNS: [Column; 6] = [Rest, Figure(7), Figure(7), Figure(8), Figure(8), Figure(8)];
+const HEADING: Style = Style::new().add_modifier(Modifier::BOLD);
+const LABEL: Style = Style::new().fg(Color::Cyan);
+const BAD: Style = Style::new().fg(Color::Red);
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+
+/// What phases and plugins are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// The time that all calls took together.
+    #[default]
+    Time,
+    /// The 99th percentile.
+    P99,
+    /// The number of calls.
+    Calls,
+    /// The name.
+    Name,
+}
+
+impl Sort {
+    const ALL: [(Self, char, &'static str); 4] = [
+        (Self::Time, 't', "time"),
+        (Self::P99, 'p', "p99"),
+        (Self::Calls, 'c', "calls"),
+        (Self::Name, 'n', "name"),
+    ];
+
+    /// What a key stands for.
+    #[must_use]
+    pub fn of_key(key: char) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known, _)| *known == key).map(|(sort, ..)| *sort)
+    }
+
+    /// The next one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|(sort, ..)| *sort == self).unwrap_or_default();
+        Self::ALL[(at + 1) % Self::ALL.len()].0
+    }
+
+    fn sort(self, timings: &mut [Timing]) {
+        timings.sort_by_cached_key(|timing| {
+            let figure = match self {
+                Self::Time => timing.total_ns,
+                Self::P99 => timing.p99_ns,
+                Self::Calls => timing.count,
+                Self::Name => 0,
+            };
+            (Reverse(figure), timing.name.clone(), timing.extension_point.clone())
+        });
+    }
+}
+
+/// What is shown.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The figures, once there are some.
+    pub recent: Option<&'a Recent>,
+    /// Who gave them.
+    pub server: &'a str,
+    /// Why there are no newer ones.
+    pub trouble: Option<&'a str>,
+    /// The order of phases and plugins.
+    pub sort: Sort,
+    /// Whether keys are of use.
+    pub keys: bool,
+}
+
+impl View<'_> {
+    /// As plain text of so many columns, with everything that there is.
+    #[must_use]
+    pub fn text(&self, width: u16) -> String {
+        let rows = self.recent.map_or(0, |recent| recent.phases.len().max(recent.plugins.len()));
+        let slowest = self.recent.map_or(0, |recent| recent.slowest.len());
+        let height = u16::try_from(rows + slowest + 12).unwrap_or(u16::MAX);
+        let area = Rect::new(0, 0, width, height);
+        let mut buffer = Buffer::empty(area);
+        self.render(area, &mut buffer);
+        let lines: Vec<String> = (0..height)
+            .map(|y| {
+                let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+                line.trim_end().to_owned()
+            })
+            .collect();
+        let mut text = lines.join("\n");
+        while text.contains("\n\n\n") {
+            text = text.replace("\n\n\n", "\n\n");
+        }
+        text.trim_end().to_owned() + "\n"
+    }
+}
+
+impl Widget for &View<'_> {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        let View { recent, server, trouble, sort, keys } = self;
+        let head = head(*recent, server, *trouble);
+        let below = u16::from(*keys);
+        let [top, _, middle, _, bottom, footer] = Layout::vertical([
+            Constraint::Length(u16::try_from(head.len()).unwrap_or(u16::MAX)),
+            Constraint::Length(1),
+            Constraint::Fill(3),
+            Constraint::Length(1),
+            Constraint::Min(SLOWEST),
+            Constraint::Length(below),
+        ])
+        .areas(area);
+        Paragraph::new(head).render(top, buffer);
+        if let Some(recent) = recent {
+            let [left, _, right] =
+                Layout::horizontal([Constraint::Fill(1), Constraint::Length(2), Constraint::Fill(1)])
+                    .areas(middle);
+            phases(recent, *sort, left.width).render(left, buffer);
+            plugins(recent, *sort, right.width).render(right, buffer);
+            slowest(&recent.slowest, bottom.width).render(bottom, buffer);
+        }
+        if *keys {
+            let (_, _, by) = Sort::ALL.iter().find(|(known, ..)| known == sort).unwrap_or(&Sort::ALL[0]);
+            let keys = format!("q quit   s sort, now by {by}   t time   p p99   c calls   n name");
+            Paragraph::new(Line::styled(keys, FAINT)).render(footer, buffer);
+        }
+    }
+}
+
+/// A rate per second.
+fn rate(count: u64, seconds: u64) -> String {
+    let rate = count as f64 / seconds.max(1) as f64;
+    match rate {
+        0.0 => "0".to_owned(),
+        ..0.095 => format!("{rate:.2}"),
+        ..99.95 => format!("{rate:.1}"),
+        _ => format!("{rate:.0}"),
+    }
+}
+
+fn head(recent: Option<&Recent>, server: &str, trouble: Option<&str>) -> Vec<Line<'static>> {
+    let mut first = vec![Span::styled("schedspan top", HEADING), Span::raw(format!("  {}", clean(server)))];
+    let Some(recent) = recent else {
+        let trouble = trouble.unwrap_or("waiting for the first figures");
+        return vec![Line::from(first), Line::styled(clean(trouble), BAD)];
+    };
+    let schedulers = if recent.schedulers == 1 { "scheduler" } else { "schedulers" };
+    first.push(Span::raw(format!("  {} {schedulers}  last {} s", recent.schedulers, recent.seconds)));
+    first.extend(trouble.map(|trouble| Span::styled(format!("  {}", clean(trouble)), BAD)));
+    let figures = |label: &'static str, figures: Vec<(String, u64, bool)>| {
+        let mut spans = vec![Span::styled(format!("{label:11}"), LABEL)];
+        for (name, count, bad) in figures {
+            let style = if bad && count > 0 { BAD } else { Style::new() };
+            spans.push(Span::styled(format!("  {} {}", clean(&name), rate(count, recent.seconds)), style));
+        }
+        Line::from(spans)
+    };
+    let of =
+        |name: &str| recent.attempts.iter().filter(|count| count.name == name).map(|count| count.count).sum();
+    let attempts = ["Success", "Unschedulable", "Error", "unknown"]
+        .map(|name| (name.to_owned(), of(name), name == "Error"));
+    let entered =
+        |queue: &str| recent.moves.iter().filter(|entry| entry.queue == queue).map(|entry| entry.count).sum();
+    let moves = ["active", "backoff", "unschedulable"].map(|queue| (queue.to_owned(), entered(queue), false));
+    let mut events: Vec<_> = recent.moves.iter().map(|entry| (entry.count, &entry.event)).collect();
+    events.sort_by_key(|(count, event)| (Reverse(*count), *event));
+    let events = events.iter().map(|(count, event)| ((*event).clone(), *count, false)).collect();
+    let lost: Vec<_> = recent.losses.iter().filter(|loss| loss.count > 0).collect();
+    let lost = if lost.is_empty() {
+        Span::raw("  nothing since the daemon's start")
+    } else {
+        let lost: Vec<_> = lost.iter().map(|loss| format!("{} {}", clean(&loss.name), loss.count)).collect();
+        Span::styled(format!("  {} since the daemon's start", lost.join("  ")), BAD)
+    };
+    vec![
+        Line::from(first),
+        figures("attempts/s", attempts.to_vec()),
+        figures("queues/s", moves.to_vec()),
+        figures("events/s", events),
+        Line::from(vec![Span::styled(format!("{:11}", "lost"), LABEL), lost]),
+    ]
+}
+
+/// How a column is set.
+#[derive(Clone, Copy)]
+enum Column {
+    /// Words, in what the others leave.
+    Rest,
+    /// Words, to the left.
+    Words(u16),
+    /// A figure, to the right.
+    Figure(u16),
+}
+
+fn table<const N: usize>(
+    heading: [&'static str; N],
+    columns: [Column; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> Table<'static> {
+    let align = |cells: [String; N]| {
+        let mut columns = columns.iter();
+        cells.map(|cell| match columns.next() {
+            Some(Figure(width)) => format!("{cell:>width$}", width = usize::from(*width)),
+            _ => cell,
+        })
+    };
+    let widths = columns.map(|column| match column {
+        Rest => Constraint::Fill(1),
+        Words(width) | Figure(width) => Constraint::Length(width),
+    });
+    let heading = Row::new(align(heading.map(ToOwned::to_owned))).style(HEADING);
+    Table::new(rows.map(|cells| Row::new(align(cells))).collect::<Vec<_>>(), widths).header(heading)
+}
+
+/// The time that all attempts took together.
+fn whole(recent: &Recent) -> u64 {
+    recent.phases.iter().find(|timing| timing.name == ROOT).map_or(0, |root| root.total_ns)
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+fn phases(recent: &Recent, sort: Sort, width: u16) -> Table<'static> {
+    let mut timings = recent.phases.clone();
+    sort.sort(&mut timings);
+    let whole = whole(recent);
+    let seconds = recent.seconds;
+    let rows = timings.into_iter();
+    if width * 2 < WIDE {
+        let row = |timing: Timing| {
+            [
+                clean(&timing.name),
+                rate(timing.count, seconds),
+                duration(timing.p50_ns),
+                duration(timing.p99_ns),
+            ]
+        };
+        return table(["PHASE", "/s", "p50", "p99"], [Rest, Figure(5), Figure(7), Figure(7)], rows.map(row));
+    }
+    let row = |timing: Timing| {
+        [
+            clean(&timing.name),
+            rate(timing.count, seconds),
+            percent(timing.total_ns, whole),
+            duration(timing.p50_ns),
+            duration(timing.p99_ns),
+            duration(timing.max_ns),
+        ]
+    };
+    table(["PHASE", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
+}
+
+fn plugins(recent: &Recent, sort: Sort, width: u16) -> Table<'static> {
+    let mut timings = recent.plugins.clone();
+    sort.sort(&mut timings);
+    let whole = whole(recent);
+    let seconds = recent.seconds;
+    let name = |timing: &Timing| format!("{} {}", clean(&timing.name), clean(&timing.extension_point));
+    let rows = timings.into_iter();
+    if width * 2 < WIDE {
+        let row = |timing: Timing| [name(&timing), percent(timing.total_ns, whole), duration(timing.p99_ns)];
+        return table(["PLUGIN", "TIME", "p99"], [Rest, Figure(6), Figure(7)], rows.map(row));
+    }
+    let row = |timing: Timing| {
+        [
+            name(&timing),
+            rate(timing.count, seconds),
+            percent(timing.total_ns, whole),
+            duration(timing.p50_ns),
+            duration(timing.p99_ns),
+            duration(timing.max_ns),
+        ]
+    };
+    table(["PLUGIN", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
+}
+
+fn slowest(slowest: &[Slow], width: u16) -> Table<'static> {
+    let rows = slowest.iter().map(|slow| {
+        let pod = clean(&format!("{}/{}", slow.namespace, slow.pod));
+        [pod, duration(slow.duration_ns), clean(&slow.result), clean(&slow.phase), clean(&slow.node)]
+    });
+    let columns = if width < WIDE {
+        [Rest, Figure(7), Words(13), Words(13), Words(12)]
+    } else {
+        [Rest, Figure(9), Words(14), Words(24), Words(48)]
+    };
+    table(["SLOWEST POD", "TOOK", "RESULT", "MOSTLY", "NODE"], columns, rows)
+}

@@ -1,0 +1,225 @@
+use ratatui::{Terminal, backend::TestBackend};
+
+use super::*;
+use crate::recent::{Count, Moves};
+
+fn timing(name: &str, point: &str, count: u64, us: u64) -> Timing {
+    Timing {
+        name: name.to_owned(),
+        extension_point: point.to_owned(),
+        count,
+        total_ns: count * us * 1000,
+        p50_ns: us * 900,
+        p99_ns: us * 3000,
+        max_ns: us * 5000,
+    }
+}
+
+fn recent() -> Recent {
+    let count = |name: &str, count| Count { name: name.to_owned(), count };
+    let entry =
+        |queue: &str, event: &str, count| Moves { queue: queue.to_owned(), event: event.to_owned(), count };
+    let slow = |pod: &str, ms: u64, result: &str, phase: &str, node: &str| Slow {
+        duration_ns: ms * 1_000_000,
+        namespace: "default".to_owned(),
+        pod: pod.to_owned(),
+        result: result.to_owned(),
+        node: node.to_owned(),
+        phase: phase.to_owned(),
+    };
+    Recent {
+        version: "0.1.0".to_owned(),
+        seconds: 60,
+        schedulers: 1,
+        attempts: vec![count("Success", 6000), count("Unschedulable", 90), count("unknown", 2)],
+        moves: vec![
+            entry("active", "UnscheduledPodAdd", 6090),
+            entry("active", "BackoffComplete", 3),
+            entry("unschedulable", "ScheduleAttemptFailure", 90),
+        ],
+        phases: vec![
+            timing("SchedulePod", "", 6092, 5110),
+            timing("bind", "", 6000, 3000),
+            timing("bindingCycle", "", 6000, 3200),
+            timing("filter", "", 6092, 669),
+            timing("handleSchedulingFailure", "", 90, 2810),
+            timing("preFilter", "", 6092, 143),
+            timing("schedulingCycle", "", 6092, 1900),
+            timing("snapshot", "", 6092, 7),
+        ],
+        plugins: vec![
+            timing("DefaultBinder", "bind", 6000, 2990),
+            timing("InterPodAffinity", "preFilter", 6092, 31),
+            timing("NodeResourcesBalancedAllocation", "preScore", 6000, 4),
+        ],
+        slowest: vec![
+            slow("web-7d4b9c-x2x8k", 61, "Success", "bind", "node-0001"),
+            slow("large", 19, "Unschedulable", "handleSchedulingFailure", ""),
+            slow("a\u{1b}]0;owned\u{7}", 18, "Error", "bind", ""),
+        ],
+        losses: vec![count("ring_full", 0), count("orphan_move", 3)],
+    }
+}
+
+fn view(recent: &Recent) -> View<'_> {
+    View {
+        recent: Some(recent),
+        server: "http://127.0.0.1:9090",
+        trouble: None,
+        sort: Sort::Time,
+        keys: true,
+    }
+}
+
+/// The screen, with the spaces at the ends of its lines left out.
+fn screen(view: &View<'_>, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| frame.render_widget(view, frame.area())).unwrap();
+    let buffer = terminal.backend().buffer();
+    let line =
+        |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned() + "\n";
+    (0..height).map(line).collect()
+}
+
+#[test]
+fn a_screen_of_80_by_24_holds_what_matters() {
+    let expected = "\
+schedspan top  http://127.0.0.1:9090  1 scheduler  last 60 s
+attempts/s   Success 100  Unschedulable 1.5  Error 0  unknown 0.03
+queues/s     active 102  backoff 0  unschedulable 1.5
+events/s     UnscheduledPodAdd 102  ScheduleAttemptFailure 1.5  BackoffComplete
+lost         orphan_move 3 since the daemon's start
+
+PHASE                /s     p50     p99  PLUGIN                     TIME     p99
+SchedulePod         102 4.60 ms 15.3 ms  DefaultBinder bind       57.6 % 8.97 ms
+bindingCycle        100 2.88 ms 9.60 ms  InterPodAffinity preFilt  0.6 % 93.0 us
+bind                100 2.70 ms 9.00 ms  NodeResourcesBalancedAll  0.1 % 12.0 us
+schedulingCycle     102 1.71 ms 5.70 ms
+filter              102  602 us 2.01 ms
+preFilter           102  129 us  429 us
+handleSchedulingF   1.5 2.53 ms 8.43 ms
+snapshot            102 6.30 us 21.0 us
+
+
+SLOWEST POD                        TOOK RESULT        MOSTLY        NODE
+default/web-7d4b9c-x2x8k        61.0 ms Success       bind          node-0001
+default/large                   19.0 ms Unschedulable handleSchedul
+default/a?]0;owned?             18.0 ms Error         bind
+
+
+q quit   s sort, now by time   t time   p p99   c calls   n name
+";
+    assert_eq!(screen(&view(&recent()), 80, 24), expected);
+}
+
+#[test]
+fn a_large_screen_holds_more() {
+    let expected = "\
+schedspan top  http://127.0.0.1:9090  1 scheduler  last 60 s
+attempts/s   Success 100  Unschedulable 1.5  Error 0  unknown 0.03
+queues/s     active 102  backoff 0  unschedulable 1.5
+events/s     UnscheduledPodAdd 102  ScheduleAttemptFailure 1.5  BackoffComplete 0.05
+lost         orphan_move 3 since the daemon's start
+
+PHASE                                                         /s    TIME      p50      p99      max  PLUGIN                                                        /s    TIME      p50      p99      max
+SchedulePod                                                  102 100.0 %  4.60 ms  15.3 ms  25.6 ms  DefaultBinder bind                                           100  57.6 %  2.69 ms  8.97 ms  14.9 ms
+bindingCycle                                                 100  61.7 %  2.88 ms  9.60 ms  16.0 ms  InterPodAffinity preFilter                                   102   0.6 %  27.9 us  93.0 us   155 us
+bind                                                         100  57.8 %  2.70 ms  9.00 ms  15.0 ms  NodeResourcesBalancedAllocation preScore                     100   0.1 %  3.60 us  12.0 us  20.0 us
+schedulingCycle                                              102  37.2 %  1.71 ms  5.70 ms  9.50 ms
+filter                                                       102  13.1 %   602 us  2.01 ms  3.35 ms
+preFilter                                                    102   2.8 %   129 us   429 us   715 us
+handleSchedulingFailure                                      1.5   0.8 %  2.53 ms  8.43 ms  14.1 ms
+snapshot                                                     102   0.1 %  6.30 us  21.0 us  35.0 us
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+SLOWEST POD                                                                                                TOOK RESULT         MOSTLY                   NODE
+default/web-7d4b9c-x2x8k                                                                                61.0 ms Success        bind                     node-0001
+default/large                                                                                           19.0 ms Unschedulable  handleSchedulingFailure
+default/a?]0;owned?                                                                                     18.0 ms Error          bind
+
+
+
+
+
+
+q quit   s sort, now by time   t time   p p99   c calls   n name
+";
+    assert_eq!(screen(&view(&recent()), 200, 50), expected);
+}
+
+#[test]
+fn any_size_does() {
+    let recent = recent();
+    for width in [1, 2, 20, 79, 119, 121, 400] {
+        for height in [1, 2, 5, 10, 23, 100] {
+            let _ = screen(&view(&recent), width, height);
+        }
+    }
+}
+
+#[test]
+fn no_control_character_gets_through() {
+    let mut recent = recent();
+    recent.phases[0].name = "\u{1b}[31m".to_owned();
+    recent.plugins[0].extension_point = "网\u{202e}".to_owned();
+    recent.moves[0].event = "\u{7}".to_owned();
+    let text = screen(&view(&recent), 200, 50) + &view(&recent).text(100);
+    assert!(text.chars().all(|c| c == '\n' || c == ' ' || c.is_ascii_graphic()), "{text}");
+}
+
+#[test]
+fn phases_and_plugins_are_sorted_by_what_is_asked_for() {
+    let recent = recent();
+    for (key, first, second) in [
+        ('t', "SchedulePod", "bindingCycle"),
+        ('c', "SchedulePod", "filter"),
+        ('n', "SchedulePod", "bind "),
+        ('p', "SchedulePod", "bindingCycle"),
+    ] {
+        let sort = Sort::of_key(key).unwrap();
+        let text = View { sort, ..view(&recent) }.text(100);
+        let place =
+            |name: &str| text.find(&format!("\n{name}")).unwrap_or_else(|| panic!("no {name} in {text}"));
+        assert!(place(first) < place(second), "{text}");
+    }
+    assert_eq!(Sort::of_key('x'), None);
+    assert_eq!(Sort::Time.next().next().next().next(), Sort::Time);
+}
+
+#[test]
+fn a_daemon_that_went_away_is_said_beside_its_last_figures() {
+    let recent = recent();
+    let text = screen(&View { trouble: Some("cannot reach a daemon"), ..view(&recent) }, 120, 24);
+    assert!(text.lines().next().is_some_and(|line| line.ends_with("cannot reach a daemon")), "{text}");
+    let text = screen(&View { recent: None, ..view(&recent) }, 80, 24);
+    assert!(text.contains("waiting for the first figures"), "{text}");
+}
+
+#[test]
+fn nothing_lost_is_said() {
+    let mut recent = recent();
+    recent.losses[1].count = 0;
+    assert!(view(&recent).text(80).contains("lost         nothing since"), "{}", view(&recent).text(80));
+}
