@@ -1,8 +1,7 @@
-//! `cargo xtask picture`: the README's picture, made by the program itself.
+//! `cargo xtask picture`: the pictures of the documentation, made by the program itself.
 
 use std::{
     fs::{self, File},
-    path::PathBuf,
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -14,8 +13,12 @@ use serde_json::json;
 
 use crate::{
     build,
-    cluster::{self, NodeSize, is_bound, is_unschedulable, pod, wait_until},
-    paths, setup,
+    cluster::{self, Api, NodeSize, is_bound, is_unschedulable, pod, wait_until},
+    components::SCHEDULER,
+    e2e::truth,
+    paths,
+    schedulers::troubled,
+    setup,
     stage::Stage,
     svg,
 };
@@ -28,55 +31,124 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// From the start of `schedspan trace` until its probes are attached.
 const ATTACHED: Duration = Duration::from_secs(3);
 
+/// A picture, and what happens on it.
+struct Picture {
+    name: &'static str,
+    /// The Pods whose attempts are shown.
+    pods: &'static str,
+    /// How many attempts.
+    attempts: usize,
+    play: fn(&Api) -> Result<()>,
+}
+
+const PICTURES: [Picture; 3] = [
+    Picture { name: "waterfall", pods: "shop-*", attempts: 3, play: found_and_not_found },
+    Picture { name: "preemption", pods: "urgent-*", attempts: 2, play: preempting },
+    Picture { name: "permit-wait", pods: "gang-*", attempts: 1, play: waiting },
+];
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Where the picture goes [default: docs/waterfall.svg]
-    file: Option<PathBuf>,
+    /// Which pictures, each docs/NAME.svg [default: all]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(PICTURES.iter().map(|picture| picture.name)))]
+    names: Vec<String>,
 }
 
 pub(crate) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
     let executable = build::build()?;
-    let file = options.file.clone().unwrap_or_else(|| paths::repository().join("docs/waterfall.svg"));
-    let cluster = cluster::Options { nodes: 100, ..cluster::Options::default() };
-    Stage::play(&cluster, &executable, |stage| {
-        let api = stage.cluster.api()?;
-        for number in 0..WARM_UP {
-            api.create_pod("default", &pod(&format!("warm-up-{number}"), "10m"))?;
+    // One of its plugins asks to wait where a Pod says so; else it is as any other.
+    let (component, _) = troubled(SCHEDULER.version)?;
+    let cluster = cluster::Options {
+        nodes: 100,
+        scheduler: Some(component.executable()?),
+        scheduler_profiles: truth::profiles(),
+        ..cluster::Options::default()
+    };
+    let Options { names } = options;
+    for picture in PICTURES {
+        if names.is_empty() || names.iter().any(|name| name == picture.name) {
+            Stage::play(&cluster, &executable, |stage| draw(stage, &picture))?;
         }
-        api.wait_for_pods("the scheduler to be warm", |pods| pods.iter().all(is_bound))?;
-        let printed = stage.cluster.dir().join("waterfalls");
-        // The kernel ends it with xtask, however that ends.
-        let mut trace = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
-            .arg(&stage.executable)
-            .args(["trace", "--kubeconfig"])
-            .arg(stage.cluster.schedspan_kubeconfig())
-            .env("CLICOLOR_FORCE", "1")
-            .env("COLUMNS", COLUMNS)
-            .stdin(Stdio::null())
-            .stdout(File::create(&printed)?)
-            .stderr(File::create(stage.options()?.log)?)
-            .spawn()?;
-        thread::sleep(ATTACHED);
-        let mut linked = pod("web-7d4b9c-x2x8k", "500m");
-        linked["metadata"]["annotations"] = json!({ "tracing.k8s.io/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" });
-        api.create_pod("default", &linked)?;
-        api.wait_for_pods("the first Pod to be bound", |pods| pods.iter().all(is_bound))?;
-        api.create_pod("default", &pod("batch-0", "64"))?;
-        api.wait_for_pods("the second Pod to fit nowhere", |pods| pods.iter().any(is_unschedulable))?;
-        api.create_node("node-large", NodeSize { cpu: "96", ..NodeSize::default() })?;
-        api.wait_for_pods("the second Pod to find the new Node", |pods| pods.iter().all(is_bound))?;
-        let text = wait_until("three waterfalls", TIMEOUT, || {
-            let text = fs::read_to_string(&printed)?;
-            Ok((text.matches("SchedulePod").count() >= 3 && text.ends_with("\n\n")).then_some(text))
-        });
-        kill_process(Pid::from_child(&trace), Signal::TERM)?;
-        let status = trace.wait()?;
-        ensure!(status.success(), "schedspan ended with {status}");
-        fs::create_dir_all(file.parent().context("the picture's file has no folder")?)?;
-        fs::write(&file, svg::draw(&text?)).with_context(|| format!("cannot write `{}`", file.display()))?;
-        println!("{}", file.display());
-        Ok(())
+    }
+    Ok(())
+}
+
+fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
+    let Picture { name, pods, attempts, play } = picture;
+    let api = stage.cluster.api()?;
+    for number in 0..WARM_UP {
+        api.create_pod("default", &pod(&format!("warm-up-{number}"), "10m"))?;
+    }
+    api.wait_for_pods("the scheduler to be warm", |pods| pods.iter().all(is_bound))?;
+    let printed = stage.cluster.dir().join("waterfalls");
+    // The kernel ends it with xtask, however that ends.
+    let mut trace = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(&stage.executable)
+        .args(["trace", pods, "--kubeconfig"])
+        .arg(stage.cluster.schedspan_kubeconfig())
+        .env("CLICOLOR_FORCE", "1")
+        .env("COLUMNS", COLUMNS)
+        .stdin(Stdio::null())
+        .stdout(File::create(&printed)?)
+        .stderr(File::create(stage.options()?.log)?)
+        .spawn()?;
+    thread::sleep(ATTACHED);
+    play(&api)?;
+    let text = wait_until("the waterfalls", TIMEOUT, || {
+        let text = fs::read_to_string(&printed)?;
+        Ok((text.matches("SchedulePod").count() >= *attempts && text.ends_with("\n\n")).then_some(text))
+    });
+    kill_process(Pid::from_child(&trace), Signal::TERM)?;
+    let status = trace.wait()?;
+    ensure!(status.success(), "schedspan ended with {status}");
+    let file = paths::repository().join(format!("docs/{name}.svg"));
+    fs::write(&file, svg::draw(&text?)).with_context(|| format!("cannot write `{}`", file.display()))?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+/// A Pod that is bound, one that fits nowhere, and the same one once it fits.
+fn found_and_not_found(api: &Api) -> Result<()> {
+    let mut linked = pod("shop-web-7d4b9c-x2x8k", "500m");
+    linked["metadata"]["annotations"] =
+        json!({ "tracing.k8s.io/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" });
+    api.create_pod("default", &linked)?;
+    api.wait_for_pods("the first Pod to be bound", |pods| pods.iter().all(is_bound))?;
+    api.create_pod("default", &pod("shop-batch-0", "64"))?;
+    api.wait_for_pods("the second Pod to fit nowhere", |pods| pods.iter().any(is_unschedulable))?;
+    api.create_node("node-large", NodeSize { cpu: "96", ..NodeSize::default() })?;
+    api.wait_for_pods("the second Pod to find the new Node", |pods| pods.iter().all(is_bound)).map(drop)
+}
+
+/// A Pod that takes the place of others.
+fn preempting(api: &Api) -> Result<()> {
+    for (name, value) in [("low", 1), ("high", 1000)] {
+        let class = json!({ "metadata": { "name": name }, "value": value });
+        api.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class)?;
+    }
+    let on_node = |name: &str, cpu: &str, class: &str| {
+        let mut pod = pod(name, cpu);
+        pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": "node-0001" });
+        pod["spec"]["priorityClassName"] = class.into();
+        pod
+    };
+    for number in 0..2 {
+        api.create_pod("default", &on_node(&format!("batch-{number}"), "15", "low"))?;
+    }
+    api.wait_for_pods("the victims to be bound", |pods| pods.iter().all(is_bound))?;
+    api.create_pod("default", &on_node("urgent-0", "20", "high"))?;
+    api.wait_for_pods("the Pod to take their place", |pods| {
+        pods.iter().any(|pod| pod["metadata"]["name"] == "urgent-0" && is_bound(pod))
     })
+    .map(drop)
+}
+
+/// A Pod that a plugin lets wait.
+fn waiting(api: &Api) -> Result<()> {
+    let mut pod = pod("gang-0", "100m");
+    pod["metadata"]["annotations"] = json!({ "trouble.schedspan.test/Permit": "wait-allow" });
+    api.create_pod("default", &pod)?;
+    api.wait_for_pods("the Pod to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }

@@ -88,6 +88,12 @@ pub struct Account {
     pub feasible_nodes: Option<u64>,
     /// To how many Nodes plugins restricted the search.
     pub restricted_to_nodes: Option<u64>,
+    /// The Nodes with the best scores, best first, as `node: total (plugin score, ...)`.
+    #[serde(default)]
+    pub candidates: Vec<String>,
+    /// How many Nodes have the highest score.
+    #[serde(default)]
+    pub ties: u64,
     /// Who must go so that the Pod can come.
     pub preemption: Option<Preemption>,
     /// The way through the queues before the attempt.
@@ -223,6 +229,8 @@ impl Account {
             evaluated_nodes: number(root, attributes::EVALUATED_NODES),
             feasible_nodes: number(root, attributes::FEASIBLE_NODES),
             restricted_to_nodes: number(root, attributes::RESTRICTED_TO_NODES),
+            candidates: strings(root, attributes::CANDIDATES).to_vec(),
+            ties: number(root, attributes::CANDIDATE_TIES).unwrap_or_default(),
             preemption: number(root, attributes::PREEMPTION_VICTIMS).map(|victims| Preemption {
                 node: string(root, attributes::PREEMPTION_NODE).unwrap_or_default(),
                 victims,
@@ -318,8 +326,8 @@ impl Plugin {
     }
 }
 
-/// Who said no: plugins that were seen to, the one that the status names, and those that the message's words are of. What
-/// preemption found is none of it.
+/// Who said no: plugins that were seen to, the one that the status names, and those that rejected Nodes. Where that was not
+/// read, as with less detail, it is those that the message's words are of. What preemption found is none of it.
 fn rejections(root: &Span, phases: &[Phase], message: &str) -> Vec<Rejection> {
     let mut list = Vec::new();
     for Phase { name, plugins, .. } in phases.iter().filter(|phase| phase.name != "postFilter") {
@@ -340,10 +348,23 @@ fn rejections(root: &Span, phases: &[Phase], message: &str) -> Vec<Rejection> {
     {
         add(plugin, message);
     }
-    for reason in reasons::of(message) {
+    let rejected = strings(root, attributes::REJECTIONS);
+    let of_words = if rejected.is_empty() { reasons::of(message) } else { Vec::new() };
+    for reason in of_words {
         if let Some(known) = reason.known {
             add(known.plugin, reason.words);
         }
     }
+    let nodes = rejected.iter().filter_map(|text| {
+        let (plugin, nodes) = text.split_once(": ")?;
+        let (nodes, code) = nodes.split_once(' ')?;
+        let s = if nodes == "1" { "" } else { "s" };
+        Some(Rejection {
+            plugin: plugin.to_owned(),
+            extension_point: Some("filter".to_owned()),
+            message: format!("{nodes} Node{s}, {code}"),
+        })
+    });
+    list.extend(nodes);
     list
 }

@@ -149,7 +149,7 @@ fn the_last_sentence_says_why_the_pod_is_where_it_is() {
     let conclusion = |trace: &Trace| conclusion(&[Account::of(trace)]);
     assert_eq!(conclusion(&trace), "default/web-0 is on node-3.");
     for (feasible, evaluated, why) in [
-        (12, 100, "no other of the 12 Nodes that fit, of 100 looked at, had a higher score"),
+        (12, 100, "of 12 Nodes that fit, of 100 looked at, it has the highest score"),
         (1, 100, "of 100 Nodes it was the only one that fits"),
         (1, 1, "it was the only one that was looked at, and it fits"),
     ] {
@@ -240,8 +240,8 @@ fn the_schema_stays() {
     let attempt = &value["attempts"][0];
     assert_eq!(
         keys(attempt),
-        "attempt durationNs evaluatedNodes feasibleNodes incomplete message namespace node phases pod preemption profile \
-         queue rejectedBy restrictedToNodes result startUnixUs traceId uid"
+        "attempt candidates durationNs evaluatedNodes feasibleNodes incomplete message namespace node phases pod preemption profile \
+         queue rejectedBy restrictedToNodes result startUnixUs ties traceId uid"
     );
     assert_eq!(keys(&attempt["queue"]), "activeNs backoffNs moves movesLeftOut totalNs unschedulableNs");
     assert_eq!(keys(&attempt["phases"][0]), "durationNs name plugins");
@@ -262,4 +262,27 @@ fn nothing_is_wider_than_asked_for_and_no_control_character_gets_through() {
             assert!(line.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "{line:?}");
         }
     }
+}
+
+#[test]
+fn the_best_nodes_and_who_rejected_the_others_come_from_what_was_read() {
+    let mut trace = scheduled();
+    let list = |texts: &[&str]| AttributeValue::Strings(texts.iter().map(ToString::to_string).collect());
+    set(&mut trace, attributes::EVALUATED_NODES, AttributeValue::Int(30));
+    set(&mut trace, attributes::FEASIBLE_NODES, AttributeValue::Int(20));
+    set(&mut trace, attributes::CANDIDATES, list(&["node-3: 312 (Fit 95)", "node-9: 312 (Fit 95)"]));
+    set(&mut trace, attributes::CANDIDATE_TIES, AttributeValue::Int(2));
+    set(&mut trace, attributes::REJECTIONS, list(&["TaintToleration: 10 UnschedulableAndUnresolvable"]));
+    let account = Account::of(&trace);
+    let rejection = Rejection {
+        plugin: "TaintToleration".to_owned(),
+        extension_point: Some("filter".to_owned()),
+        message: "10 Nodes, UnschedulableAndUnresolvable".to_owned(),
+    };
+    assert_eq!(account.rejected_by, [rejection]);
+    let conclusion = words::conclusion(&[account]);
+    assert!(
+        conclusion.contains("of 20 Nodes that fit, of 30 looked at, it is one of 2 with the highest score"),
+        "{conclusion}"
+    );
 }

@@ -112,9 +112,11 @@ fn because(account: &Account) -> String {
         (Some(1), Some(1)) => ": it was the only one that was looked at, and it fits".to_owned(),
         (Some(1), Some(evaluated)) => format!(": of {evaluated} Nodes it was the only one that fits"),
         (Some(feasible), Some(evaluated)) => {
-            format!(
-                ": no other of the {feasible} Nodes that fit, of {evaluated} looked at, had a higher score"
-            )
+            let which = match account.ties {
+                ..2 => "it has the highest score".to_owned(),
+                ties => format!("it is one of {ties} with the highest score"),
+            };
+            format!(": of {feasible} Nodes that fit, of {evaluated} looked at, {which}")
         }
         _ => String::new(),
     }
@@ -142,7 +144,11 @@ fn woken(queue: &Queue) -> Option<&str> {
 
 /// Why a failed attempt failed, in half a sentence.
 fn shortly(account: &Account) -> String {
-    let by = account.rejected_by.iter().find(|rejection| rejection.extension_point.is_some());
+    // What rejected Nodes one by one is in the message, with the reasons.
+    let by = account
+        .rejected_by
+        .iter()
+        .find(|rejection| rejection.extension_point.as_deref().is_some_and(|point| point != "filter"));
     if let Some(Rejection { plugin, extension_point: Some(point), message }) = by {
         let colon = if message.is_empty() { "" } else { ": " };
         return format!("the plugin {plugin} said no in {point}{colon}{message}");
@@ -217,6 +223,7 @@ fn attempt(account: &Account, same: bool, now_unix_us: u64, width: usize) -> Str
     wrap(&mut out, "", &clean(&head), width);
     for (label, lines) in [
         ("Why", why(account)),
+        ("Best Nodes", account.candidates.clone()),
         ("Rejected by", rejected(&account.rejected_by)),
         ("Queue", queue(&account.queue)),
         ("Slowest", slowest(account)),

@@ -16,8 +16,9 @@ use aya::{
 use aya_log::EbpfLogger;
 use log::Log;
 use tracer_common::{
-    Counter, MAX_PID_NAMESPACES, MAX_SITES, PidNamespace, SCORES, STATUSES, Site, TargetKey,
+    Counter, MAX_PID_NAMESPACES, MAX_SITES, NO_TEXTS, PidNamespace, SCORES, STATUSES, Site, TargetKey,
 };
+use tracing::warn;
 
 pub use self::host::Unfit;
 use crate::{
@@ -77,11 +78,22 @@ pub enum Error {
 
 /// The programs, with `uprobe.multi` and without, and which sites they serve: those with these [`Site::texts`].
 const PROGRAMS: [Program; 3] = [
-    Program { multi: "on_scores_multi", single: "on_scores_single", serves: |texts| texts == SCORES },
-    Program { multi: "on_statuses_multi", single: "on_statuses_single", serves: |texts| texts == STATUSES },
+    Program {
+        multi: "on_scores_multi",
+        single: "on_scores_single",
+        for_lists: true,
+        serves: |texts| texts == SCORES,
+    },
+    Program {
+        multi: "on_statuses_multi",
+        single: "on_statuses_single",
+        for_lists: true,
+        serves: |texts| texts == STATUSES,
+    },
     Program {
         multi: "on_hit_multi",
         single: "on_hit_single",
+        for_lists: false,
         serves: |texts| ![SCORES, STATUSES].contains(&texts),
     },
 ];
@@ -89,6 +101,7 @@ const PROGRAMS: [Program; 3] = [
 struct Program {
     multi: &'static str,
     single: &'static str,
+    for_lists: bool,
     serves: fn(u32) -> bool,
 }
 
@@ -103,6 +116,8 @@ pub struct Probes {
     ebpf: Ebpf,
     /// Whether the kernel has `uprobe.multi`.
     multi: bool,
+    /// Whether the kernel takes the programs that go through lists: it has `bpf_loop` from 5.17 on.
+    lists: bool,
     /// There only when the object was built with log points.
     logger: Option<Logger>,
     ring: RingBuf<MapData>,
@@ -153,11 +168,23 @@ impl Probes {
             .map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
         // Before the program is loaded: that closes what nobody holds.
         let logger = EbpfLogger::init(&mut ebpf).ok();
+        let mut lists = true;
         for program in &PROGRAMS {
-            uprobe(&mut ebpf, program.name(multi))?.load()?;
+            match uprobe(&mut ebpf, program.name(multi))?.load() {
+                Ok(()) => {}
+                Err(error) if program.for_lists => {
+                    warn!(
+                        "no scores of Nodes and no rejections by plugin: the kernel does not take `{}`: {error}",
+                        program.name(multi)
+                    );
+                    lists = false;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(Self {
             multi,
+            lists,
             logger,
             ring: take(&mut ebpf, "EVENTS")?,
             sites: take(&mut ebpf, "SITES")?,
@@ -194,16 +221,24 @@ impl Probes {
         path: &Path,
         numbers: &[u32],
     ) -> Result<Vec<(&'static str, UProbeLinkId)>, Error> {
-        let sites = || plan.sites.iter().zip(numbers);
-        for (PlannedSite { spec, .. }, number) in sites() {
-            self.sites.set(*number, spec, 0).map_err(|error| unfit("SITES", &error))?;
+        let told = |site: &PlannedSite| match site.spec.texts {
+            // All but the list.
+            SCORES | STATUSES if !self.lists => NO_TEXTS,
+            texts => texts,
+        };
+        let sites: Vec<_> =
+            plan.sites.iter().zip(numbers).map(|(site, number)| (site, *number, told(site))).collect();
+        for (site, number, texts) in &sites {
+            let spec = Site { texts: *texts, ..site.spec };
+            self.sites.set(*number, &spec, 0).map_err(|error| unfit("SITES", &error))?;
         }
         let mut links = Vec::with_capacity(PROGRAMS.len());
         for program in &PROGRAMS {
-            let points: Vec<_> = sites()
-                .filter(|(PlannedSite { spec, .. }, _)| (program.serves)(spec.texts))
-                .map(|(PlannedSite { file_offset, .. }, number)| UProbeAttachPoint {
-                    location: UProbeAttachLocation::AbsoluteOffset(*file_offset),
+            let points: Vec<_> = sites
+                .iter()
+                .filter(|(_, _, texts)| (program.serves)(*texts))
+                .map(|(site, number, _)| UProbeAttachPoint {
+                    location: UProbeAttachLocation::AbsoluteOffset(site.file_offset),
                     cookie: Some((*number).into()),
                 })
                 .collect();

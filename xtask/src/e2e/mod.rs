@@ -6,7 +6,7 @@ mod faults;
 mod inspect;
 mod link;
 mod load;
-mod truth;
+pub(crate) mod truth;
 mod versions;
 
 use std::process::ExitCode;

@@ -42,7 +42,7 @@ impl fmt::Display for Disturbed {
 }
 
 /// The profiles of its scheduler: one with the plugin that makes trouble, and one as it comes.
-pub(super) fn profiles() -> Vec<Value> {
+pub(crate) fn profiles() -> Vec<Value> {
     let trouble = json!({ "multiPoint": { "enabled": [{ "name": "Trouble" }] } });
     vec![
         json!({ "schedulerName": "default-scheduler", "plugins": trouble }),
