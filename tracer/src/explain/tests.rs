@@ -280,7 +280,7 @@ fn the_best_nodes_and_who_rejected_the_others_come_from_what_was_read() {
         message: "10 Nodes, UnschedulableAndUnresolvable".to_owned(),
     };
     assert_eq!(account.rejected_by, [rejection]);
-    let conclusion = words::conclusion(&[account]);
+    let conclusion = conclusion(&[account]);
     assert!(
         conclusion.contains("of 20 Nodes that fit, of 30 looked at, it is one of 2 with the highest score"),
         "{conclusion}"

@@ -152,12 +152,15 @@ impl<'a> Builder<'a> {
             Begin::Unused => return Ok(Vec::new()),
             Begin::CallsIn(packages) => return self.calls_in(packages, function),
             Begin::Entry => None,
-            Begin::FirstCall(symbol) => self.first_call(function, symbol).and_then(|site| {
-                Some((function.name, site, self.functions.stack_depth(function, site.address)?.cast_signed()))
+            Begin::FirstCall(symbol) => self.first_call(function, symbol).map(|call| call.site),
+            Begin::AfterFirstCall(symbol) => self.first_call(function, symbol).map(|call| {
+                let after = |address| goexe::Site { address, class: Class::Emulated };
+                call.return_site.map_or(call.site, after)
             }),
         };
-        match first {
-            Some(first) => Ok(vec![first]),
+        let depth = |site: goexe::Site| Some((site, self.functions.stack_depth(function, site.address)?));
+        match first.and_then(depth) {
+            Some((site, depth)) => Ok(vec![(function.name, site, depth.cast_signed())]),
             // Another version may not call it: then the call begins at its entry.
             None => {
                 let site = self.executable.entry_site(self.functions, function)?;
@@ -192,14 +195,14 @@ impl<'a> Builder<'a> {
         self.found
             .iter()
             .filter(|closure| closure.name.starts_with(&closures))
-            .find_map(|closure| Some((closure.name, self.first_call(closure, METRIC)?)))
+            .find_map(|closure| Some((closure.name, self.first_call(closure, METRIC)?.site)))
     }
 
     /// The first direct call of a function in another.
-    fn first_call(&self, caller: &goexe::Function<'a>, callee: &str) -> Option<goexe::Site> {
+    fn first_call(&self, caller: &goexe::Function<'a>, callee: &str) -> Option<Call> {
         let callee = Callee::Direct(self.function(callee)?.range.start);
         let calls = self.executable.calls(caller).ok()?;
-        calls.into_iter().find(|call| call.callee == callee).map(|call| call.site)
+        calls.into_iter().find(|call| call.callee == callee)
     }
 
     fn add_end(

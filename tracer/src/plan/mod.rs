@@ -234,7 +234,10 @@ impl Plan {
             .iter()
             .flat_map(|row| {
                 let next = if let End::NextEntry(symbol, _) = row.end { Some(symbol) } else { None };
-                let first = if let Begin::FirstCall(symbol) = row.begin { Some(symbol) } else { None };
+                let first = match row.begin {
+                    Begin::FirstCall(symbol) | Begin::AfterFirstCall(symbol) => Some(symbol),
+                    Begin::Unused | Begin::Entry | Begin::CallsIn(_) => None,
+                };
                 row.symbols.iter().copied().chain(next).chain(first)
             })
             .chain(MARKERS)

@@ -178,6 +178,9 @@ pub(super) enum Begin {
     /// When the function calls this one for the first time: what it does before is not part of what the scheduler's own
     /// metric times. Nothing can be read there.
     FirstCall(&'static str),
+    /// When the function has called this one for the first time: as [`Begin::FirstCall`], a little later. For functions that
+    /// take long from the end of what is timed to their own.
+    AfterFirstCall(&'static str),
     /// Where functions of these packages call it.
     CallsIn(&'static [&'static str]),
 }

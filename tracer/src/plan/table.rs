@@ -450,7 +450,7 @@ pub(super) const TABLE: &[Row] = &[
         "no `preScore` span",
     ),
     Row {
-        begin: Begin::FirstCall("time.Now"),
+        begin: Begin::AfterFirstCall("time.Now"),
         at_end: &[CODE, SCORES],
         ..phase(Function::Score, run!("RunScorePlugins"), "RunScorePlugins", &[], "no `score` span")
     },
