@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::nothing_lost;
+use super::{nothing_lost, text};
 use crate::{
     cluster::{is_bound, is_unschedulable, pod},
     compare::Comparison,
@@ -81,7 +81,7 @@ type Candidate = (String, i64, Vec<(String, i64)>);
 
 /// The chosen Node is one of the best, and the candidates' scores are those that the scheduler logs.
 fn placed(pod: &Value, root: &Span, scores: &Scores, totals: &Scores) -> Result<usize> {
-    let name = text(pod, "/metadata/name");
+    let name = text(pod, "/metadata/name").to_owned();
     let node = root.attribute("k8s.scheduler.selected_node");
     ensure!(node == text(pod, "/spec/nodeName"), "the span says {node}");
     let candidates = root.list("k8s.scheduler.candidates");
@@ -114,7 +114,7 @@ fn placed(pod: &Value, root: &Span, scores: &Scores, totals: &Scores) -> Result<
 fn failed(pod: &Value, root: &Span) -> Result<String> {
     let conditions = pod["status"]["conditions"].as_array().context("it has no conditions")?;
     let condition = conditions.iter().find(|condition| condition["type"] == "PodScheduled");
-    let wanted = condition.map(|condition| text(condition, "/message")).unwrap_or_default();
+    let wanted = condition.map(|condition| text(condition, "/message")).unwrap_or_default().to_owned();
     let found = root.status_message.clone();
     ensure!(found.ends_with(&wanted) && !wanted.is_empty(), "it says `{found}` instead of `{wanted}`");
     let (total, counts) = rejected(&wanted).context("no counts")?;
@@ -179,10 +179,6 @@ fn logged(log: &str) -> Result<(Scores, Scores)> {
         list.insert(key, value("score").unwrap_or_default().parse()?);
     }
     Ok((scores, totals))
-}
-
-fn text(value: &Value, path: &str) -> String {
-    value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
-use super::nothing_lost;
+use super::{nothing_lost, text};
 use crate::{
     cluster::{Api, pod, wait_until},
     compare::Comparison,
@@ -82,7 +81,7 @@ fn unread(stage: &Stage, api: &Api) -> Result<()> {
     let nodes: BTreeMap<String, String> = api
         .pods("default")?
         .iter()
-        .map(|pod| (text(pod, "/metadata/name"), text(pod, "/spec/nodeName")))
+        .map(|pod| (text(pod, "/metadata/name").to_owned(), text(pod, "/spec/nodeName").to_owned()))
         .collect();
     let by_id: BTreeMap<_, _> =
         figures.spans.iter().map(|span| ((&span.trace_id, &span.span_id), span)).collect();
@@ -129,8 +128,4 @@ fn create(api: &Api, prefix: &str, number: usize) -> Result<()> {
         let waiting = api.get("/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D&limit=1")?;
         Ok(waiting["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
     })
-}
-
-fn text(value: &Value, path: &str) -> String {
-    value.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

@@ -12,6 +12,7 @@ mod versions;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
+use serde_json::Value;
 
 use crate::{
     build,
@@ -162,4 +163,9 @@ fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()> {
     ensure!(metrics.has(stray), "schedspan has no metric {stray}");
     ensure!(metrics.sum(stray, &[]) == 0.0, "{stray} is {}", metrics.sum(stray, &[]));
     Ok(())
+}
+
+/// The text at a place of an object; empty if there is none.
+fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }

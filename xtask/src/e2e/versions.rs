@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::nothing_lost;
+use super::{nothing_lost, text};
 use crate::{
     cluster::{is_bound, is_unschedulable, pod},
     compare::Comparison,
@@ -114,8 +114,4 @@ fn attempt(pod: &Value, root: &Span, below: &[&Span]) -> Result<()> {
 
 fn trace_id(number: usize) -> String {
     format!("{:032x}", number + 1)
-}
-
-fn text<'a>(value: &'a Value, path: &str) -> &'a str {
-    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
