@@ -50,14 +50,12 @@ static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.l
 macro_rules! programs {
     ($multi:ident, $single:ident, $record:path) => {
         #[uprobe(multi)]
-        #[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
         fn $multi(ctx: ProbeContext) -> u32 {
             on_hit(&ctx, $record);
             0
         }
 
         #[uprobe]
-        #[expect(clippy::needless_pass_by_value, reason = "the macro's signature")]
         fn $single(ctx: ProbeContext) -> u32 {
             on_hit(&ctx, $record);
             0
