@@ -15,7 +15,9 @@ use serde_json::Value;
 use crate::{
     build,
     cluster::{self, Api, pod, wait_until},
-    process, setup,
+    process,
+    schedspan::{self, Schedspan},
+    setup,
     stage::Stage,
 };
 
@@ -47,6 +49,9 @@ pub(crate) struct Options {
     /// Pods created in a second: less than the scheduler can do, or the figures show the saturation
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pace: u32,
+    /// How much is asked of the scheduler: phases, plugins or full
+    #[arg(long, default_value = "full", value_name = "LEVEL")]
+    detail: String,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -96,6 +101,7 @@ struct Report {
     nodes: u32,
     pods: u32,
     pace: u32,
+    detail: String,
     rounds: u32,
     cpu_ms_per_pod_untraced: Spread,
     cpu_ms_per_pod_traced: Spread,
@@ -157,7 +163,9 @@ fn round(stage: &Stage, options: &Options, tracing: bool) -> Result<Round> {
     let api = stage.cluster.api()?;
     let scheduler = stage.cluster.scheduler()?.pid.cast_unsigned();
     let pods = f64::from(options.pods);
-    let schedspan = tracing.then(|| stage.trace()).transpose()?;
+    let arguments: &[&str] = &["--detail", &options.detail];
+    let trace = || Schedspan::start(&schedspan::Options { arguments, ..stage.options()? });
+    let schedspan = tracing.then(trace).transpose()?;
     let daemon_before = schedspan.as_ref().map(|schedspan| cpu_ms(schedspan.pid())).transpose()?;
     let before = cpu_ms(scheduler)?;
     let start = Instant::now();
@@ -214,7 +222,7 @@ fn cpu_ms(pid: u32) -> Result<f64> {
 }
 
 fn report(stage: &Stage, options: &Options, untraced: &[Round], traced: &[Round]) -> Result<Report> {
-    let Options { output: _, rounds, nodes, pods, pace } = *options;
+    let Options { output: _, rounds, nodes, pods, pace, ref detail } = *options;
     let spread_of = |rounds: &[Round], value: fn(&Round) -> f64| Spread::of(rounds.iter().map(value));
     let daemons: Vec<_> = traced.iter().filter_map(|round| round.daemon.as_ref()).collect();
     let spread_of_daemon = |value: fn(&Daemon) -> f64| Spread::of(daemons.iter().map(|daemon| value(daemon)));
@@ -238,6 +246,7 @@ fn report(stage: &Stage, options: &Options, untraced: &[Round], traced: &[Round]
         nodes,
         pods,
         pace,
+        detail: detail.clone(),
         rounds,
         cpu_ms_per_pod_untraced: spread_of(untraced, |round| round.cpu_ms_per_pod),
         cpu_ms_per_pod_traced: spread_of(traced, |round| round.cpu_ms_per_pod),
@@ -279,8 +288,10 @@ impl Mean {
 }
 
 fn print_table(report: &Report) {
-    let Report { nodes, pods, pace, rounds, lost, sites_emulated, sites_single_stepped, .. } = report;
-    println!("{nodes} Nodes, {pods} Pods a round at {pace} a second, {rounds} pairs of rounds");
+    let Report { nodes, pods, pace, detail, rounds, lost, sites_emulated, sites_single_stepped, .. } = report;
+    println!(
+        "{nodes} Nodes, {pods} Pods a round at {pace} a second, {rounds} pairs of rounds, --detail {detail}"
+    );
     println!("{:<40} {:>10} {:>10} {:>10}", "", "MEDIAN", "MIN", "MAX");
     let rows = [
         ("scheduler CPU ms/Pod, untraced", &report.cpu_ms_per_pod_untraced),
