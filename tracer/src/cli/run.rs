@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Result;
+use clap::{ValueEnum, builder::PossibleValue};
 
 use crate::{
     daemon,
@@ -84,6 +85,24 @@ impl Common {
             detail,
             queue_spans: false,
         }
+    }
+}
+
+impl ValueEnum for Detail {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Phases, Self::Plugins, Self::Full]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Self::Phases => PossibleValue::new("phases").help("Attempts, their phases, and why they failed"),
+            Self::Plugins => {
+                PossibleValue::new("plugins").help("The calls of each plugin as well, and preemption")
+            }
+            Self::Full => PossibleValue::new("full").help(
+                "The ways of Pods through the queues as well, the best Nodes and who rejected the others",
+            ),
+        })
     }
 }
 

@@ -62,13 +62,13 @@ pub struct Identity {
 }
 
 /// How much is asked of a scheduler: each level includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Attempts, their phases, and why they failed
+    /// Attempts, their phases, and why they failed.
     Phases,
-    /// The calls of each plugin as well, and preemption
+    /// The calls of each plugin as well, and preemption.
     Plugins,
-    /// The ways of Pods through the queues as well, the best Nodes and who rejected the others
+    /// The ways of Pods through the queues as well, the best Nodes and who rejected the others.
     #[default]
     Full,
 }
