@@ -2,9 +2,9 @@
 
 use goexe::{Kind, Location, Path, Type};
 use tracer_common::{
-    LAYOUT_LEN, LONG_TEXT, MAX_GROUP, MAX_NODES_PER_CHUNK, MAX_READS, MAX_STEPS, MAX_TEXTS, MAX_WORDS,
-    NO_TEXTS, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, SCORES, SCORES_CHUNK, STACK_POINTER,
-    STATUSES, ScoresLayout, Site, StatusesLayout, TEXTS, TEXTS_OF_FAILURES,
+    LAYOUT_LEN, LONG_TEXT, MAX_GROUP, MAX_NODES_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, NO_TEXTS,
+    READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, SCORES, SCORES_CHUNK, STACK_POINTER, STATUSES,
+    ScoresLayout, Site, StatusesLayout, TEXTS, TEXTS_OF_FAILURES,
 };
 
 use super::{
@@ -66,7 +66,7 @@ impl<'a> Builder<'a> {
             values.push((want.value, slot));
             *site.reads.get_mut(read_number).ok_or_else(|| Why("more reads than a site has".into()))? = read;
         }
-        if words > MAX_WORDS || texts > MAX_TEXTS || wants.len() > MAX_READS {
+        if words > MAX_WORDS || texts > MAX_TEXTS {
             return Err(Why("more values than a record has".into()));
         }
         site.reads_len = values.len() as u32;

@@ -414,7 +414,7 @@ pub(super) const TABLE: &[Row] = &[
         "no `postFilter` span",
     ),
     Row {
-        // 1.36 and later. Without asynchronous preemption another function does it: then the row below is taken.
+        // 1.36 and later. With the gate of asynchronous preemption switched off nobody calls it, and no victims are seen.
         symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Executor).prepareCandidateAsync"],
         signature: Signature::Declared(&[
             "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
