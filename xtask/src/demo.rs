@@ -98,10 +98,7 @@ fn waiting(api: &Api) -> Result<()> {
 }
 
 fn preemption(api: &Api) -> Result<()> {
-    for (name, value) in [("low", 1), ("high", 1000)] {
-        let class = json!({ "metadata": { "name": name }, "value": value });
-        api.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class)?;
-    }
+    api.create_priority_classes()?;
     let create = |name: &str, cpu, priority| {
         let mut pod = pod(name, cpu);
         pod["spec"]["priorityClassName"] = json!(priority);
@@ -137,7 +134,9 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
     }
     let mut by_name = BTreeMap::<_, usize>::new();
     for span in &figures.spans {
-        *by_name.entry(span.name.as_str()).or_default() += 1;
+        // Of plugins there are many, and their names are long.
+        let name = if span.name.starts_with("plugin: ") { "plugin" } else { span.name.as_str() };
+        *by_name.entry(name).or_default() += 1;
     }
     println!("{:<24} {:>9}", "spans in the Collector", figures.spans.len());
     for (name, count) in by_name {
@@ -154,6 +153,9 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
     ensure!(lost == 0.0, "{lost} things were lost");
     println!("schedspan and the scheduler agree, and nothing was lost. Where to go from here:");
     println!("  schedspan trace          live waterfalls on a node of yours; --failed, --slower-than MS");
+    println!(
+        "  schedspan explain POD    why a Pod is where it is: asks `schedspan run --listen 127.0.0.1:9090`"
+    );
     println!("  schedspan inspect PID    what is probed, and what it costs");
     println!("  cargo xtask e2e          this comparison for 550 Pods, and what happens when things break");
     println!("  README.md, docs/         how it works, and how to run it");

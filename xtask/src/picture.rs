@@ -124,10 +124,7 @@ fn found_and_not_found(api: &Api) -> Result<()> {
 
 /// A Pod that takes the place of others.
 fn preempting(api: &Api) -> Result<()> {
-    for (name, value) in [("low", 1), ("high", 1000)] {
-        let class = json!({ "metadata": { "name": name }, "value": value });
-        api.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class)?;
-    }
+    api.create_priority_classes()?;
     let on_node = |name: &str, cpu: &str, class: &str| {
         let mut pod = pod(name, cpu);
         pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": "node-0001" });

@@ -146,6 +146,14 @@ impl Api {
         self.post("/api/v1/nodes", &node)
     }
 
+    /// Creates the priority classes `low` and `high`, for Pods that preempt others.
+    pub(crate) fn create_priority_classes(&self) -> Result<()> {
+        [("low", 1), ("high", 1000)].into_iter().try_for_each(|(name, value)| {
+            let class = json!({ "metadata": { "name": name }, "value": value });
+            self.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class).map(drop)
+        })
+    }
+
     pub(crate) fn create_pod(&self, namespace: &str, pod: &Value) -> Result<Value> {
         self.post(&format!("/api/v1/namespaces/{namespace}/pods"), pod)
     }

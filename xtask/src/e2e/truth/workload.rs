@@ -105,12 +105,7 @@ pub(super) fn panics(name: &str) -> bool {
 
 /// Creates all Pods and waits until the scheduler has nothing more to do.
 pub(super) fn schedule(api: &Api) -> Result<()> {
-    for (name, value) in [("low", 1), ("high", 1000)] {
-        api.post(
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            &json!({ "metadata": { "name": name }, "value": value }),
-        )?;
-    }
+    api.create_priority_classes()?;
     provide_volumes(api)?;
     let first = [of_kinds(&FIRST), troubled(), of_kinds(&THEN)].concat();
     for pod in &first {
