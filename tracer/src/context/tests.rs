@@ -6,7 +6,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::State,
-    http::Uri,
+    http::{HeaderMap, Uri, header::ACCEPT},
     routing::get,
 };
 use futures::stream;
@@ -44,7 +44,9 @@ impl ApiServer {
     }
 }
 
-async fn pods(State(script): State<Arc<Mutex<Script>>>, uri: Uri) -> Body {
+async fn pods(State(script): State<Arc<Mutex<Script>>>, uri: Uri, headers: HeaderMap) -> Body {
+    let accepted = headers[ACCEPT].to_str().unwrap();
+    assert!(accepted.contains("as=PartialObjectMetadata"), "whole Pods are asked for: {accepted}");
     let parameters: Vec<_> = uri.query().unwrap().split('&').collect();
     assert!(parameters.contains(&"fieldSelector=spec.nodeName%3D"), "{uri}");
     let script = script.lock().unwrap();
