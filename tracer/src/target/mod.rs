@@ -61,37 +61,29 @@ pub struct Scheduler {
 #[derive(Debug, Default)]
 pub struct Finder {
     files: HashMap<FileId, bool>,
-    processes: HashMap<ProcessId, Option<Scheduler>>,
 }
 
 impl Finder {
     /// The schedulers that run now.
     ///
+    /// Of a process that is none, nothing is asked but which file it runs, every time: it may replace its executable by a
+    /// scheduler, as a container's first process does.
+    ///
     /// # Errors
     ///
     /// When `/proc` cannot be listed. A process that ends meanwhile, or may not be looked at, is none.
     pub fn look(&mut self) -> io::Result<Vec<Scheduler>> {
-        let mut seen = HashMap::with_capacity(self.processes.len());
+        let mut running = Vec::new();
         for entry in fs::read_dir("/proc")? {
-            let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
-            let Some(process) = process_id(pid) else { continue };
-            let known = self.processes.remove(&process);
-            let scheduler = match known {
-                // A process that replaced its executable would be another file.
-                Some(Some(scheduler)) if file_id(&scheduler.path) == Some(scheduler.file) => Some(scheduler),
-                Some(None) => None,
-                _ => self.scheduler(process),
-            };
-            seen.insert(process, scheduler);
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            running.extend(self.scheduler(pid));
         }
-        self.processes = seen;
-        let mut running: Vec<_> = self.processes.values().flatten().cloned().collect();
         running.sort_by_key(|scheduler| scheduler.process.pid);
         Ok(running)
     }
 
-    fn scheduler(&mut self, process: ProcessId) -> Option<Scheduler> {
-        let path = PathBuf::from(format!("/proc/{}/exe", process.pid));
+    fn scheduler(&mut self, pid: u32) -> Option<Scheduler> {
+        let path = PathBuf::from(format!("/proc/{pid}/exe"));
         let file = file_id(&path)?;
         if self.files.len() >= MAX_KNOWN_FILES {
             self.files.clear();
@@ -99,7 +91,8 @@ impl Finder {
         if !*self.files.entry(file).or_insert_with(|| is_scheduler(&path)) {
             return None;
         }
-        let (namespace, namespaced_pid) = namespace(process.pid)?;
+        let process = process_id(pid)?;
+        let (namespace, namespaced_pid) = namespace(pid)?;
         Some(Scheduler { process, file, path, namespace, namespaced_pid })
     }
 }
