@@ -1,6 +1,6 @@
 //! The one thread that owns the probes: finds schedulers, attaches, drains, assembles.
 //!
-//! Everything here is short and bounded, so that the ring buffer is emptied every few milliseconds: what the
+//! Everything here is short and bounded, so that the ring buffer is emptied several times a second: what the
 //! programs send is never waited for, and never waits.
 
 use std::{
@@ -33,8 +33,9 @@ use crate::{
 };
 
 /// How often the ring buffer is emptied. The programs do not wake anybody up: that would cost the scheduler more
-/// than the record itself.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
+/// than the record itself. Nor is the daemon woken up more often than somebody who watches would notice: most of what an
+/// attempt costs it is the cold start after each sleep.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 /// How often processes are looked for, clocks are compared and counters are published.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Readings of which the quickest is taken for an anchor.
