@@ -16,7 +16,7 @@ mod schedules;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 pub(crate) use self::assembler::moved;
 pub use self::assembler::{Account, Assembler, Stats};
@@ -170,17 +170,23 @@ impl Code {
     }
 }
 
+impl From<Code> for Cow<'static, str> {
+    fn from(code: Code) -> Self {
+        Cow::Borrowed(match code {
+            Code::SUCCESS => "Success",
+            Code::ERROR => "Error",
+            Code::UNSCHEDULABLE => "Unschedulable",
+            Code::UNSCHEDULABLE_AND_UNRESOLVABLE => "UnschedulableAndUnresolvable",
+            Code::WAIT => "Wait",
+            Code::SKIP => "Skip",
+            Code::PENDING => "Pending",
+            Code(code) => return Cow::Owned(format!("Code({code})")),
+        })
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match *self {
-            Self::SUCCESS => "Success",
-            Self::ERROR => "Error",
-            Self::UNSCHEDULABLE => "Unschedulable",
-            Self::UNSCHEDULABLE_AND_UNRESOLVABLE => "UnschedulableAndUnresolvable",
-            Self::WAIT => "Wait",
-            Self::SKIP => "Skip",
-            Self::PENDING => "Pending",
-            Self(code) => return write!(f, "Code({code})"),
-        })
+        f.write_str(&Cow::from(*self))
     }
 }

@@ -63,7 +63,10 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
         .filter_map(|call| Some((kind(call.function)?, call)))
         .collect();
     // What contains others begins before them.
-    calls.sort_by_key(|(kind, call)| (call.start_ns, kind.ancestors().count()));
+    calls.sort_by(|(kind, call), (other_kind, other)| {
+        let depth = |kind: &Kind| kind.ancestors().count();
+        call.start_ns.cmp(&other.start_ns).then_with(|| depth(kind).cmp(&depth(other_kind)))
+    });
     let mut spans = Vec::with_capacity(calls.len() + 1);
     spans.push(root);
     for (index, (kind, call)) in calls.iter().enumerate() {
@@ -75,7 +78,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
             calls[..index].iter().rposition(holds)
         });
         let name = match (&call.plugin, kind.plugin) {
-            (Some(plugin), true) => Cow::Owned(format!("{PLUGIN}{plugin}")),
+            (Some(plugin), true) => Cow::Owned([PLUGIN, plugin].concat()),
             (None, true) => Cow::Owned(format!("{PLUGIN}?")),
             (_, false) => Cow::Borrowed(kind.name),
         };
@@ -131,7 +134,7 @@ fn previous(attempt: &Attempt) -> Option<Link> {
 /// A plugin says that the Pod cannot be scheduled.
 fn rejection(kind: &Kind, call: &Call, anchor: Anchor) -> Option<Event> {
     let code = call.code.filter(|code| kind.plugin && code.is_rejected())?;
-    let result = AttributeValue::String(Cow::Owned(code.to_string()));
+    let result = AttributeValue::String(code.into());
     let unix_ns = anchor.unix(call.end_ns);
     Some(Event { name: REJECTED, unix_ns, attributes: vec![(attributes::RESULT, result)] })
 }
@@ -253,10 +256,11 @@ fn integer(value: u64) -> AttributeValue {
 }
 
 fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = vec![
+    let mut list = Vec::with_capacity(4);
+    list.extend([
         (attributes::PHASE, AttributeValue::String(Cow::Borrowed(kind.name))),
         (attributes::PROFILE, AttributeValue::String(Cow::Owned(attempt.pod.profile.clone()))),
-    ];
+    ]);
     if kind.function == Function::WaitOnPermit {
         let asked = attempt
             .calls
@@ -265,7 +269,7 @@ fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'stati
         let names = asked.filter_map(|call| call.plugin.as_deref().map(str::to_owned)).collect();
         list.push((attributes::WAITED_FOR, AttributeValue::Strings(names)));
     }
-    list.extend(result_attributes(call));
+    push_result(&mut list, call);
     list
 }
 
@@ -274,22 +278,20 @@ fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeVa
     let mut list = Vec::with_capacity(4);
     list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, string(name))));
     list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(kind.name))));
-    list.extend(result_attributes(call));
+    push_result(&mut list, call);
     if !call.reason.is_empty() {
         list.push((attributes::MESSAGE, string(&call.reason)));
     }
     list
 }
 
-fn result_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = Vec::with_capacity(2);
+fn push_result(list: &mut Vec<(&'static str, AttributeValue)>, call: &Call) {
     if let Some(code) = call.code {
-        list.push((attributes::RESULT, AttributeValue::String(Cow::Owned(code.to_string()))));
+        list.push((attributes::RESULT, AttributeValue::String(code.into())));
     }
     if !call.returned {
         list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
     }
-    list
 }
 
 /// The words that `schedule_attempts_total` tells apart, as KEP-5927 writes them.
