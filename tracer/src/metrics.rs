@@ -290,9 +290,13 @@ impl Metrics {
         };
         let result = result.unwrap_or("unknown");
         self.0.attempts.get_or_create(&[("result", result.into())]).inc();
-        for span in &trace.spans {
-            let name = if span.name.starts_with(PLUGIN) { "plugin".into() } else { span.name.clone() };
-            self.0.spans.get_or_create(&[("name", name)]).inc();
+        let (plugins, others): (Vec<_>, Vec<_>) =
+            trace.spans.iter().partition(|span| span.name.starts_with(PLUGIN));
+        for span in others {
+            self.0.spans.get_or_create(&[("name", span.name.clone())]).inc();
+        }
+        if !plugins.is_empty() {
+            self.0.spans.get_or_create(&[("name", "plugin".into())]).inc_by(plugins.len() as u64);
         }
         self.window(|window, second| window.trace(second, result, trace));
     }

@@ -3,17 +3,17 @@
 //! Bounded in every direction: slots, names, and buckets of durations.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::trace::{PLUGIN, ROOT, Trace, attributes};
+use crate::trace::{AttributeValue, PLUGIN, ROOT, Span, Trace, attributes};
 
 /// Seconds that are remembered.
 pub const WINDOW: u64 = 60;
-/// Names of phases and plugins; a scheduler has some fifty. What comes after these is counted under [`OTHER`].
+/// Phases, and plugins by extension point; a scheduler has some hundred. What comes after these is counted under [`OTHER`].
 const MAX_NAMES: usize = 512;
 const OTHER: &str = "other";
 /// Attempts that are named for being slow.
@@ -28,7 +28,10 @@ const BUCKETS_PER_OCTAVE: f64 = 4.0;
 pub struct Window {
     /// Oldest first.
     slots: VecDeque<Slot>,
-    names: HashSet<Arc<str>>,
+    /// What durations are of.
+    keys: Vec<Key>,
+    /// Which of the keys, by name and extension point.
+    numbers: HashMap<Arc<str>, Vec<(Arc<str>, usize)>>,
 }
 
 /// What happened within a second.
@@ -37,7 +40,8 @@ struct Slot {
     second: u64,
     attempts: BTreeMap<&'static str, u64>,
     moves: BTreeMap<(String, String), u64>,
-    series: BTreeMap<Key, Durations>,
+    /// In the order of the keys, as far as there were any.
+    series: Vec<Durations>,
     slowest: Vec<Slow>,
 }
 
@@ -143,41 +147,17 @@ pub struct Slow {
 impl Window {
     /// Takes an attempt that was seen at a second.
     pub fn trace(&mut self, second: u64, result: &'static str, trace: &Trace) {
-        let root = trace.root();
-        let mut taken = Vec::with_capacity(trace.spans.len());
-        for span in &trace.spans {
-            let (name, point) = match span.name.strip_prefix(PLUGIN) {
-                Some(name) => {
-                    let point = span.attribute(attributes::EXTENSION_POINT).map(ToString::to_string);
-                    (name, point.unwrap_or_else(|| "?".to_owned()))
-                }
-                None => (&*span.name, String::new()),
-            };
-            taken.push((Key { name: self.name(name), point: self.name(&point) }, span.duration_ns()));
-        }
-        let text = |key| {
-            let text = root.attribute(key).map(ToString::to_string).unwrap_or_default();
-            text.chars().take(MAX_TEXT).collect()
-        };
-        let phase = |name: &str| !name.starts_with(PLUGIN) && !name.ends_with("Cycle") && name != ROOT;
-        let phases = trace.spans.iter().filter(|span| phase(&span.name));
-        let slow = Slow {
-            duration_ns: root.duration_ns(),
-            namespace: text(attributes::POD_NAMESPACE),
-            pod: text(attributes::POD_NAME),
-            result: result.to_owned(),
-            node: text(attributes::SELECTED_NODE),
-            phase: phases
-                .max_by_key(|span| span.duration_ns())
-                .map(|span| span.name.to_string())
-                .unwrap_or_default(),
-        };
+        let number = |(name, point)| self.number(name, point);
+        let numbers: Vec<_> = trace.spans.iter().map(names).map(number).collect();
         let slot = self.slot(second);
         *slot.attempts.entry(result).or_default() += 1;
-        for (key, duration_ns) in taken {
-            slot.series.entry(key).or_default().add(duration_ns);
+        for (number, span) in numbers.into_iter().zip(&trace.spans) {
+            slot.add(number, |durations| durations.add(span.duration_ns()));
         }
-        push_slow(&mut slot.slowest, slow);
+        let duration_ns = trace.root().duration_ns();
+        if slot.slowest.len() < SLOWEST || slot.slowest.iter().any(|slow| slow.duration_ns < duration_ns) {
+            push_slow(&mut slot.slowest, Slow::of(result, trace));
+        }
     }
 
     /// Takes a Pod's entry into a queue. Queues and events must be few.
@@ -196,12 +176,14 @@ impl Window {
             for (entry, count) in &slot.moves {
                 *sum.moves.entry(entry.clone()).or_default() += count;
             }
-            for (key, durations) in &slot.series {
-                sum.series.entry(key.clone()).or_default().merge(durations);
+            for (number, durations) in slot.series.iter().enumerate() {
+                sum.add(number, |sum| sum.merge(durations));
             }
             slot.slowest.iter().for_each(|slow| push_slow(&mut sum.slowest, slow.clone()));
         }
-        let (plugins, phases) = sum.series.iter().partition::<Vec<_>, _>(|(key, _)| !key.point.is_empty());
+        let mut series: Vec<_> = self.keys.iter().zip(&sum.series).filter(|(_, sum)| sum.count > 0).collect();
+        series.sort_by_key(|(key, _)| *key);
+        let (plugins, phases) = series.into_iter().partition::<Vec<_>, _>(|(key, _)| !key.point.is_empty());
         let timings = |list: Vec<(&Key, &Durations)>| {
             list.into_iter().map(|(key, durations)| durations.timing(&key.name, &key.point)).collect()
         };
@@ -237,15 +219,65 @@ impl Window {
         &mut self.slots[last]
     }
 
-    /// Names come from the traced process: they must not be without end.
-    fn name(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(name) {
-            return Arc::clone(known);
+    /// The number of a key. Names come from the traced process: they must not be without end.
+    fn number(&mut self, name: &str, point: &str) -> usize {
+        let known = self.numbers.get(name).and_then(|points| points.iter().find(|(of, _)| **of == *point));
+        if let Some((_, number)) = known {
+            return *number;
         }
-        let name: Arc<str> =
-            if self.names.len() < MAX_NAMES && name.len() <= MAX_TEXT { name } else { OTHER }.into();
-        self.names.insert(Arc::clone(&name));
-        name
+        if self.keys.len() >= MAX_NAMES || name.len().max(point.len()) > MAX_TEXT {
+            let other = Key { name: OTHER.into(), point: if point.is_empty() { "" } else { OTHER }.into() };
+            return self.keys.iter().position(|key| *key == other).unwrap_or_else(|| self.add(other));
+        }
+        self.add(Key { name: name.into(), point: point.into() })
+    }
+
+    fn add(&mut self, key: Key) -> usize {
+        let number = self.keys.len();
+        self.numbers.entry(Arc::clone(&key.name)).or_default().push((Arc::clone(&key.point), number));
+        self.keys.push(key);
+        number
+    }
+}
+
+impl Slot {
+    fn add(&mut self, number: usize, add: impl FnOnce(&mut Durations)) {
+        if self.series.len() <= number {
+            self.series.resize_with(number + 1, Durations::default);
+        }
+        add(&mut self.series[number]);
+    }
+}
+
+impl Slow {
+    fn of(result: &str, trace: &Trace) -> Self {
+        let root = trace.root();
+        let text = |key| {
+            let text = root.attribute(key).map(ToString::to_string).unwrap_or_default();
+            text.chars().take(MAX_TEXT).collect()
+        };
+        let phase = |name: &str| !name.starts_with(PLUGIN) && !name.ends_with("Cycle") && name != ROOT;
+        let phases = trace.spans.iter().filter(|span| phase(&span.name));
+        Self {
+            duration_ns: root.duration_ns(),
+            namespace: text(attributes::POD_NAMESPACE),
+            pod: text(attributes::POD_NAME),
+            result: result.to_owned(),
+            node: text(attributes::SELECTED_NODE),
+            phase: phases
+                .max_by_key(|span| span.duration_ns())
+                .map(|span| span.name.to_string())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// What a span is of, and for a plugin's where that was called.
+fn names(span: &Span) -> (&str, &str) {
+    match (span.name.strip_prefix(PLUGIN), span.attribute(attributes::EXTENSION_POINT)) {
+        (Some(name), Some(AttributeValue::String(point))) => (name, point),
+        (Some(name), _) => (name, "?"),
+        (None, _) => (&span.name, ""),
     }
 }
 
