@@ -3,7 +3,7 @@
 //! What a Collector rejects of a batch that it otherwise takes, the exporter of `opentelemetry-otlp` does not
 //! tell.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::{error::OTelSdkError, trace::SpanExporter as _};
@@ -124,10 +124,14 @@ impl Exporter {
     /// Exports a batch: a request for each target in it, since a request has one resource.
     async fn export(&mut self, mut batch: Vec<Item>, queue: &Queue) {
         batch.sort_by_key(|item| item.trace.target);
-        for items in batch.chunk_by(|a, b| a.resource == b.resource) {
-            let spans: Vec<_> = items.iter().flat_map(|item| span_data(&item.trace)).collect();
+        let mut items = batch.into_iter().peekable();
+        while let Some(Item { trace, resource }) = items.next() {
+            let mut spans: Vec<_> = span_data(Arc::unwrap_or_clone(trace)).collect();
+            while let Some(next) = items.next_if(|next| next.resource == resource) {
+                spans.extend(span_data(Arc::unwrap_or_clone(next.trace)));
+            }
             let count = spans.len() as u64;
-            self.exporter.set_resource(&items[0].resource);
+            self.exporter.set_resource(&resource);
             let result = self.exporter.export(spans).await;
             queue.settle(count, result.is_ok());
             queue.metrics.exported(if result.is_ok() { Export::Success } else { Export::Error }, count);

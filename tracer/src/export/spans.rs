@@ -19,11 +19,11 @@ static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
 });
 
 /// The spans of a trace. All are sampled: which ones to make was decided before.
-pub(super) fn span_data(trace: &Trace) -> impl Iterator<Item = SpanData> {
-    trace.spans.iter().map(|span| convert(trace.trace_id, span))
+pub(super) fn span_data(trace: Trace) -> impl Iterator<Item = SpanData> {
+    trace.spans.into_iter().map(move |span| convert(trace.trace_id, span))
 }
 
-fn convert(trace_id: [u8; 16], span: &Span) -> SpanData {
+fn convert(trace_id: [u8; 16], span: Span) -> SpanData {
     let context = |id| {
         SpanContext::new(TraceId::from_bytes(trace_id), id, TraceFlags::SAMPLED, false, TraceState::NONE)
     };
@@ -32,8 +32,8 @@ fn convert(trace_id: [u8; 16], span: &Span) -> SpanData {
     let mut events = SpanEvents::default();
     events.events.extend(
         span.events
-            .iter()
-            .map(|event| Event::new(event.name, time(event.unix_ns), key_values(&event.attributes), 0)),
+            .into_iter()
+            .map(|event| Event::new(event.name, time(event.unix_ns), key_values(event.attributes), 0)),
     );
     SpanData {
         span_context: context(SpanId::from_bytes(span.span_id)),
@@ -41,23 +41,23 @@ fn convert(trace_id: [u8; 16], span: &Span) -> SpanData {
         parent_span_is_remote: false,
         // As `component-base/tracing.StartReconcileSpan` makes the root, and `tracing.Start` the others.
         span_kind: if span.name == ROOT { SpanKind::Consumer } else { SpanKind::Internal },
-        name: span.name.clone(),
+        name: span.name,
         start_time: time(span.start_unix_ns),
         end_time: time(span.end_unix_ns),
-        attributes: key_values(&span.attributes),
+        attributes: key_values(span.attributes),
         dropped_attributes_count: 0,
         events,
         links,
-        status: match &span.status {
+        status: match span.status {
             Status::Unset => opentelemetry::trace::Status::Unset,
-            Status::Error(description) => opentelemetry::trace::Status::error(description.clone()),
+            Status::Error(description) => opentelemetry::trace::Status::error(description),
         },
         instrumentation_scope: SCOPE.clone(),
     }
 }
 
-fn key_values(attributes: &[(&'static str, AttributeValue)]) -> Vec<KeyValue> {
-    attributes.iter().map(|(key, value)| KeyValue::new(*key, attribute(value))).collect()
+fn key_values(attributes: Vec<(&'static str, AttributeValue)>) -> Vec<KeyValue> {
+    attributes.into_iter().map(|(key, value)| KeyValue::new(key, attribute(value))).collect()
 }
 
 fn link(link: &trace::Link) -> Link {
@@ -77,14 +77,14 @@ fn link(link: &trace::Link) -> Link {
     )
 }
 
-fn attribute(value: &AttributeValue) -> Value {
+fn attribute(value: AttributeValue) -> Value {
     match value {
-        AttributeValue::String(value) => value.clone().into(),
-        AttributeValue::Int(value) => (*value).into(),
-        AttributeValue::Double(value) => (*value).into(),
-        AttributeValue::Bool(value) => (*value).into(),
+        AttributeValue::String(value) => value.into(),
+        AttributeValue::Int(value) => value.into(),
+        AttributeValue::Double(value) => value.into(),
+        AttributeValue::Bool(value) => value.into(),
         AttributeValue::Strings(values) => {
-            Value::Array(Array::String(values.iter().map(|value| value.clone().into()).collect()))
+            Value::Array(Array::String(values.into_iter().map(Into::into).collect()))
         }
     }
 }

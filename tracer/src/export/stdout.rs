@@ -11,7 +11,7 @@ use opentelemetry_proto::{
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{Causes, Item, Queue, Style, spans::span_data, waterfall};
-use crate::metrics::Loss;
+use crate::{metrics::Loss, trace::Trace};
 
 pub(super) const CAUSES: Causes = Causes { full: Loss::OutputQueueFull, failed: Loss::OutputFailed };
 
@@ -50,7 +50,8 @@ pub(super) fn terminal(item: &Item, plugins: bool) -> String {
 /// A line as the Collector's file exporter writes it.
 pub(super) fn json(item: &Item) -> String {
     let resource = ResourceAttributesWithSchema::from(&item.resource);
-    let resource_spans = group_spans_by_resource_and_scope(span_data(&item.trace).collect(), &resource);
+    let resource_spans =
+        group_spans_by_resource_and_scope(span_data(Trace::clone(&item.trace)).collect(), &resource);
     let line = serde_json::to_string(&TracesData { resource_spans });
     // Strings, numbers and lists: nothing that JSON could not say.
     line.expect("OTLP becomes JSON") + "\n"
