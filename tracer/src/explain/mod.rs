@@ -8,8 +8,6 @@ mod reasons;
 mod tests;
 mod words;
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 
 pub use self::words::{conclusion, text, unknown};
@@ -246,7 +244,10 @@ impl Account {
 }
 
 fn string(span: &Span, key: &str) -> Option<String> {
-    span.attribute(key).map(ToString::to_string)
+    span.attribute(key).map(|value| match value {
+        AttributeValue::String(text) => text.to_string(),
+        other => other.to_string(),
+    })
 }
 
 fn strings<'a>(span: &'a Span, key: &str) -> &'a [String] {
@@ -288,41 +289,48 @@ fn message(root: &Span) -> String {
 }
 
 fn phases(trace: &Trace) -> Vec<Phase> {
-    let mut plugins: HashMap<_, Vec<Plugin>> = HashMap::new();
-    for span in &trace.spans {
-        if let Some(name) = span.name.strip_prefix(PLUGIN) {
-            plugins.entry(span.parent_id).or_default().push(Plugin {
-                name: name.to_owned(),
-                duration_ns: span.duration_ns(),
-                result: string(span, attributes::RESULT),
-                message: string(span, attributes::MESSAGE).unwrap_or_default(),
-            });
-        }
-    }
+    let plugins = |of: &Span| {
+        let of = Some(of.span_id);
+        trace.spans.iter().filter(move |span| span.parent_id == of && span.name.starts_with(PLUGIN))
+    };
     // The cycles hold the phases, and have no time of their own worth telling.
     let phase = |span: &&Span| !span.name.starts_with(PLUGIN) && !span.name.ends_with("Cycle");
     let phases = trace.spans.iter().skip(1).filter(phase).map(|span| Phase {
         name: span.name.to_string(),
         duration_ns: span.duration_ns(),
-        plugins: worth_telling(plugins.remove(&Some(span.span_id)).unwrap_or_default()),
+        plugins: worth_telling(plugins(span).collect()),
     });
     phases.collect()
 }
 
 /// The plugins that returned something else than that all is well, and the slowest of the others.
-fn worth_telling(mut plugins: Vec<Plugin>) -> Vec<Plugin> {
-    plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.duration_ns));
+fn worth_telling(mut plugins: Vec<&Span>) -> Vec<Plugin> {
+    plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.duration_ns()));
     let mut quiet = 0;
     plugins.retain(|plugin| {
-        quiet += usize::from(!plugin.rejects() && plugin.result.as_deref() != Some("Wait"));
-        quiet <= PLUGINS || plugin.rejects()
+        let result = match plugin.attribute(attributes::RESULT) {
+            Some(AttributeValue::String(result)) => Some(&**result),
+            _ => None,
+        };
+        quiet += usize::from(!rejects(result) && result != Some("Wait"));
+        quiet <= PLUGINS || rejects(result)
     });
-    plugins
+    let told = plugins.into_iter().map(|span| Plugin {
+        name: span.name.strip_prefix(PLUGIN).unwrap_or_default().to_owned(),
+        duration_ns: span.duration_ns(),
+        result: string(span, attributes::RESULT),
+        message: string(span, attributes::MESSAGE).unwrap_or_default(),
+    });
+    told.collect()
+}
+
+fn rejects(result: Option<&str>) -> bool {
+    !matches!(result, None | Some("Success" | "Skip" | "Wait"))
 }
 
 impl Plugin {
     fn rejects(&self) -> bool {
-        !matches!(self.result.as_deref(), None | Some("Success" | "Skip" | "Wait"))
+        rejects(self.result.as_deref())
     }
 }
 
