@@ -95,7 +95,8 @@ pub enum Undecodable {
 /// Knows what the sites' numbers mean, and whose plugins are where.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    sites: HashMap<u32, Meaning>,
+    /// By their number.
+    sites: Vec<Option<Meaning>>,
     /// Names of plugins by process and address, of their type descriptor or of the name itself.
     plugins: HashMap<(u32, u64), Arc<str>>,
 }
@@ -114,12 +115,18 @@ impl Decoder {
         let PlannedSite { function, role, stack_depth, values, .. } = site;
         let meaning =
             Meaning { function: *function, role: *role, stack_depth: *stack_depth, values: values.clone() };
-        self.sites.insert(number, meaning);
+        let number = number as usize;
+        if self.sites.len() <= number {
+            self.sites.resize_with(number + 1, || None);
+        }
+        self.sites[number] = Some(meaning);
     }
 
     /// The number has no meaning any more.
     pub fn remove(&mut self, number: u32) {
-        self.sites.remove(&number);
+        if let Some(meaning) = self.sites.get_mut(number as usize) {
+            *meaning = None;
+        }
     }
 
     /// From now on, the plugins of a process are known: `bias` is how far from its own addresses the executable is
@@ -159,7 +166,7 @@ impl Decoder {
         let int = |at: usize| u32::from_ne_bytes(record[at..at + 4].try_into().unwrap_or_default());
         let site = int(24);
         let Meaning { function, role, stack_depth, values } =
-            self.sites.get(&site).ok_or(Undecodable::Site(site))?;
+            self.sites.get(site as usize).and_then(Option::as_ref).ok_or(Undecodable::Site(site))?;
         let (target, faults) = (int(28), int(32));
         let mut read = Values::default();
         for (index, (value, slot)) in values.iter().enumerate() {

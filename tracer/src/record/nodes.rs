@@ -31,7 +31,7 @@ pub struct Candidate {
     /// The sum of the scores.
     pub total: i64,
     /// The weighted score of each plugin, in the order of the profile.
-    pub scores: Vec<(String, i64)>,
+    pub scores: Vec<(Arc<str>, i64)>,
     /// Whether there are more plugins than are listed.
     pub cut: bool,
 }
@@ -94,9 +94,10 @@ pub(super) fn scores(record: &[u8]) -> Option<Scores> {
     let names = (0..MAX_SCORED_PLUGINS)
         .map(|number| {
             let length = fields.int(offset_of!(ScoresHit, name_lengths) + 4 * number)?;
-            fields.text(offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number, length, PLUGIN_NAME_LEN)
+            let at = offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number;
+            Some(fields.text(at, length, PLUGIN_NAME_LEN)?.into())
         })
-        .collect::<Option<Vec<_>>>()?;
+        .collect::<Option<Vec<Arc<str>>>>()?;
     let count = fields.int(offset_of!(ScoresHit, best_len))? as usize;
     let candidate = |number: usize| {
         let start = offset_of!(ScoresHit, best) + size_of::<RawCandidate>() * number;
@@ -104,7 +105,7 @@ pub(super) fn scores(record: &[u8]) -> Option<Scores> {
         let plugins = fields.int(start + offset_of!(RawCandidate, plugins))? as usize;
         let score = |number: usize| {
             let at = start + offset_of!(RawCandidate, scores) + 24 * number + 16;
-            Some((names[number].clone(), fields.long(at)?.cast_signed()))
+            Some((Arc::clone(&names[number]), fields.long(at)?.cast_signed()))
         };
         Some(Candidate {
             node: fields.text(start + offset_of!(RawCandidate, name), length, TEXT_LEN)?,

@@ -98,7 +98,7 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                     nodes: 3,
                     looked_at: 3,
                     ties: 1,
-                    best: vec![Candidate { node, total: 7, scores: vec![("Fit".to_owned(), 7)], cut: false }],
+                    best: vec![Candidate { node, total: 7, scores: vec![("Fit".into(), 7)], cut: false }],
                 }),
                 statuses: None,
                 evaluated_nodes: number(),

@@ -8,7 +8,11 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, hash::Hasher as _};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    hash::Hasher as _,
+};
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
@@ -213,8 +217,15 @@ fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)>
 
 fn candidate(candidate: &Candidate) -> String {
     let Candidate { node, total, scores, cut } = candidate;
-    let scores: Vec<_> = scores.iter().map(|(plugin, score)| format!("{plugin} {score}")).collect();
-    format!("{node}: {total} ({}{})", scores.join(", "), if *cut { ", …" } else { "" })
+    // Long, and there are five of each attempt: at once and in one string.
+    let mut text = String::with_capacity(256);
+    let mut put = |part: fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
+    put(format_args!("{node}: {total} ("));
+    for (number, (plugin, score)) in scores.iter().enumerate() {
+        put(format_args!("{}{plugin} {score}", if number == 0 { "" } else { ", " }));
+    }
+    put(format_args!("{})", if *cut { ", …" } else { "" }));
+    text
 }
 
 fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
