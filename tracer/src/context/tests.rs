@@ -89,7 +89,7 @@ async fn contexts(address: SocketAddr) -> (PodContexts, Metrics) {
 /// Waits for a line of the metrics to show.
 async fn until(metrics: &Metrics, line: &str) {
     while !metrics.encode().lines().any(|found| found == line) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
 }
 
