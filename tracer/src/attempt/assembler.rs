@@ -1,5 +1,6 @@
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
 use super::{Attempt, Call, Code, Move, Outcome, Pod, Preemption};
@@ -7,6 +8,10 @@ use crate::{
     plan::{Function, Role},
     record::{Event, Values},
 };
+
+/// For keys that are addresses and numbers, with some ten look-ups an event: the standard hash was half of the work. Seeded at
+/// random as well, and the tables are bounded.
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// Attempts that can be open at once in one process; with gang scheduling thousands wait on Permit together.
 const MAX_ATTEMPTS: usize = 65_536;
