@@ -20,7 +20,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    attempt::Attempt,
+    attempt::{Attempt, Subject},
     context::PodContexts,
     engine::Engine,
     export::{Filter, Output, Resource, Sinks},
@@ -29,7 +29,7 @@ use crate::{
     pipeline::{Found, Message},
     plan::Detail,
     serve::{self, Health},
-    trace::{self, Anchor, Trace},
+    trace::{self, Anchor, Gatherer, Trace},
 };
 
 /// Attempts between the engine and the exporters: some seconds of a busy scheduler.
@@ -104,6 +104,7 @@ pub async fn run(options: Options) -> Result<()> {
     let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
     let (wait, queue_spans) = (options.context_wait, options.queue_spans);
     let contexts = &contexts;
+    let mut outlet = outlet;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|message| (message, receiver))
     })
@@ -143,6 +144,7 @@ pub async fn run(options: Options) -> Result<()> {
         }
     }
     engine.join().ok().context("the engine's thread has panicked")?;
+    outlet.rest();
     outlet.sinks.shutdown(FLUSH).await;
     for (cause, count) in metrics.losses() {
         if count > 0 {
@@ -157,16 +159,29 @@ pub(crate) struct Outlet {
     pub(crate) sinks: Sinks,
     filter: Filter,
     metrics: Metrics,
+    gatherer: Gatherer,
 }
 
 impl Outlet {
     pub(crate) fn start(outputs: &[Output], wide: bool, filter: Filter, metrics: Metrics) -> Result<Self> {
-        Ok(Self { sinks: Sinks::start(outputs, wide, metrics.clone())?, filter, metrics })
+        let sinks = Sinks::start(outputs, wide, metrics.clone())?;
+        Ok(Self { sinks, filter, metrics, gatherer: Gatherer::default() })
     }
 
-    pub(crate) fn trace(&self, trace: Trace) {
+    pub(crate) fn trace(&mut self, trace: Trace) {
         self.metrics.trace(&trace);
-        if self.filter.keeps(&trace) {
+        let whole = self.gatherer.take(trace);
+        self.send(whole);
+    }
+
+    /// Parts of traces whose root will not come.
+    pub(crate) fn rest(&mut self) {
+        let parts = self.gatherer.rest();
+        self.send(parts);
+    }
+
+    fn send(&self, traces: Vec<Trace>) {
+        for trace in traces.into_iter().filter(|trace| self.filter.keeps(trace)) {
             self.sinks.send(trace);
         }
     }
@@ -179,7 +194,11 @@ enum Step {
 }
 
 async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait: Duration) -> Trace {
-    let link = contexts.lookup(&attempt.pod.uid, wait).await;
+    let link = match attempt.subject {
+        // Those who made its Pods are linked to them.
+        Subject::Group { .. } => None,
+        Subject::Pod | Subject::Member(_) => contexts.lookup(&attempt.pod.uid, wait).await,
+    };
     trace::build(attempt, anchor, link)
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     explain::{Account, Kept, Report},
-    trace::{Trace, attributes},
+    trace::{GROUP_ROOT, Trace, attributes},
 };
 
 /// Bytes of all that is kept: 2 to 4 kB an attempt.
@@ -76,6 +76,9 @@ impl History {
             return;
         }
         let root = trace.root();
+        if root.name == GROUP_ROOT {
+            return;
+        }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();
         let pod = (text(attributes::POD_NAMESPACE), text(attributes::POD_NAME));
         let account = Account::of(trace);

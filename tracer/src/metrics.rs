@@ -16,7 +16,7 @@ use prometheus_client::{
 
 use crate::{
     recent::{Count, Recent, Window},
-    trace::{AttributeValue, PLUGIN, Trace, attributes},
+    trace::{AttributeValue, GROUP_ROOT, PLUGIN, Trace, attributes},
 };
 
 /// What OpenMetrics calls its own text, for `Content-Type`.
@@ -59,8 +59,6 @@ labels! {
         UndecodableRecord = "undecodable_record",
         /// Entries into a queue whose Pod is not known.
         OrphanMove = "orphan_move",
-        /// Groups of Pods that were scheduled as one, which is not followed.
-        PodGroup = "pod_group",
         /// What was told about an attempt that is not known.
         OrphanFact = "orphan_fact",
         /// Calls that no attempt claimed.
@@ -179,6 +177,7 @@ pub struct Metrics(Arc<Families>);
 struct Families {
     registry: Registry,
     attempts: Labelled,
+    group_attempts: Labelled,
     spans: Labelled,
     losses: Labelled,
     /// In the order of [`Total`].
@@ -203,6 +202,11 @@ impl Default for Metrics {
         let totals = Total::ALL.iter().map(|figure| total(&mut registry, *figure)).collect();
         Self(Arc::new(Families {
             attempts: family(&mut registry, "attempts", "Scheduling attempts traced, by result"),
+            group_attempts: family(
+                &mut registry,
+                "pod_group_attempts",
+                "Scheduling attempts of groups of Pods traced, by result",
+            ),
             spans: family(&mut registry, "spans", "Spans made, by name"),
             losses: closed::<Loss>(&mut registry, "losses", "What was lost, by cause", "cause"),
             totals,
@@ -289,7 +293,9 @@ impl Metrics {
             _ => None,
         };
         let result = result.unwrap_or("unknown");
-        self.0.attempts.get_or_create(&[("result", result.into())]).inc();
+        let group = trace.root().name == GROUP_ROOT;
+        let attempts = if group { &self.0.group_attempts } else { &self.0.attempts };
+        attempts.get_or_create(&[("result", result.into())]).inc();
         let (plugins, others): (Vec<_>, Vec<_>) =
             trace.spans.iter().partition(|span| span.name.starts_with(PLUGIN));
         for span in others {
@@ -298,7 +304,9 @@ impl Metrics {
         if !plugins.is_empty() {
             self.0.spans.get_or_create(&[("name", "plugin".into())]).inc_by(plugins.len() as u64);
         }
-        self.window(|window, second| window.trace(second, result, trace));
+        if !group {
+            self.window(|window, second| window.trace(second, result, trace));
+        }
     }
 
     /// Counts a Pod that entered a queue.

@@ -119,7 +119,6 @@ impl Pipeline {
             orphan_calls,
             orphan_moves,
             orphan_facts,
-            pod_groups,
             incomplete_attempts,
             table_full,
         } = self.assembler.stats();
@@ -128,7 +127,6 @@ impl Pipeline {
             (Loss::OrphanCall, orphan_calls),
             (Loss::OrphanMove, orphan_moves),
             (Loss::OrphanFact, orphan_facts),
-            (Loss::PodGroup, pod_groups),
             (Loss::IncompleteAttempt, incomplete_attempts),
             (Loss::AttemptTableFull, table_full),
         ] {

@@ -1,9 +1,12 @@
+mod groups;
+
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
-use super::{Attempt, Call, Code, Move, Outcome, Pod, Preemption};
+use self::groups::Part;
+use super::{Attempt, Call, Code, Move, Outcome, Pod, Preemption, Previous};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -28,7 +31,7 @@ const MAX_PENDING: usize = 65_536;
 /// Open calls on one goroutine: the deepest true nesting is four.
 const MAX_OPEN: usize = 32;
 /// Calls of one attempt, and calls of a goroutine that belong to no attempt yet.
-const MAX_CALLS: usize = 256;
+const MAX_CALLS: usize = 1_024;
 /// A binding cycle that ended without `PostBind` is followed at once by the handling of its failure.
 const FAILURE_FOLLOWS_NS: u64 = 10_000_000_000;
 /// The longest that Permit may wait is 15 minutes
@@ -65,8 +68,6 @@ pub struct Stats {
     pub orphan_calls: u64,
     /// Loss: attempts whose end was not seen.
     pub incomplete_attempts: u64,
-    /// Loss: groups of Pods.
-    pub pod_groups: u64,
     /// Loss: entries of Pods into a queue whose Pod is not known.
     pub orphan_moves: u64,
     /// Loss: what was told about an attempt that is not known.
@@ -119,8 +120,8 @@ struct Process {
     moving: HashMap<u64, u64>,
     /// When a goroutine took a Pod out of the backoff queue, which it is about to return.
     popped_from_backoff: HashMap<u64, u64>,
-    /// When the last attempt of a Pod began, by UID, if the Pod was not bound.
-    pending: HashMap<String, u64>,
+    /// The last attempt of a Pod, by UID, or of a group, if it was not bound.
+    pending: HashMap<String, Previous>,
 }
 
 /// A Pod in the queues.
@@ -151,6 +152,8 @@ struct Open {
     start_ns: u64,
     depth: u64,
     plugin: Option<Arc<str>>,
+    /// Whose it is, where that is not what the goroutine is on: a Pod of the group.
+    owner: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -164,6 +167,7 @@ struct Building {
     pods: Vec<u64>,
     /// Those that it was on.
     goroutines: Vec<u64>,
+    part: Part,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,10 +201,16 @@ impl Assembler {
             }
             (Function::QueueMove, _) => process.queue_move(event, &mut context),
             (Function::Pop, _) => process.pop(event, &mut context),
-            (Function::Preemption | Function::FailureMessage | Function::NodeHint, _) => {
-                process.tell(event, &mut context);
-            }
-            (Function::PodGroup, _) => process.pod_group(&event, &mut context),
+            (
+                Function::Preemption
+                | Function::FailureMessage
+                | Function::NodeHint
+                | Function::Placement
+                | Function::PodGroupCondition,
+                _,
+            ) => process.tell(event, &mut context),
+            (Function::PodGroup, Role::Entry) => process.begin_group(event, &mut context),
+            (Function::PodGroup, _) => process.end_group(&event, &mut context),
             (_, Role::Entry) => process.enter(event, &mut context),
             (_, Role::ReturnSite | Role::NextEntry | Role::Ret) => process.leave(event, &mut context),
         }
@@ -346,21 +356,10 @@ impl Process {
         queued.push(Move { time_ns, queue: queue.to_owned(), event: event.to_owned() });
     }
 
-    /// What was popped is one of a group of Pods, which are tried together: that is not followed, and must not be taken for
-    /// an attempt of the one.
-    fn pod_group(&mut self, event: &Event, context: &mut Context<'_>) {
-        context.stats.pod_groups += 1;
-        context.account.orphaned += 1;
-        let popped = self.goroutines.get_mut(&event.goroutine).and_then(|goroutine| goroutine.attempt.take());
-        if let Some(building) = popped.and_then(|id| self.forget(id)) {
-            context.account.orphaned += building.attempt.events;
-        }
-    }
-
     /// Something that the goroutine's attempt is told about itself.
     fn tell(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, goroutine, function, values, .. } = event;
-        let attempt = self.goroutines.get(&goroutine).and_then(|goroutine| goroutine.attempt);
+        let attempt = self.goroutines.get(&goroutine).and_then(Goroutine::on);
         let Some(building) = attempt.and_then(|id| self.attempts.get_mut(&id)) else {
             context.stats.orphan_facts += 1;
             context.account.orphaned += 1;
@@ -384,6 +383,7 @@ impl Process {
                     *reason = message;
                 }
             }
+            (Function::Placement | Function::PodGroupCondition, _) => building.told_of_group(function, values),
             _ => {}
         }
     }
@@ -421,7 +421,7 @@ impl Process {
             number: attempts,
             start_ns: time_ns,
             end_ns: time_ns,
-            previous_ns: self.pending.remove(&uid),
+            previous: self.pending.remove(&uid),
             enqueued_ns: queued.active_ns,
             moves: queued.moves,
             moves_left_out: queued.left_out,
@@ -430,16 +430,7 @@ impl Process {
             events: 1 + queued.events,
             ..Attempt::default()
         };
-        let building = Building {
-            attempt,
-            stage: Stage::Popped,
-            last_ns: time_ns,
-            binding: false,
-            states: Vec::new(),
-            pods: Vec::new(),
-            goroutines: vec![goroutine],
-        };
-        self.attempts.insert(id, building);
+        self.attempts.insert(id, Building::new(attempt, goroutine));
         self.learn(id, None, pod);
         let goroutine = self.goroutines.entry(goroutine).or_default();
         (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
@@ -447,6 +438,13 @@ impl Process {
 
     /// The scheduling loop turns to the next Pod: what became of the one before?
     fn leave_attempt(&mut self, goroutine: u64, now_ns: u64, context: &mut Context<'_>) {
+        let current = self.goroutines.get(&goroutine).and_then(|goroutine| goroutine.attempt);
+        if let Some(id) = current.filter(|id| self.is_group(*id)) {
+            context.stats.incomplete_attempts += 1;
+            // Those that are being bound will tell.
+            self.abandon_members(id, |building| !building.binding, context);
+            return self.leave_group(goroutine, id, now_ns, context);
+        }
         let Some(mut previous) = self.goroutines.remove(&goroutine) else { return };
         self.unwind(&mut previous, 0, now_ns, context);
         context.orphan_calls(&previous.closed);
@@ -476,7 +474,7 @@ impl Process {
     }
 
     fn enter(&mut self, event: Event, context: &mut Context<'_>) {
-        let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
+        let Event { time_ns, goroutine: number, depth, function, ref values, .. } = event;
         if !self.goroutines.contains_key(&number) && self.goroutines.len() >= MAX_GOROUTINES {
             context.no_room(1);
             return;
@@ -517,7 +515,21 @@ impl Process {
                 goroutine.attempt = Some(id);
             }
         }
-        if let Some(id) = goroutine.attempt {
+        let mut owner = goroutine.attempt;
+        if let Some(group) = owner.filter(|id| self.is_group(*id)) {
+            owner = Some(self.owner_in_group(group, &goroutine, &event, context));
+        }
+        let mut values = event.values;
+        match function {
+            Function::PlacementTrial => {
+                values.plugin = owner.and_then(|id| self.attempts.get_mut(&id)?.take_placement());
+            }
+            Function::PodGroupMember => {
+                values.plugin = goroutine.open.last().and_then(|trial| trial.plugin.clone());
+            }
+            _ => {}
+        }
+        if let Some(id) = owner {
             self.learn(id, values.cycle_state, values.pod);
             if let Some(building) = self.attempts.get_mut(&id) {
                 building.enter(function, time_ns, &values);
@@ -531,7 +543,8 @@ impl Process {
             }
         }
         if goroutine.open.len() < MAX_OPEN {
-            goroutine.open.push(Open { function, start_ns: time_ns, depth, plugin: values.plugin });
+            let owner = owner.filter(|_| owner != goroutine.attempt);
+            goroutine.open.push(Open { function, start_ns: time_ns, depth, plugin: values.plugin, owner });
         } else {
             context.no_room(1);
         }
@@ -559,7 +572,8 @@ impl Process {
             self.close(&mut goroutine, open, time_ns, None, context);
         }
         let mut values = values;
-        if let Some(building) = goroutine.attempt.and_then(|id| self.attempts.get_mut(&id)) {
+        let on = goroutine.on();
+        if let Some(building) = on.and_then(|id| self.attempts.get_mut(&id)) {
             let attempt = &mut building.attempt;
             // No restriction and a restriction to no Node read the same; the latter is a rejection.
             attempt.restricted_to = values.restricted_to.filter(|count| *count > 0).or(attempt.restricted_to);
@@ -568,12 +582,14 @@ impl Process {
         if let Some(open) = goroutine.open.pop() {
             self.close(&mut goroutine, open, time_ns, Some(values), context);
         }
-        if matches!(function, Function::BindingCycle | Function::HandleFailure) {
+        if matches!(function, Function::BindingCycle | Function::HandleFailure) && on == goroutine.attempt {
             // Nothing of an attempt is around these: what is still open has been left by a panic.
             self.unwind(&mut goroutine, 0, time_ns, context);
+        } else if let Some(id) = on.filter(|_| function == Function::HandleFailure) {
+            self.unwind_of(&mut goroutine, id, time_ns, context);
         }
-        let ended = goroutine.attempt.is_some_and(|id| self.after(id, function, time_ns, context));
-        if ended {
+        let ended = on.is_some_and(|id| self.after(id, function, time_ns, context));
+        if ended && on == goroutine.attempt {
             goroutine.attempt = None;
         }
         // The scheduling loop has an attempt again after the next Pop; a binding goroutine is over.
@@ -621,6 +637,16 @@ impl Process {
         }
     }
 
+    /// Closes the open calls of a Pod of a group: they never returned.
+    fn unwind_of(&mut self, goroutine: &mut Goroutine, id: u64, now_ns: u64, context: &mut Context<'_>) {
+        let (of_pod, others): (Vec<_>, _) =
+            std::mem::take(&mut goroutine.open).into_iter().partition(|open| open.owner == Some(id));
+        goroutine.open = others;
+        for open in of_pod.into_iter().rev() {
+            self.close(goroutine, open, now_ns, None, context);
+        }
+    }
+
     /// A call is over; `returned` is what was read when it returned, if it did.
     fn close(
         &mut self,
@@ -630,7 +656,8 @@ impl Process {
         returned: Option<Values>,
         context: &mut Context<'_>,
     ) {
-        let Open { function, start_ns, plugin, .. } = open;
+        let Open { function, start_ns, plugin, owner, depth: _ } = open;
+        let owner = owner.or(goroutine.attempt);
         let values = returned.as_ref();
         let call = Call {
             function,
@@ -645,7 +672,7 @@ impl Process {
         if !returned {
             context.stats.unwound_calls += 1;
         }
-        let mut building = goroutine.attempt.and_then(|id| self.attempts.get_mut(&id));
+        let mut building = owner.and_then(|id| self.attempts.get_mut(&id));
         if let Some(building) = &mut building {
             building.seen(call.end_ns);
             building.attempt.incomplete |= !returned;
@@ -681,11 +708,14 @@ impl Process {
 
     /// The end of an attempt was not seen.
     fn abandon(&mut self, id: u64, context: &mut Context<'_>) {
+        self.abandon_members(id, |_| true, context);
         let Some(building) = self.attempts.get_mut(&id) else { return };
         if building.stage == Stage::Popped {
             context.stats.skipped += 1;
             context.account.skipped += building.attempt.events;
-            self.forget(id);
+            if let Some(Building { part, last_ns, .. }) = self.forget(id) {
+                self.left(&part, last_ns, false, context);
+            }
             return;
         }
         building.attempt.incomplete = true;
@@ -700,28 +730,32 @@ impl Process {
     /// The next attempt of this one's Pod is to be linked to this one.
     fn will_be_tried_again(&mut self, id: u64) {
         let Some(Building { attempt, .. }) = self.attempts.get(&id) else { return };
+        let identity = attempt.identity();
         // Where the UID could not be read, nobody knows whose attempt it is.
-        if attempt.pod.uid.is_empty() {
+        if identity.is_empty() {
             return;
         }
+        let previous = Previous { start_ns: attempt.start_ns, group: attempt.group().cloned() };
         if self.pending.len() >= MAX_PENDING {
             // Most are of Pods that are gone.
             self.pending.clear();
         }
-        self.pending.insert(attempt.pod.uid.clone(), attempt.start_ns);
+        self.pending.insert(identity, previous);
     }
 
     fn finish(&mut self, id: u64, end_ns: u64, context: &mut Context<'_>) {
         let numbers = self.attempts.get_mut(&id).map(|building| std::mem::take(&mut building.goroutines));
         for number in numbers.into_iter().flatten() {
             // Calls that are open elsewhere never return, or not to this attempt.
-            if self.goroutines.get(&number).is_some_and(|goroutine| goroutine.attempt == Some(id))
-                && let Some(mut goroutine) = self.goroutines.remove(&number)
-            {
+            let Some(mut goroutine) = self.goroutines.remove(&number) else { continue };
+            if goroutine.attempt == Some(id) {
                 self.unwind(&mut goroutine, 0, end_ns, context);
+            } else {
+                self.unwind_of(&mut goroutine, id, end_ns, context);
+                self.goroutines.insert(number, goroutine);
             }
         }
-        if let Some(Building { mut attempt, last_ns, .. }) = self.forget(id) {
+        if let Some(Building { mut attempt, last_ns, part, .. }) = self.forget(id) {
             attempt.end_ns = end_ns.max(last_ns).max(attempt.start_ns);
             // No goroutine's clock goes back, but what a file says may.
             for call in &mut attempt.calls {
@@ -730,7 +764,10 @@ impl Process {
                 attempt.end_ns = attempt.end_ns.max(call.end_ns);
             }
             context.account.in_attempts += attempt.events;
+            let (end_ns, bound) = (attempt.end_ns, attempt.outcome == Outcome::Scheduled);
             context.finished.push(attempt);
+            // The group comes after its Pods.
+            self.left(&part, end_ns, bound, context);
         }
     }
 
@@ -770,6 +807,11 @@ fn runs_beside(function: Function) -> bool {
 }
 
 impl Goroutine {
+    /// The attempt that it is on just now.
+    fn on(&self) -> Option<u64> {
+        self.open.last().and_then(|open| open.owner).or(self.attempt)
+    }
+
     /// When the first of its calls began that belong to no attempt yet.
     fn began(&self) -> Option<u64> {
         let closed = self.closed.iter().map(|call| call.start_ns);
@@ -778,6 +820,19 @@ impl Goroutine {
 }
 
 impl Building {
+    fn new(attempt: Attempt, goroutine: u64) -> Self {
+        Self {
+            last_ns: attempt.start_ns,
+            attempt,
+            stage: Stage::Popped,
+            binding: false,
+            states: Vec::new(),
+            pods: Vec::new(),
+            goroutines: vec![goroutine],
+            part: Part::Alone,
+        }
+    }
+
     /// Events of different goroutines may come a little out of order.
     fn seen(&mut self, time_ns: u64) {
         self.last_ns = self.last_ns.max(time_ns);
@@ -788,7 +843,12 @@ impl Building {
         if let Some(node) = &values.node_name {
             self.attempt.node = Some(node.clone());
         }
+        self.tried(function, values.cycle_state);
         match function {
+            Function::PodGroupMember if self.stage == Stage::Popped => {
+                self.attempt.start_ns = time_ns;
+                self.stage = Stage::Scheduling;
+            }
             Function::SchedulingCycle => self.stage = Stage::Scheduling,
             Function::BindingCycle => {
                 self.attempt.nodes = values.evaluated_nodes.zip(values.feasible_nodes);

@@ -9,6 +9,8 @@
 //!   returns of `Pop` is one attempt.
 //! * The binding cycle runs on a goroutine of its own. Its calls carry the attempt's `CycleState`, or the assumed
 //!   Pod, whose addresses were learned in the scheduling cycle.
+//! * A group of Pods is an attempt of its own, and each of its Pods has one within it. The loop turns from one to the other
+//!   and back: a call that names its Pod or `CycleState` is that Pod's, what it calls is as well, and the rest is the group's.
 
 mod assembler;
 #[cfg(test)]
@@ -38,21 +40,63 @@ pub struct Pod {
     pub profile: String,
 }
 
-/// One pass of one Pod through the scheduler.
+/// A group of Pods that are scheduled as one, and when that was tried.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/schedule_one_podgroup.go>
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodGroup {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// When the scheduler turned to it, `CLOCK_MONOTONIC`, nanoseconds.
+    pub start_ns: u64,
+}
+
+/// What an attempt is made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Subject {
+    /// A Pod by itself.
+    #[default]
+    Pod,
+    /// A Pod of a group.
+    Member(Arc<PodGroup>),
+    /// A group: its Pods have attempts of their own.
+    Group {
+        /// Which one.
+        group: Arc<PodGroup>,
+        /// How many of its Pods were to be scheduled.
+        size: Option<u64>,
+        /// How many of these were bound.
+        scheduled: u64,
+    },
+}
+
+/// The attempt before another one, of the same Pod or group by the same process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Previous {
+    /// When it began, `CLOCK_MONOTONIC`, nanoseconds.
+    pub start_ns: u64,
+    /// The group that it was made within.
+    pub group: Option<Arc<PodGroup>>,
+}
+
+/// One pass of one Pod, or of one group, through the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
     /// Which scheduler process.
     pub target: u32,
-    /// Which Pod.
+    /// What it is made for.
+    pub subject: Subject,
+    /// Which Pod; of a group name, namespace and profile.
     pub pod: Pod,
     /// 1 for the first attempt.
     pub number: Option<u64>,
-    /// When `Pop` returned, `CLOCK_MONOTONIC`, nanoseconds.
+    /// When `Pop` returned, or a Pod of a group was first tried, `CLOCK_MONOTONIC`, nanoseconds.
     pub start_ns: u64,
-    /// When the binding cycle or the handling of the failure ended.
+    /// When the binding cycle or the handling of the failure ended; of a group, when those of all its Pods had.
     pub end_ns: u64,
-    /// The attempt before this one, of the same Pod by the same process: when it began.
-    pub previous_ns: Option<u64>,
+    /// The attempt before this one.
+    pub previous: Option<Previous>,
     /// When the Pod entered the active queue, if that was seen.
     pub enqueued_ns: Option<u64>,
     /// How the Pod went through the queues since its last attempt, oldest first: the first and the last of many.
@@ -80,12 +124,42 @@ pub struct Attempt {
     pub preemption: Option<Preemption>,
     /// The calls, in the order of their ends.
     pub calls: Vec<Call>,
+    /// Of a Pod of a group: which of the times that it was tried came to be, counted from 0.
+    pub chosen_trial: Option<usize>,
     /// How it came out.
     pub outcome: Outcome,
     /// Whether something of it was lost: a call without an end, or an end that was never seen.
     pub incomplete: bool,
     /// How many events it came about by: `Pop`, the beginnings and ends of its calls, and what else was told about it.
     pub events: u64,
+}
+
+impl PodGroup {
+    /// What all attempts of the group have in common.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Attempt {
+    /// What the attempts of one Pod, or of one group, have in common: the Pod's UID, or namespace and name of the group.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        match &self.subject {
+            Subject::Group { group, .. } => group.identity(),
+            _ => self.pod.uid.clone(),
+        }
+    }
+
+    /// The group that it is made for, or within.
+    #[must_use]
+    pub fn group(&self) -> Option<&Arc<PodGroup>> {
+        match &self.subject {
+            Subject::Pod => None,
+            Subject::Member(group) | Subject::Group { group, .. } => Some(group),
+        }
+    }
 }
 
 /// A Pod's entry into a queue.
@@ -119,7 +193,7 @@ pub struct Call {
     pub start_ns: u64,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub end_ns: u64,
-    /// The plugin whose function it is.
+    /// The plugin whose function it is, or the placement that it tries.
     pub plugin: Option<Arc<str>>,
     /// The status that it returned, where it was read.
     pub code: Option<Code>,

@@ -8,18 +8,23 @@ use std::{
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Account, Assembler, Attempt, Stats};
+use super::{Account, Assembler, Attempt, Stats, Subject};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
-    trace::{Anchor, build},
+    trace::{Anchor, Gatherer, Trace, build},
 };
 
 const LOOP: u64 = 1;
+const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000 };
 /// Stand for the addresses of the attempt, which it gets when its Pod is popped.
 const STATE: Option<u64> = Some(1);
 const POD: Option<u64> = Some(2);
 const ASSUMED: Option<u64> = Some(3);
+/// That of a Pod of a group when it is tried on the second placement.
+const SECOND_STATE: Option<u64> = Some(4);
+/// Numbers of groups begin here, those of Pods end before.
+const GROUPS: u64 = 1_000;
 
 /// Decisions, over and over.
 struct Choices<'a>(std::iter::Cycle<std::slice::Iter<'a, u8>>);
@@ -192,13 +197,7 @@ impl Script<'_, '_> {
         } else {
             self.count("active", "PopFromBackoffQ");
         }
-        let popped = Values {
-            queued_pod_info: Some(0x2000 + pod),
-            pod: POD,
-            pod_uid: Some(format!("uid-{pod}")),
-            attempts: Some(number),
-            ..Values::default()
-        };
+        let popped = self.member(self.key);
         self.hit(Function::Pop, Role::ReturnSite, 50, popped);
         let fate = self.choices.below(8);
         if fate == 7 {
@@ -218,6 +217,126 @@ impl Script<'_, '_> {
         } else {
             rest(self);
         }
+    }
+
+    fn of<T>(&mut self, key: Key, does: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = mem::replace(&mut self.key, key);
+        let result = does(self);
+        self.key = outer;
+        result
+    }
+
+    fn member(&self, (_, pod, number): Key) -> Values {
+        Values {
+            queued_pod_info: Some(0x2000 + pod),
+            pod: POD,
+            pod_uid: Some(format!("uid-{pod}")),
+            attempts: Some(number),
+            ..Values::default()
+        }
+    }
+
+    /// A group of Pods that are tried together. Up to 1.36 the first of them is popped, later the group is.
+    fn group(&mut self, members: &[Key], pod_is_popped: bool) {
+        let (process, first, _) = members[0];
+        let whole = (process, GROUPS + first, 0);
+        for key in members.iter().filter(|_| pod_is_popped).copied() {
+            self.of(key, |script| {
+                let informer = script.go(|script| script.enqueue(Function::Enqueue, "active"));
+                script.steps.push_back(Step::Join(informer));
+            });
+        }
+        if pod_is_popped {
+            let popped = self.member(members[0]);
+            self.of(members[0], |script| script.hit(Function::Pop, Role::ReturnSite, 50, popped));
+        }
+        self.of(whole, |script| {
+            if !pod_is_popped {
+                let informer = script.go(|script| script.enqueue(Function::Enqueue, "active"));
+                script.steps.push_back(Step::Join(informer));
+            }
+            let group = Values {
+                queued_pod_info: Some(0x2000 + GROUPS + first),
+                group_name: Some(format!("uid-{}", whole.1)),
+                group_size: Some(members.len() as u64),
+                ..Values::default()
+            };
+            script.hit(Function::PodGroup, Role::Entry, 60, group);
+            let Ok(tried) = script.placements(members) else { return };
+            for key in members.iter().copied() {
+                let state = tried.iter().rev().find(|(tried, _)| *tried == key).map(|(_, state)| *state);
+                let Some(state) = state.filter(|_| !script.choices.one_in(3)) else {
+                    let failure = Values { status_code: Some(2), ..script.member(key) };
+                    let failed = script.of(key, |script| {
+                        script.call(Function::HandleFailure, 100, failure, Values::default(), |_| Ok(()))
+                    });
+                    if failed.is_err() {
+                        return;
+                    }
+                    continue;
+                };
+                let known = Values { cycle_state: state, pod: ASSUMED, ..Values::default() };
+                let reserved = script.of(key, |script| {
+                    script.call(Function::Reserve, 100, known, status(0), |script| {
+                        script.plugins(Function::ReservePlugin, 250, ASSUMED)
+                    })
+                });
+                if reserved.is_err() {
+                    return;
+                }
+                script.of(key, |script| {
+                    script.go(|script| {
+                        let bound = !script.choices.one_in(3);
+                        let _panicked = script.binding(bound, false);
+                    })
+                });
+            }
+            let condition =
+                Values { condition_reason: Some("Scheduled".to_owned()), ..Values::default() };
+            script.hit(Function::PodGroupCondition, Role::Entry, 300, condition);
+            script.hit(Function::PodGroup, Role::ReturnSite, 60, Values::default());
+        });
+    }
+
+    /// Which Pods were tried to their ends, and with which state.
+    fn placements(&mut self, members: &[Key]) -> Result<Vec<(Key, Option<u64>)>, Panicked> {
+        let mut all = Vec::new();
+        for state in [STATE, SECOND_STATE].into_iter().take(1 + self.choices.below(2)) {
+            if self.choices.one_in(2) {
+                let name = Values { placement_name: Some("zone".to_owned()), ..Values::default() };
+                self.hit(Function::Placement, Role::Entry, 300, name);
+            }
+            let none = Values::default;
+            let mut tried = Vec::new();
+            self.call(Function::PlacementTrial, 80, none(), none(), |script| {
+                for key in members.iter().copied() {
+                    let member = script.member(key);
+                    let known = Values { cycle_state: state, pod: POD, ..Values::default() };
+                    script.of(key, |script| {
+                        script.call(Function::PodGroupMember, 100, member, none(), |script| {
+                            script.call(Function::PreFilter, 200, known.clone(), status(0), |script| {
+                                script.plugins(Function::PreFilterPlugin, 300, POD)
+                            })?;
+                            script.call(Function::Filter, 200, none(), none(), |_| Ok(()))?;
+                            script.call(Function::Reserve, 150, known, status(0), |_| Ok(()))
+                        })
+                    })?;
+                    tried.push((key, state));
+                    if script.choices.one_in(8) {
+                        break;
+                    }
+                }
+                for (key, _) in tried.iter().rev().copied() {
+                    let known = Values { cycle_state: state, pod: ASSUMED, ..Values::default() };
+                    script.of(key, |script| {
+                        script.call(Function::Unreserve, 90, known, none(), |_| Ok(()))
+                    })?;
+                }
+                Ok(())
+            })?;
+            all.extend(tried);
+        }
+        Ok(all)
     }
 
     fn scheduling_cycle(&mut self, fits: bool) -> Result<(), Panicked> {
@@ -316,8 +435,17 @@ impl Schedule {
             let mut pod = 0;
             // Retries come between new Pods; a Pod may be popped again before its failure has been handled.
             while pod < pods || !again.is_empty() {
+                if pod < pods && script.choices.one_in(4) {
+                    let size = 1 + script.choices.below(3) as u64;
+                    let members: Vec<Key> = (1..=size).map(|number| (process, pod + number, 1)).collect();
+                    pod += size;
+                    // With losses it could not be told which attempts began with a `Pop`.
+                    let pod_is_popped = !troubles.losses && script.choices.one_in(2);
+                    script.group(&members, pod_is_popped);
+                    continue;
+                }
                 let (key, queued) = match again.pop_front() {
-                    Some((key, queued)) if pod == pods || script.choices.one_in(2) => (key, Some(queued)),
+                    Some((key, queued)) if pod >= pods || script.choices.one_in(2) => (key, Some(queued)),
                     waits => {
                         again.extend(waits);
                         pod += 1;
@@ -472,7 +600,16 @@ impl Schedule {
 }
 
 fn not_a_call(function: Function) -> bool {
-    is_move(function) || matches!(function, Function::Pop | Function::Preemption | Function::FailureMessage)
+    is_move(function)
+        || matches!(
+            function,
+            Function::Pop
+                | Function::Preemption
+                | Function::FailureMessage
+                | Function::PodGroup
+                | Function::Placement
+                | Function::PodGroupCondition
+        )
 }
 
 fn is_move(function: Function) -> bool {
@@ -496,8 +633,11 @@ fn assemble(events: Vec<Event>) -> (Vec<Attempt>, Stats, Account) {
 }
 
 fn key(attempt: &Attempt) -> Key {
-    let pod = attempt.pod.uid.trim_start_matches("uid-").parse().expect("the script wrote it");
-    (attempt.target, pod, attempt.number.expect("the script wrote it"))
+    let (name, number) = match &attempt.subject {
+        Subject::Group { group, .. } => (&group.name, 0),
+        _ => (&attempt.pod.uid, attempt.number.expect("the script wrote it")),
+    };
+    (attempt.target, name.trim_start_matches("uid-").parse().expect("the script wrote it"), number)
 }
 
 fn of_calls(attempt: &Attempt) -> u64 {
@@ -517,18 +657,47 @@ fn check_account(delivered: &[Event], attempts: &[Attempt], stats: Stats, accoun
     assert_eq!(count(&|event| !not_a_call(event.function)), told_calls + of_lost_calls);
     assert_eq!(account.stray, stats.stray_ends);
     // Pods.
-    let pops = count(&|event| event.function == Function::Pop && event.values.queued_pod_info.is_some());
-    assert_eq!(pops, attempts.len() as u64 + stats.skipped);
+    let popped = |event: &Event| event.function == Function::Pop && event.values.queued_pod_info.is_some();
+    let pods: HashSet<_> = delivered.iter().filter(|event| popped(event)).map(pod_of).collect();
+    // Of a group one Pod is popped, or none.
+    let begins = |attempt: &&Attempt| match attempt.subject {
+        Subject::Member(_) => pods.contains(&(attempt.target, Some(attempt.pod.uid.clone()))),
+        Subject::Pod | Subject::Group { .. } => true,
+    };
+    let group = |event: &Event| event.function == Function::PodGroup && event.role == Role::Entry;
+    let begun = count(&|event| popped(event) || group(event));
+    assert_eq!(begun, attempts.iter().filter(begins).count() as u64 + stats.skipped);
     // All else that attempts were told.
-    let others = count(&|event| not_a_call(event.function)) - pops;
-    let told: u64 = attempts.iter().map(|attempt| attempt.events - 1 - of_calls(attempt)).sum();
+    let others = count(&|event| not_a_call(event.function)) - begun;
+    let told: u64 = attempts
+        .iter()
+        .map(|attempt| attempt.events - u64::from(begins(&attempt)) - of_calls(attempt))
+        .sum();
     let Account { skipped, unrelated, waiting, .. } = account;
     assert_eq!(others, told + orphan_moves + orphan_facts + waiting + unrelated + skipped - stats.skipped);
 }
 
+fn pod_of(event: &Event) -> (u32, Option<String>) {
+    (event.target, event.values.pod_uid.clone())
+}
+
+/// Every group is with its Pods, and every span is inside its parent.
+fn check_traces(attempts: &[Attempt]) {
+    let mut gatherer = Gatherer::default();
+    for attempt in attempts {
+        for trace in gatherer.take(build(attempt, ANCHOR, None)) {
+            check_spans(&trace);
+        }
+    }
+    assert!(gatherer.rest().is_empty(), "a group comes after its Pods");
+}
+
 /// Every span is inside its parent, and each has one.
 pub(super) fn check_trace(attempt: &Attempt) {
-    let trace = build(attempt, Anchor { unix_ns_at_zero: 1_000 }, None);
+    check_spans(&build(attempt, ANCHOR, None));
+}
+
+fn check_spans(trace: &Trace) {
     let spans: HashMap<_, _> = trace.spans.iter().map(|span| (span.span_id, span)).collect();
     assert_eq!(spans.len(), trace.spans.len());
     for span in &trace.spans {
@@ -559,10 +728,14 @@ fn check_calls(attempt: &Attempt, truth: &[(Function, u64, Option<u64>)]) {
 /// The attempt before is of the same Pod of the same process, and earlier.
 fn check_links(attempts: &[Attempt]) {
     let started: HashMap<(u32, u64), Key> =
-        attempts.iter().map(|attempt| ((attempt.target, attempt.start_ns), key(attempt))).collect();
+        attempts
+            .iter()
+            .filter(|attempt| attempt.subject == Subject::Pod)
+            .map(|attempt| ((attempt.target, attempt.start_ns), key(attempt)))
+            .collect();
     for attempt in attempts {
-        let Some(previous) = attempt.previous_ns else { continue };
-        let (process, pod, number) = started[&(attempt.target, previous)];
+        let Some(previous) = &attempt.previous else { continue };
+        let (process, pod, number) = started[&(attempt.target, previous.start_ns)];
         assert_eq!((process, pod), (key(attempt).0, key(attempt).1));
         assert!(number < key(attempt).2);
     }
@@ -596,8 +769,8 @@ fn check(case: &Case, troubles: Troubles) -> (Schedule, Vec<Attempt>, Stats, Acc
     let truth = schedule.truth();
     for attempt in &attempts {
         check_calls(attempt, truth.get(&key(attempt)).map_or(&[], Vec::as_slice));
-        check_trace(attempt);
     }
+    check_traces(&attempts);
     check_links(&attempts);
     check_account(&delivered, &attempts, stats, account);
     (schedule, attempts, stats, account)
@@ -615,6 +788,10 @@ proptest! {
         for (key, _, event) in &schedule.order {
             if event.function == Function::Pop && event.values.pod.is_some() {
                 popped.insert(*key, 0);
+            } else if [Function::PodGroup, Function::PodGroupMember].contains(&event.function)
+                || event.function == Function::HandleFailure && event.values.pod_uid.is_some()
+            {
+                *popped.entry(*key).or_default() += 1;
             } else if let Some(events) = popped.get_mut(key) {
                 *events += 1;
             }
@@ -626,7 +803,7 @@ proptest! {
         prop_assert_eq!(told, tried);
         for attempt in &attempts {
             prop_assert!(!attempt.incomplete);
-            prop_assert_eq!(attempt.previous_ns.is_some(), attempt.number > Some(1));
+            prop_assert_eq!(attempt.previous.is_some(), attempt.number > Some(1));
         }
     }
 }
@@ -638,7 +815,7 @@ fn waiting(schedule: &Schedule) -> u64 {
     for ((process, ..), _, event) in &schedule.order {
         let entry = event.values.queued_pod_info;
         match event.function {
-            Function::Pop => {
+            Function::Pop | Function::PodGroup | Function::PodGroupMember | Function::HandleFailure => {
                 entry.map(|entry| waiting.remove(&(*process, entry)));
             }
             Function::QueueMove => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Assembler, Attempt, Code, Outcome, Preemption, Stats, schedules::check_trace};
+use super::{Assembler, Attempt, Code, Outcome, Preemption, Previous, Stats, Subject, schedules::check_trace};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -361,7 +361,7 @@ fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
     first.binding.push(popped);
     let (attempts, stats) = play([first, second]);
     let [first, second] = attempts.as_slice() else { panic!("two attempts were made: {attempts:?}") };
-    assert_eq!((first.previous_ns, second.previous_ns), (None, Some(first.start_ns)));
+    assert_eq!((&first.previous, second.previous.as_ref().map(|previous| previous.start_ns)), (&None, Some(first.start_ns)));
     let moves: Vec<_> =
         second.moves.iter().map(|entry| format!("{}: {}", entry.queue, entry.event)).collect();
     assert_eq!(
@@ -434,17 +434,98 @@ fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
     assert_eq!(attempts[0].preemption, Some(Preemption { node: "node-1".to_owned(), victims: 2, names }));
 }
 
+/// What the loop does for a group of three Pods, of which the first is popped: all are tried, the first two are bound.
+fn group_script() -> (Vec<Event>, Vec<Event>) {
+    let on_loop = |function, role, depth, values| event(LOOP, function, role, depth, values);
+    let state = |pod: u64| Some(0x1000 + pod);
+    let address = |pod: u64| Some(0x8000 + pod);
+    let known = |pod| Values { cycle_state: state(pod), pod: address(pod), ..Values::default() };
+    let member = |pod: u64| Values {
+        queued_pod_info: Some(0x2000 + pod),
+        pod: address(pod),
+        pod_uid: Some(format!("uid-{pod}")),
+        attempts: Some(1),
+        ..Values::default()
+    };
+    let call = |list: &mut Vec<Event>, goroutine, function, depth, entry| {
+        list.push(event(goroutine, function, Role::Entry, depth, entry));
+        list.push(event(goroutine, function, Role::ReturnSite, depth, Values::default()));
+    };
+    let group = Values {
+        group_name: Some("gang".to_owned()),
+        group_namespace: Some("ns".to_owned()),
+        group_size: Some(3),
+        ..Values::default()
+    };
+    let mut list = vec![
+        on_loop(Function::Pop, Role::ReturnSite, 50, member(0)),
+        on_loop(Function::PodGroup, Role::Entry, 60, group),
+    ];
+    call(&mut list, LOOP, Function::Snapshot, 100, Values::default());
+    list.push(on_loop(Function::PlacementTrial, Role::Entry, 80, Values::default()));
+    // The third is never tried.
+    for pod in 0..2 {
+        list.push(on_loop(Function::PodGroupMember, Role::Entry, 100, member(pod)));
+        call(&mut list, LOOP, Function::PreFilter, 200, known(pod));
+        call(&mut list, LOOP, Function::Filter, 200, Values::default());
+        call(&mut list, LOOP, Function::Reserve, 200, known(pod));
+        list.push(on_loop(Function::PodGroupMember, Role::ReturnSite, 100, Values::default()));
+    }
+    for pod in (0..2).rev() {
+        call(&mut list, LOOP, Function::Unreserve, 90, known(pod));
+    }
+    list.push(on_loop(Function::PlacementTrial, Role::ReturnSite, 80, Values::default()));
+    for pod in 0..2 {
+        call(&mut list, LOOP, Function::Reserve, 100, known(pod));
+    }
+    let failure = Values { status_code: Some(2), ..member(2) };
+    list.push(on_loop(Function::HandleFailure, Role::Entry, 100, failure));
+    list.push(on_loop(Function::HandleFailure, Role::Ret, 100, Values::default()));
+    let scheduled = Values { condition_reason: Some("Scheduled".to_owned()), ..Values::default() };
+    list.push(on_loop(Function::PodGroupCondition, Role::Entry, 300, scheduled));
+    list.push(on_loop(Function::PodGroup, Role::ReturnSite, 60, Values::default()));
+    let mut binding = Vec::new();
+    for pod in 0..2 {
+        let goroutine = 100 + pod;
+        binding.push(event(goroutine, Function::BindingCycle, Role::Entry, 60, known(pod)));
+        call(&mut binding, goroutine, Function::PostBind, 90, known(pod));
+        binding.push(event(goroutine, Function::BindingCycle, Role::ReturnSite, 60, Values::default()));
+    }
+    (list, binding)
+}
+
 #[test]
-fn a_group_of_pods_is_no_attempt_of_the_one_that_was_popped() {
-    let mut group = script(0, Fate::Skipped, 1);
-    group.scheduling.push(event(LOOP, Function::PodGroup, Role::Entry, 100, Values::default()));
-    let state = Values { cycle_state: Some(0x7777), ..Values::default() };
-    group.scheduling.push(event(LOOP, Function::PreFilter, Role::Entry, 200, state));
-    group.scheduling.push(event(LOOP, Function::PreFilter, Role::ReturnSite, 200, Values::default()));
-    let (attempts, stats) = play([group, script(1, Fate::Bound, 1)]);
-    let [attempt] = attempts.as_slice() else { panic!("one attempt was made: {attempts:?}") };
-    assert_eq!((attempt.pod.uid.as_str(), &attempt.outcome), ("uid-1", &Outcome::Scheduled));
-    assert_eq!(stats, Stats { pod_groups: 1, orphan_calls: 1, ..Stats::default() });
+fn a_group_of_pods_is_an_attempt_and_so_is_each_of_its_pods() {
+    let (list, binding) = group_script();
+    let (attempts, stats) = play([Script { scheduling: list, binding }]);
+    let [third, first, second, group] = attempts.as_slice() else { panic!("four attempts: {attempts:?}") };
+    assert_eq!(stats, Stats::default());
+    let Subject::Group { group: gang, size, scheduled } = &group.subject else { panic!("{:?}", group.subject) };
+    assert_eq!((gang.identity().as_str(), *size, *scheduled), ("ns/gang", Some(3), 2));
+    assert_eq!((&group.outcome, group.start_ns), (&Outcome::Scheduled, gang.start_ns));
+    let functions = |attempt: &Attempt| attempt.calls.iter().map(|call| call.function).collect::<Vec<_>>();
+    assert_eq!(functions(group), [Function::Snapshot, Function::PlacementTrial]);
+    for (number, attempt) in [first, second].into_iter().enumerate() {
+        assert_eq!(attempt.pod.uid, format!("uid-{number}"));
+        assert_eq!((&attempt.subject, &attempt.outcome), (&Subject::Member(gang.clone()), &Outcome::Scheduled));
+        assert_eq!(attempt.chosen_trial, Some(0));
+        let tried = [Function::PreFilter, Function::Filter, Function::Reserve, Function::PodGroupMember];
+        let rest = [Function::Unreserve, Function::Reserve, Function::PostBind, Function::BindingCycle];
+        assert_eq!(functions(attempt), [tried, rest].concat());
+    }
+    assert_eq!((third.pod.uid.as_str(), functions(third)), ("uid-2", vec![Function::HandleFailure]));
+    assert!(group.end_ns >= second.end_ns, "the group ends with the last of its Pods");
+}
+
+#[test]
+fn a_group_that_the_scheduler_turned_from_is_incomplete() {
+    let (mut list, binding) = group_script();
+    list.pop();
+    let (attempts, stats) = play([Script { scheduling: list, binding }, script(7, Fate::Bound, 1)]);
+    assert_eq!(stats, Stats { incomplete_attempts: 1, ..Stats::default() });
+    let incomplete: Vec<_> = attempts.iter().filter(|attempt| attempt.incomplete).collect();
+    let [group] = incomplete.as_slice() else { panic!("one is incomplete: {incomplete:?}") };
+    assert!(matches!(group.subject, Subject::Group { .. }));
 }
 
 #[test]
@@ -457,7 +538,8 @@ fn a_pod_that_is_popped_before_its_failure_has_been_handled_is_linked_all_the_sa
     second.scheduling.push(handled);
     let (attempts, stats) = play([first, second]);
     let [first, second] = attempts.as_slice() else { panic!("two attempts were made: {attempts:?}") };
-    assert_eq!((second.previous_ns, stats), (Some(first.start_ns), Stats::default()));
+    assert_eq!(second.previous, Some(Previous { start_ns: first.start_ns, group: None }));
+    assert_eq!(stats, Stats::default());
 }
 
 #[test]

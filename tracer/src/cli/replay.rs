@@ -5,6 +5,7 @@ use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
 use anyhow::{Context as _, Result};
 
 use crate::{
+    attempt::Subject,
     daemon::{Outlet, resource},
     export::{Filter, Output},
     metrics::Metrics,
@@ -43,7 +44,7 @@ pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let mut replay =
         Replay::new(BufReader::new(input), metrics.clone()).with_context(|| format!("`{name}`"))?;
-    let outlet = Outlet::start(&output, wide, filter, metrics.clone())?;
+    let mut outlet = Outlet::start(&output, wide, filter, metrics.clone())?;
     let for_reader = output.iter().any(|output| *output != Output::Otlp);
     let (mut attempts, mut spans) = (0, 0);
     let mut result = Ok(());
@@ -51,7 +52,7 @@ pub async fn run(options: Options) -> Result<()> {
         match message {
             Ok(Message::Attempt(attempt, anchor)) => {
                 let trace = trace::build(&attempt, anchor, None);
-                attempts += 1;
+                attempts += usize::from(!matches!(attempt.subject, Subject::Group { .. }));
                 spans += trace.spans.len();
                 outlet.sinks.room().await;
                 outlet.trace(trace);
@@ -73,6 +74,7 @@ pub async fn run(options: Options) -> Result<()> {
             return Ok(());
         }
     }
+    outlet.rest();
     outlet.sinks.shutdown(FLUSH).await;
     result.with_context(|| format!("`{name}`"))?;
     eprintln!("{name}: {} events, {attempts} attempts, {spans} spans", replay.events());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::trace::{AttributeValue, Trace, attributes};
+use crate::trace::{AttributeValue, GROUP_ROOT, ROOT, Span, Trace, attributes};
 
 /// Shows only some attempts; all conditions must hold
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -22,11 +22,14 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a trace is one of those.
+    /// Whether a trace is one of those; with the attempt of one Pod, its whole group is.
     #[must_use]
     pub fn keeps(&self, trace: &Trace) -> bool {
+        trace.spans.iter().filter(|span| [ROOT, GROUP_ROOT].contains(&&*span.name)).any(|root| self.wants(root))
+    }
+
+    fn wants(&self, root: &Span) -> bool {
         let Self { namespace, pod, failed, slower_than } = self;
-        let root = trace.root();
         let text = |key| match root.attribute(key) {
             Some(AttributeValue::String(text)) => text,
             _ => "",

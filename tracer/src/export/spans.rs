@@ -12,7 +12,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::trace::{self, AttributeValue, ROOT, Span, Status, Trace, attributes};
+use crate::trace::{self, AttributeValue, GROUP_ROOT, ROOT, Span, Status, Trace, attributes};
 
 static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
     InstrumentationScope::builder("schedspan").with_version(env!("CARGO_PKG_VERSION")).build()
@@ -40,7 +40,10 @@ fn convert(trace_id: [u8; 16], span: Span) -> SpanData {
         parent_span_id: span.parent_id.map_or(SpanId::INVALID, SpanId::from_bytes),
         parent_span_is_remote: false,
         // As `component-base/tracing.StartReconcileSpan` makes the root, and `tracing.Start` the others.
-        span_kind: if span.name == ROOT { SpanKind::Consumer } else { SpanKind::Internal },
+        span_kind: match span.parent_id {
+            None if [ROOT, GROUP_ROOT].contains(&&*span.name) => SpanKind::Consumer,
+            _ => SpanKind::Internal,
+        },
         name: span.name,
         start_time: time(span.start_unix_ns),
         end_time: time(span.end_unix_ns),

@@ -24,6 +24,22 @@ pub enum Function {
     NodeHint,
     /// A group of Pods is scheduled as one (1.36 and later, with its feature gate on).
     PodGroup,
+    /// A Pod of a group is tried, to see whether the group fits; tried once more for each placement.
+    PodGroupMember,
+    /// The scheduler turns to a part of the cluster that may hold the whole group.
+    Placement,
+    /// All Pods of a group are tried, on that part of the cluster or on all of it.
+    PlacementTrial,
+    /// `PlacementGenerate` plugins: which parts of the cluster may hold the group.
+    PlacementGenerate,
+    /// `PlacementFeasible` plugins: whether it is worth going on (1.37 and later).
+    PlacementFeasible,
+    /// `PlacementScore` plugins: which of the parts is best.
+    PlacementScore,
+    /// What is done for a group that does not fit: preemption for all of it.
+    PodGroupPostFilter,
+    /// The group's condition is written: it says how the attempt came out.
+    PodGroupCondition,
     /// `PreFilter` plugins.
     PreFilter,
     /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
@@ -146,6 +162,16 @@ pub enum Value {
     Scores,
     /// Why Nodes would not do.
     Statuses,
+    /// Name of the group of Pods.
+    GroupName,
+    /// Namespace of the group of Pods.
+    GroupNamespace,
+    /// How many Pods of the group are to be scheduled.
+    GroupSize,
+    /// Name of the part of the cluster that is tried for a group.
+    PlacementName,
+    /// The condition's reason.
+    ConditionReason,
 }
 
 /// How a function's parameters and results are found: signatures are read, not assumed.

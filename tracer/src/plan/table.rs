@@ -226,6 +226,49 @@ const CLIENT: &str = "k8s.io/client-go/kubernetes.Interface";
 const POD_TYPE: &str = "*k8s.io/api/core/v1.Pod";
 const CONDITION: &str = "*k8s.io/api/core/v1.PodCondition";
 
+const QUEUED_GROUP: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.QueuedPodGroupInfo";
+const STATE_TYPE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState";
+const GROUP_CONDITION: &str = "*k8s.io/apimachinery/pkg/apis/meta/v1.Condition";
+
+const fn of_group(value: Value, path: &'static [&'static str]) -> Want {
+    want(value, &["*framework.QueuedPodGroupInfo"], path)
+}
+
+/// A part of what is done for a group of Pods, of which nothing is read.
+const OF_GROUP: Row = Row {
+    function: Function::PodGroup,
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[],
+    end: End::Return,
+    at_end: &[],
+    since: Some(36),
+    without: "",
+};
+
+/// A Pod of a group is tried.
+const MEMBER: Row = Row {
+    function: Function::PodGroupMember,
+    symbols: &[scheduler!("podGroupPodSchedulingAlgorithm")],
+    at_entry: POPPED,
+    without: "no attempts of Pods that are scheduled as a group",
+    ..OF_GROUP
+};
+
+/// How a group's attempt came out is written down.
+const CONDITION_OF_GROUP: Row = Row {
+    function: Function::PodGroupCondition,
+    symbols: &[scheduler!("updatePodGroupCondition")],
+    at_entry: &[
+        want(Value::ConditionReason, &["*v1.Condition"], &["Reason"]),
+        want(Value::Message, &["*v1.Condition"], &["Message"]),
+    ],
+    end: End::Unused,
+    without: "no results of groups of Pods",
+    ..OF_GROUP
+};
+
 pub(super) const TABLE: &[Row] = &[
     Row {
         symbols: &[queue!("backend", "(*unlockedActiveQueue).add")], // 1.33 to 1.36
@@ -375,13 +418,107 @@ pub(super) const TABLE: &[Row] = &[
     Row {
         function: Function::PodGroup,
         symbols: &[scheduler!("scheduleOnePodGroup")],
-        signature: Signature::Unused,
+        signature: Signature::Declared(&[CONTEXT, QUEUED_GROUP]),
         begin: Begin::Entry,
-        at_entry: &[],
-        end: End::Unused,
+        at_entry: &[
+            of_group(Value::QueuedPodInfo, &[]),
+            of_group(Value::GroupName, &["Name"]),
+            of_group(Value::GroupNamespace, &["Namespace"]),
+            of_group(Value::GroupSize, &["QueuedPodInfos", "#"]),
+        ],
+        end: End::Return,
         at_end: &[],
         since: Some(36),
         without: "attempts of Pods that are scheduled as a group are taken for those of one Pod",
+    },
+    Row {
+        signature: Signature::Declared(&[
+            CONTEXT,
+            FRAMEWORK_INTERFACE,
+            STATE_TYPE,
+            "*k8s.io/kubernetes/pkg/scheduler/framework.PodGroupInfo", // 1.37
+            QUEUED,
+        ]),
+        ..MEMBER
+    },
+    Row {
+        // 1.36. How to run `PostFilter` plugins is a number.
+        signature: Signature::Declared(&[CONTEXT, FRAMEWORK_INTERFACE, STATE_TYPE, QUEUED_GROUP, QUEUED, "int"]),
+        ..MEMBER
+    },
+    Row {
+        function: Function::Placement,
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/cache.(*Snapshot).AssumePlacement"],
+        signature: Signature::Declared(&["*k8s.io/kube-scheduler/framework.Placement"]),
+        begin: Begin::Entry,
+        at_entry: &[want(Value::PlacementName, &["*framework.Placement"], &["Name"])],
+        end: End::Unused,
+        without: "no names of placements",
+        ..OF_GROUP
+    },
+    Row {
+        function: Function::PlacementTrial,
+        symbols: &[scheduler!("podGroupSchedulingDefaultAlgorithm")],
+        without: "no `placement` spans",
+        ..OF_GROUP
+    },
+    Row {
+        since: Some(36),
+        ..phase(
+            Function::PlacementGenerate,
+            run!("RunPlacementGeneratePlugins"),
+            "RunPlacementGeneratePlugins",
+            &[],
+            "no `placementGenerate` span",
+        )
+    },
+    Row {
+        since: Some(37),
+        ..phase(
+            Function::PlacementFeasible,
+            run!("RunPlacementFeasiblePlugins"),
+            "RunPlacementFeasiblePlugins",
+            &[],
+            "no `placementFeasible` span",
+        )
+    },
+    Row {
+        since: Some(36),
+        ..phase(
+            Function::PlacementScore,
+            run!("RunPlacementScorePlugins"),
+            "RunPlacementScorePlugins",
+            &[],
+            "no `placementScore` span",
+        )
+    },
+    Row {
+        since: Some(36),
+        ..phase(
+            Function::PodGroupPostFilter,
+            run!("RunPodGroupPostFilterPlugins"), // 1.37
+            "RunPodGroupPostFilterPlugins",
+            &[],
+            "no `podGroupPostFilter` span",
+        )
+    },
+    Row {
+        function: Function::PodGroupPostFilter,
+        symbols: &[scheduler!("runWorkloadAwarePreemption")], // 1.36
+        without: "no `podGroupPostFilter` span",
+        ..OF_GROUP
+    },
+    Row {
+        signature: Signature::Declared(&[
+            CONTEXT,
+            "*k8s.io/kubernetes/pkg/scheduler/framework.PodGroupInfo", // 1.37
+            GROUP_CONDITION,
+        ]),
+        ..CONDITION_OF_GROUP
+    },
+    Row {
+        signature: Signature::Declared(&[CONTEXT, QUEUED_GROUP, GROUP_CONDITION]), // 1.36
+        ..CONDITION_OF_GROUP
     },
     Row {
         at_end: &[CODE, want(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],
@@ -556,7 +693,17 @@ pub(super) const TABLE: &[Row] = &[
         symbols: &[scheduler!("handleSchedulingFailure")],
         signature: Signature::SchedulerField("FailureHandler"),
         begin: Begin::Entry,
-        at_entry: &[CODE, REASON, want(Value::StatusPlugin, STATUS, &["plugin"])],
+        at_entry: &[
+            CODE,
+            REASON,
+            want(Value::StatusPlugin, STATUS, &["plugin"]),
+            // Whose failure it is, says the attempt; but of a group of Pods, some may fail that were not tried.
+            of_queued(Value::Pod, &["Pod"]),
+            of_queued(Value::PodUid, &["Pod", "UID"]),
+            of_queued(Value::PodName, &["Pod", "Name"]),
+            of_queued(Value::Attempts, &["Attempts"]),
+            of_queued(Value::QueuedPodInfo, &[]),
+        ],
         end: End::Return,
         at_end: &[],
         since: None,

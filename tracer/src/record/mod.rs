@@ -77,6 +77,11 @@ pub struct Values {
     pub victims: Option<u64>,
     pub scores: Option<Scores>,
     pub statuses: Option<Statuses>,
+    pub group_name: Option<String>,
+    pub group_namespace: Option<String>,
+    pub group_size: Option<u64>,
+    pub placement_name: Option<String>,
+    pub condition_reason: Option<String>,
     /// The first ones' names, as far as they could be read; there may be fewer victims.
     pub victim_names: [Option<String>; 3],
 }
@@ -227,6 +232,7 @@ impl Values {
             Value::FeasibleNodes => self.feasible_nodes = Some(word),
             Value::RestrictedTo => self.restricted_to = Some(word),
             Value::Victims => self.victims = Some(word),
+            Value::GroupSize => self.group_size = Some(word),
             _ => {}
         }
     }
@@ -244,6 +250,10 @@ impl Values {
             Value::QueueEvent => self.queue_event = Some(text),
             Value::Message => self.message = Some(text),
             Value::PreemptionNode => self.preemption_node = Some(text),
+            Value::GroupName => self.group_name = Some(text),
+            Value::GroupNamespace => self.group_namespace = Some(text),
+            Value::PlacementName => self.placement_name = Some(text),
+            Value::ConditionReason => self.condition_reason = Some(text),
             Value::FirstVictim => self.victim_names[0] = Some(text),
             Value::SecondVictim => self.victim_names[1] = Some(text),
             Value::ThirdVictim => self.victim_names[2] = Some(text),

@@ -94,6 +94,11 @@ impl Redactor {
             preemption_node,
             victims: _,
             victim_names,
+            group_name,
+            group_namespace,
+            group_size: _,
+            placement_name,
+            condition_reason: _,
         } = &mut values;
         for (kind, name) in [
             (Some(Kind::Pod), pod_name),
@@ -106,6 +111,9 @@ impl Redactor {
             (others, queue_event),
             (Some(Kind::Message), message),
             (Some(Kind::Node), preemption_node),
+            (Some(Kind::Pod), group_name),
+            (Some(Kind::Namespace), group_namespace),
+            (Some(Kind::Node), placement_name),
         ] {
             if let (Some(kind), Some(name)) = (kind, name) {
                 self.replace(kind, name);

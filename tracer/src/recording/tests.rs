@@ -67,9 +67,9 @@ fn secret() -> impl Strategy<Value = String> {
 }
 
 fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> {
-    let names = vec(option::of(name), 14);
-    let texts = vec(option::of(any_text()), 2);
-    (names, texts, vec(option::of(any::<u64>()), 11), option::of(any::<i64>())).prop_map(
+    let names = vec(option::of(name), 18);
+    let texts = vec(option::of(any_text()), 3);
+    (names, texts, vec(option::of(any::<u64>()), 12), option::of(any::<i64>())).prop_map(
         |(mut names, mut texts, mut numbers, status_code)| {
             let mut name = || names.pop().flatten();
             let mut text = || texts.pop().flatten();
@@ -108,6 +108,11 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 preemption_node: name(),
                 victims: Some(2),
                 victim_names: [name(), name(), name()],
+                group_name: name(),
+                group_namespace: name(),
+                group_size: number(),
+                placement_name: name(),
+                condition_reason: text(),
             }
         },
     )

@@ -9,6 +9,16 @@ pub const POD_NAME: &str = "k8s.pod.name";
 pub const POD_NAMESPACE: &str = "k8s.namespace.name";
 /// UID of the Pod: what the traces of its attempts have in common. On the root.
 pub const POD_UID: &str = "k8s.pod.uid";
+/// Name of the group of Pods that is scheduled as one (1.36 and later). On the root of a group, and on those of its Pods.
+pub const POD_GROUP: &str = "k8s.scheduler.pod_group.name";
+/// How many Pods of the group were to be scheduled. On the root of a group.
+pub const POD_GROUP_SIZE: &str = "k8s.scheduler.pod_group.size";
+/// How many of these were bound. On the root of a group.
+pub const POD_GROUP_SCHEDULED: &str = "k8s.scheduler.pod_group.scheduled";
+/// The part of the cluster on which the Pods of a group are tried together. On placements, and on trials of Pods.
+pub const PLACEMENT: &str = "k8s.scheduler.placement";
+/// Whether the Pod was bound as this trial of it said: a Pod of a group is tried once for each placement. On trials.
+pub const TRIAL_CHOSEN: &str = "k8s.scheduler.trial.chosen";
 /// Scheduling profile: the Pod's `spec.schedulerName`. On the root and on phases.
 pub const PROFILE: &str = "k8s.scheduler.profile";
 /// The extension point that the span shows. On phases.

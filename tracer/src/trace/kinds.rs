@@ -25,8 +25,16 @@ const fn plugin(function: Function, name: &'static str, phase: Function) -> Kind
     Kind { function, name, parent: Some(phase), plugin: true }
 }
 
-const KINDS: [Kind; 28] = [
-    under_root(Function::SchedulingCycle, "schedulingCycle"),
+const KINDS: [Kind; 34] = [
+    // Of a group, whose Pods have spans of their own.
+    under_root(Function::PlacementGenerate, "placementGenerate"),
+    under_root(Function::PlacementTrial, "placement"),
+    phase(Function::PlacementFeasible, "placementFeasible", Function::PlacementTrial),
+    under_root(Function::PlacementScore, "placementScore"),
+    under_root(Function::PodGroupPostFilter, "podGroupPostFilter"),
+    // Of a Pod of a group, which has no scheduling cycle of its own.
+    under_root(Function::PodGroupMember, "trial"),
+    phase(Function::SchedulingCycle, "schedulingCycle", Function::PodGroupMember),
     phase(Function::Snapshot, "snapshot", Function::SchedulingCycle),
     phase(Function::PreFilter, "preFilter", Function::SchedulingCycle),
     plugin(Function::PreFilterPlugin, "preFilter", Function::PreFilter),

@@ -3,6 +3,7 @@
 //! Pure: an attempt, a clock anchor and a context in, a trace out.
 
 pub mod attributes;
+mod gather;
 mod kinds;
 mod span;
 #[cfg(test)]
@@ -17,9 +18,10 @@ use std::{
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use self::kinds::{Kind, kind};
+pub use self::gather::Gatherer;
 pub use self::span::{AttributeValue, Event, Link, RemoteContext, Span, Status, Trace};
 use crate::{
-    attempt::{Attempt, Call, Code, Move, Outcome, Preemption},
+    attempt::{Attempt, Call, Code, Move, Outcome, PodGroup, Preemption, Previous, Subject},
     plan::Function,
     record::{Candidate, Rejection, Scores, Statuses},
 };
@@ -37,22 +39,32 @@ impl Anchor {
     }
 }
 
-/// Name of the root span.
+/// Name of the root span, and of that of each Pod of a group.
 pub const ROOT: &str = "SchedulePod";
+/// Name of the root span of a group.
+pub const GROUP_ROOT: &str = "SchedulePodGroup";
 /// What the names of plugins' spans begin with.
 pub const PLUGIN: &str = "plugin: ";
 /// What KEP-5927 calls the event of a plugin that says no.
 const REJECTED: &str = "plugin rejected";
 
-/// Makes the trace of an attempt.
+/// Makes the trace of an attempt; of a Pod of a group the part of the group's trace that is below the Pod's span.
 #[must_use]
 pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> Trace {
-    let trace_id = trace_id(attempt, attempt.start_ns);
+    let seed = seed(attempt, attempt.start_ns);
+    let (trace_id, parent_id) = match &attempt.subject {
+        Subject::Member(group) => {
+            let of_group = group_seed(attempt, group);
+            (of_group, Some(span_id(&of_group, 0)))
+        }
+        Subject::Pod | Subject::Group { .. } => (seed, None),
+    };
     let creator = link.map(|context| Link { context, relation: None });
+    let name = if matches!(attempt.subject, Subject::Group { .. }) { GROUP_ROOT } else { ROOT };
     let root = Span {
-        span_id: span_id(&trace_id, 0),
-        parent_id: None,
-        name: Cow::Borrowed(ROOT),
+        span_id: span_id(&seed, 0),
+        parent_id,
+        name: Cow::Borrowed(name),
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
         attributes: root_attributes(attempt, anchor),
@@ -73,6 +85,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
     });
     let mut spans = Vec::with_capacity(calls.len() + 1);
     spans.push(root);
+    let mut trials = 0..;
     for (index, (kind, call)) in calls.iter().enumerate() {
         // The innermost that was going on; behind a call that is over there is the next one further out.
         let parent = kind.ancestors().find_map(|function| {
@@ -86,10 +99,18 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
             (None, true) => Cow::Owned(format!("{PLUGIN}?")),
             (_, false) => Cow::Borrowed(kind.name),
         };
-        let attributes =
-            if kind.plugin { plugin_attributes(kind, call) } else { phase_attributes(attempt, kind, call) };
+        let attributes = match kind.function {
+            _ if kind.plugin => plugin_attributes(kind, call),
+            Function::PlacementTrial => placement_attributes(call),
+            Function::PodGroupMember => {
+                let chosen = attempt.chosen_trial == trials.next();
+                let chosen = (attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen));
+                placement_attributes(call).into_iter().chain([chosen]).collect()
+            }
+            _ => phase_attributes(attempt, kind, call),
+        };
         spans.push(Span {
-            span_id: span_id(&trace_id, index as u64 + 1),
+            span_id: span_id(&seed, index as u64 + 1),
             // The root is the first of the spans.
             parent_id: Some(spans[parent.map_or(0, |index| index + 1)].span_id),
             name,
@@ -113,7 +134,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
         let event = AttributeValue::String(Cow::Owned(event.clone()));
         trace.spans.push(Span {
             // Behind all that an attempt can have.
-            span_id: span_id(&trace.trace_id, u64::MAX - index as u64),
+            span_id: span_id(&seed(attempt, attempt.start_ns), u64::MAX - index as u64),
             parent_id: None,
             name: Cow::Owned(format!("queue: {queue}")),
             start_unix_ns: anchor.unix(*time_ns),
@@ -127,11 +148,12 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
     trace
 }
 
-/// The root of the Pod's attempt before this one.
+/// The root of the attempt before this one.
 fn previous(attempt: &Attempt) -> Option<Link> {
-    let trace_id = trace_id(attempt, attempt.previous_ns?);
-    let context =
-        RemoteContext { trace_id, span_id: span_id(&trace_id, 0), flags: 1, trace_state: String::new() };
+    let Previous { start_ns, group } = attempt.previous.as_ref()?;
+    let seed = seed(attempt, *start_ns);
+    let trace_id = group.as_ref().map_or(seed, |group| group_seed(attempt, group));
+    let context = RemoteContext { trace_id, span_id: span_id(&seed, 0), flags: 1, trace_state: String::new() };
     Some(Link { context, relation: Some("previous attempt") })
 }
 
@@ -150,12 +172,17 @@ fn waited(attempt: &Attempt) -> bool {
 
 fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
     let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
-    let mut list = vec![
-        (attributes::POD_NAME, string(&attempt.pod.name)),
-        (attributes::POD_NAMESPACE, string(&attempt.pod.namespace)),
-        (attributes::POD_UID, string(&attempt.pod.uid)),
-        (attributes::PROFILE, string(&attempt.pod.profile)),
-    ];
+    let mut list = vec![(attributes::POD_NAMESPACE, string(&attempt.pod.namespace))];
+    if !matches!(attempt.subject, Subject::Group { .. }) {
+        list.push((attributes::POD_NAME, string(&attempt.pod.name)));
+        list.push((attributes::POD_UID, string(&attempt.pod.uid)));
+    }
+    list.extend(attempt.group().map(|group| (attributes::POD_GROUP, string(&group.name))));
+    if let Subject::Group { size, scheduled, .. } = &attempt.subject {
+        list.extend(size.map(|size| (attributes::POD_GROUP_SIZE, integer(size))));
+        list.push((attributes::POD_GROUP_SCHEDULED, integer(*scheduled)));
+    }
+    list.push((attributes::PROFILE, string(&attempt.pod.profile)));
     if let Some(result) = result(&attempt.outcome) {
         list.push((attributes::RESULT, AttributeValue::String(Cow::Borrowed(result))));
     }
@@ -232,8 +259,10 @@ fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Att
     let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
     let since = |unix_ns: u64| milliseconds(anchor.unix(attempt.start_ns).saturating_sub(unix_ns));
     let mut list = Vec::new();
+    // A Pod of a group leaves the queue when the group does.
+    let popped_ns = attempt.group().map_or(attempt.start_ns, |group| group.start_ns);
     if let Some(enqueued) = attempt.enqueued_ns {
-        list.push((attributes::QUEUE_WAIT_MS, milliseconds(attempt.start_ns.saturating_sub(enqueued))));
+        list.push((attributes::QUEUE_WAIT_MS, milliseconds(popped_ns.saturating_sub(enqueued))));
     }
     list.extend(attempt.queue_timestamp.map(|added| (attributes::QUEUE_TOTAL_WAIT_MS, since(added))));
     list.extend(attempt.first_attempt.map(|first| (attributes::SINCE_FIRST_ATTEMPT_MS, since(first))));
@@ -282,6 +311,12 @@ fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'stati
     }
     push_result(&mut list, call);
     list
+}
+
+fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let name = |name: &str| AttributeValue::String(Cow::Owned(name.to_owned()));
+    let placement = call.plugin.as_deref().map(|placement| (attributes::PLACEMENT, name(placement)));
+    placement.into_iter().chain(result_attributes(call)).collect()
 }
 
 fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
@@ -338,19 +373,28 @@ fn call_status(call: &Call) -> Status {
 }
 
 /// Identities follow from what the attempt is, so that the same attempt always has the same ones.
-fn trace_id(attempt: &Attempt, start_ns: u64) -> [u8; 16] {
+fn seed(attempt: &Attempt, start_ns: u64) -> [u8; 16] {
+    identify(&attempt.identity(), start_ns, attempt.target)
+}
+
+/// That of the group that a Pod is scheduled with.
+fn group_seed(attempt: &Attempt, group: &PodGroup) -> [u8; 16] {
+    identify(&group.identity(), group.start_ns, attempt.target)
+}
+
+fn identify(who: &str, start_ns: u64, target: u32) -> [u8; 16] {
     let mut hasher = SipHasher13::new();
-    hasher.write(attempt.pod.uid.as_bytes());
+    hasher.write(who.as_bytes());
     hasher.write_u64(start_ns);
-    hasher.write_u32(attempt.target);
+    hasher.write_u32(target);
     let id = hasher.finish128().as_bytes();
     // All zero means "no trace".
     if id == [0; 16] { [1; 16] } else { id }
 }
 
-fn span_id(trace_id: &[u8; 16], index: u64) -> [u8; 8] {
+fn span_id(seed: &[u8; 16], index: u64) -> [u8; 8] {
     let mut hasher = SipHasher13::new();
-    hasher.write(trace_id);
+    hasher.write(seed);
     hasher.write_u64(index);
     let id = std::hash::Hasher::finish(&hasher).to_be_bytes();
     if id == [0; 8] { [1; 8] } else { id }

@@ -1,0 +1,321 @@
+//! Groups of Pods: an attempt for the group, and within it one for each of its Pods.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    super::{Attempt, Code, Outcome, Pod, PodGroup, Subject},
+    Building, Context, Goroutine, MAX_ATTEMPTS, MAX_CALLS, Process, Stage,
+};
+use crate::{
+    plan::Function,
+    record::{Event, Values},
+};
+
+/// What the scheduler writes into the condition of a group that fits, and of one that does not; else it is an error.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/schedule_one_podgroup.go>,
+/// `submitPodGroupAlgorithmResult`
+const SCHEDULED: &str = "Scheduled";
+const UNSCHEDULABLE: &str = "Unschedulable";
+
+/// Whether an attempt has to do with a group.
+#[derive(Debug, Default)]
+pub(super) enum Part {
+    #[default]
+    Alone,
+    Member {
+        /// The group's attempt.
+        group: u64,
+        /// By what the group knows it.
+        key: String,
+        /// The `CycleState` of each time that it was tried; 0 as long as it is not known.
+        trials: Vec<u64>,
+    },
+    Group {
+        /// Attempts that are not over, by the UID of their Pods.
+        members: HashMap<String, u64>,
+        /// The scheduling loop has turned to something else.
+        over: bool,
+        /// The placement that is about to be tried.
+        placement: Option<Arc<str>>,
+    },
+}
+
+impl Process {
+    /// The scheduler turns to a group of Pods. Up to 1.36 one of them was popped, and brings the others.
+    pub(super) fn begin_group(&mut self, event: Event, context: &mut Context<'_>) {
+        let Event { target, time_ns, goroutine: number, values, .. } = event;
+        let fresh = |building: &Building| building.stage == Stage::Popped;
+        let current = self.goroutines.get(&number).and_then(|goroutine| goroutine.attempt);
+        let popped = current.filter(|id| self.attempts.get(id).is_some_and(fresh));
+        if popped.is_none() {
+            self.leave_attempt(number, time_ns, context);
+        }
+        if self.attempts.len() >= MAX_ATTEMPTS {
+            context.no_room(1);
+            return;
+        }
+        let start_ns = popped
+            .and_then(|id| self.attempts.get(&id))
+            .map_or(time_ns, |building| building.attempt.start_ns);
+        let group = Arc::new(PodGroup {
+            name: values.group_name.unwrap_or_default(),
+            namespace: values.group_namespace.unwrap_or_default(),
+            start_ns,
+        });
+        let queued =
+            values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
+        let mut attempt = Attempt {
+            target,
+            pod: Pod {
+                name: group.name.clone(),
+                namespace: group.namespace.clone(),
+                ..Pod::default()
+            },
+            subject: Subject::Group { group: Arc::clone(&group), size: values.group_size, scheduled: 0 },
+            start_ns,
+            end_ns: time_ns,
+            enqueued_ns: queued.active_ns,
+            moves: queued.moves,
+            moves_left_out: queued.left_out,
+            events: 1 + queued.events,
+            ..Attempt::default()
+        };
+        attempt.previous = self.pending.remove(&attempt.identity());
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut members = HashMap::new();
+        if let Some((member, building)) = popped.and_then(|id| Some((id, self.attempts.get_mut(&id)?))) {
+            let key = key(&building.attempt.pod.uid, member);
+            attempt.pod.profile.clone_from(&building.attempt.pod.profile);
+            building.attempt.subject = Subject::Member(group);
+            building.part = Part::Member { group: id, key: key.clone(), trials: Vec::new() };
+            members.insert(key, member);
+        }
+        let part = Part::Group { members, over: false, placement: None };
+        let building = Building { stage: Stage::Scheduling, part, ..Building::new(attempt, number) };
+        self.attempts.insert(id, building);
+        let goroutine = self.goroutines.entry(number).or_default();
+        (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
+    }
+
+    /// The scheduler has done for a group of Pods what its loop does.
+    pub(super) fn end_group(&mut self, event: &Event, context: &mut Context<'_>) {
+        let current = self.goroutines.get(&event.goroutine).and_then(|goroutine| goroutine.attempt);
+        let Some(id) = current.filter(|id| self.is_group(*id)) else {
+            context.stats.orphan_facts += 1;
+            context.account.orphaned += 1;
+            return;
+        };
+        if let Some(building) = self.attempts.get_mut(&id) {
+            building.seen(event.time_ns);
+            building.attempt.events += 1;
+        }
+        self.leave_group(event.goroutine, id, event.time_ns, context);
+    }
+
+    /// The scheduling loop turns to something else.
+    pub(super) fn leave_group(&mut self, number: u64, id: u64, now_ns: u64, context: &mut Context<'_>) {
+        if let Some(mut goroutine) = self.goroutines.remove(&number) {
+            self.unwind(&mut goroutine, 0, now_ns, context);
+            context.orphan_calls(&goroutine.closed);
+        }
+        let Some(Building { attempt, part: Part::Group { members, over, .. }, .. }) =
+            self.attempts.get_mut(&id)
+        else {
+            return;
+        };
+        *over = true;
+        let failed = matches!(attempt.outcome, Outcome::Failed { .. });
+        let mut members: Vec<u64> = members.values().copied().collect();
+        members.sort_unstable();
+        if failed {
+            self.will_be_tried_again(id);
+        }
+        for member in members {
+            // Pods that are being deleted, for example; and what never returned from the handling of a failure.
+            let over = |building: &Building| {
+                !building.binding && [Stage::Popped, Stage::Failing].contains(&building.stage)
+            };
+            if self.attempts.get(&member).is_some_and(over) {
+                self.abandon(member, context);
+            }
+        }
+        self.end_group_with_its_last(id, context);
+    }
+
+    pub(super) fn is_group(&self, id: u64) -> bool {
+        matches!(self.attempts.get(&id), Some(Building { part: Part::Group { .. }, .. }))
+    }
+
+    /// Whose a call is that begins while a group is being scheduled.
+    pub(super) fn owner_in_group(
+        &mut self,
+        group: u64,
+        goroutine: &Goroutine,
+        event: &Event,
+        context: &mut Context<'_>,
+    ) -> u64 {
+        let Event { function, values, .. } = event;
+        if matches!(function, Function::PodGroupMember | Function::HandleFailure)
+            && let Some(member) = self.member(group, event, context)
+        {
+            return member;
+        }
+        // A trial has a state of its own, whose address may have been that of another one's.
+        let trial = goroutine.open.iter().rev().find(|open| open.function == Function::PodGroupMember);
+        if let Some(owner) = trial.and_then(|open| open.owner) {
+            return owner;
+        }
+        let known = |index: &HashMap<u64, u64>, address: Option<u64>| index.get(&address?).copied();
+        let named = known(&self.by_state, values.cycle_state).or_else(|| known(&self.by_pod, values.pod));
+        let of_group = |id: &u64| {
+            matches!(self.attempts.get(id), Some(Building { part: Part::Member { group: of, .. }, .. }) if *of == group)
+        };
+        named.filter(of_group).or_else(|| goroutine.open.last()?.owner).unwrap_or(group)
+    }
+
+    /// The attempt of a Pod of a group: it begins when it is tried first, or has failed untried.
+    fn member(&mut self, id: u64, event: &Event, context: &mut Context<'_>) -> Option<u64> {
+        let Event { target, time_ns, goroutine, values, .. } = event;
+        let uid = values.pod_uid.clone().unwrap_or_default();
+        let Part::Group { members, .. } = &self.attempts.get(&id)?.part else { return None };
+        if let Some(member) = members.get(&uid) {
+            return Some(*member);
+        }
+        if self.attempts.len() >= MAX_ATTEMPTS {
+            context.no_room(0);
+            return None;
+        }
+        let member = self.next_id;
+        self.next_id += 1;
+        let queued = values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
+        let previous = self.pending.remove(&uid);
+        let Building { attempt: Attempt { subject, pod, .. }, part, .. } = self.attempts.get_mut(&id)?;
+        let (Subject::Group { group, .. }, Part::Group { members, .. }) = (subject, part) else { return None };
+        let key = key(&uid, member);
+        members.insert(key.clone(), member);
+        if let Some(profile) = &values.profile {
+            // That of all its Pods.
+            pod.profile.clone_from(profile);
+        }
+        let attempt = Attempt {
+            target: *target,
+            subject: Subject::Member(Arc::clone(group)),
+            pod: Pod {
+                uid,
+                name: values.pod_name.clone().unwrap_or_default(),
+                namespace: values.pod_namespace.clone().unwrap_or_else(|| group.namespace.clone()),
+                profile: pod.profile.clone(),
+            },
+            number: values.attempts,
+            start_ns: *time_ns,
+            end_ns: *time_ns,
+            previous,
+            enqueued_ns: queued.active_ns,
+            moves: queued.moves,
+            moves_left_out: queued.left_out,
+            first_attempt: values.first_attempt,
+            queue_timestamp: values.queue_timestamp,
+            events: queued.events,
+            ..Attempt::default()
+        };
+        let part = Part::Member { group: id, key, trials: Vec::new() };
+        self.attempts.insert(member, Building { part, ..Building::new(attempt, *goroutine) });
+        Some(member)
+    }
+
+    /// The attempt of a Pod of a group is over, and it may have been the last.
+    pub(super) fn left(&mut self, part: &Part, end_ns: u64, bound: bool, context: &mut Context<'_>) {
+        let Part::Member { group, key, .. } = part else { return };
+        let Some(whole) = self.attempts.get_mut(group) else { return };
+        whole.seen(end_ns);
+        if let (Part::Group { members, .. }, Subject::Group { scheduled, .. }) =
+            (&mut whole.part, &mut whole.attempt.subject)
+        {
+            members.remove(key);
+            *scheduled += u64::from(bound);
+        }
+        self.end_group_with_its_last(*group, context);
+    }
+
+    /// Nothing will be heard of a group any more, nor of these of its Pods.
+    pub(super) fn abandon_members(
+        &mut self,
+        id: u64,
+        which: impl Fn(&Building) -> bool,
+        context: &mut Context<'_>,
+    ) {
+        let Some(Building { attempt, part: Part::Group { members, .. }, .. }) = self.attempts.get_mut(&id)
+        else {
+            return;
+        };
+        attempt.incomplete = true;
+        let mut members: Vec<u64> = members.values().copied().collect();
+        members.sort_unstable();
+        for member in members {
+            if self.attempts.get(&member).is_some_and(&which) {
+                self.abandon(member, context);
+            }
+        }
+    }
+
+    fn end_group_with_its_last(&mut self, id: u64, context: &mut Context<'_>) {
+        let Some(Building { part: Part::Group { members, over: true, .. }, last_ns, .. }) =
+            self.attempts.get(&id)
+        else {
+            return;
+        };
+        if members.is_empty() {
+            let last = *last_ns;
+            self.finish(id, last, context);
+        }
+    }
+}
+
+impl Building {
+    /// What the scheduler says of a group.
+    pub(super) fn told_of_group(&mut self, function: Function, values: Values) {
+        let Part::Group { placement, .. } = &mut self.part else { return };
+        match function {
+            Function::Placement => *placement = values.placement_name.map(Arc::from),
+            Function::PodGroupCondition => {
+                let code = match values.condition_reason.as_deref() {
+                    Some(SCHEDULED) => return self.attempt.outcome = Outcome::Scheduled,
+                    Some(UNSCHEDULABLE) => Code::UNSCHEDULABLE,
+                    _ => Code::ERROR,
+                };
+                let reason = values.message.unwrap_or_default();
+                self.attempt.outcome =
+                    Outcome::Failed { code: Some(code), reason, plugin: String::new() };
+            }
+            _ => {}
+        }
+    }
+
+    /// Which placement all Pods of the group are tried on.
+    pub(super) fn take_placement(&mut self) -> Option<Arc<str>> {
+        if let Part::Group { placement, .. } = &mut self.part { placement.take() } else { None }
+    }
+
+    /// A Pod of a group is tried, by its `CycleState`; only that of one trial is bound.
+    pub(super) fn tried(&mut self, function: Function, state: Option<u64>) {
+        let Part::Member { trials, .. } = &mut self.part else { return };
+        match (function, state) {
+            (Function::PodGroupMember, _) if trials.len() < MAX_CALLS => trials.push(0),
+            (Function::BindingCycle, Some(state)) => {
+                self.attempt.chosen_trial = trials.iter().position(|trial| *trial == state);
+            }
+            (_, Some(state)) => {
+                if let Some(trial @ 0) = trials.last_mut() {
+                    *trial = state;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where the UID could not be read, nobody knows whose attempt it is, and it is nobody else's.
+fn key(uid: &str, id: u64) -> String {
+    if uid.is_empty() { format!("?{id}") } else { uid.to_owned() }
+}
