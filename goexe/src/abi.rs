@@ -118,20 +118,33 @@ impl Types<'_> {
     /// a receiver (a pointer) first or not: a check of a signature that is known from elsewhere.
     ///
     /// What is passed on the stack is listed where it is; what is passed in registers where the callee may keep it, one
-    /// behind the other after all that is on the stack.
+    /// behind the other after all that is on the stack, results included: without knowing these (`None`) it is taken to be
+    /// where the first of it is listed.
     /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/internal/abi/abiutils.go>
     ///
     /// [`Functions::arguments`]: crate::Functions::arguments
-    pub fn fit(&self, signature: &Signature, receiver: bool, arguments: &[Argument]) -> Result<bool, Error> {
+    pub fn fit(
+        &self,
+        parameters: &[Type],
+        results: Option<&[Type]>,
+        receiver: bool,
+        arguments: &[Argument],
+    ) -> Result<bool, Error> {
         let mut sequence = Sequence { integers: u8::from(receiver), ..Sequence::default() };
-        let parameters = &signature.parameters;
         let locations =
             parameters.iter().map(|typ| sequence.place(self, typ)).collect::<Result<Vec<_>, _>>()?;
-        let mut results = Sequence { stack: sequence.stack, ..Sequence::default() };
-        for typ in &signature.results {
-            results.place(self, typ)?;
+        let mut behind = Sequence { stack: sequence.stack, ..Sequence::default() };
+        for typ in results.unwrap_or_default() {
+            behind.place(self, typ)?;
         }
-        let mut kept = results.stack.checked_next_multiple_of(8).unwrap_or(u64::MAX);
+        let mut kept = behind.stack.checked_next_multiple_of(8).unwrap_or(u64::MAX);
+        let first_is_kept = receiver || matches!(locations.first(), Some(Location::Registers { .. }));
+        if let (None, true, Some(first)) = (results, first_is_kept, arguments.first()) {
+            if u64::from(first.offset) < kept || first.offset % 8 != 0 {
+                return Ok(false);
+            }
+            kept = first.offset.into();
+        }
         let mut parts = Vec::new();
         if receiver {
             parts.push(Argument { offset: u8::try_from(kept).unwrap_or(u8::MAX), size: 8 });

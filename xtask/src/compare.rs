@@ -29,11 +29,14 @@ const INCOMING_SEEN: &str = "schedspan_queue_incoming_pods_total";
 
 /// The span of an attempt.
 const ROOT: &str = "SchedulePod";
-/// The label of [`ATTEMPTS`], and what the span of an attempt says.
+/// Attempts of groups of Pods, from 1.36 on, and their span.
+const GROUP_ATTEMPTS: &str = "scheduler_podgroup_schedule_attempts_total";
+const GROUP_ROOT: &str = "SchedulePodGroup";
+/// The label of [`ATTEMPTS`] and [`GROUP_ATTEMPTS`], and what the span of an attempt says.
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
 /// The label of [`POINTS`], and the name of the span.
-const PHASES: [(&str, &str); 12] = [
+const PHASES: [(&str, &str); 16] = [
     ("PreFilter", "preFilter"),
     ("Filter", "filter"),
     ("PostFilter", "postFilter"),
@@ -46,6 +49,10 @@ const PHASES: [(&str, &str); 12] = [
     ("PreBind", "preBind"),
     ("Bind", "bind"),
     ("PostBind", "postBind"),
+    ("PlacementGenerate", "placementGenerate"),
+    ("PlacementFeasible", "placementFeasible"),
+    ("PlacementScore", "placementScore"),
+    ("PodGroupPostFilter", "podGroupPostFilter"),
 ];
 
 /// The span of [`PERMIT_WAIT`], which does not tell profiles apart.
@@ -132,7 +139,7 @@ impl Figures {
     /// Attempts by result. The times mean nothing: the scheduler measures another stretch.
     pub(crate) fn attempts(&self) -> Vec<Row> {
         let row = |&(label, result): &(&'static str, &'static str)| {
-            let of = |span: &Span| span.is_root() && span.attribute("k8s.scheduler.result") == result;
+            let of = |span: &Span| span.name == ROOT && span.attribute("k8s.scheduler.result") == result;
             Row { metric: self.increase(ATTEMPTS, &[("result", label)]) as u64, ..self.row(result, of) }
         };
         RESULTS.iter().map(row).collect()
@@ -144,9 +151,11 @@ impl Figures {
         for labels in self.spans.iter().filter_map(labels) {
             counts.entry(labels).or_default().schedspan += 1;
         }
-        for ([result, profile], n) in self.increases(ATTEMPTS, ["result", "profile"]) {
-            let result = translated(&RESULTS, &result).unwrap_or(&result);
-            counts.entry(labels_of(ROOT, result, &profile)).or_default().scheduler += n;
+        for (metric, root) in [(ATTEMPTS, ROOT), (GROUP_ATTEMPTS, GROUP_ROOT)] {
+            for ([result, profile], n) in self.increases(metric, ["result", "profile"]) {
+                let result = translated(&RESULTS, &result).unwrap_or(&result);
+                counts.entry(labels_of(root, result, &profile)).or_default().scheduler += n;
+            }
         }
         let labels = ["extension_point", "status", "profile"];
         for ([point, status, profile], n) in self.increases(&format!("{POINTS}_count"), labels) {
@@ -228,7 +237,7 @@ fn increases<const N: usize>(
 fn labels(span: &Span) -> Option<Labels> {
     let Span { name, .. } = span;
     let [result, profile] = ["k8s.scheduler.result", "k8s.scheduler.profile"].map(|key| span.attribute(key));
-    if name == ROOT {
+    if [ROOT, GROUP_ROOT].contains(&name.as_str()) {
         return (!result.is_empty()).then(|| labels_of(name, &result, &profile));
     }
     let result = if result.is_empty() { "Success" } else { &result };

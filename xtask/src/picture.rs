@@ -15,7 +15,7 @@ use crate::{
     build,
     cluster::{self, Api, NodeSize, is_bound, is_unschedulable, pod, wait_until},
     components::SCHEDULER,
-    e2e::truth,
+    e2e::{groups, truth},
     paths,
     schedulers::troubled,
     setup,
@@ -38,13 +38,22 @@ struct Picture {
     pods: &'static str,
     /// How many attempts.
     attempts: usize,
+    /// Whether Pods are scheduled as groups.
+    pod_groups: bool,
     play: fn(&Api) -> Result<()>,
 }
 
-const PICTURES: [Picture; 3] = [
-    Picture { name: "waterfall", pods: "shop-*", attempts: 3, play: found_and_not_found },
-    Picture { name: "preemption", pods: "urgent-*", attempts: 2, play: preempting },
-    Picture { name: "permit-wait", pods: "gang-*", attempts: 1, play: waiting },
+const PICTURES: [Picture; 4] = [
+    Picture {
+        name: "waterfall",
+        pods: "shop-*",
+        attempts: 3,
+        pod_groups: false,
+        play: found_and_not_found,
+    },
+    Picture { name: "preemption", pods: "urgent-*", attempts: 2, pod_groups: false, play: preempting },
+    Picture { name: "permit-wait", pods: "gang-*", attempts: 1, pod_groups: false, play: waiting },
+    Picture { name: "pod-group", pods: "training-*", attempts: 3, pod_groups: true, play: in_one_zone },
 ];
 
 #[derive(clap::Args)]
@@ -59,14 +68,16 @@ pub(crate) fn main(options: &Options) -> Result<()> {
     let executable = build::build()?;
     // One of its plugins asks to wait where a Pod says so; else it is as any other.
     let (component, _) = troubled(SCHEDULER.version)?;
-    let cluster = cluster::Options {
-        nodes: 100,
-        scheduler: Some(component.executable()?),
-        scheduler_profiles: truth::profiles(),
-        ..cluster::Options::default()
-    };
+    let troubled = component.executable()?;
     let Options { names } = options;
     for picture in PICTURES {
+        let cluster = cluster::Options {
+            nodes: 100,
+            scheduler: Some(troubled.clone()),
+            scheduler_profiles: truth::profiles(),
+            pod_groups: picture.pod_groups,
+            ..cluster::Options::default()
+        };
         if names.is_empty() || names.iter().any(|name| name == picture.name) {
             Stage::play(&cluster, &executable, |stage| draw(stage, &picture))?;
         }
@@ -75,7 +86,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
 }
 
 fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
-    let Picture { name, pods, attempts, play } = picture;
+    let Picture { name, pods, attempts, pod_groups: _, play } = picture;
     let api = stage.cluster.api()?;
     for number in 0..WARM_UP {
         api.create_pod("default", &pod(&format!("warm-up-{number}"), "10m"))?;
@@ -140,6 +151,13 @@ fn preempting(api: &Api) -> Result<()> {
         pods.iter().any(|pod| pod["metadata"]["name"] == "urgent-0" && is_bound(pod))
     })
     .map(drop)
+}
+
+/// Pods that must all be in one zone: each zone is tried.
+fn in_one_zone(api: &Api) -> Result<()> {
+    groups::create_zones(api)?;
+    groups::create_group(api, "training", true, true, &["8", "8"])?;
+    api.wait_for_pods("the group to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }
 
 /// A Pod that a plugin lets wait.

@@ -180,7 +180,7 @@ impl Script<'_, '_> {
 
     /// An attempt, of a Pod that is back in a queue when `queued` has ended.
     fn attempt(&mut self, queued: Option<u64>) {
-        let (_, pod, number) = self.key;
+        let (.., number) = self.key;
         self.steps.extend(queued.map(Step::Join));
         if number == 1 || self.choices.one_in(2) {
             // An informer or a timer brings it to the active queue; the loop waits for that.

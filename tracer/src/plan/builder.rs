@@ -369,7 +369,7 @@ impl<'a> Builder<'a> {
                     return Err(Why(format!("`{}` takes nothing", methods.join("."))));
                 };
                 let parameters = [*context, plugin].into_iter().chain(rest.iter().copied()).collect();
-                self.checked(function, goexe::Signature { parameters, ..signature }).map(Some)
+                self.checked(function, goexe::Signature { parameters, ..signature }, true).map(Some)
             }
         }
     }
@@ -381,14 +381,20 @@ impl<'a> Builder<'a> {
             None => self.types.by_name(name),
         });
         let parameters = types.collect::<Result<Vec<_>, _>>()?;
-        self.checked(function, goexe::Signature { parameters, results: Vec::new() })
+        self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false)
     }
 
     /// A signature that is not the function's own, if the function's arguments agree with it.
-    fn checked(&self, function: &goexe::Function<'a>, signature: goexe::Signature) -> Result<Found, Why> {
+    fn checked(
+        &self,
+        function: &goexe::Function<'a>,
+        signature: goexe::Signature,
+        results_are_known: bool,
+    ) -> Result<Found, Why> {
         let arguments = self.functions.arguments(function).unwrap_or_default();
         let receiver = function.name.contains(").");
-        if !self.types.fit(&signature, receiver, &arguments)? {
+        let results = results_are_known.then_some(signature.results.as_slice());
+        if !self.types.fit(&signature.parameters, results, receiver, &arguments)? {
             let names: Vec<_> = signature.parameters.iter().map(|typ| self.name(typ)).collect();
             let (name, names) = (function.name, names.join(", "));
             return Err(Why(format!("the arguments of `{name}` are not ({names})")));

@@ -38,7 +38,10 @@ pub(crate) fn agent(certificates: &Path) -> Result<Agent> {
     Ok(config.http_status_as_error(false).build().into())
 }
 
-/// What a node can hold.
+/// The label of a node's zone.
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// What a node can hold, and where it is.
 #[derive(Clone, Copy)]
 pub(crate) struct NodeSize<'a> {
     /// Cores.
@@ -47,11 +50,13 @@ pub(crate) struct NodeSize<'a> {
     pub(crate) memory: &'a str,
     /// The number of Pods.
     pub(crate) pods: u32,
+    /// The zone that it is in.
+    pub(crate) zone: Option<&'a str>,
 }
 
 impl Default for NodeSize<'_> {
     fn default() -> Self {
-        Self { cpu: "32", memory: "128Gi", pods: 110 }
+        Self { cpu: "32", memory: "128Gi", pods: 110, zone: None }
     }
 }
 
@@ -133,10 +138,10 @@ impl Api {
 
     /// Creates a ready node.
     pub(crate) fn create_node(&self, name: &str, size: NodeSize<'_>) -> Result<Value> {
-        let NodeSize { cpu, memory, pods } = size;
+        let NodeSize { cpu, memory, pods, zone } = size;
         let resources = json!({ "cpu": cpu, "memory": memory, "pods": pods.to_string() });
         let node = json!({
-            "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+            "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name, ZONE: zone } },
             "status": {
                 "capacity": resources,
                 "allocatable": resources,

@@ -27,7 +27,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-pub(crate) use api::{Api, NodeSize, agent, is_bound, is_unschedulable, pod};
+pub(crate) use api::{Api, NodeSize, ZONE, agent, is_bound, is_unschedulable, pod};
 use guard::Guard;
 pub(crate) use metrics::Metrics;
 use serde_json::json;
@@ -38,6 +38,11 @@ use crate::{
     components::{APISERVER, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, SCHEDULER},
     paths,
 };
+
+/// What lets Pods be scheduled as groups: feature gates of API server and scheduler, and the group's API.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/features/kube_features.go>
+const POD_GROUP_GATES: &str = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true";
+pub(crate) const POD_GROUP_API: &str = "scheduling.k8s.io/v1alpha2";
 
 /// How long a component may take until it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -67,6 +72,9 @@ pub(crate) struct Options {
     /// Profiles of the scheduler, as its configuration has them: one of default plugins only if there are none.
     #[arg(skip)]
     pub(crate) scheduler_profiles: Vec<serde_json::Value>,
+    /// Lets Pods be scheduled as groups, which is an alpha feature of 1.36
+    #[arg(long)]
+    pub(crate) pod_groups: bool,
     /// Without kube-controller-manager: nothing makes Pods for Deployments, or binds volume claims
     #[arg(long)]
     pub(crate) no_controllers: bool,
@@ -291,7 +299,7 @@ impl Cluster {
         // The API server makes this key and its certificate by itself; nothing speaks against signing tokens with it.
         let key = path("apiserver.key");
         self.launch(APISERVER, &["https"], |ports| {
-            let args = vec![
+            let mut args = vec![
                 format!("--etcd-servers={etcd}"),
                 "--bind-address=127.0.0.1".into(),
                 "--advertise-address=127.0.0.1".into(),
@@ -311,6 +319,10 @@ impl Cluster {
                 "--max-requests-inflight=0".into(),
                 "--max-mutating-requests-inflight=0".into(),
             ];
+            if options.pod_groups {
+                args.push(format!("--feature-gates={POD_GROUP_GATES}"));
+                args.push(format!("--runtime-config={POD_GROUP_API}=true"));
+            }
             (args, format!("https://127.0.0.1:{}/readyz", ports["https"]))
         })?;
         let server = self.server()?;
@@ -353,7 +365,9 @@ impl Cluster {
         fs::write(dir.join("scheduler.json"), serde_json::to_vec_pretty(&configuration)?)?;
         let mut own = vec![format!("--config={}", path("scheduler.json"))];
         own.extend(options.scheduler_verbosity.iter().map(|verbosity| format!("--v={verbosity}")));
-        own.extend(options.scheduler_feature_gates.iter().map(|gates| format!("--feature-gates={gates}")));
+        let groups = options.pod_groups.then_some(POD_GROUP_GATES);
+        let gates = options.scheduler_feature_gates.as_deref().into_iter().chain(groups);
+        own.extend(gates.map(|gates| format!("--feature-gates={gates}")));
         let executable = match &options.scheduler {
             Some(executable) => executable.clone(),
             None => SCHEDULER.executable()?,

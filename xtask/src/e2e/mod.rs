@@ -3,6 +3,7 @@
 mod decision;
 mod errors;
 mod faults;
+pub(crate) mod groups;
 mod inspect;
 mod link;
 mod load;
@@ -43,6 +44,8 @@ struct Test {
     scheduler: Scheduler,
     /// How much the scheduler logs.
     verbosity: Option<u32>,
+    /// Whether Pods can be scheduled as groups.
+    pod_groups: bool,
     run: fn(&mut Stage) -> Result<()>,
 }
 
@@ -56,7 +59,14 @@ enum Scheduler {
     Troubled,
 }
 
-const TEST: Test = Test { name: "", nodes: 0, scheduler: Scheduler::Own, verbosity: None, run: inspect::run };
+const TEST: Test = Test {
+    name: "",
+    nodes: 0,
+    scheduler: Scheduler::Own,
+    verbosity: None,
+    pod_groups: false,
+    run: inspect::run,
+};
 /// A scheduler of another version does what ours does.
 const VERSION: Test = Test { nodes: versions::NODES, run: versions::run, ..TEST };
 
@@ -72,7 +82,9 @@ const TESTS: &[Test] = &[
         // Then it logs each score.
         verbosity: Some(10),
         run: decision::run,
+        ..TEST
     },
+    Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "faults", nodes: 100, run: faults::run, ..TEST },
     Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
@@ -104,7 +116,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
     }
     let troubled = troubled(version.unwrap_or(SCHEDULER.version))?;
     let executable = build::build()?;
-    for Test { name, nodes, scheduler, verbosity, run } in chosen() {
+    for Test { name, nodes, scheduler, verbosity, pod_groups, run } in chosen() {
         tally.run(&format!("e2e {name}"), || {
             let (component, gates) = match *scheduler {
                 Scheduler::Own => (None, None),
@@ -114,6 +126,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
             let options = cluster::Options {
                 nodes: *nodes,
                 scheduler_verbosity: *verbosity,
+                pod_groups: *pod_groups,
                 scheduler: component.map(Component::executable).transpose()?,
                 scheduler_feature_gates: gates.map(str::to_owned),
                 scheduler_profiles: match scheduler {

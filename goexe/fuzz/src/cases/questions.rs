@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use goexe::{Argument, Executable, Kind, Signature, Type, Types};
+use goexe::{Argument, Executable, Kind, Type, Types};
 
 /// Functions, itabs and types that are asked about in one case.
 const MAX_FUNCTIONS: usize = 6;
@@ -65,11 +65,7 @@ pub fn types(data: &[u8]) {
     black_box(types.parameter_locations(&roots, true).is_ok());
     black_box(
         types
-            .fit(
-                &Signature { parameters: roots.clone(), results: roots.clone() },
-                true,
-                &[Argument { offset: 0, size: 8 }],
-            )
+            .fit(&roots, Some(&roots), true, &[Argument { offset: 0, size: 8 }])
             .is_ok(),
     );
     let itabs = types.itabs().unwrap_or_default();
@@ -92,7 +88,9 @@ fn about(types: &Types<'_>, typ: &Type, depth: usize) {
             if let Ok(signature) = types.signature(typ) {
                 black_box(types.parameter_locations(&signature.parameters, false).is_ok());
                 black_box(types.result_locations(&signature, true).is_ok());
-                black_box(types.fit(&signature, false, &[]).is_ok());
+                black_box(types.fit(&signature.parameters, Some(&signature.results), false, &[]).is_ok());
+                let first = [Argument { offset: 96, size: 8 }];
+                black_box(types.fit(&signature.parameters, None, true, &first).is_ok());
             }
         }
         _ => next.extend(types.element(typ)),

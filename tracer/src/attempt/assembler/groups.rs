@@ -277,7 +277,7 @@ impl Building {
     pub(super) fn told_of_group(&mut self, function: Function, values: Values) {
         let Part::Group { placement, .. } = &mut self.part else { return };
         match function {
-            Function::Placement => *placement = values.placement_name.map(Arc::from),
+            Function::Placement => *placement = values.placement_name.filter(|name| !name.is_empty()).map(Arc::from),
             Function::PodGroupCondition => {
                 let code = match values.condition_reason.as_deref() {
                     Some(SCHEDULED) => return self.attempt.outcome = Outcome::Scheduled,

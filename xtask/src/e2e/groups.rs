@@ -1,0 +1,166 @@
+//! Pods that are scheduled as groups: each is traced as in the scheduler's own figures, below its group.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{nothing_lost, text};
+use crate::{
+    cluster::{Api, NodeSize, POD_GROUP_API, ZONE, is_bound, is_unschedulable, pod},
+    compare::{Comparison, Count},
+    spans::Span,
+    stage::Stage,
+};
+
+/// Parts of the cluster that a group may be restricted to, each with the same Nodes.
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+const NODES_PER_ZONE: usize = 4;
+
+/// A group of Pods.
+struct Group {
+    name: &'static str,
+    /// Whether all of its Pods are bound, or none.
+    gang: bool,
+    /// Whether all must be in one zone.
+    in_one_zone: bool,
+    /// How many CPUs its Pods ask for; a Node has 32.
+    cpu: &'static [&'static str],
+    /// How many times its Pods are tried in an attempt, and how many of them are bound in the end.
+    trials: usize,
+    bound: usize,
+}
+
+/// No gang of which some Pods fit and some do not: 1.36 tries those without an end, since `GangScheduling` activates the
+/// group's Pods in its trial of `Permit`.
+const GROUPS: [Group; 5] = [
+    Group { name: "fits", gang: true, in_one_zone: false, cpu: &["1", "1", "1"], trials: 1, bound: 3 },
+    Group { name: "large", gang: true, in_one_zone: false, cpu: &["64", "64"], trials: 1, bound: 0 },
+    Group { name: "zonal", gang: true, in_one_zone: true, cpu: &["2", "2"], trials: ZONES.len(), bound: 2 },
+    Group { name: "nowhere", gang: true, in_one_zone: true, cpu: &["64", "64"], trials: ZONES.len(), bound: 0 },
+    Group { name: "mixed", gang: false, in_one_zone: false, cpu: &["1", "64", "1"], trials: 1, bound: 2 },
+];
+/// Pods by themselves.
+const ALONE: usize = 20;
+
+pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    let api = stage.cluster.api()?;
+    create_zones(&api)?;
+    let schedspan = stage.trace()?;
+    let comparison = Comparison::begin(&stage.cluster)?;
+    for number in 0..ALONE {
+        api.create_pod("default", &pod(&format!("alone-{number}"), "10m"))?;
+    }
+    for Group { name, gang, in_one_zone, cpu, .. } in &GROUPS {
+        create_group(&api, name, *gang, *in_one_zone, cpu)?;
+    }
+    let done = |pods: &[Value]| {
+        pods.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
+            && GROUPS.iter().all(|Group { name, bound, .. }| {
+                pods.iter().filter(|pod| group_of(pod) == *name && is_bound(pod)).count() == *bound
+            })
+    };
+    api.wait_for_pods("groups to be bound or found unschedulable", done)?;
+    let figures = comparison.end()?;
+    let pods = api.pods("default")?;
+
+    println!("{:<52} {:>9} {:>9}", "", "spans", "scheduler");
+    let mut differ = 0;
+    for ([name, result, profile], Count { schedspan, scheduler }) in figures.counts() {
+        println!("{:<52} {schedspan:>9} {scheduler:>9}", format!("{name} {result} {profile}"));
+        differ += usize::from(schedspan != scheduler);
+    }
+    ensure!(differ == 0, "{differ} counts differ");
+    nothing_lost(&schedspan.metrics()?)?;
+    for group in &GROUPS {
+        check(group, &figures.spans, &pods).with_context(|| format!("group {}", group.name))?;
+    }
+    Ok(())
+}
+
+/// Nodes in zones.
+pub(crate) fn create_zones(api: &Api) -> Result<()> {
+    for zone in ZONES {
+        for number in 1..=NODES_PER_ZONE {
+            let size = NodeSize { zone: Some(zone), ..NodeSize::default() };
+            api.create_node(&format!("{zone}-{number}"), size)?;
+        }
+    }
+    Ok(())
+}
+
+/// A group of Pods; of a gang all or none are bound.
+pub(crate) fn create_group(
+    api: &Api,
+    name: &str,
+    gang: bool,
+    in_one_zone: bool,
+    cpu: &[&str],
+) -> Result<()> {
+    let policy = if gang { json!({ "gang": { "minCount": cpu.len() } }) } else { json!({ "basic": {} }) };
+    let mut spec = json!({ "schedulingPolicy": policy });
+    if in_one_zone {
+        spec["schedulingConstraints"] = json!({ "topology": [{ "key": ZONE }] });
+    }
+    let group = json!({ "metadata": { "name": name }, "spec": spec });
+    api.post(&format!("/apis/{POD_GROUP_API}/namespaces/default/podgroups"), &group)?;
+    for (number, cpu) in cpu.iter().enumerate() {
+        let mut pod = pod(&format!("{name}-{number}"), cpu);
+        pod["spec"]["schedulingGroup"] = json!({ "podGroupName": name });
+        api.create_pod("default", &pod)?;
+    }
+    Ok(())
+}
+
+fn group_of(pod: &Value) -> &str {
+    text(pod, "/spec/schedulingGroup/podGroupName")
+}
+
+/// The last attempt of a group, and those of its Pods.
+fn check(group: &Group, spans: &[Span], pods: &[Value]) -> Result<()> {
+    let of_group = |span: &&Span| span.attribute("k8s.scheduler.pod_group.name") == group.name;
+    let root = spans
+        .iter()
+        .filter(|span| span.name == "SchedulePodGroup")
+        .filter(of_group)
+        .next_back()
+        .context("no attempt of it was traced")?;
+    let result = if group.bound > 0 { "Success" } else { "Unschedulable" };
+    let told = ["k8s.scheduler.result", "k8s.scheduler.pod_group.size", "k8s.scheduler.pod_group.scheduled"]
+        .map(|key| root.attribute(key));
+    let (size, bound) = (group.cpu.len(), group.bound);
+    ensure!(told == [result.to_owned(), size.to_string(), bound.to_string()], "its attempt says {told:?}");
+    let members: Vec<_> = spans.iter().filter(|span| span.parent_span_id == root.span_id).collect();
+    let placements = members.iter().filter(|span| span.name == "placement").count();
+    ensure!(placements == group.trials, "{placements} placements instead of {}", group.trials);
+    let members: Vec<_> = members.into_iter().filter(|span| span.name == "SchedulePod").collect();
+    ensure!(members.len() == size, "{} attempts of Pods instead of {size}", members.len());
+    for member in members {
+        ensure!(root.holds(member) && member.trace_id == root.trace_id, "{} is outside of it", member.pod());
+        let pod = pods.iter().find(|pod| text(pod, "/metadata/name") == member.pod());
+        let node = text(pod.context("an attempt of no Pod")?, "/spec/nodeName");
+        ensure!(
+            member.attribute("k8s.scheduler.selected_node") == node,
+            "{} was bound to `{node}`",
+            member.pod()
+        );
+        let trials: Vec<_> = spans
+            .iter()
+            .filter(|span| span.parent_span_id == member.span_id && span.name == "trial")
+            .collect();
+        ensure!(trials.len() <= group.trials, "{} was tried {} times", member.pod(), trials.len());
+        let chosen: Vec<_> =
+            trials.iter().filter(|trial| trial.attribute("k8s.scheduler.trial.chosen") == "true").collect();
+        ensure!(
+            chosen.len() == usize::from(!node.is_empty()),
+            "{} trials of {} are chosen",
+            chosen.len(),
+            member.pod()
+        );
+        for chosen in chosen.iter().filter(|_| group.in_one_zone) {
+            let placement = chosen.attribute("k8s.scheduler.placement");
+            // Names of Nodes begin with their zone's.
+            let zone = ZONES.iter().find(|zone| placement.ends_with(*zone)).context(placement.clone())?;
+            ensure!(node.starts_with(zone), "{} is on {node}, and was chosen in {placement}", member.pod());
+        }
+    }
+    Ok(())
+}
