@@ -104,8 +104,9 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
             Function::PlacementTrial => placement_attributes(call),
             Function::PodGroupMember => {
                 let chosen = attempt.chosen_trial == trials.next();
-                let chosen = (attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen));
-                placement_attributes(call).into_iter().chain([chosen]).collect()
+                let mut list = placement_attributes(call);
+                list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
+                list
             }
             _ => phase_attributes(attempt, kind, call),
         };
@@ -316,7 +317,9 @@ fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'stati
 fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
     let name = |name: &str| AttributeValue::String(Cow::Owned(name.to_owned()));
     let placement = call.plugin.as_deref().map(|placement| (attributes::PLACEMENT, name(placement)));
-    placement.into_iter().chain(result_attributes(call)).collect()
+    let mut list: Vec<_> = placement.into_iter().collect();
+    push_result(&mut list, call);
+    list
 }
 
 fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {

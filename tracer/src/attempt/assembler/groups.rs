@@ -1,10 +1,10 @@
 //! Groups of Pods: an attempt for the group, and within it one for each of its Pods.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     super::{Attempt, Code, Outcome, Pod, PodGroup, Subject},
-    Building, Context, Goroutine, MAX_ATTEMPTS, MAX_CALLS, Process, Stage,
+    Building, Context, Goroutine, HashMap, MAX_ATTEMPTS, MAX_CALLS, Process, Stage,
 };
 use crate::{
     plan::Function,
@@ -83,7 +83,7 @@ impl Process {
         attempt.previous = self.pending.remove(&attempt.identity());
         let id = self.next_id;
         self.next_id += 1;
-        let mut members = HashMap::new();
+        let mut members = HashMap::default();
         if let Some((member, building)) = popped.and_then(|id| Some((id, self.attempts.get_mut(&id)?))) {
             let key = key(&building.attempt.pod.uid, member);
             attempt.pod.profile.clone_from(&building.attempt.pod.profile);
