@@ -156,7 +156,7 @@ fn preempting(api: &Api) -> Result<()> {
 /// Pods that must all be in one zone: each zone is tried.
 fn in_one_zone(api: &Api) -> Result<()> {
     groups::create_zones(api)?;
-    groups::create_group(api, "training", true, true, &["8", "8"])?;
+    groups::create_group(api, "training", 2, true, &["8", "8"])?;
     api.wait_for_pods("the group to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }
 

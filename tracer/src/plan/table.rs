@@ -397,8 +397,7 @@ pub(super) const TABLE: &[Row] = &[
         signature: Signature::FieldOf(SCHEDULER, "Scheduler", "Cache", "UpdateSnapshot"),
         begin: Begin::Entry,
         at_entry: &[],
-        // From 1.36 on; before, it can be seen where it returns.
-        end: End::NextEntry(scheduler!("schedulingAlgorithm"), &[]),
+        end: End::Return,
         at_end: &[],
         since: None,
         without: "no `snapshot` span",
