@@ -44,13 +44,7 @@ struct Picture {
 }
 
 const PICTURES: [Picture; 4] = [
-    Picture {
-        name: "waterfall",
-        pods: "shop-*",
-        attempts: 3,
-        pod_groups: false,
-        play: found_and_not_found,
-    },
+    Picture { name: "waterfall", pods: "shop-*", attempts: 3, pod_groups: false, play: found_and_not_found },
     Picture { name: "preemption", pods: "urgent-*", attempts: 2, pod_groups: false, play: preempting },
     Picture { name: "permit-wait", pods: "gang-*", attempts: 1, pod_groups: false, play: waiting },
     Picture { name: "pod-group", pods: "training-*", attempts: 3, pod_groups: true, play: in_one_zone },

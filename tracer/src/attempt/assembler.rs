@@ -383,7 +383,9 @@ impl Process {
                     *reason = message;
                 }
             }
-            (Function::Placement | Function::PodGroupCondition, _) => building.told_of_group(function, values),
+            (Function::Placement | Function::PodGroupCondition, _) => {
+                building.told_of_group(function, values)
+            }
             _ => {}
         }
     }

@@ -291,8 +291,7 @@ impl Script<'_, '_> {
                     })
                 });
             }
-            let condition =
-                Values { condition_reason: Some("Scheduled".to_owned()), ..Values::default() };
+            let condition = Values { condition_reason: Some("Scheduled".to_owned()), ..Values::default() };
             script.hit(Function::PodGroupCondition, Role::Entry, 300, condition);
             script.hit(Function::PodGroup, Role::ReturnSite, 60, Values::default());
         });
@@ -328,9 +327,8 @@ impl Script<'_, '_> {
                 }
                 for (key, _) in tried.iter().rev().copied() {
                     let known = Values { cycle_state: state, pod: ASSUMED, ..Values::default() };
-                    script.of(key, |script| {
-                        script.call(Function::Unreserve, 90, known, none(), |_| Ok(()))
-                    })?;
+                    script
+                        .of(key, |script| script.call(Function::Unreserve, 90, known, none(), |_| Ok(())))?;
                 }
                 Ok(())
             })?;
@@ -669,10 +667,8 @@ fn check_account(delivered: &[Event], attempts: &[Attempt], stats: Stats, accoun
     assert_eq!(begun, attempts.iter().filter(begins).count() as u64 + stats.skipped);
     // All else that attempts were told.
     let others = count(&|event| not_a_call(event.function)) - begun;
-    let told: u64 = attempts
-        .iter()
-        .map(|attempt| attempt.events - u64::from(begins(&attempt)) - of_calls(attempt))
-        .sum();
+    let told: u64 =
+        attempts.iter().map(|attempt| attempt.events - u64::from(begins(&attempt)) - of_calls(attempt)).sum();
     let Account { skipped, unrelated, waiting, .. } = account;
     assert_eq!(others, told + orphan_moves + orphan_facts + waiting + unrelated + skipped - stats.skipped);
 }
@@ -727,12 +723,11 @@ fn check_calls(attempt: &Attempt, truth: &[(Function, u64, Option<u64>)]) {
 
 /// The attempt before is of the same Pod of the same process, and earlier.
 fn check_links(attempts: &[Attempt]) {
-    let started: HashMap<(u32, u64), Key> =
-        attempts
-            .iter()
-            .filter(|attempt| attempt.subject == Subject::Pod)
-            .map(|attempt| ((attempt.target, attempt.start_ns), key(attempt)))
-            .collect();
+    let started: HashMap<(u32, u64), Key> = attempts
+        .iter()
+        .filter(|attempt| attempt.subject == Subject::Pod)
+        .map(|attempt| ((attempt.target, attempt.start_ns), key(attempt)))
+        .collect();
     for attempt in attempts {
         let Some(previous) = &attempt.previous else { continue };
         let (process, pod, number) = started[&(attempt.target, previous.start_ns)];

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Assembler, Attempt, Code, Outcome, Preemption, Previous, Stats, Subject, schedules::check_trace};
+use super::{
+    Assembler, Attempt, Code, Outcome, Preemption, Previous, Stats, Subject, schedules::check_trace,
+};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -361,7 +363,10 @@ fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
     first.binding.push(popped);
     let (attempts, stats) = play([first, second]);
     let [first, second] = attempts.as_slice() else { panic!("two attempts were made: {attempts:?}") };
-    assert_eq!((&first.previous, second.previous.as_ref().map(|previous| previous.start_ns)), (&None, Some(first.start_ns)));
+    assert_eq!(
+        (&first.previous, second.previous.as_ref().map(|previous| previous.start_ns)),
+        (&None, Some(first.start_ns))
+    );
     let moves: Vec<_> =
         second.moves.iter().map(|entry| format!("{}: {}", entry.queue, entry.event)).collect();
     assert_eq!(
@@ -500,14 +505,19 @@ fn a_group_of_pods_is_an_attempt_and_so_is_each_of_its_pods() {
     let (attempts, stats) = play([Script { scheduling: list, binding }]);
     let [third, first, second, group] = attempts.as_slice() else { panic!("four attempts: {attempts:?}") };
     assert_eq!(stats, Stats::default());
-    let Subject::Group { group: gang, size, scheduled } = &group.subject else { panic!("{:?}", group.subject) };
+    let Subject::Group { group: gang, size, scheduled } = &group.subject else {
+        panic!("{:?}", group.subject)
+    };
     assert_eq!((gang.identity().as_str(), *size, *scheduled), ("ns/gang", Some(3), 2));
     assert_eq!((&group.outcome, group.start_ns), (&Outcome::Scheduled, gang.start_ns));
     let functions = |attempt: &Attempt| attempt.calls.iter().map(|call| call.function).collect::<Vec<_>>();
     assert_eq!(functions(group), [Function::Snapshot, Function::PlacementTrial]);
     for (number, attempt) in [first, second].into_iter().enumerate() {
         assert_eq!(attempt.pod.uid, format!("uid-{number}"));
-        assert_eq!((&attempt.subject, &attempt.outcome), (&Subject::Member(gang.clone()), &Outcome::Scheduled));
+        assert_eq!(
+            (&attempt.subject, &attempt.outcome),
+            (&Subject::Member(gang.clone()), &Outcome::Scheduled)
+        );
         assert_eq!(attempt.chosen_trial, Some(0));
         let tried = [Function::PreFilter, Function::Filter, Function::Reserve, Function::PodGroupMember];
         let rest = [Function::Unreserve, Function::Reserve, Function::PostBind, Function::BindingCycle];

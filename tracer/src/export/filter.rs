@@ -25,7 +25,11 @@ impl Filter {
     /// Whether a trace is one of those; with the attempt of one Pod, its whole group is.
     #[must_use]
     pub fn keeps(&self, trace: &Trace) -> bool {
-        trace.spans.iter().filter(|span| [ROOT, GROUP_ROOT].contains(&&*span.name)).any(|root| self.wants(root))
+        trace
+            .spans
+            .iter()
+            .filter(|span| [ROOT, GROUP_ROOT].contains(&&*span.name))
+            .any(|root| self.wants(root))
     }
 
     fn wants(&self, root: &Span) -> bool {

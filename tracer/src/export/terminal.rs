@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
 
 use crate::{
-    trace::{AttributeValue, Link, PLUGIN, Span, Status, Trace, attributes},
+    trace::{AttributeValue, Link, PLUGIN, ROOT, Span, Status, Trace, attributes},
     words::{clean, duration, milliseconds},
 };
 
@@ -104,15 +104,21 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
 fn head(trace: &Trace, style: Style) -> String {
     let root = trace.root();
     let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
-    let pod = [attributes::POD_NAMESPACE, attributes::POD_NAME]
-        .map(|key| text(key).unwrap_or_else(|| "?".to_owned()));
+    let name = text(attributes::POD_NAME).or_else(|| text(attributes::POD_GROUP));
+    let name =
+        [text(attributes::POD_NAMESPACE), name].map(|name| name.unwrap_or_else(|| "?".to_owned())).join("/");
     let result = text(attributes::RESULT).unwrap_or_else(|| "unknown".to_owned());
     let colour = match result.as_str() {
         "Success" => GREEN,
         "Unschedulable" => YELLOW,
         _ => RED,
     };
-    let mut parts = vec![(BOLD, pod.join("/")), (colour, result)];
+    let mut parts = vec![(BOLD, name), (colour, result)];
+    if let (Some(size), Some(bound)) =
+        (text(attributes::POD_GROUP_SIZE), text(attributes::POD_GROUP_SCHEDULED))
+    {
+        parts.push((PLAIN, format!("{bound} of {size} pods bound")));
+    }
     parts.extend(text(attributes::SELECTED_NODE).map(|node| (PLAIN, format!("on {node}"))));
     parts.extend(text(attributes::ATTEMPT).map(|attempt| (PLAIN, format!("attempt {attempt}"))));
     parts.push((PLAIN, duration(root.duration_ns())));
@@ -211,7 +217,7 @@ fn flow(indent: &str, separator: &str, parts: &[(&str, String)], style: Style) -
     out + "\n"
 }
 
-/// A line of the waterfall: a span, or plugins of which there is nothing to say.
+/// A line of the waterfall: a span, or several of which there is nothing to say.
 struct Row<'a> {
     tree: String,
     name: Cow<'a, str>,
@@ -255,7 +261,7 @@ fn descend<'a>(
                 rows.push(row(tree, span, colour));
                 descend(span, &format!("{lead}{further}"), colour, short_ns, children, rows);
             }
-            plugins => rows.push(folded(tree, plugins, colour)),
+            several => rows.push(folded(tree, several, colour)),
         }
     }
 }
@@ -263,42 +269,64 @@ fn descend<'a>(
 /// Puts those that become one line together, where the first of them is.
 fn fold(spans: Vec<&Span>, short_ns: u64) -> Vec<Vec<&Span>> {
     let mut lines: Vec<Vec<&Span>> = Vec::with_capacity(spans.len());
-    let mut folded: Option<usize> = None;
+    let mut folded: HashMap<Fold, usize> = HashMap::new();
+    let tried = spans.iter().any(|span| span.attribute(attributes::TRIAL_CHOSEN).is_some());
     for span in spans {
-        let folds = unremarkable(span, short_ns);
-        if let (true, Some(line)) = (folds, folded) {
-            lines[line].push(span);
-            continue;
+        let fold = folds(span, tried, short_ns);
+        match fold.and_then(|fold| folded.get(&fold)) {
+            Some(line) => lines[*line].push(span),
+            None => {
+                folded.extend(fold.map(|fold| (fold, lines.len())));
+                lines.push(vec![span]);
+            }
         }
-        if folds {
-            folded = Some(lines.len());
-        }
-        lines.push(vec![span]);
     }
     lines
 }
 
-/// A plugin that took little time and had nothing against the Pod.
-fn unremarkable(span: &Span, short_ns: u64) -> bool {
-    let result = span.attribute(attributes::RESULT).map(ToString::to_string);
-    span.name.starts_with(PLUGIN)
-        && span.duration_ns() < short_ns
-        && span.status == Status::Unset
-        && result.is_none_or(|result| ["Success", "Skip"].contains(&result.as_str()))
-        && !incomplete(span)
+/// What becomes one line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Fold {
+    Plugins,
+    /// Those that came to nothing.
+    Trials,
+    /// What trials had reserved.
+    Unreserved,
 }
 
-fn folded<'a>(tree: String, plugins: &[&Span], colour: &'static str) -> Row<'a> {
+/// Whether there is nothing to say of a span: a plugin that took little time and had nothing against the Pod; a trial of a
+/// Pod of a group that came to nothing, and its end.
+fn folds(span: &Span, of_tried: bool, short_ns: u64) -> Option<Fold> {
+    let result = span.attribute(attributes::RESULT).map(ToString::to_string);
+    if short_ns == 0 || span.status != Status::Unset || incomplete(span) {
+        return None;
+    }
+    if span.attribute(attributes::TRIAL_CHOSEN) == Some(&AttributeValue::Bool(false)) {
+        return Some(Fold::Trials);
+    }
+    if of_tried && span.name == "unreserve" {
+        return Some(Fold::Unreserved);
+    }
+    let plain = result.is_none_or(|result| ["Success", "Skip"].contains(&result.as_str()));
+    (span.name.starts_with(PLUGIN) && span.duration_ns() < short_ns && plain).then_some(Fold::Plugins)
+}
+
+fn folded<'a>(tree: String, spans: &[&Span], colour: &'static str) -> Row<'a> {
+    let what = match spans[0] {
+        trial if trial.attribute(attributes::TRIAL_CHOSEN).is_some() => "other trials",
+        plugin if plugin.name.starts_with(PLUGIN) => "plugins",
+        span => &span.name,
+    };
     let skip = |span: &&&Span| matches!(span.attribute(attributes::RESULT), Some(AttributeValue::String(result)) if result == "Skip");
-    let skipped = plugins.iter().filter(skip).count();
+    let skipped = spans.iter().filter(skip).count();
     Row {
         tree,
-        name: format!("{} plugins", plugins.len()).into(),
+        name: format!("{} {what}", spans.len()).into(),
         time: (
-            plugins.iter().map(|span| span.start_unix_ns).min().unwrap_or_default(),
-            plugins.iter().map(|span| span.end_unix_ns).max().unwrap_or_default(),
+            spans.iter().map(|span| span.start_unix_ns).min().unwrap_or_default(),
+            spans.iter().map(|span| span.end_unix_ns).max().unwrap_or_default(),
         ),
-        duration_ns: plugins.iter().map(|span| span.duration_ns()).sum(),
+        duration_ns: spans.iter().map(|span| span.duration_ns()).sum(),
         note: if skipped == 0 { String::new() } else { format!("{skipped} Skip") },
         failed: false,
         colour,
@@ -312,19 +340,31 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
         _ if span.parent_id.is_none() => String::new(),
         (Status::Error(reason), _) if !reason.is_empty() => clean(reason),
         (_, Some(result)) if result != "Success" => result,
+        // Of a Pod of a group.
+        _ if span.name == ROOT => {
+            let node = span.attribute(attributes::SELECTED_NODE);
+            node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
+        }
         _ => String::new(),
     };
     let note = if incomplete(span) { format!("incomplete {note}").trim_end().to_owned() } else { note };
     Row {
         tree,
         // Words of the traced process, where it is a plugin's.
-        name: clean(&span.name).into(),
+        name: format!("{}{}", clean(&span.name), whose(span)).into(),
         time: (span.start_unix_ns, span.end_unix_ns),
         duration_ns: span.duration_ns(),
         note,
         failed: span.status != Status::Unset,
         colour,
     }
+}
+
+/// Which Pod of a group it is about, or which placement.
+fn whose(span: &Span) -> String {
+    let key = if span.name == ROOT { attributes::POD_NAME } else { attributes::PLACEMENT };
+    let name = span.attribute(key).filter(|_| span.parent_id.is_some());
+    name.map(|name| format!(" {}", clean(&name.to_string()))).unwrap_or_default()
 }
 
 fn incomplete(span: &Span) -> bool {

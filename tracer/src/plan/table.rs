@@ -442,7 +442,14 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         // 1.36. How to run `PostFilter` plugins is a number.
-        signature: Signature::Declared(&[CONTEXT, FRAMEWORK_INTERFACE, STATE_TYPE, QUEUED_GROUP, QUEUED, "int"]),
+        signature: Signature::Declared(&[
+            CONTEXT,
+            FRAMEWORK_INTERFACE,
+            STATE_TYPE,
+            QUEUED_GROUP,
+            QUEUED,
+            "int",
+        ]),
         ..MEMBER
     },
     Row {

@@ -26,7 +26,9 @@ impl Gatherer {
             self.parts.entry(trace.trace_id).or_default().push(trace);
             return Vec::new();
         }
-        for part in self.parts.remove(&trace.trace_id).into_iter().flatten() {
+        let mut parts = self.parts.remove(&trace.trace_id).unwrap_or_default();
+        parts.sort_by_key(|part| part.root().start_unix_ns);
+        for part in parts {
             self.spans -= part.spans.len();
             trace.spans.extend(part.spans);
         }

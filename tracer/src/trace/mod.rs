@@ -17,8 +17,8 @@ use std::{
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use self::kinds::{Kind, kind};
 pub use self::gather::Gatherer;
+use self::kinds::{Kind, kind};
 pub use self::span::{AttributeValue, Event, Link, RemoteContext, Span, Status, Trace};
 use crate::{
     attempt::{Attempt, Call, Code, Move, Outcome, PodGroup, Preemption, Previous, Subject},
@@ -154,7 +154,8 @@ fn previous(attempt: &Attempt) -> Option<Link> {
     let Previous { start_ns, group } = attempt.previous.as_ref()?;
     let seed = seed(attempt, *start_ns);
     let trace_id = group.as_ref().map_or(seed, |group| group_seed(attempt, group));
-    let context = RemoteContext { trace_id, span_id: span_id(&seed, 0), flags: 1, trace_state: String::new() };
+    let context =
+        RemoteContext { trace_id, span_id: span_id(&seed, 0), flags: 1, trace_state: String::new() };
     Some(Link { context, relation: Some("previous attempt") })
 }
 

@@ -235,7 +235,12 @@ fn unreserve_after_the_binding_cycle_hangs_under_the_root() {
 #[test]
 fn the_next_attempt_is_linked_to_the_one_before() {
     let first = build(&bound(Code::SUCCESS), ANCHOR, None);
-    let next = Attempt { previous: Some(Previous { start_ns: 1_000, group: None }), start_ns: 20_000, end_ns: 30_000, ..bound(Code::SUCCESS) };
+    let next = Attempt {
+        previous: Some(Previous { start_ns: 1_000, group: None }),
+        start_ns: 20_000,
+        end_ns: 30_000,
+        ..bound(Code::SUCCESS)
+    };
     let trace = build(&next, ANCHOR, None);
     let link = &trace.root().links[0];
     assert_eq!(link.relation, Some("previous attempt"));

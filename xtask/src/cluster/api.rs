@@ -140,14 +140,17 @@ impl Api {
     pub(crate) fn create_node(&self, name: &str, size: NodeSize<'_>) -> Result<Value> {
         let NodeSize { cpu, memory, pods, zone } = size;
         let resources = json!({ "cpu": cpu, "memory": memory, "pods": pods.to_string() });
-        let node = json!({
-            "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name, ZONE: zone } },
+        let mut node = json!({
+            "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
             "status": {
                 "capacity": resources,
                 "allocatable": resources,
                 "conditions": [{ "type": "Ready", "status": "True", "reason": "TestNode" }],
             },
         });
+        if let Some(zone) = zone {
+            node["metadata"]["labels"][ZONE] = zone.into();
+        }
         self.post("/api/v1/nodes", &node)
     }
 

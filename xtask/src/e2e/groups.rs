@@ -90,13 +90,7 @@ pub(crate) fn create_zones(api: &Api) -> Result<()> {
 }
 
 /// A group of Pods, of which at least `min` or none are bound.
-pub(crate) fn create_group(
-    api: &Api,
-    name: &str,
-    min: usize,
-    in_one_zone: bool,
-    cpu: &[&str],
-) -> Result<()> {
+pub(crate) fn create_group(api: &Api, name: &str, min: usize, in_one_zone: bool, cpu: &[&str]) -> Result<()> {
     let mut spec = json!({ "schedulingPolicy": { "gang": { "minCount": min } } });
     if in_one_zone {
         spec["schedulingConstraints"] = json!({ "topology": [{ "key": ZONE }] });

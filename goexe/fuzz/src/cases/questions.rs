@@ -63,11 +63,7 @@ pub fn types(data: &[u8]) {
         }
     }
     black_box(types.parameter_locations(&roots, true).is_ok());
-    black_box(
-        types
-            .fit(&roots, Some(&roots), true, &[Argument { offset: 0, size: 8 }])
-            .is_ok(),
-    );
+    black_box(types.fit(&roots, Some(&roots), true, &[Argument { offset: 0, size: 8 }]).is_ok());
     let itabs = types.itabs().unwrap_or_default();
     for itab in itabs.iter().take(MAX_ITABS) {
         about(&types, &itab.interface, 1);

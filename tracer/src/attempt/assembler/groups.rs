@@ -62,15 +62,10 @@ impl Process {
             namespace: values.group_namespace.unwrap_or_default(),
             start_ns,
         });
-        let queued =
-            values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
+        let queued = values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
         let mut attempt = Attempt {
             target,
-            pod: Pod {
-                name: group.name.clone(),
-                namespace: group.namespace.clone(),
-                ..Pod::default()
-            },
+            pod: Pod { name: group.name.clone(), namespace: group.namespace.clone(), ..Pod::default() },
             subject: Subject::Group { group: Arc::clone(&group), size: values.group_size, scheduled: 0 },
             start_ns,
             end_ns: time_ns,
@@ -168,9 +163,7 @@ impl Process {
         }
         let known = |index: &HashMap<u64, u64>, address: Option<u64>| index.get(&address?).copied();
         let named = known(&self.by_state, values.cycle_state).or_else(|| known(&self.by_pod, values.pod));
-        let of_group = |id: &u64| {
-            matches!(self.attempts.get(id), Some(Building { part: Part::Member { group: of, .. }, .. }) if *of == group)
-        };
+        let of_group = |id: &u64| matches!(self.attempts.get(id), Some(Building { part: Part::Member { group: of, .. }, .. }) if *of == group);
         named.filter(of_group).or_else(|| goroutine.open.last()?.owner).unwrap_or(group)
     }
 
@@ -191,7 +184,9 @@ impl Process {
         let queued = values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
         let previous = self.pending.remove(&uid);
         let Building { attempt: Attempt { subject, pod, .. }, part, .. } = self.attempts.get_mut(&id)?;
-        let (Subject::Group { group, .. }, Part::Group { members, .. }) = (subject, part) else { return None };
+        let (Subject::Group { group, .. }, Part::Group { members, .. }) = (subject, part) else {
+            return None;
+        };
         let key = key(&uid, member);
         members.insert(key.clone(), member);
         if let Some(profile) = &values.profile {
@@ -277,7 +272,9 @@ impl Building {
     pub(super) fn told_of_group(&mut self, function: Function, values: Values) {
         let Part::Group { placement, .. } = &mut self.part else { return };
         match function {
-            Function::Placement => *placement = values.placement_name.filter(|name| !name.is_empty()).map(Arc::from),
+            Function::Placement => {
+                *placement = values.placement_name.filter(|name| !name.is_empty()).map(Arc::from)
+            }
             Function::PodGroupCondition => {
                 let code = match values.condition_reason.as_deref() {
                     Some(SCHEDULED) => return self.attempt.outcome = Outcome::Scheduled,
@@ -285,8 +282,7 @@ impl Building {
                     _ => Code::ERROR,
                 };
                 let reason = values.message.unwrap_or_default();
-                self.attempt.outcome =
-                    Outcome::Failed { code: Some(code), reason, plugin: String::new() };
+                self.attempt.outcome = Outcome::Failed { code: Some(code), reason, plugin: String::new() };
             }
             _ => {}
         }

@@ -42,6 +42,58 @@ SchedulePod         ████████████████████
     assert_eq!(waterfall(&unschedulable(), &PLAIN_80), expected);
 }
 
+#[test]
+fn of_a_group_only_the_trials_that_came_to_be_are_lines_of_their_own() {
+    let mut trace = unschedulable();
+    trace.spans.truncate(1);
+    let root = &mut trace.spans[0];
+    root.name = "SchedulePodGroup".into();
+    root.status = Status::Unset;
+    root.attributes = [
+        (attributes::POD_NAMESPACE, "default"),
+        (attributes::POD_GROUP, "gang"),
+        (attributes::POD_GROUP_SIZE, "1"),
+        (attributes::POD_GROUP_SCHEDULED, "1"),
+        (attributes::RESULT, "Success"),
+    ]
+    .map(|(key, value)| (key, AttributeValue::String(value.into())))
+    .to_vec();
+    let mut add = |name: &'static str, parent: usize, attributes: Vec<(&'static str, AttributeValue)>| {
+        let mut span = trace.spans[parent].clone();
+        span.span_id = (trace.spans.len() as u64 + 100).to_be_bytes();
+        span.parent_id = Some(trace.spans[parent].span_id);
+        (span.name, span.attributes) = (name.into(), attributes);
+        trace.spans.push(span);
+    };
+    let text = |text: &'static str| AttributeValue::String(text.into());
+    add(ROOT, 0, vec![(attributes::POD_NAME, text("gang-0")), (attributes::SELECTED_NODE, text("node-b"))]);
+    for (zone, chosen) in [("a", false), ("b", true), ("c", false)] {
+        let chosen = (attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen));
+        add("trial", 1, vec![(attributes::PLACEMENT, text(zone)), chosen]);
+        add("unreserve", 1, Vec::new());
+    }
+    let text = waterfall(&trace, &PLAIN_80);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("default/gang  Success  1 of 1 pods bound"), "{text}");
+    let tree: Vec<_> = lines.iter().skip_while(|line| !line.starts_with("SchedulePodGroup")).collect();
+    let expected = [
+        "SchedulePodGroup ",
+        "└─ SchedulePod gang-0 ",
+        "   ├─ 2 other trials ",
+        "   ├─ 3 unreserve ",
+        "   └─ trial b ",
+    ];
+    assert_eq!(tree.len(), expected.len(), "{text}");
+    for (line, begins) in tree.into_iter().zip(expected) {
+        assert!(line.starts_with(begins), "{line:?} does not begin with {begins:?}");
+    }
+    assert!(tree_note(&text).ends_with("on node-b"), "{text}");
+}
+
+fn tree_note(text: &str) -> &str {
+    text.lines().find(|line| line.contains("SchedulePod gang-0")).unwrap_or_default()
+}
+
 /// Adds spans of plugins to the phase: name, start and length in microseconds, result.
 fn add_plugins(trace: &mut Trace, phase: &str, plugins: &[(&str, u64, u64, &'static str)]) {
     let phase = trace.spans.iter().find(|span| span.name == phase).expect("there is such a phase").clone();
