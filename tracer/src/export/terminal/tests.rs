@@ -87,10 +87,10 @@ fn of_a_group_only_the_trials_that_came_to_be_are_lines_of_their_own() {
     for (line, begins) in tree.into_iter().zip(expected) {
         assert!(line.starts_with(begins), "{line:?} does not begin with {begins:?}");
     }
-    assert!(tree_note(&text).ends_with("on node-b"), "{text}");
+    assert!(line_of_the_pod(&text).ends_with("on node-b"), "{text}");
 }
 
-fn tree_note(text: &str) -> &str {
+fn line_of_the_pod(text: &str) -> &str {
     text.lines().find(|line| line.contains("SchedulePod gang-0")).unwrap_or_default()
 }
 
