@@ -25,8 +25,15 @@ const ENVIRONMENT: [(&str, &str); 4] =
     [("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off"), ("GOFLAGS", "-mod=mod")];
 
 /// Linked without symbol table and DWARF, as users run it.
-pub(crate) const STRIPPED: Kind =
-    Kind { name: "stripped", flags: &[], link: "-s -w", environment: &[], strip: false, tools: &[] };
+pub(crate) const STRIPPED: Kind = Kind {
+    name: "stripped",
+    before: &[],
+    flags: &[],
+    link: "-s -w",
+    environment: &[],
+    strip: false,
+    tools: &[],
+};
 /// Loaded at an address that the kernel chooses.
 pub(crate) const PIE: Kind = Kind { name: "pie", flags: &["-buildmode=pie"], ..STRIPPED };
 /// With C code in it, linked by the C toolchain.
@@ -40,6 +47,9 @@ pub(crate) const CGO: Kind = Kind {
 };
 /// With symbol table and DWARF.
 pub(crate) const DWARF: Kind = Kind { name: "dwarf", link: "", ..STRIPPED };
+/// With calls woven into its functions, which `weave.go` in its module prepares.
+pub(crate) const WOVEN: Kind =
+    Kind { name: "woven", before: &["run", "weave.go"], flags: &["-overlay=overlay.json"], ..STRIPPED };
 /// For arm64, whatever the machine is.
 pub(crate) const ARM64: Kind = Kind { name: "arm64", environment: &[("GOARCH", "arm64")], ..STRIPPED };
 
@@ -103,6 +113,8 @@ pub(crate) struct Component {
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
+    /// What `go` does in the module before it builds, if anything.
+    before: &'static [&'static str],
     /// Of `go build`.
     flags: &'static [&'static str],
     /// Flags of the linker.
@@ -139,7 +151,6 @@ impl Component {
             return Ok(executable);
         }
         self.kind.check_tools()?;
-        let mut build = Command::new(self.go.executable()?);
         let partial = cache.join("partial");
         let _ = fs::remove_dir_all(&partial); // What an interrupted build left.
         fs::create_dir(&partial)?;
@@ -148,10 +159,20 @@ impl Component {
             fs::write(partial.join(name), content)?;
         }
         let built = partial.join(self.name);
-        build.args(self.build_args()).arg("-o").arg(&built).arg(self.package).current_dir(&partial);
-        build.env_remove("GOARCH").env_remove("GOOS").env_remove("GOROOT");
-        build.envs(ENVIRONMENT).envs(self.kind.environment.iter().copied());
+        let go = self.go.executable()?;
+        let go = || {
+            let mut go = Command::new(&go);
+            go.current_dir(&partial).env_remove("GOARCH").env_remove("GOOS").env_remove("GOROOT");
+            go.envs(ENVIRONMENT);
+            go
+        };
         let what = format!("{} {} {} {}", self.name, self.version, self.go.version()?, self.kind.name);
+        if !self.kind.before.is_empty() {
+            process::run(&format!("prepare {what}"), go().args(self.kind.before))?;
+        }
+        let mut build = go();
+        build.envs(self.kind.environment.iter().copied());
+        build.args(self.build_args()).arg("-o").arg(&built).arg(self.package);
         process::run(&format!("build {what}"), &mut build)?;
         if self.kind.strip {
             process::run(&format!("strip {what}"), Command::new("strip").arg(&built))?;
@@ -190,6 +211,7 @@ impl Component {
     /// Changes whenever the executable would, but not with the C toolchain.
     fn key(&self, go: &str, sources: &[(String, Vec<u8>)]) -> String {
         let mut recipe = self.build_args();
+        recipe.extend(self.kind.before.iter().map(|&arg| arg.to_owned()));
         recipe.extend(self.kind.environment.iter().map(|(variable, value)| format!("{variable}={value}")));
         recipe.extend(self.kind.strip.then(|| "strip".to_owned()));
         let mut hasher = DefaultHasher::new();
@@ -239,6 +261,7 @@ mod tests {
             Component { version: "1.36.3", ..SCHEDULER },
             Component { kind: ARM64, ..SCHEDULER },
             Component { kind: Kind { strip: true, ..STRIPPED }, ..SCHEDULER },
+            Component { kind: Kind { before: &["run"], ..STRIPPED }, ..SCHEDULER },
         ];
         for other in others {
             assert_ne!(key, other.key("go1.26.8", &sources("a")));

@@ -16,6 +16,7 @@ mod interrupt;
 mod matrix;
 mod paths;
 mod peak;
+mod peer;
 mod picture;
 mod process;
 mod schedspan;
@@ -98,6 +99,12 @@ enum Command {
     /// Each from its Go module under tests/schedulers, once. A line for each says its name and where its executable
     /// is. Go releases other than the machine's go into the cache folder. Needs Go and pip: `cargo xtask setup`.
     Schedulers(schedulers::Options),
+    /// Build a scheduler with OpenTelemetry spans of its own, to compare schedspan's with
+    ///
+    /// The very functions that schedspan traces make spans with the OpenTelemetry SDK: calls of tests/peer are woven into
+    /// the module's own source, whose symbols stay. Once for each version; a line says where the executable is. Needs Go:
+    /// `cargo xtask setup`.
+    Peer(peer::Options),
     /// Check many variants of what schedspan reads
     Matrix(matrix::Arguments),
     /// Damage executables, and look for what crashes, hangs or swells
@@ -133,6 +140,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::BenchRead(options) => bench_read::main(&options)?,
         Command::E2e(options) => return e2e::main(&options),
         Command::Schedulers(options) => schedulers::main(&options)?,
+        Command::Peer(options) => peer::main(&options)?,
         Command::Matrix(arguments) => matrix::run(&arguments)?,
         Command::Fuzz(options) => return fuzz::main(&options),
         Command::Peak(options) => peak::main(&options)?,

@@ -1,10 +1,10 @@
 //! `cargo xtask schedulers`: executables of many schedulers, for what reads executables; and schedulers with a plugin that
-//! makes trouble, for what traces them.
+//! makes trouble, or with spans of their own, for what traces them.
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::{
-    components::{ARM64, CGO, Component, DWARF, PIE, SCHEDULER, STRIPPED},
+    components::{ARM64, CGO, Component, DWARF, PIE, SCHEDULER, STRIPPED, WOVEN},
     go::Go::{self, Machine, Release},
 };
 
@@ -17,6 +17,12 @@ pub(crate) const NEWEST: Component = kubernetes("1.37.1", "schedulers/1.37.1", M
 pub(crate) const NEWEST_GATES: Option<&str> = Some("DRADeviceTaintRules=false");
 /// The first with `PreBindPreFlight`, and the only one whose plugins' API is in two packages.
 const API_IN_TWO: Component = kubernetes("1.34.9", "schedulers/1.34.9", Release("1.25.5"));
+
+/// The first that tries the Node of a like Pod first.
+const BATCHING: Component = kubernetes("1.35.4", "schedulers/1.35.4", Release("1.25.5"));
+
+/// A scheduler, and the feature gates that it needs on the test cluster.
+type Versioned = (Component, Option<&'static str>);
 
 /// Enough to see that old and new ones can be read: the test cluster's own, and those farthest from it.
 const FEW: [Component; 3] = [OLDEST, SCHEDULER, NEWEST];
@@ -33,7 +39,7 @@ const ALL: [Component; 19] = [
     STATE_BY_POINTER,
     kubernetes("1.33.13", "schedulers/1.33.13", Release("1.24.11")),
     API_IN_TWO,
-    kubernetes("1.35.4", "schedulers/1.35.4", Release("1.25.5")),
+    BATCHING,
     kubernetes("1.36.3", "schedulers/1.36.3", Machine),
     SCHEDULER,
     Component { go: Release("1.27.3"), ..SCHEDULER },
@@ -59,7 +65,7 @@ const ALL: [Component; 19] = [
 /// Somebody's main package around Kubernetes' scheduler, with an out-of-tree plugin that fails, waits, or panics where a Pod's
 /// annotations say so; and the feature gates that it needs on the test cluster. Each is built as the scheduler of its version
 /// is. What differs between them is the plugins' API.
-const TROUBLE: [(Component, Option<&str>); 5] = [
+const TROUBLE: [Versioned; 5] = [
     (trouble(OLDEST, "schedulers/trouble/1.29.15"), None),
     (trouble(STATE_BY_POINTER, "schedulers/trouble/1.33.13"), None),
     (trouble(API_IN_TWO, "schedulers/trouble/1.34.9"), None),
@@ -77,19 +83,51 @@ const fn trouble(like: Component, module: &'static str) -> Component {
     }
 }
 
+/// Schedulers that make spans themselves, with the OpenTelemetry SDK, in the functions that schedspan traces; and the
+/// feature gates that each needs on the test cluster.
+const PEERS: [Versioned; 5] = [
+    (peer(STATE_BY_POINTER), None),
+    (peer(API_IN_TWO), None),
+    (peer(BATCHING), None),
+    (peer(SCHEDULER), None),
+    (peer(NEWEST), NEWEST_GATES),
+];
+
+const fn peer(like: Component) -> Component {
+    Component { name: "peer-scheduler", shared: Some("peer"), kind: WOVEN, ..like }
+}
+
 /// The scheduler with the plugin that makes trouble, of a version such as `1.36` or `1.36.4`, and its feature gates.
 ///
 /// # Errors
 ///
 /// If there is none of that version.
-pub(crate) fn troubled(version: &str) -> Result<(Component, Option<&'static str>)> {
+pub(crate) fn troubled(version: &str) -> Result<Versioned> {
+    of_version(&TROUBLE, version)
+}
+
+/// The scheduler with spans of its own, of a version such as `1.36` or `1.36.4`, and its feature gates.
+///
+/// # Errors
+///
+/// If there is none of that version.
+pub(crate) fn woven(version: &str) -> Result<Versioned> {
+    of_version(&PEERS, version)
+}
+
+/// All schedulers with spans of their own.
+pub(crate) fn all_woven() -> impl Iterator<Item = Component> {
+    PEERS.into_iter().map(|(component, _)| component)
+}
+
+fn of_version(all: &[Versioned], version: &str) -> Result<Versioned> {
     let is = |component: &Component| {
         let rest = component.version.strip_prefix(version);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) && version.contains('.')
     };
-    TROUBLE.into_iter().find(|(component, _)| is(component)).with_context(|| {
-        let versions = TROUBLE.map(|(component, _)| component.version).join(", ");
-        format!("no scheduler of version `{version}`: there are {versions}")
+    all.iter().find(|(component, _)| is(component)).copied().with_context(|| {
+        let versions: Vec<_> = all.iter().map(|(component, _)| component.version).collect();
+        format!("no scheduler of version `{version}`: there are {}", versions.join(", "))
     })
 }
 
@@ -194,7 +232,7 @@ mod tests {
     #[test]
     fn every_scheduler_has_a_module_that_asks_for_its_version() {
         for Component { name, version, module, .. } in
-            ALL.into_iter().chain(TROUBLE.map(|(component, _)| component))
+            ALL.into_iter().chain(TROUBLE.map(|(component, _)| component)).chain(all_woven())
         {
             let path = crate::paths::repository().join("tests").join(module).join("go.mod");
             let text = std::fs::read_to_string(&path).expect(module);
