@@ -66,6 +66,8 @@ pub struct Options {
     pub detail: Detail,
     /// Whether each stay in a queue is a span.
     pub queue_spans: bool,
+    /// Whether each span says when it was by `CLOCK_MONOTONIC`.
+    pub monotonic: bool,
 }
 
 /// Runs until SIGINT or SIGTERM.
@@ -102,7 +104,7 @@ pub async fn run(options: Options) -> Result<()> {
 
     // A reader that goes away, as `head` does, ends what was only for it.
     let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
-    let (wait, queue_spans) = (options.context_wait, options.queue_spans);
+    let (wait, queue_spans, monotonic) = (options.context_wait, options.queue_spans, options.monotonic);
     let contexts = &contexts;
     let mut outlet = outlet;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
@@ -111,12 +113,14 @@ pub async fn run(options: Options) -> Result<()> {
     .map(|message| async move {
         match message {
             Message::Attempt(attempt, anchor) => {
-                let trace = traced(&attempt, anchor, contexts, wait).await;
-                Step::Trace(if queue_spans {
-                    trace::with_queue_spans(trace, &attempt, anchor)
-                } else {
-                    trace
-                })
+                let mut trace = traced(&attempt, anchor, contexts, wait).await;
+                if queue_spans {
+                    trace = trace::with_queue_spans(trace, &attempt, anchor);
+                }
+                if monotonic {
+                    trace = trace::with_monotonic(trace, anchor);
+                }
+                Step::Trace(trace)
             }
             Message::Found(found) => Step::Found(found),
             Message::Gone(target) => Step::Gone(target),

@@ -17,6 +17,7 @@
 //! * [`history`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.
 //! * [`recent`], [`top`]: the figures of the last minute, and how they look.
 //! * [`serve`], [`metrics`]: the daemon's own health and figures.
+//! * [`compare`]: spans next to those of another witness. Pure but for files.
 //! * `words`: figures and foreign words as people read them.
 //! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
 //!
@@ -30,6 +31,7 @@
 
 pub mod attempt;
 pub mod cli;
+pub mod compare;
 pub mod context;
 pub mod daemon;
 pub mod engine;

@@ -9,9 +9,11 @@ use std::{
 };
 
 use clap::Parser as _;
-use tracer::cli::{Cli, Command, explain, inspect, record, replay, run, top, trace};
+use tracer::cli::{Cli, Command, compare, explain, inspect, record, replay, run, top, trace};
 use tracing_subscriber::EnvFilter;
 
+/// What `compare` is given cannot be read.
+const BAD_INPUT: u8 = 2;
 /// `EX_USAGE`: what was asked for cannot be understood.
 const USAGE: u8 = 64;
 
@@ -35,6 +37,16 @@ fn main() -> ExitCode {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
     log.with_writer(io::stderr).init();
     let result = match command {
+        Command::Compare(options) => {
+            return match compare::run(&options) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => ExitCode::FAILURE,
+                Err(error) => {
+                    eprintln!("schedspan: {}", sentence(&error));
+                    ExitCode::from(BAD_INPUT)
+                }
+            };
+        }
         Command::Inspect(options) => inspect::run(&options),
         Command::Run(options) => block_on(run::run(options)),
         Command::Trace(options) => block_on(trace::run(options)),

@@ -1,6 +1,7 @@
 //! The command line: one file per verb.
 
 mod client;
+pub mod compare;
 pub mod explain;
 pub mod inspect;
 pub mod record;
@@ -60,4 +61,9 @@ pub enum Command {
     /// They go the way of live ones, without a scheduler and without rights. Links to who created the Pods are not in a
     /// recording. Its figures, and what was lost, are said at the end on stderr.
     Replay(replay::Options),
+    /// Compare spans with those of another witness, such as a scheduler that makes spans itself
+    ///
+    /// Twins are spans of the same kind in the same attempt of the same Pod. Says which spans have none, where twins differ,
+    /// and by how much. The exit code is 1 beyond a limit and without any twins, and 2 if a side cannot be read.
+    Compare(compare::Options),
 }

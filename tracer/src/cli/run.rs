@@ -45,6 +45,9 @@ pub struct Options {
     /// Make a span of each stay of a Pod in a queue, before the root
     #[arg(long)]
     queue_spans: bool,
+    /// Say on each span when it began and ended by CLOCK_MONOTONIC, for `schedspan compare`
+    #[arg(long)]
+    monotonic: bool,
     /// Serve /metrics, /healthz and /readyz on this address, and answer `schedspan explain` and `top`
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -59,9 +62,9 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { common, output, queue_spans, listen, history } = options;
+    let Options { common, output, queue_spans, monotonic, listen, history } = options;
     let options = common.daemon(output, Filter::default(), listen);
-    daemon::run(daemon::Options { history, queue_spans, ..options }).await
+    daemon::run(daemon::Options { history, queue_spans, monotonic, ..options }).await
 }
 
 impl Common {
@@ -84,6 +87,7 @@ impl Common {
             ring_bytes: ring_buffer,
             detail,
             queue_spans: false,
+            monotonic: false,
         }
     }
 }

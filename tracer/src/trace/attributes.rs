@@ -88,3 +88,7 @@ pub const MESSAGE: &str = "k8s.scheduler.message";
 pub const LINK: &str = "k8s.scheduler.link";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";
+/// When the span began by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.
+pub const MONOTONIC_START: &str = "schedspan.monotonic.start_ns";
+/// When the span ended by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.
+pub const MONOTONIC_END: &str = "schedspan.monotonic.end_ns";

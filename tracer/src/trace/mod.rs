@@ -149,6 +149,20 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
     trace
 }
 
+/// Says on each span when it began and ended by `CLOCK_MONOTONIC`, which other witnesses of the same machine can say as well:
+/// the wall clock may be set meanwhile.
+#[must_use]
+pub fn with_monotonic(mut trace: Trace, anchor: Anchor) -> Trace {
+    for span in &mut trace.spans {
+        for (key, unix_ns) in
+            [(attributes::MONOTONIC_START, span.start_unix_ns), (attributes::MONOTONIC_END, span.end_unix_ns)]
+        {
+            span.attributes.push((key, integer(unix_ns.saturating_sub(anchor.unix_ns_at_zero))));
+        }
+    }
+    trace
+}
+
 /// The root of the attempt before this one.
 fn previous(attempt: &Attempt) -> Option<Link> {
     let Previous { start_ns, group } = attempt.previous.as_ref()?;

@@ -288,3 +288,15 @@ fn the_root_says_how_the_pod_came_through_the_queues() {
     );
     assert_eq!(with.spans[..trace.spans.len()], trace.spans);
 }
+
+#[test]
+fn spans_say_when_they_were_by_the_monotonic_clock_where_that_is_asked_for() {
+    let trace = build(&bound(Code::SUCCESS), ANCHOR, None);
+    assert_eq!(trace.root().attribute(attributes::MONOTONIC_START), None);
+    let trace = with_monotonic(trace, ANCHOR);
+    let times = |span: &Span| {
+        [attributes::MONOTONIC_START, attributes::MONOTONIC_END].map(|key| span.attribute(key).cloned())
+    };
+    assert_eq!(times(trace.root()), [1_000, 9_000].map(|ns| Some(AttributeValue::Int(ns))));
+    assert!(trace.spans.iter().all(|span| times(span).iter().all(Option::is_some)));
+}
