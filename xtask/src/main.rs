@@ -28,6 +28,7 @@ mod svg;
 mod tally;
 mod test;
 mod toolchain;
+mod twins;
 
 use std::process::ExitCode;
 
@@ -86,6 +87,12 @@ enum Command {
     /// CPU time per Pod and Pods per second, untraced and traced in turns, on a cluster with many Nodes; progress on
     /// stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
     Bench(bench::Options),
+    /// Compare schedspan's spans with those that the scheduler makes itself
+    ///
+    /// A real cluster, whose scheduler is one of `cargo xtask peer`, traced by schedspan at the same time. Every span must
+    /// have its twin, under the same parent, with the same attributes and inside of schedspan's, and begin and last as long
+    /// but for microseconds; else the exit code is 1. Wants an otherwise idle machine. Needs root.
+    Compare(twins::Options),
     /// Measure what reading an executable takes
     ///
     /// Time and memory of each step of what `schedspan inspect` does, down to the whole plan.
@@ -137,6 +144,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Picture(options) => picture::main(&options)?,
         Command::Test => return test::main(),
         Command::Bench(options) => bench::main(&options)?,
+        Command::Compare(options) => twins::main(&options)?,
         Command::BenchRead(options) => bench_read::main(&options)?,
         Command::E2e(options) => return e2e::main(&options),
         Command::Schedulers(options) => schedulers::main(&options)?,

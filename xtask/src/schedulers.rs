@@ -115,6 +115,13 @@ pub(crate) fn woven(version: &str) -> Result<Versioned> {
     of_version(&PEERS, version)
 }
 
+impl Component {
+    /// What a scheduler with spans of its own is without them.
+    pub(crate) fn unwoven(&self) -> Self {
+        Self { name: SCHEDULER.name, shared: None, kind: STRIPPED, ..*self }
+    }
+}
+
 /// All schedulers with spans of their own.
 pub(crate) fn all_woven() -> impl Iterator<Item = Component> {
     PEERS.into_iter().map(|(component, _)| component)

@@ -32,7 +32,7 @@ use guard::Guard;
 pub(crate) use metrics::Metrics;
 use serde_json::json;
 pub(crate) use state::free_ports;
-use state::{Ports, Process, State};
+use state::{Environment, Ports, Process, State};
 
 use crate::{
     components::{APISERVER, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, SCHEDULER},
@@ -75,12 +75,27 @@ pub(crate) struct Options {
     /// Lets Pods be scheduled as groups, which is an alpha feature of 1.36
     #[arg(long)]
     pub(crate) pod_groups: bool,
+    /// What a scheduler that makes spans itself does with them.
+    #[arg(skip)]
+    pub(crate) own_spans: OwnSpans,
     /// Without kube-controller-manager: nothing makes Pods for Deployments, or binds volume claims
     #[arg(long)]
     pub(crate) no_controllers: bool,
     /// Without the OpenTelemetry Collector
     #[arg(long)]
     pub(crate) no_collector: bool,
+}
+
+/// Spans that a scheduler of `cargo xtask peer` makes itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OwnSpans {
+    /// None.
+    #[default]
+    None,
+    /// They go to the cluster's Collector.
+    Exported,
+    /// The same, with the times of `CLOCK_MONOTONIC`, and without a wait of seconds before each batch.
+    Timed,
 }
 
 /// A running cluster. It is taken down when it is dropped and when xtask ends, in whatever way, unless it is detached.
@@ -216,13 +231,49 @@ impl Cluster {
     ///
     /// If the first does not end or the second does not get ready.
     pub(crate) fn restart_scheduler(&mut self) -> Result<()> {
+        let Process { argv, environment, .. } = self.state.process(SCHEDULER.name)?;
+        let (argv, environment) = (argv.clone(), environment.clone());
+        self.start_another(argv, environment)
+    }
+
+    /// The same with another executable.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`restart_scheduler`](Self::restart_scheduler).
+    pub(crate) fn replace_scheduler(&mut self, executable: &Path, own_spans: OwnSpans) -> Result<()> {
+        let mut argv = self.state.process(SCHEDULER.name)?.argv.clone();
+        argv[0] = executable.display().to_string();
+        let environment = self.environment(own_spans)?;
+        self.start_another(argv, environment)
+    }
+
+    fn start_another(&mut self, argv: Vec<String>, environment: Environment) -> Result<()> {
         let position = self.state.processes.iter().position(|process| process.name == SCHEDULER.name);
-        let Process { name, argv, ports, health, .. } = {
+        let Process { name, ports, health, .. } = {
             let position = position.context("this cluster runs no scheduler")?;
             self.state.processes[position].stop()?;
             self.state.processes.remove(position)
         };
-        self.start(&name, argv, ports, health)
+        self.start(&name, argv, environment, ports, health)
+    }
+
+    /// What a scheduler that makes spans itself finds in its environment.
+    fn environment(&self, own_spans: OwnSpans) -> Result<Environment> {
+        if own_spans == OwnSpans::None {
+            return Ok(Environment::new());
+        }
+        let endpoint = self.otlp_grpc()?;
+        let mut list = vec![
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+            ("OTEL_SERVICE_NAME", SCHEDULER.name),
+            // Its default of 2,048 loses most of what a burst makes, without a word.
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "65536"),
+        ];
+        if own_spans == OwnSpans::Timed {
+            list.extend([("PEER_MONOTONIC", "true"), ("OTEL_BSP_SCHEDULE_DELAY", "500")]);
+        }
+        Ok(list.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     /// What the scheduler counts.
@@ -338,6 +389,26 @@ impl Cluster {
         })?;
         api.create(include_str!("../../../deploy/rbac.yaml"))?;
 
+        // Before the scheduler, which may send spans there itself.
+        if !options.no_collector {
+            let spans = self.spans_file();
+            self.launch(COLLECTOR, &["grpc", "http"], |ports| {
+                let endpoint = |name: &str| json!({ "endpoint": format!("127.0.0.1:{}", ports[name]) });
+                let configuration = json!({
+                    "receivers": { "otlp": { "protocols": { "grpc": endpoint("grpc"), "http": endpoint("http") } } },
+                    "processors": { "batch": { "timeout": "200ms" } },
+                    "exporters": { "file": { "path": spans, "flush_interval": "200ms" } },
+                    "service": {
+                        "telemetry": { "metrics": { "level": "none" } },
+                        "pipelines": {
+                            "traces": { "receivers": ["otlp"], "processors": ["batch"], "exporters": ["file"] },
+                        },
+                    },
+                });
+                (vec![format!("--config=yaml:{configuration}")], url(ports, "http"))
+            })?;
+        }
+
         // Both serve with the API server's certificate: whoever trusts that one trusts them.
         let serve = |ports: &Ports| {
             vec![
@@ -372,7 +443,8 @@ impl Cluster {
             Some(executable) => executable.clone(),
             None => SCHEDULER.executable()?,
         };
-        self.launch_executable(SCHEDULER.name, &executable, &["https"], |ports| {
+        let environment = self.environment(options.own_spans)?;
+        self.launch_executable(SCHEDULER.name, &executable, &environment, &["https"], |ports| {
             ([own.clone(), serve(ports)].concat(), health(ports))
         })?;
 
@@ -389,25 +461,6 @@ impl Cluster {
             ];
             self.launch(CONTROLLER_MANAGER, &["https"], |ports| {
                 ([own.clone(), serve(ports)].concat(), health(ports))
-            })?;
-        }
-
-        if !options.no_collector {
-            let spans = self.spans_file();
-            self.launch(COLLECTOR, &["grpc", "http"], |ports| {
-                let endpoint = |name: &str| json!({ "endpoint": format!("127.0.0.1:{}", ports[name]) });
-                let configuration = json!({
-                    "receivers": { "otlp": { "protocols": { "grpc": endpoint("grpc"), "http": endpoint("http") } } },
-                    "processors": { "batch": { "timeout": "200ms" } },
-                    "exporters": { "file": { "path": spans, "flush_interval": "200ms" } },
-                    "service": {
-                        "telemetry": { "metrics": { "level": "none" } },
-                        "pipelines": {
-                            "traces": { "receivers": ["otlp"], "processors": ["batch"], "exporters": ["file"] },
-                        },
-                    },
-                });
-                (vec![format!("--config=yaml:{configuration}")], url(ports, "http"))
             })?;
         }
 
@@ -428,13 +481,20 @@ impl Cluster {
         ports: &[&str],
         arguments: impl Fn(&Ports) -> (Vec<String>, String),
     ) -> Result<()> {
-        self.launch_executable(component.name, &component.executable()?, ports, arguments)
+        self.launch_executable(
+            component.name,
+            &component.executable()?,
+            &Environment::new(),
+            ports,
+            arguments,
+        )
     }
 
     fn launch_executable(
         &mut self,
         name: &str,
         executable: &Path,
+        environment: &Environment,
         ports: &[&str],
         arguments: impl Fn(&Ports) -> (Vec<String>, String),
     ) -> Result<()> {
@@ -443,7 +503,7 @@ impl Cluster {
             let ports = free_ports(ports)?;
             let (arguments, health) = arguments(&ports);
             let argv = [vec![executable.clone()], arguments].concat();
-            let Err(error) = self.start(name, argv, ports, health) else { break };
+            let Err(error) = self.start(name, argv, environment.clone(), ports, health) else { break };
             if tries == PORT_TRIES || !error.to_string().contains("address already in use") {
                 return Err(error);
             }
@@ -456,9 +516,16 @@ impl Cluster {
     }
 
     /// Starts a process, writes it down and waits until it is ready.
-    fn start(&mut self, name: &str, argv: Vec<String>, ports: Ports, health: String) -> Result<()> {
+    fn start(
+        &mut self,
+        name: &str,
+        argv: Vec<String>,
+        environment: Environment,
+        ports: Ports,
+        health: String,
+    ) -> Result<()> {
         let start = Instant::now();
-        self.state.processes.push(Process::start(&self.dir, name, argv, ports, health)?);
+        self.state.processes.push(Process::start(&self.dir, name, argv, environment, ports, health)?);
         self.state.save(&self.dir)?;
         let process = self.state.process(name)?;
         let ask = |health: &str| agent(&self.certificates()).map(|agent| agent.get(health));

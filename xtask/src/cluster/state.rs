@@ -23,6 +23,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Ports on 127.0.0.1 by what they are for.
 pub(crate) type Ports = BTreeMap<String, u16>;
 
+/// Variables of a process.
+pub(crate) type Environment = BTreeMap<String, String>;
+
 /// The content of `cluster.json`.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct State {
@@ -94,6 +97,9 @@ pub(crate) struct Process {
     /// Field 22 of `/proc/PID/stat`, in clock ticks since boot.
     start_time: u64,
     pub(crate) argv: Vec<String>,
+    /// What is added to the environment.
+    #[serde(default)]
+    pub(crate) environment: Environment,
     pub(crate) ports: Ports,
     /// The URL that answers once it is ready.
     pub(crate) health: String,
@@ -112,17 +118,18 @@ impl Process {
         dir: &Path,
         name: &str,
         argv: Vec<String>,
+        environment: Environment,
         ports: Ports,
         health: String,
     ) -> Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log)?;
         let mut command = Command::new(&argv[0]);
-        command.args(&argv[1..]).current_dir(dir).process_group(0);
+        command.args(&argv[1..]).envs(&environment).current_dir(dir).process_group(0);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let pid = command.spawn().with_context(|| format!("cannot start {}", argv[0]))?.id().cast_signed();
         let (_, start_time) = stat(pid).with_context(|| format!("{name} has no /proc/{pid}/stat"))?;
-        Ok(Self { name: name.to_owned(), pid, start_time, argv, ports, health, log })
+        Ok(Self { name: name.to_owned(), pid, start_time, argv, environment, ports, health, log })
     }
 
     /// Whether it still runs.
@@ -205,7 +212,8 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("xtask-state-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let argv = vec!["sleep".to_owned(), "60".to_owned()];
-        let process = Process::start(&dir, "sleep", argv, Ports::new(), String::new()).unwrap();
+        let process =
+            Process::start(&dir, "sleep", argv, Environment::new(), Ports::new(), String::new()).unwrap();
         assert!(process.alive());
         let state = State { processes: vec![process] };
         state.save(&dir).unwrap();
@@ -224,6 +232,7 @@ mod tests {
             pid,
             start_time: start_time + 1,
             argv: vec![],
+            environment: Environment::new(),
             ports: Ports::new(),
             health: String::new(),
             log: PathBuf::new(),

@@ -1,5 +1,6 @@
 //! `cargo xtask e2e`: tests that need a real scheduler, each on a cluster of its own.
 
+mod compare;
 mod decision;
 mod errors;
 mod faults;
@@ -17,9 +18,9 @@ use serde_json::Value;
 
 use crate::{
     build,
-    cluster::{self, Metrics},
+    cluster::{self, Metrics, OwnSpans},
     components::{Component, SCHEDULER},
-    schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, troubled},
+    schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, troubled, woven},
     stage::Stage,
     tally::Tally,
 };
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     /// Which tests [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth` and `decision`
+    /// The version of the scheduler, such as 1.33: for `truth`, `decision` and `compare`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
 }
@@ -57,6 +58,8 @@ enum Scheduler {
     Other(&'static Component, Option<&'static str>),
     /// One with a plugin that makes trouble, of the version that `--scheduler` names.
     Troubled,
+    /// One with spans of its own, of the version that `--scheduler` names.
+    Woven,
 }
 
 const TEST: Test = Test {
@@ -85,6 +88,7 @@ const TESTS: &[Test] = &[
         ..TEST
     },
     Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
+    Test { name: "compare", nodes: compare::NODES, scheduler: Scheduler::Woven, run: compare::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "faults", nodes: 100, run: faults::run, ..TEST },
     Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
@@ -108,30 +112,38 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
     let chosen =
         || TESTS.iter().filter(|test| names.is_empty() || names.iter().any(|name| name == test.name));
     if version.is_some()
-        && let Some(Test { name, .. }) = chosen().find(|test| !matches!(test.scheduler, Scheduler::Troubled))
+        && let Some(Test { name, .. }) =
+            chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth and decision"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision and compare"
         );
     }
-    let troubled = troubled(version.unwrap_or(SCHEDULER.version))?;
+    let version = version.unwrap_or(SCHEDULER.version);
     let executable = build::build()?;
     for Test { name, nodes, scheduler, verbosity, pod_groups, run } in chosen() {
         tally.run(&format!("e2e {name}"), || {
-            let (component, gates) = match *scheduler {
-                Scheduler::Own => (None, None),
-                Scheduler::Other(component, gates) => (Some(component), gates),
-                Scheduler::Troubled => (Some(&troubled.0), troubled.1),
+            let other = match *scheduler {
+                Scheduler::Own => None,
+                Scheduler::Other(component, gates) => Some((*component, gates)),
+                Scheduler::Troubled => Some(troubled(version)?),
+                Scheduler::Woven => Some(woven(version)?),
             };
+            let (component, gates) = other.unzip();
             let options = cluster::Options {
                 nodes: *nodes,
                 scheduler_verbosity: *verbosity,
                 pod_groups: *pod_groups,
-                scheduler: component.map(Component::executable).transpose()?,
-                scheduler_feature_gates: gates.map(str::to_owned),
+                scheduler: component.as_ref().map(Component::executable).transpose()?,
+                scheduler_feature_gates: gates.flatten().map(str::to_owned),
+                own_spans: if matches!(scheduler, Scheduler::Woven) {
+                    OwnSpans::Timed
+                } else {
+                    OwnSpans::None
+                },
                 scheduler_profiles: match scheduler {
                     Scheduler::Troubled => truth::profiles(),
-                    Scheduler::Own | Scheduler::Other(..) => Vec::new(),
+                    Scheduler::Own | Scheduler::Other(..) | Scheduler::Woven => Vec::new(),
                 },
                 // More requests a second than any test asks for.
                 scheduler_qps: Some(5000),
