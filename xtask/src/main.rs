@@ -84,7 +84,8 @@ enum Command {
     Test,
     /// Measure what tracing costs the scheduler
     ///
-    /// CPU time per Pod and Pods per second, untraced and traced in turns, on a cluster with many Nodes; progress on
+    /// CPU time per Pod, Pods per second, memory and the duration of attempts in three ways, in turns, on a cluster with many
+    /// Nodes: untraced, with spans that the scheduler makes itself (`cargo xtask peer`), and traced by schedspan. Progress on
     /// stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
     Bench(bench::Options),
     /// Compare schedspan's spans with those that the scheduler makes itself

@@ -43,6 +43,9 @@ pub(crate) struct Span {
     /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
     #[serde(skip)]
     pub(crate) pid: String,
+    /// The instrumentation scope: who made the span.
+    #[serde(skip)]
+    pub(crate) scope: String,
 }
 
 /// The context that a span is linked to.
@@ -174,13 +177,27 @@ fn request(line: &str) -> Result<Vec<Span>> {
     }
     #[derive(Deserialize)]
     struct ScopeSpans {
+        #[serde(default)]
+        scope: Scope,
         spans: Vec<Span>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Scope {
+        name: String,
     }
     let mut spans = Vec::new();
     for ResourceSpans { resource, scope_spans } in serde_json::from_str::<Request>(line)?.resource_spans {
         let pid = text(&resource.attributes, "process.pid");
-        let of_scope = scope_spans.into_iter().flat_map(|scope| scope.spans);
-        spans.extend(of_scope.map(|span| Span { pid: pid.clone(), ..span.sorted() }));
+        for ScopeSpans { scope, spans: of_scope } in scope_spans {
+            let of_scope = of_scope.into_iter();
+            let (pid, scope) = (&pid, &scope.name);
+            spans.extend(of_scope.map(|span| Span {
+                pid: pid.clone(),
+                scope: scope.clone(),
+                ..span.sorted()
+            }));
+        }
     }
     Ok(spans)
 }
@@ -211,6 +228,7 @@ mod tests {
         assert!(root.is_root() && !child.is_root());
         assert_eq!([root.pod(), root.attribute("n"), root.attribute("ms")], ["a", "3", "0.5"]);
         assert_eq!((root.pid.as_str(), child.pid.as_str()), ("7", "7"));
+        assert_eq!((root.scope.as_str(), child.scope.as_str()), ("s", "s"));
         assert_eq!((root.attribute("absent"), root.nanoseconds()), (String::new(), 2000));
         let link = Link { trace_id: "03".into(), span_id: "04".into(), trace_state: "x=y".into() };
         assert_eq!((&root.links, child.links.len()), (&vec![link], 0));
