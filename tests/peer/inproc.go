@@ -3,6 +3,9 @@
 //
 // The OTEL_* variables say where spans go, by OTLP over gRPC; without OTEL_EXPORTER_OTLP_ENDPOINT there are none. With
 // PEER_MONOTONIC=true each span says when it began and ended by CLOCK_MONOTONIC.
+//
+// The time is taken first of all at either end of a span: what the SDK does then takes microseconds, and on a goroutine that
+// is new, whose stack has to grow for it, some ten.
 package inproc
 
 import (
@@ -106,20 +109,21 @@ func Begin(ctx context.Context, info *framework.QueuedPodInfo) context.Context {
 	if info == nil || info.Pod == nil {
 		return ctx
 	}
-	pod := info.Pod
+	now, pod := time.Now(), info.Pod
 	ofProfile := profile.String(pod.Spec.SchedulerName)
 	ctx, root := tracer.Start(ctx, "SchedulePod", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(podName.String(pod.Name), podNamespace.String(pod.Namespace), podUID.String(string(pod.UID)),
-			ofProfile, attemptNumber.Int(info.Attempts)))
+			ofProfile, attemptNumber.Int(info.Attempts)), trace.WithTimestamp(now))
 	return context.WithValue(ctx, attemptKey{}, &attempt{root, ofProfile})
 }
 
 // Start begins one of the two cycles.
 func Start(ctx context.Context, name string) (context.Context, trace.Span) {
+	now := time.Now()
 	if attemptOf(ctx) == nil {
 		return ctx, noop.Span{}
 	}
-	ctx, span := tracer.Start(ctx, name)
+	ctx, span := tracer.Start(ctx, name, trace.WithTimestamp(now))
 	if name == "schedulingCycle" {
 		cycle.Store(&ctx)
 	}
@@ -138,20 +142,23 @@ func StartSnapshot() trace.Span {
 
 // StartPhase begins a phase.
 func StartPhase(ctx context.Context, name string) (context.Context, trace.Span) {
+	now := time.Now()
 	attempt := attemptOf(ctx)
 	if attempt == nil {
 		return ctx, noop.Span{}
 	}
-	return tracer.Start(ctx, name, trace.WithAttributes(phase.String(name), attempt.profile))
+	return tracer.Start(ctx, name, trace.WithAttributes(phase.String(name), attempt.profile), trace.WithTimestamp(now))
 }
 
 // StartPlugin begins a plugin's part of a phase.
 func StartPlugin(ctx context.Context, point string, plugin interface{ Name() string }) (context.Context, trace.Span) {
+	now := time.Now()
 	if attemptOf(ctx) == nil {
 		return ctx, noop.Span{}
 	}
 	name := plugin.Name()
-	return tracer.Start(ctx, "plugin: "+name, trace.WithAttributes(pluginName.String(name), extensionPoint.String(point)))
+	return tracer.Start(ctx, "plugin: "+name, trace.WithTimestamp(now),
+		trace.WithAttributes(pluginName.String(name), extensionPoint.String(point)))
 }
 
 // StartFailure begins the handling of a failure.
@@ -224,7 +231,8 @@ func EndFailure[C fmt.Stringer, S status[C]](ctx context.Context, span trace.Spa
 		outcome = "Unschedulable"
 	}
 	attempt.root.SetAttributes(result.String(outcome))
-	attempt.root.SetStatus(codes.Error, reasonOf(status))
+	// The message of a Pod that fits nowhere is about every Node: making it here takes longer than the span.
+	attempt.root.SetStatus(codes.Error, outcome)
 	finish(attempt.root, now)
 }
 
@@ -249,7 +257,7 @@ func reasonOf[C fmt.Stringer, S status[C]](status S) string {
 	return ""
 }
 
-// finish ends a span at a time that was taken before anything was written down: that takes microseconds.
+// finish ends a span at a time that was taken before.
 func finish(span trace.Span, now time.Time) {
 	if started, ok := span.(sdk.ReadOnlySpan); ok && monotonic {
 		start := anchor.at(started.StartTime())
