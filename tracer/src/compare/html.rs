@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::{Clock, Pair, Report, Row, table::signed};
+use super::{Clock, Pair, Quantiles, Report, Row, table::signed};
 
 /// Between two edges of a distribution: four to a decade, from 100 ns to 10 ms; what is less or more has a bin of its own.
 const PER_DECADE: f64 = 4.0;
 const FIRST_EDGE: f64 = 100.0;
 const BINS: usize = 22;
 /// Pixels.
-const BIN: f64 = 9.0;
+const BIN: f64 = 12.0;
 const HEIGHT: f64 = 42.0;
 const PAIR_WIDTH: f64 = 760.0;
 
@@ -23,7 +23,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:3px 8px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{color:var(--soft);font-weight:500}th:first-child,td:first-child{text-align:left}
 .bad{color:var(--bad);font-weight:600}svg{display:block}text{fill:var(--soft);font-size:10px}
-.kinds td{border-bottom:1px solid var(--line);vertical-align:bottom}.pair{margin:0 0 1.1em}.pair b{font-weight:600}
+small{color:var(--soft)}.pair{margin:0 0 1.1em}.pair b{font-weight:600}
 .a{fill:var(--a)}.b{fill:var(--b)}.out{fill:var(--bad)}.axis{stroke:var(--line)}
 </style></head><body>
 "#;
@@ -51,13 +51,12 @@ pub fn page(report: &Report, [a, b]: [&str; 2], failures: &[String]) -> String {
         let _ = write!(page, "<p class=bad>{}</p>", escape(failure));
     }
     page += "<h2>Which spans have a twin, and where twins differ</h2><table><tr><th>span<th>twins<th>not in A<th>not in B\
-             <th>parents<th>status<th>attributes<th>outside<th>start p50<th>p99<th>end p50<th>p99<th>duration p50<th>p90<th>p99<th>max";
+             <th>parents<th>status<th>attributes<th>outside";
     let rows = || {
         [("all", &report.all)].into_iter().chain(report.kinds.iter().map(|(kind, row)| (kind.as_str(), row)))
     };
     for (kind, row) in rows() {
-        let Row { twins, start, end, duration, .. } = row;
-        let _ = write!(page, "<tr><td>{}<td>{twins}", escape(kind));
+        let _ = write!(page, "<tr><td>{}<td>{}", escape(kind), row.twins);
         for count in [
             row.missing_in_a,
             row.missing_in_b,
@@ -69,23 +68,17 @@ pub fn page(report: &Report, [a, b]: [&str; 2], failures: &[String]) -> String {
             let class = if count > 0 { " class=bad" } else { "" };
             let _ = write!(page, "<td{class}>{count}");
         }
-        for time in
-            [start.p50, start.p99, end.p50, end.p99, duration.p50, duration.p90, duration.p99, duration.max]
-        {
-            let _ = write!(page, "<td>{}", signed(time));
-        }
     }
     page += "</table><h2>How much later B begins, how much earlier it ends, how much shorter it is</h2>\
              <p>Logarithmic, from 100 ns to 10 ms; red is what is below zero, outside of A.</p>\
-             <table class=kinds><tr><th>span<th>begins later<th>ends earlier<th>is shorter";
-    for (kind, lists) in &report.differences {
-        if lists[0].is_empty() {
-            continue;
-        }
+             <table><tr><th>span<th>begins later<th>ends earlier<th>is shorter";
+    for (kind, Row { start, end, duration, .. }) in rows() {
         let _ = write!(page, "<tr><td>{}", escape(kind));
-        for list in lists {
-            page += "<td>";
-            page += &distribution(list);
+        for (index, Quantiles { p50, p90, p99, max, .. }) in [start, end, duration].into_iter().enumerate() {
+            let [p50, p90, p99, max] = [p50, p90, p99, max].map(|ns| signed(*ns));
+            let lists = report.differences.get(kind).filter(|lists| !lists[index].is_empty());
+            let drawn = lists.map(|lists| distribution(&lists[index])).unwrap_or_default();
+            let _ = write!(page, "<td>{drawn}<small>p50 {p50}, p90 {p90}, p99 {p99}, max {max}</small>");
         }
     }
     page += "</table><h2>The pairs that differ most</h2><p><svg width=300 height=12><rect class=a width=24 height=12></rect>\
