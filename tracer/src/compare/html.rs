@@ -9,7 +9,7 @@ const PER_DECADE: f64 = 4.0;
 const FIRST_EDGE: f64 = 100.0;
 const BINS: usize = 22;
 /// Pixels.
-const BIN: f64 = 12.0;
+const BIN: f64 = 11.0;
 const HEIGHT: f64 = 42.0;
 const PAIR_WIDTH: f64 = 760.0;
 
@@ -23,7 +23,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:3px 8px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{color:var(--soft);font-weight:500}th:first-child,td:first-child{text-align:left}
 .bad{color:var(--bad);font-weight:600}svg{display:block}text{fill:var(--soft);font-size:10px}
-small{color:var(--soft)}.pair{margin:0 0 1.1em}.pair b{font-weight:600}
+small{color:var(--soft);font-size:11px}.times td,.times th{text-align:left;padding:3px 6px}.pair{margin:0 0 1.1em}.pair b{font-weight:600}
 .a{fill:var(--a)}.b{fill:var(--b)}.out{fill:var(--bad)}.axis{stroke:var(--line)}
 </style></head><body>
 "#;
@@ -71,7 +71,7 @@ pub fn page(report: &Report, [a, b]: [&str; 2], failures: &[String]) -> String {
     }
     page += "</table><h2>How much later B begins, how much earlier it ends, how much shorter it is</h2>\
              <p>Logarithmic, from 100 ns to 10 ms; red is what is below zero, outside of A.</p>\
-             <table><tr><th>span<th>begins later<th>ends earlier<th>is shorter";
+             <table class=times><tr><th>span<th>begins later<th>ends earlier<th>is shorter";
     for (kind, Row { start, end, duration, .. }) in rows() {
         let _ = write!(page, "<tr><td>{}", escape(kind));
         for (index, Quantiles { p50, p90, p99, max, .. }) in [start, end, duration].into_iter().enumerate() {
