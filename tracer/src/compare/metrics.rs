@@ -16,6 +16,22 @@ const POINTS: &str = "scheduler_framework_extension_point_duration_seconds";
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
 
+/// The extension points that spans show, as [`POINTS`] calls them; the span's name begins with a small letter.
+const PHASES: [&str; 12] = [
+    "PreFilter",
+    "Filter",
+    "PostFilter",
+    "PreScore",
+    "Score",
+    "Reserve",
+    "Unreserve",
+    "Permit",
+    "PreBindPreFlight",
+    "PreBind",
+    "Bind",
+    "PostBind",
+];
+
 /// One figure that both sides have.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,15 +81,14 @@ pub fn figures(
             ..figure(ROOT, roots)
         });
     }
-    let points = counted.keys().filter(|(sample, _)| *sample == format!("{POINTS}_count"));
-    for (_, point) in points {
-        // PreFilter, preFilter.
-        let mut chars = point.chars();
-        let name: String = chars.next().iter().flat_map(|first| first.to_lowercase()).chain(chars).collect();
-        let of_phase = spans.iter().filter(|span| span.name == name);
+    for point in PHASES {
+        let name = format!("{}{}", point[..1].to_lowercase(), &point[1..]);
+        let of_phase = figure(&name, spans.iter().filter(|span| span.name == name));
         let metric = of(&format!("{POINTS}_count"), point);
         let seconds = of(&format!("{POINTS}_sum"), point);
-        figures.push(Figure { metric, metric_seconds: Some(seconds), ..figure(&name, of_phase) });
+        if metric > 0.0 || of_phase.spans > 0.0 {
+            figures.push(Figure { metric, metric_seconds: Some(seconds), ..of_phase });
+        }
     }
     Ok(figures)
 }

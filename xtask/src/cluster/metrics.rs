@@ -33,11 +33,19 @@ impl Metrics {
     ///
     /// If there is no answer, or something else than metrics.
     pub(crate) fn read(agent: &Agent, url: &str) -> Result<Self> {
+        Self::parse(&Self::text(agent, url)?).with_context(|| format!("cannot understand {url}"))
+    }
+
+    /// The metrics that are served at `url`, as they are.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer.
+    pub(crate) fn text(agent: &Agent, url: &str) -> Result<String> {
         let answer = agent.get(url).call();
         let text =
             answer.and_then(|mut answer| answer.body_mut().with_config().limit(u64::MAX).read_to_string());
-        Self::parse(&text.with_context(|| format!("cannot read {url}"))?)
-            .with_context(|| format!("cannot understand {url}"))
+        text.with_context(|| format!("cannot read {url}"))
     }
 
     /// The sum of all samples of that name that have these labels, and maybe others; 0 if there are none.

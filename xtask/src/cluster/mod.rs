@@ -285,6 +285,15 @@ impl Cluster {
         Metrics::read(&agent(&self.certificates())?, &self.scheduler()?.metrics_url)
     }
 
+    /// The same as the scheduler writes it.
+    ///
+    /// # Errors
+    ///
+    /// If the scheduler does not answer.
+    pub(crate) fn scheduler_metrics_text(&self) -> Result<String> {
+        Metrics::text(&agent(&self.certificates())?, &self.scheduler()?.metrics_url)
+    }
+
     /// A client of the API server.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! schedspan's spans against those that the scheduler makes itself: each has its twin, under the same parent, with the same
-//! result, and inside of schedspan's.
+//! result, and inside of schedspan's; and there are as many as the scheduler counts.
+
+use std::{fs, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -12,6 +14,9 @@ pub(super) const NODES: u32 = 20;
 
 const PODS: u32 = 300;
 const PACE: u32 = 50;
+
+/// What the scheduler must have counted: the results of attempts, and the phases of those that succeed and that fail.
+const PHASES: usize = 3 + 10;
 
 /// What both must have seen, or the test does not test.
 const KINDS: [&str; 18] = [
@@ -51,6 +56,12 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     }
     ensure!(report["clock"] == "monotonic", "the clock is {}", report["clock"]);
     ensure!(twins("SchedulePod") >= u64::from(PODS), "only {} attempts", twins("SchedulePod"));
+    let metrics = stage.cluster.dir().join("scheduler.metrics");
+    fs::write(&metrics, stage.cluster.scheduler_metrics_text()?)?;
+    let mut compare = Command::new(&stage.executable);
+    compare.args(["compare", "--scope-a", "schedspan", "--max-missing=0", "--metrics"]).arg(&metrics);
+    let figures = process::output(compare.arg(&file))?;
+    ensure!(figures.lines().count() > PHASES, "`--metrics` says only {figures}");
     println!(
         "         {} twins of {} attempts, each inside of schedspan's and under the same parent",
         report["all"]["twins"],
