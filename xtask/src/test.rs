@@ -1,6 +1,9 @@
 //! `cargo xtask test`: every check and every test, as CI runs them.
 
-use std::process::{Command, ExitCode};
+use std::{
+    env::consts::ARCH,
+    process::{Command, ExitCode},
+};
 
 use anyhow::Result;
 
@@ -26,7 +29,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     });
     tally.run("clippy", || cargo("clippy", &["--all-targets", "--", "-Dwarnings"]));
     tally.run("clippy of the eBPF crate", || {
-        run(build_ebpf::cargo(&rustc, "clippy").args(["--", "-Dwarnings"]))
+        run(build_ebpf::cargo(&rustc, "clippy", ARCH)?.args(["--", "-Dwarnings"]))
     });
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));

@@ -7,6 +7,8 @@ use std::{env, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::{paths, setup};
+
 /// Oldest Rust that builds the workspace, the oldest that does without help, and the newest that is known.
 const OLDEST: u32 = 95;
 const UNAIDED: u32 = 98;
@@ -17,6 +19,8 @@ pub(crate) struct Rustc {
     pub(crate) minor: u32,
     /// The release, such as `1.95.0`.
     pub(crate) release: String,
+    /// The commit that it was built from.
+    commit: String,
     /// Major version of its LLVM: bpf-linker must have the same.
     pub(crate) llvm: u32,
 }
@@ -40,36 +44,68 @@ impl Rustc {
         if minor < OLDEST {
             bail!("Rust {release} is too old: 1.{OLDEST} is needed; run `rustup update stable`");
         }
-        Ok(Self { minor, release, llvm })
+        let commit = line("commit-hash:").unwrap_or("unknown").to_owned();
+        Ok(Self { minor, release, commit, llvm })
     }
 
     /// `cargo` for the daemon's half of the workspace.
     pub(crate) fn cargo(&self, subcommand: &str) -> Command {
+        self.cargo_with(subcommand, &[])
+    }
+
+    /// The same with flags for the compiler.
+    pub(crate) fn cargo_with(&self, subcommand: &str, flags: &[String]) -> Command {
+        let mut flags = flags.to_vec();
         let mut cargo = cargo();
         cargo.arg(subcommand).arg("--locked");
         if self.minor < UNAIDED {
-            cargo
-                .env("RUSTC_BOOTSTRAP", "1")
-                .env("CARGO_ENCODED_RUSTFLAGS", "-Zcrate-attr=feature(result_option_map_or_default)")
-                .arg("--ignore-rust-version");
+            flags.push("-Zcrate-attr=feature(result_option_map_or_default)".to_owned());
+            cargo.env("RUSTC_BOOTSTRAP", "1").arg("--ignore-rust-version");
+        }
+        if !flags.is_empty() {
+            cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
         }
         cargo
     }
 
     /// `cargo` for the eBPF half, for traced programs of this architecture.
-    pub(crate) fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Command {
-        let flags = [&format!("--cfg=bpf_target_arch=\"{arch}\""), "-Cdebuginfo=2", "-Clink-arg=--btf"]
-            .join("\u{1f}");
+    ///
+    /// # Errors
+    ///
+    /// Those of [`remapped`](Self::remapped).
+    pub(crate) fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Result<Command> {
+        let mut flags = vec![format!("--cfg=bpf_target_arch=\"{arch}\""), "-Cdebuginfo=2".to_owned()];
+        flags.push("-Clink-arg=--btf".to_owned());
+        // BTF names the file of each line, and the object is to be the same wherever it is built.
+        flags.append(&mut self.remapped()?);
         let mut cargo = cargo();
         cargo
             .args([subcommand, "--locked", "--package=tracer-ebpf", "--release"])
             .args(["--target=bpfel-unknown-none", "-Zbuild-std=core"])
             .env("RUSTC_BOOTSTRAP", "1")
-            .env("CARGO_ENCODED_RUSTFLAGS", flags);
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
         if self.minor < UNAIDED {
             cargo.arg("--ignore-rust-version");
         }
-        cargo
+        Ok(cargo)
+    }
+
+    /// Flags that keep the folders of this machine out of what is built: those of the repository, of what is built, of
+    /// the dependencies' sources, and of the standard library's.
+    ///
+    /// # Errors
+    ///
+    /// If a folder is not known.
+    pub(crate) fn remapped(&self) -> Result<Vec<String>> {
+        let cargo_home = setup::cargo_home().context("no folder of cargo: set HOME or CARGO_HOME")?;
+        let folders = [
+            (paths::repository().to_owned(), "/schedspan".to_owned()),
+            (paths::target(), "/schedspan/target".to_owned()),
+            (cargo_home, "/cargo".to_owned()),
+            // As the compiler itself calls them where rust-src is not installed.
+            (setup::rust_src()?, format!("/rustc/{}", self.commit)),
+        ];
+        Ok(folders.map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).to_vec())
     }
 }
 

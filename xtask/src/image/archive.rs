@@ -1,0 +1,245 @@
+//! Packs an image as one tar file that is two things at once: an OCI image layout
+//! (<https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md>), and, by its `manifest.json`, what
+//! `docker save` writes. containerd, kind and podman read the one, Docker the other.
+
+use std::{collections::BTreeSet, io::Write as _, path::Path};
+
+use anyhow::Result;
+use flate2::{Compression, write::GzEncoder};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use tar::{Builder, EntryType, Header};
+
+/// What an image is made of.
+pub(super) struct Image<'a> {
+    pub(super) name: &'a str,
+    /// Such as `amd64`.
+    pub(super) platform: &'a str,
+    /// In RFC 3339.
+    pub(super) created: &'a str,
+    pub(super) entrypoint: &'a str,
+    /// Without their common beginning, `org.opencontainers.image.`.
+    pub(super) labels: &'a [(&'static str, String)],
+    /// Path, mode and content of each.
+    pub(super) files: &'a [(&'static str, u32, Vec<u8>)],
+}
+
+/// Something that is called by its digest.
+struct Blob {
+    media: &'static str,
+    digest: String,
+    content: Vec<u8>,
+}
+
+impl Image<'_> {
+    /// The tar file, and the digest that the image is called by. Both follow from what is given here, and from nothing
+    /// else.
+    pub(super) fn archive(&self) -> Result<(Vec<u8>, String)> {
+        let content = self.layer()?;
+        let diff = digest(&content);
+        let layer = Blob::new("layer.v1.tar+gzip", gzip(&content)?);
+        let labels: Map<_, _> = self
+            .labels
+            .iter()
+            .map(|(key, value)| (format!("org.opencontainers.image.{key}"), Value::from(value.as_str())))
+            .collect();
+        let config = Blob::json(
+            "config.v1+json",
+            &json!({
+                "architecture": self.platform,
+                "os": "linux",
+                "created": self.created,
+                "config": {
+                    "Entrypoint": [self.entrypoint],
+                    "Cmd": ["run"],
+                    "Env": ["PATH=/usr/bin"],
+                    "Labels": labels,
+                },
+                "rootfs": { "type": "layers", "diff_ids": [diff] },
+                "history": [{ "created": self.created, "created_by": "cargo xtask image" }],
+            }),
+        );
+        let manifest = Blob::json(
+            "manifest.v1+json",
+            &json!({
+                "schemaVersion": 2,
+                "mediaType": Blob::media("manifest.v1+json"),
+                "config": config.descriptor(),
+                "layers": [layer.descriptor()],
+                "annotations": labels,
+            }),
+        );
+        let mut described = manifest.descriptor();
+        described["platform"] = json!({ "architecture": self.platform, "os": "linux" });
+        let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
+        described["annotations"] = json!({
+            // What containerd, and what podman calls it.
+            "io.containerd.image.name": self.name,
+            "org.opencontainers.image.ref.name": tag,
+        });
+        let index = json!({ "schemaVersion": 2, "manifests": [described] });
+        let docker = json!([{ "Config": config.path(), "RepoTags": [self.name], "Layers": [layer.path()] }]);
+
+        let mut files = vec![
+            (
+                "oci-layout".to_owned(),
+                0o644,
+                json!({ "imageLayoutVersion": "1.0.0" }).to_string().into_bytes(),
+            ),
+            ("index.json".to_owned(), 0o644, index.to_string().into_bytes()),
+            ("manifest.json".to_owned(), 0o644, docker.to_string().into_bytes()),
+        ];
+        let digest = manifest.digest.clone();
+        files.extend([manifest, config, layer].map(|blob| (blob.path(), 0o644, blob.content)));
+        Ok((
+            tar(files.iter().map(|(path, mode, content)| (path.as_str(), *mode, content.as_slice())))?,
+            digest,
+        ))
+    }
+
+    fn layer(&self) -> Result<Vec<u8>> {
+        tar(self.files.iter().map(|(path, mode, content)| (*path, *mode, content.as_slice())))
+    }
+}
+
+impl Blob {
+    fn new(media: &'static str, content: Vec<u8>) -> Self {
+        Self { media, digest: digest(&content), content }
+    }
+
+    fn json(media: &'static str, content: &Value) -> Self {
+        Self::new(media, content.to_string().into_bytes())
+    }
+
+    fn media(kind: &str) -> String {
+        format!("application/vnd.oci.image.{kind}")
+    }
+
+    fn descriptor(&self) -> Value {
+        json!({ "mediaType": Self::media(self.media), "digest": self.digest, "size": self.content.len() })
+    }
+
+    fn path(&self) -> String {
+        format!("blobs/{}", self.digest.replace(':', "/"))
+    }
+}
+
+fn digest(content: &[u8]) -> String {
+    let hex: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// Without name and time, and so the same from one version of the library.
+fn gzip(content: &[u8]) -> Result<Vec<u8>> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(content)?;
+    Ok(gzip.finish()?)
+}
+
+/// A tar file with these files and the folders above them: root's, and from the beginning of time.
+fn tar<'a>(files: impl Iterator<Item = (&'a str, u32, &'a [u8])>) -> Result<Vec<u8>> {
+    let mut tar = Builder::new(Vec::new());
+    let mut folders = BTreeSet::new();
+    for (path, mode, content) in files {
+        let mut above: Vec<_> = Path::new(path).ancestors().skip(1).collect();
+        above.pop(); // The root.
+        for folder in above.into_iter().rev() {
+            if folders.insert(folder.to_owned()) {
+                let mut header = header(EntryType::Directory, 0o755, 0);
+                tar.append_data(&mut header, folder, &[][..])?;
+            }
+        }
+        tar.append_data(&mut header(EntryType::Regular, mode, content.len()), path, content)?;
+    }
+    Ok(tar.into_inner()?)
+}
+
+fn header(kind: EntryType, mode: u32, size: usize) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size as u64);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, io::Read as _};
+
+    use flate2::read::GzDecoder;
+    use tar::Archive;
+
+    use super::*;
+
+    const FILES: [(&str, u32, &[u8]); 2] =
+        [("usr/bin/program", 0o755, b"code"), ("etc/file", 0o644, b"text")];
+
+    fn archive() -> (Vec<u8>, String) {
+        Image {
+            name: "localhost/program:1.0",
+            platform: "amd64",
+            created: "2026-01-01T00:00:00Z",
+            entrypoint: "/usr/bin/program",
+            labels: &[("version", "1.0".to_owned())],
+            files: &FILES.map(|(path, mode, content)| (path, mode, content.to_owned())),
+        }
+        .archive()
+        .unwrap()
+    }
+
+    fn files(tar: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let read = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+            let mut entry = entry.unwrap();
+            assert_eq!(entry.header().mtime().unwrap(), 0);
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            (entry.path().unwrap().display().to_string(), content)
+        };
+        Archive::new(tar).entries().unwrap().map(read).collect()
+    }
+
+    #[test]
+    fn every_blob_is_called_by_its_digest_and_everything_that_is_named_is_there() {
+        let (tar, digest) = archive();
+        let files = files(&tar);
+        let json = |path: &str| serde_json::from_slice::<Value>(&files[path]).unwrap();
+        let blob = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().unwrap();
+            let path = format!("blobs/{}", digest.replace(':', "/"));
+            let content = &files[&path];
+            assert_eq!(Blob::new("", content.clone()).digest, digest);
+            assert_eq!(descriptor["size"], content.len());
+            path
+        };
+        let index = &json("index.json")["manifests"][0];
+        assert_eq!(index["digest"], digest.as_str());
+        assert_eq!(index["annotations"]["io.containerd.image.name"], "localhost/program:1.0");
+        let manifest = json(&blob(index));
+        let (config, layer) = (blob(&manifest["config"]), blob(&manifest["layers"][0]));
+        let docker = json("manifest.json");
+        assert_eq!(docker[0]["RepoTags"][0], "localhost/program:1.0");
+        assert_eq!(docker[0]["Config"], config.as_str());
+        assert_eq!(docker[0]["Layers"], json!([layer]));
+        assert_eq!(json(&config)["config"]["Labels"]["org.opencontainers.image.version"], "1.0");
+    }
+
+    #[test]
+    fn the_layer_holds_the_files_and_the_folders_above_them() {
+        let (tar, _) = archive();
+        let packed = files(&tar).into_values().find(|content| content.starts_with(&[0x1f, 0x8b])).unwrap();
+        let mut layer = Vec::new();
+        GzDecoder::new(packed.as_slice()).read_to_end(&mut layer).unwrap();
+        let layer = files(&layer);
+        let paths: Vec<_> = layer.keys().collect();
+        assert_eq!(paths, ["etc", "etc/file", "usr", "usr/bin", "usr/bin/program"]);
+        assert_eq!(layer["usr/bin/program"], b"code");
+    }
+
+    #[test]
+    fn the_same_image_is_the_same_bytes() {
+        assert_eq!(archive(), archive());
+    }
+}
