@@ -72,6 +72,23 @@ pub(crate) const CONTROLLER_MANAGER: Component = Component {
 pub(crate) const COLLECTOR: Component =
     Component { name: "otelcol", version: "0.161.0", module: "cluster/otelcol", package: ".", ..PLAIN };
 
+/// What renders the chart.
+pub(crate) const HELM: Component = Component {
+    name: "helm",
+    version: "3.22.0",
+    module: "tools/helm",
+    package: "helm.sh/helm/v3/cmd/helm",
+    ..PLAIN
+};
+/// What builds overlays of manifests.
+pub(crate) const KUSTOMIZE: Component = Component {
+    name: "kustomize",
+    version: "5.8.2",
+    module: "tools/kustomize",
+    package: "sigs.k8s.io/kustomize/kustomize/v5",
+    ..PLAIN
+};
+
 const PLAIN: Component = Component {
     name: "",
     version: "",

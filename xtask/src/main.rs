@@ -14,6 +14,7 @@ mod fuzz;
 mod go;
 mod image;
 mod interrupt;
+mod manifests;
 mod matrix;
 mod paths;
 mod peak;
@@ -70,6 +71,11 @@ enum Command {
     /// podman load, ctr images import and kind load image-archive take the archive. The same commit and tools make the
     /// same digest, wherever they lie. Prints where the archive is.
     Image(image::Options),
+    /// Render the plain manifests from the Helm chart
+    ///
+    /// With Helm and kustomize, which are built from their Go modules, once. Lints the chart, and checks that base and
+    /// overlays are what the chart makes of the same values.
+    Manifests(manifests::Options),
     /// Start, show and end a real control plane on this machine
     ///
     /// etcd, kube-apiserver, kube-controller-manager, a stripped and unmodified kube-scheduler, and an OpenTelemetry
@@ -148,6 +154,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::BuildEbpf(options) => build_ebpf::main(&options)?,
         Command::Build => build::main()?,
         Command::Image(options) => image::main(&options)?,
+        Command::Manifests(options) => manifests::main(&options)?,
         Command::Cluster(arguments) => cluster::command::run(arguments)?,
         Command::Demo(options) => demo::main(&options)?,
         Command::Picture(options) => picture::main(&options)?,

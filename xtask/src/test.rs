@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::{
     build::OBJECT_VARIABLE,
-    build_ebpf, e2e, matrix, paths, setup,
+    build_ebpf, e2e, manifests, matrix, paths, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
@@ -42,6 +42,7 @@ pub(crate) fn main() -> Result<ExitCode> {
         Ok(output) if output.status.success() => tally.run("deny", deny),
         _ => println!("skipped  deny: there is no cargo-deny, `cargo install cargo-deny` makes one"),
     }
+    tally.run("manifests", || manifests::main(&manifests::Options { check: true }));
     tally.run("matrix", matrix::schedulers::check_few);
     e2e::run(&[], None, &mut tally)?;
     Ok(tally.end())

@@ -82,12 +82,33 @@ pub(crate) fn is_unschedulable(pod: &Value) -> bool {
     conditions.into_iter().flatten().any(|condition| condition["reason"] == "Unschedulable")
 }
 
-/// Where objects of these kinds are created, those with a namespace in kube-system.
-const COLLECTIONS: [(&str, &str); 3] = [
-    ("ServiceAccount", "/api/v1/namespaces/kube-system/serviceaccounts"),
+/// Where objects of these kinds are, those with a namespace in kube-system.
+const COLLECTIONS: [(&str, &str); 7] = [
     ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
     ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
+    ("ConfigMap", "/api/v1/namespaces/kube-system/configmaps"),
+    ("DaemonSet", "/apis/apps/v1/namespaces/kube-system/daemonsets"),
+    ("NetworkPolicy", "/apis/networking.k8s.io/v1/namespaces/kube-system/networkpolicies"),
+    ("Service", "/api/v1/namespaces/kube-system/services"),
+    ("ServiceAccount", "/api/v1/namespaces/kube-system/serviceaccounts"),
 ];
+
+/// One object of a manifest.
+pub(crate) struct Object<'a> {
+    pub(crate) kind: &'a str,
+    name: &'a str,
+    yaml: &'a str,
+}
+
+/// The objects of a manifest as Helm writes it: with `metadata` before everything that has a name as well.
+pub(crate) fn objects(manifest: &str) -> Vec<Object<'_>> {
+    manifest.split("---\n").filter_map(object).collect()
+}
+
+fn object(yaml: &str) -> Option<Object<'_>> {
+    let value = |key| yaml.lines().find_map(|line| line.strip_prefix(key));
+    Some(Object { kind: value("kind: ")?, name: value("  name: ")?, yaml })
+}
 
 /// A client of the cluster's API server, with an administrator's rights. A path is all that follows the port, and every
 /// error names method and path and says what the API server answered.
@@ -114,17 +135,17 @@ impl Api {
         self.request("POST", path, "application/json", serde_json::to_vec(body)?)
     }
 
-    /// Creates the objects of a manifest, as `kubectl create` does.
-    pub(crate) fn create(&self, manifest: &str) -> Result<()> {
-        for object in manifest.split("\n---\n") {
-            let kind = object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default();
-            let (_, path) = COLLECTIONS
-                .iter()
-                .find(|(known, _)| *known == kind)
-                .with_context(|| format!("nobody knows where objects of kind `{kind}` go"))?;
-            self.request("POST", path, "application/yaml", object.as_bytes().to_vec())?;
-        }
-        Ok(())
+    /// Creates or changes an object, as `kubectl apply --server-side` does; for a trial only the API server says whether it
+    /// would. It takes no field that it does not know.
+    pub(crate) fn apply(&self, object: &Object<'_>, trial: bool) -> Result<()> {
+        let Object { kind, name, yaml } = object;
+        let (_, collection) = COLLECTIONS
+            .iter()
+            .find(|(known, _)| known == kind)
+            .with_context(|| format!("nobody knows where objects of kind `{kind}` are"))?;
+        let trial = if trial { "&dryRun=All" } else { "" };
+        let path = format!("{collection}/{name}?fieldManager=xtask&fieldValidation=Strict&force=true{trial}");
+        self.request("PATCH", &path, "application/apply-patch+yaml", yaml.as_bytes().to_vec()).map(drop)
     }
 
     /// Merges into what is there.

@@ -27,7 +27,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-pub(crate) use api::{Api, NodeSize, ZONE, agent, is_bound, is_unschedulable, pod};
+pub(crate) use api::{Api, NodeSize, ZONE, agent, is_bound, is_unschedulable, objects, pod};
 use guard::Guard;
 pub(crate) use metrics::Metrics;
 use serde_json::json;
@@ -396,7 +396,8 @@ impl Cluster {
                 .map(|path| api.get(path));
             Ok(objects.iter().all(Result::is_ok).then_some(()))
         })?;
-        api.create(include_str!("../../../deploy/rbac.yaml"))?;
+        let rbac = objects(include_str!("../../../deploy/kustomize/base/rbac.yaml"));
+        rbac.iter().try_for_each(|object| api.apply(object, false))?;
 
         // Before the scheduler, which may send spans there itself.
         if !options.no_collector {
