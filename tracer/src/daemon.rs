@@ -17,7 +17,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
-use tracing::info;
+use tracing::{error, info};
 
 use crate::{
     attempt::{Attempt, Subject},
@@ -40,6 +40,8 @@ const WAITING: usize = 1_024;
 const FIRST_LIST: Duration = Duration::from_secs(5);
 /// How long the last spans may take to leave.
 const FLUSH: Duration = Duration::from_secs(5);
+/// How often it says that it lives where there is no engine to say so.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the daemon is told.
 #[derive(Debug)]
@@ -74,7 +76,8 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When probes cannot be loaded, the kubeconfig cannot be used, or the address cannot be listened on.
+/// When probes cannot be loaded, the kubeconfig cannot be used, or the address cannot be listened on. With an address to
+/// listen on, probes that cannot be loaded are told there until it is stopped: `/readyz` says why.
 pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let health = Health::default();
@@ -86,7 +89,12 @@ pub async fn run(options: Options) -> Result<()> {
         sender,
         metrics.clone(),
         health.clone(),
-    )?;
+    );
+    let engine = match (engine, options.listen) {
+        (Ok(engine), _) => engine,
+        (Err(error), None) => return Err(error.into()),
+        (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
+    };
     let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
     let outlet = Outlet::start(&options.outputs, options.wide, options.filter, metrics.clone())?;
     let history = History::new(if options.listen.is_some() { options.history } else { 0 });
@@ -156,6 +164,23 @@ pub async fn run(options: Options) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Tells whoever asks why nothing can be traced, until SIGINT or SIGTERM: starting again would change neither kernel nor
+/// rights, and of a container that ends again and again the reason is harder to see.
+async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, health: Health) -> Result<()> {
+    error!("{error:#}");
+    health.set_ready(Err(format!("{error:#}")));
+    serve::start(address, metrics, health.clone(), History::new(0)).await?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(ALIVE_INTERVAL) => health.alive(),
+            _ = interrupt.recv() => return Err(error),
+            _ = terminate.recv() => return Err(error),
+        }
+    }
 }
 
 /// Where traces end up, live or replayed.

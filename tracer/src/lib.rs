@@ -18,6 +18,7 @@
 //! * [`recent`], [`top`]: the figures of the last minute, and how they look.
 //! * [`serve`], [`metrics`]: the daemon's own health and figures.
 //! * [`compare`]: spans next to those of another witness. Pure but for files.
+//! * [`doctor`]: whether all this can work here.
 //! * `words`: figures and foreign words as people read them.
 //! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
 //!
@@ -34,6 +35,7 @@ pub mod cli;
 pub mod compare;
 pub mod context;
 pub mod daemon;
+pub mod doctor;
 pub mod engine;
 pub mod explain;
 pub mod export;

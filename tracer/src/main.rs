@@ -9,7 +9,10 @@ use std::{
 };
 
 use clap::Parser as _;
-use tracer::cli::{Cli, Command, compare, explain, inspect, record, replay, run, top, trace};
+use tracer::{
+    cli::{Cli, Command, compare, doctor, explain, inspect, record, replay, run, top, trace},
+    probe,
+};
 use tracing_subscriber::EnvFilter;
 
 /// What `compare` is given cannot be read.
@@ -36,6 +39,8 @@ fn main() -> ExitCode {
     let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
     log.with_writer(io::stderr).init();
+    // Before there are other threads, which have their own rights. What is missing is said where it is missed.
+    let _ = probe::raise();
     let result = match command {
         Command::Compare(options) => {
             return match compare::run(&options) {
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
         Command::Inspect(options) => inspect::run(&options),
         Command::Run(options) => block_on(run::run(options)),
         Command::Trace(options) => block_on(trace::run(options)),
+        Command::Doctor(options) => block_on(doctor::run(options)),
         Command::Record(options) => block_on(record::run(options)),
         Command::Replay(options) => block_on(replay::run(options)),
         Command::Explain(options) => block_on(explain::run(options)),

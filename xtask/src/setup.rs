@@ -23,11 +23,14 @@ const BPF_LINKER: &str = "0.13.0";
 /// The Debian suite whose `rust-src` serves a Rust that does not come from rustup's server.
 const RUST_SRC_SUITE: &str = "trixie-backports";
 
+/// The version of something, if it is there.
+type Found = Box<dyn Fn(&Rustc) -> Option<String>>;
+
 /// One thing that a build needs.
 struct Requirement {
     what: String,
     /// Its version, if it is there.
-    found: Box<dyn Fn(&Rustc) -> Option<String>>,
+    found: Found,
     /// How to install it: the first way that works.
     ways: Vec<Way>,
     /// How a person does it.
@@ -55,6 +58,12 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
             found: Box::new(|_| first_line("c++", &["--version"])),
             ways: vec![apt(&["g++", "libc6-dev"])],
             by_hand: "sudo apt-get install g++".into(),
+        },
+        Requirement {
+            what: "curl".into(), // Of the commands in docs/.
+            found: Box::new(|_| first_line("curl", &["--version"])),
+            ways: vec![apt(&["curl"])],
+            by_hand: "sudo apt-get install curl".into(),
         },
         Requirement {
             what: "clippy".into(),

@@ -2,6 +2,7 @@
 
 mod client;
 pub mod compare;
+pub mod doctor;
 pub mod explain;
 pub mod inspect;
 pub mod record;
@@ -51,6 +52,11 @@ pub enum Command {
     Top(top::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
     Inspect(inspect::Options),
+    /// Say whether it can work here, and what keeps it if not: kernel, rights, schedulers, API server, Collector
+    ///
+    /// Tries everything out, with the same variables as `schedspan run`, and changes nothing. A line for each thing; the exit
+    /// code is 1 if there are no traces, or if they get nowhere.
+    Doctor(doctor::Options),
     /// Record what schedulers do into a file, for `schedspan replay`
     ///
     /// Traces as `schedspan run` does, and writes what the probes read instead of making spans of it: one JSON object a

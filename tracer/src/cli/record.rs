@@ -2,7 +2,8 @@
 
 use std::{
     fs::File,
-    io::BufWriter,
+    io::{BufWriter, stdout},
+    os::fd::AsFd as _,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -36,7 +37,7 @@ const SMALLEST: u64 = 64 << 10;
 /// Options of `record`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// The file to write; it must not exist yet
+    /// The file to write, which must not exist yet; standard output if it is `-`
     file: PathBuf,
     /// Record only this process
     #[arg(long)]
@@ -83,7 +84,12 @@ pub async fn run(options: Options) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let name = file.display();
     // Not over an old recording, nor over what somebody made of it in a folder that all may write to.
-    let out = File::create_new(&file).with_context(|| format!("cannot create `{name}`"))?;
+    let out = if file.as_os_str() == "-" {
+        stdout().as_fd().try_clone_to_owned().map(File::from)
+    } else {
+        File::create_new(&file)
+    };
+    let out = out.with_context(|| format!("cannot create `{name}`"))?;
     let recorder = Recorder::new(BufWriter::with_capacity(1 << 20, out), max_size, redact)
         .with_context(|| format!("`{name}`"))?;
     let recorder = Arc::new(Mutex::new(recorder));

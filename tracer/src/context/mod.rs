@@ -22,6 +22,7 @@ use axum::http::Response;
 use futures::{FutureExt as _, Stream, StreamExt as _, pin_mut};
 use kube::{
     Api, Client, Config, Resource as _, ResourceExt as _,
+    api::ListParams,
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
     runtime::{
@@ -45,6 +46,8 @@ use crate::{
 /// Pods remembered, some 60 bytes each; the least used are forgotten first. More than a cluster may have
 /// waiting: 150,000 Pods are all that Kubernetes supports in one.
 const CAPACITY: usize = 200_000;
+/// Selects Pods without a Node.
+const UNASSIGNED: &str = "spec.nodeName=";
 /// Failures in a row from which on the API server counts as down: one alone is a restart or a cut connection,
 /// and over before a finished attempt is tired of waiting.
 const DOWN: u32 = 2;
@@ -228,6 +231,34 @@ impl Shared {
     }
 }
 
+/// Asks the API server once for a Pod, and says which server that is.
+///
+/// # Errors
+///
+/// If none is known, or it does not answer, or refuses; with what to do, in a line.
+pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
+    let mut config = match kubeconfig {
+        Some(path) => read(&path).await.map_err(|reason| Error::Kubeconfig { path, reason }.to_string())?,
+        None => Config::infer()
+            .await
+            .map_err(|error| format!("no API server is known: {}; give a kubeconfig", chain(&error)))?,
+    };
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(CONNECT_TIMEOUT);
+    let url = config.cluster_url.to_string();
+    let client = Client::try_from(config)
+        .map_err(|error| format!("{url}: {}; check the kubeconfig", chain(&error)))?;
+    let one = ListParams::default().limit(1).fields(UNASSIGNED);
+    match Api::<Pod>::all(client).list_metadata(&one).await {
+        Ok(_) => Ok(url),
+        Err(error) => Err(format!(
+            "{url}: {}; check that the API server runs and that `list` and `watch` of pods are granted",
+            chain(&error)
+        )),
+    }
+}
+
 async fn read(path: &Path) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
     let kubeconfig = Kubeconfig::read_from(path)?;
     Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
@@ -252,7 +283,7 @@ fn client(mut config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
 /// be relied upon: where its feature gate is off, the API server refuses the request.
 async fn watch(client: Client, url: String, shared: Arc<Shared>) {
     let pods = Api::<Pod>::all(client);
-    let unassigned = watcher::Config::default().fields("spec.nodeName=");
+    let unassigned = watcher::Config::default().fields(UNASSIGNED);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
     let mut told = HashSet::new();

@@ -31,6 +31,7 @@ use tracing::info;
 
 pub use self::{
     filter::{Filter, duration},
+    otlp::try_once,
     resource::Resource,
     terminal::{Style, waterfall},
 };

@@ -24,6 +24,24 @@ pub(super) fn disabled() -> bool {
         || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none")
 }
 
+/// Sends a request without spans, and says where to; nothing if the environment wants no export.
+///
+/// # Errors
+///
+/// If the Collector does not take it, or a variable of the environment makes no sense; with what to do, in a line.
+pub async fn try_once() -> Result<Option<String>, String> {
+    if disabled() {
+        return Ok(None);
+    }
+    let Exporter { exporter, endpoint, .. } = Exporter::from_env().map_err(|error| error.to_string())?;
+    match exporter.export(Vec::new()).await {
+        Ok(()) => Ok(Some(endpoint)),
+        Err(error) => Err(format!(
+            "cannot export to {endpoint}: {error}; start a Collector there, or set OTEL_EXPORTER_OTLP_ENDPOINT to one"
+        )),
+    }
+}
+
 /// A connection to a Collector.
 pub(super) struct Exporter {
     exporter: SpanExporter,

@@ -1,21 +1,49 @@
 //! Whether this host lets probes in: rights and kernel.
 
-use std::{fs, path::Path};
+use std::{io, path::Path};
+
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 /// Where the kernel describes its own types.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
-/// Bits of `CapEff`, by <https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/capability.h>.
-const SYS_PTRACE: Capability =
-    Capability { bit: 19, name: "CAP_SYS_PTRACE", what: "open a scheduler's executable" };
-const SYS_ADMIN: Capability =
-    Capability { bit: 21, name: "CAP_SYS_ADMIN", what: "attach uprobes on a kernel before 6.6" };
-const PERFMON: Capability = Capability { bit: 38, name: "CAP_PERFMON", what: "attach uprobes" };
-const BPF: Capability = Capability { bit: 39, name: "CAP_BPF", what: "load eBPF programs" };
+const SYS_PTRACE: Capability = Capability {
+    bit: CapabilitySet::SYS_PTRACE,
+    name: "CAP_SYS_PTRACE",
+    what: "open a scheduler's executable",
+};
+const SYS_ADMIN: Capability = Capability {
+    bit: CapabilitySet::SYS_ADMIN,
+    name: "CAP_SYS_ADMIN",
+    what: "attach uprobes on a kernel before 6.6",
+};
+const PERFMON: Capability =
+    Capability { bit: CapabilitySet::PERFMON, name: "CAP_PERFMON", what: "attach uprobes" };
+const BPF: Capability = Capability { bit: CapabilitySet::BPF, name: "CAP_BPF", what: "load eBPF programs" };
 
 struct Capability {
-    bit: u32,
+    bit: CapabilitySet,
     name: &'static str,
     what: &'static str,
+}
+
+/// A right that is needed, and whether it is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Right {
+    /// Such as `CAP_BPF`.
+    pub name: &'static str,
+    /// What it is for.
+    pub what: &'static str,
+    held: bool,
+}
+
+impl Right {
+    /// # Errors
+    ///
+    /// If it is missing.
+    pub fn check(self) -> Result<(), Unfit> {
+        let Self { name, what, held } = self;
+        if held { Ok(()) } else { Err(Unfit::Capability { name, what }) }
+    }
 }
 
 /// What keeps probes out.
@@ -36,48 +64,44 @@ pub enum Unfit {
         "the kernel has no BTF (`{BTF}` is not there): boot one that is built with CONFIG_DEBUG_INFO_BTF=y, as distributions do"
     )]
     NoBtf,
-    /// `/proc` is not what it should be.
-    #[error("cannot read `/proc/self/status`: {0}; mount /proc")]
-    Proc(std::io::Error),
+    /// The kernel does not say what is allowed.
+    #[error("cannot ask for this process's capabilities: {0}; run schedspan as root")]
+    Unknown(io::Error),
 }
 
-pub(super) fn check_rights() -> Result<(), Unfit> {
-    check(&[BPF, PERFMON, SYS_PTRACE])
+/// Puts to use what this process, and every thread that it starts, may have: the capabilities that the image's executable
+/// carries are permitted to a user who is not root, and not in effect. They are not in effect by themselves because then
+/// the kernel would refuse to start it where one of them is withheld.
+///
+/// # Errors
+///
+/// If the kernel does not say what is allowed.
+pub fn raise() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.effective = sets.permitted;
+    Ok(set_capabilities(None, sets)?)
 }
 
-pub(super) fn check_kernel(multi: bool) -> Result<(), Unfit> {
-    if !Path::new(BTF).exists() {
-        return Err(Unfit::NoBtf);
-    }
-    if multi { Ok(()) } else { check(&[SYS_ADMIN]) }
-}
-
-fn check(needed: &[Capability]) -> Result<(), Unfit> {
-    let status = fs::read_to_string("/proc/self/status").map_err(Unfit::Proc)?;
-    let effective = effective_capabilities(&status).unwrap_or(0);
+/// What is needed, where uprobes can only be attached one by one too, and whether it is there.
+///
+/// # Errors
+///
+/// If the kernel does not say.
+pub fn rights(one_by_one: bool) -> Result<Vec<Right>, Unfit> {
+    let effective = capabilities(None).map_err(|error| Unfit::Unknown(error.into()))?.effective;
+    let needed = [BPF, PERFMON, SYS_PTRACE].into_iter().chain(one_by_one.then_some(SYS_ADMIN));
     // CAP_SYS_ADMIN includes what CAP_BPF and CAP_PERFMON were split from.
-    let has = |bit: u32| effective >> bit & 1 != 0;
-    for Capability { bit, name, what } in needed {
-        let implied = *bit != SYS_PTRACE.bit && has(SYS_ADMIN.bit);
-        if !has(*bit) && !implied {
-            return Err(Unfit::Capability { name, what });
-        }
-    }
-    Ok(())
+    let held = |bit| effective.contains(bit) || bit != SYS_PTRACE.bit && effective.contains(SYS_ADMIN.bit);
+    Ok(needed.map(|Capability { bit, name, what }| Right { name, what, held: held(bit) }).collect())
 }
 
-fn effective_capabilities(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(line.trim(), 16).ok()
+/// # Errors
+///
+/// If the kernel has no BTF.
+pub fn check_btf() -> Result<(), Unfit> {
+    if Path::new(BTF).exists() { Ok(()) } else { Err(Unfit::NoBtf) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_effective_capabilities_are_read_as_hexadecimal() {
-        assert_eq!(effective_capabilities("CapPrm:\t0\nCapEff:\t000001ffffffffff\n"), Some(0x1ff_ffff_ffff));
-        assert_eq!(effective_capabilities("no such line"), None);
-    }
+pub(super) fn check_rights(one_by_one: bool) -> Result<(), Unfit> {
+    rights(one_by_one)?.into_iter().try_for_each(Right::check)
 }

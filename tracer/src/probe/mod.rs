@@ -20,7 +20,7 @@ use tracer_common::{
 };
 use tracing::warn;
 
-pub use self::host::Unfit;
+pub use self::host::{Right, Unfit, check_btf, raise, rights};
 use crate::{
     plan::{Plan, PlannedSite},
     target::Scheduler,
@@ -111,6 +111,12 @@ impl Program {
     }
 }
 
+/// Whether the kernel attaches many uprobes at once; nothing if it does not say, because rights are missing.
+#[must_use]
+pub fn has_uprobe_multi() -> Option<bool> {
+    is_uprobe_multi_supported(UProbeMultiFeature::LinkCreation).ok()
+}
+
 /// The eBPF programs in the kernel.
 pub struct Probes {
     ebpf: Ebpf,
@@ -158,9 +164,10 @@ impl Probes {
             None if OBJECT.is_empty() => return Err(Error::NoObject),
             None => OBJECT,
         };
-        host::check_rights()?;
-        let multi = is_uprobe_multi_supported(UProbeMultiFeature::LinkCreation).unwrap_or(false);
-        host::check_kernel(multi)?;
+        host::check_rights(false)?;
+        let multi = has_uprobe_multi().unwrap_or(false);
+        check_btf()?;
+        host::check_rights(!multi)?;
         let name = || file.map_or_else(|| "inside".to_owned(), |path| format!("`{}`", path.display()));
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("EVENTS", ring_bytes)

@@ -11,17 +11,26 @@ use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
 /// What an image is made of.
-pub(super) struct Image<'a> {
-    pub(super) name: &'a str,
+pub(crate) struct Image<'a> {
+    pub(crate) name: &'a str,
     /// Such as `amd64`.
-    pub(super) platform: &'a str,
+    pub(crate) platform: &'a str,
     /// In RFC 3339.
-    pub(super) created: &'a str,
-    pub(super) entrypoint: &'a str,
+    pub(crate) created: &'a str,
+    pub(crate) entrypoint: &'a str,
     /// Without their common beginning, `org.opencontainers.image.`.
-    pub(super) labels: &'a [(&'static str, String)],
-    /// Path, mode and content of each.
-    pub(super) files: &'a [(&'static str, u32, Vec<u8>)],
+    pub(crate) labels: &'a [(&'static str, String)],
+    pub(crate) user: &'a str,
+    pub(crate) files: &'a [File],
+}
+
+/// A file of an image, or of a tar file.
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) mode: u32,
+    /// Of the file system, as the kernel has it.
+    pub(crate) capabilities: Option<&'static [u8]>,
+    pub(crate) content: Vec<u8>,
 }
 
 /// Something that is called by its digest.
@@ -34,8 +43,8 @@ struct Blob {
 impl Image<'_> {
     /// The tar file, and the digest that the image is called by. Both follow from what is given here, and from nothing
     /// else.
-    pub(super) fn archive(&self) -> Result<(Vec<u8>, String)> {
-        let content = self.layer()?;
+    pub(crate) fn archive(&self) -> Result<(Vec<u8>, String)> {
+        let content = tar(self.files)?;
         let diff = digest(&content);
         let layer = Blob::new("layer.v1.tar+gzip", gzip(&content)?);
         let labels: Map<_, _> = self
@@ -50,6 +59,7 @@ impl Image<'_> {
                 "os": "linux",
                 "created": self.created,
                 "config": {
+                    "User": self.user,
                     "Entrypoint": [self.entrypoint],
                     "Cmd": ["run"],
                     "Env": ["PATH=/usr/bin"],
@@ -80,25 +90,21 @@ impl Image<'_> {
         let index = json!({ "schemaVersion": 2, "manifests": [described] });
         let docker = json!([{ "Config": config.path(), "RepoTags": [self.name], "Layers": [layer.path()] }]);
 
+        let text = |path: &str, content: &Value| File::plain(path, content.to_string().into_bytes());
         let mut files = vec![
-            (
-                "oci-layout".to_owned(),
-                0o644,
-                json!({ "imageLayoutVersion": "1.0.0" }).to_string().into_bytes(),
-            ),
-            ("index.json".to_owned(), 0o644, index.to_string().into_bytes()),
-            ("manifest.json".to_owned(), 0o644, docker.to_string().into_bytes()),
+            text("oci-layout", &json!({ "imageLayoutVersion": "1.0.0" })),
+            text("index.json", &index),
+            text("manifest.json", &docker),
         ];
         let digest = manifest.digest.clone();
-        files.extend([manifest, config, layer].map(|blob| (blob.path(), 0o644, blob.content)));
-        Ok((
-            tar(files.iter().map(|(path, mode, content)| (path.as_str(), *mode, content.as_slice())))?,
-            digest,
-        ))
+        files.extend([manifest, config, layer].map(|blob| File::plain(&blob.path(), blob.content)));
+        Ok((tar(&files)?, digest))
     }
+}
 
-    fn layer(&self) -> Result<Vec<u8>> {
-        tar(self.files.iter().map(|(path, mode, content)| (*path, *mode, content.as_slice())))
+impl File {
+    pub(crate) fn plain(path: &str, content: Vec<u8>) -> Self {
+        Self { path: path.to_owned(), mode: 0o644, capabilities: None, content }
     }
 }
 
@@ -137,19 +143,20 @@ fn gzip(content: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// A tar file with these files and the folders above them: root's, and from the beginning of time.
-fn tar<'a>(files: impl Iterator<Item = (&'a str, u32, &'a [u8])>) -> Result<Vec<u8>> {
+fn tar(files: &[File]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     let mut folders = BTreeSet::new();
-    for (path, mode, content) in files {
+    for File { path, mode, capabilities, content } in files {
         let mut above: Vec<_> = Path::new(path).ancestors().skip(1).collect();
         above.pop(); // The root.
         for folder in above.into_iter().rev() {
-            if folders.insert(folder.to_owned()) {
-                let mut header = header(EntryType::Directory, 0o755, 0);
-                tar.append_data(&mut header, folder, &[][..])?;
+            if folders.insert(folder) {
+                tar.append_data(&mut header(EntryType::Directory, 0o755, 0), folder, &[][..])?;
             }
         }
-        tar.append_data(&mut header(EntryType::Regular, mode, content.len()), path, content)?;
+        // The way of GNU's and of Docker's own tar.
+        tar.append_pax_extensions(capabilities.map(|value| ("SCHILY.xattr.security.capability", value)))?;
+        tar.append_data(&mut header(EntryType::Regular, *mode, content.len()), path, content.as_slice())?;
     }
     Ok(tar.into_inner()?)
 }
@@ -174,9 +181,6 @@ mod tests {
 
     use super::*;
 
-    const FILES: [(&str, u32, &[u8]); 2] =
-        [("usr/bin/program", 0o755, b"code"), ("etc/file", 0o644, b"text")];
-
     fn archive() -> (Vec<u8>, String) {
         Image {
             name: "localhost/program:1.0",
@@ -184,7 +188,15 @@ mod tests {
             created: "2026-01-01T00:00:00Z",
             entrypoint: "/usr/bin/program",
             labels: &[("version", "1.0".to_owned())],
-            files: &FILES.map(|(path, mode, content)| (path, mode, content.to_owned())),
+            user: "1",
+            files: &[
+                File {
+                    mode: 0o755,
+                    capabilities: Some(&[1, 0, 2]),
+                    ..File::plain("usr/bin/program", b"code".to_vec())
+                },
+                File::plain("etc/file", b"text".to_vec()),
+            ],
         }
         .archive()
         .unwrap()
@@ -232,6 +244,13 @@ mod tests {
         let packed = files(&tar).into_values().find(|content| content.starts_with(&[0x1f, 0x8b])).unwrap();
         let mut layer = Vec::new();
         GzDecoder::new(packed.as_slice()).read_to_end(&mut layer).unwrap();
+        let mut entries = Archive::new(layer.as_slice());
+        let mut program = entries.entries().unwrap().find_map(|entry| {
+            entry.ok().filter(|entry| entry.path().is_ok_and(|path| path.ends_with("program")))
+        });
+        let extensions = program.as_mut().unwrap().pax_extensions().unwrap().unwrap();
+        let values: Vec<_> = extensions.map(|pax| pax.unwrap().value_bytes().to_owned()).collect();
+        assert_eq!(values, [[1, 0, 2]]);
         let layer = files(&layer);
         let paths: Vec<_> = layer.keys().collect();
         assert_eq!(paths, ["etc", "etc/file", "usr", "usr/bin", "usr/bin/program"]);

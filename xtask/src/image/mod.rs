@@ -4,7 +4,7 @@
 //! linked by Rust's own linker against Rust's own C library, and no path of this machine and no time gets into it, so
 //! that two builds of one commit have one digest.
 
-mod archive;
+pub(crate) mod archive;
 
 use std::{
     env::{self, consts::ARCH},
@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{ValueEnum, builder::PossibleValue};
 
-use self::archive::Image;
+use self::archive::{File, Image};
 use crate::{
     build::OBJECT_VARIABLE,
     build_ebpf, paths, process, setup,
@@ -29,6 +29,35 @@ pub(crate) const NAME: &str = concat!("localhost/schedspan:", env!("CARGO_PKG_VE
 /// Where TLS looks for authorities on a machine of Debian's kind, and so in the image.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 const EXECUTABLE: &str = "usr/bin/schedspan";
+/// Not root. The number says to Kubernetes that it is not, which a name would not.
+pub(crate) const USER: &str = "65532";
+/// What the kernel permits the executable as far as the container has it, whoever the user is: CAP_SYS_PTRACE (19),
+/// CAP_SYS_ADMIN (21, of older kernels), CAP_PERFMON (38) and CAP_BPF (39). `no_new_privs` does not forbid it, because the
+/// runtime had the same itself just before. A `vfs_cap_data` of version 2 with words for permitted and inheritable, the
+/// lower bits first:
+/// <https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/capability.h#L60-L81>.
+pub(crate) const CAPABILITIES: &[u8] = &[
+    0,
+    0,
+    0,
+    2, // Version 2, and not in effect by themselves.
+    0,
+    0,
+    0b0010_1000,
+    0,
+    0,
+    0,
+    0,
+    0, // Bits 0 to 31.
+    0b1100_0000,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0, // Bits 32 to 63.
+];
 /// What more is not small.
 const MAX_BYTES: usize = 20_000_000;
 const BASE64_LINE: usize = 64;
@@ -39,7 +68,7 @@ pub(crate) struct Machine {
     /// As Rust calls it.
     arch: &'static str,
     /// As images call it.
-    platform: &'static str,
+    pub(crate) platform: &'static str,
     /// Linux with a C library that is linked statically.
     pub(crate) target: &'static str,
     /// The C compiler, for the cryptography.
@@ -97,19 +126,19 @@ pub(crate) fn own() -> Result<&'static Machine> {
 /// Makes the image for this machine, and says where its archive is. The folder that it was made of stays for
 /// `deploy/Dockerfile`.
 pub(crate) fn image(machine: &'static Machine, output: Option<&Path>) -> Result<PathBuf> {
+    let copied = |path: &str, from: &str| -> Result<File> {
+        Ok(File::plain(path, fs::read(paths::repository().join(from))?))
+    };
+    let executable = File::plain(EXECUTABLE, fs::read(executable(machine)?)?);
     let files = [
-        (EXECUTABLE, 0o755, fs::read(executable(machine)?)?),
-        (CERTIFICATES, 0o644, certificates().into_bytes()),
-        ("usr/share/doc/schedspan/LICENSE", 0o644, fs::read(paths::repository().join("LICENSE"))?),
-        (
-            "usr/share/doc/schedspan/LICENSE-GPL-2.0",
-            0o644,
-            fs::read(paths::repository().join("tracer-ebpf/LICENSE-GPL-2.0"))?,
-        ),
+        File { mode: 0o755, capabilities: Some(CAPABILITIES), ..executable },
+        File::plain(CERTIFICATES, certificates().into_bytes()),
+        copied("usr/share/doc/schedspan/LICENSE", "LICENSE")?,
+        copied("usr/share/doc/schedspan/LICENSE-GPL-2.0", "tracer-ebpf/LICENSE-GPL-2.0")?,
     ];
     let folder = paths::target().join("oci").join(machine.arch);
     let _ = fs::remove_dir_all(&folder);
-    for (path, mode, content) in &files {
+    for File { path, mode, content, .. } in &files {
         write(&folder.join(path), content, *mode)?;
     }
 
@@ -119,6 +148,7 @@ pub(crate) fn image(machine: &'static Machine, output: Option<&Path>) -> Result<
         created: &created()?,
         entrypoint: &format!("/{EXECUTABLE}"),
         labels: &labels()?,
+        user: USER,
         files: &files,
     }
     .archive()?;

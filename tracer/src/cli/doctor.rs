@@ -1,0 +1,41 @@
+//! `schedspan doctor`: whether it can work here, and what keeps it if not.
+
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+};
+
+use anyhow::{Result, bail};
+
+use crate::doctor::{self, State};
+
+/// Options of `doctor`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Kubeconfig of the cluster whose Pods carry trace contexts [default: the ServiceAccount's, or ~/.kube/config]
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// If something keeps it from tracing or from exporting; if nobody takes what is printed.
+pub async fn run(options: Options) -> Result<()> {
+    let findings = doctor::examine(options.kubeconfig).await;
+    let mut out = io::stdout().lock();
+    for finding in &findings {
+        let state = match finding.state {
+            State::Fine => "ok",
+            State::Doubtful => "WARNING",
+            State::Broken => "MISSING",
+        };
+        writeln!(out, "{state:<8} {:<15} {}", finding.what, finding.text)?;
+    }
+    let broken = findings.iter().filter(|finding| finding.state == State::Broken).count();
+    if broken > 0 {
+        bail!("{broken} of {} things are missing; each line above says what to do", findings.len());
+    }
+    Ok(())
+}

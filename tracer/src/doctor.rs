@@ -1,0 +1,167 @@
+//! Whether schedspan can work here, and what keeps it if not: what `schedspan doctor` says.
+//!
+//! Everything is tried rather than guessed: programs are loaded, `/proc` is searched, the API server is asked for Pods,
+//! the Collector gets a request without spans.
+
+use std::{fs, io, path::PathBuf};
+
+use rustix::system::uname;
+
+use crate::{
+    context, export,
+    plan::Plan,
+    probe::{self, Probes},
+    target::{self, Finder, Scheduler},
+};
+
+/// Bytes of the ring buffer that is made for the trial.
+const RING_BYTES: u32 = 4096;
+
+/// How it is with one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As it shall be.
+    Fine,
+    /// It may be so, and something is missing from the traces then.
+    Doubtful,
+    /// There are no traces, or they get nowhere.
+    Broken,
+}
+
+/// What was found of one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The thing.
+    pub what: &'static str,
+    /// How it is with it.
+    pub state: State,
+    /// What was seen and, where it is not fine, what to do: one line.
+    pub text: String,
+}
+
+impl Finding {
+    fn new(what: &'static str, state: State, text: impl Into<String>) -> Self {
+        Self { what, state, text: text.into() }
+    }
+}
+
+/// Looks at everything, within a tokio runtime; takes some seconds where something does not answer. A kubeconfig goes
+/// before what the environment says.
+pub async fn examine(kubeconfig: Option<PathBuf>) -> Vec<Finding> {
+    let mut findings = host();
+    findings.append(&mut processes());
+    findings.push(match context::try_once(kubeconfig).await {
+        Ok(server) => Finding::new("API server", State::Fine, format!("{server} lists Pods")),
+        Err(error) => Finding::new("API server", State::Doubtful, format!("spans get no links: {error}")),
+    });
+    findings.push(match export::try_once().await {
+        Ok(Some(endpoint)) => Finding::new("Collector", State::Fine, format!("{endpoint} takes spans")),
+        Ok(None) => Finding::new("Collector", State::Doubtful, "OTLP is switched off by the environment"),
+        Err(error) => Finding::new("Collector", State::Broken, error),
+    });
+    findings
+}
+
+/// Kernel and rights.
+fn host() -> Vec<Finding> {
+    let multi = probe::has_uprobe_multi();
+    let release = uname().release().to_string_lossy().into_owned();
+    let how = match multi {
+        Some(true) => "attaches many uprobes at once",
+        Some(false) => "attaches uprobes one by one: CAP_SYS_ADMIN is needed, and detaching takes its time",
+        None => "does not say how uprobes are attached: rights are missing",
+    };
+    let mut findings = vec![Finding::new("kernel", State::Fine, format!("Linux {release} {how}"))];
+    findings.push(match probe::check_btf() {
+        Ok(()) => Finding::new("BTF", State::Fine, "the kernel describes its types"),
+        Err(error) => Finding::new("BTF", State::Broken, error.to_string()),
+    });
+    match probe::rights(multi == Some(false)) {
+        Err(error) => findings.push(Finding::new("rights", State::Broken, error.to_string())),
+        Ok(rights) => findings.extend(rights.into_iter().map(|right| match right.check() {
+            Ok(()) => Finding::new(right.name, State::Fine, format!("held, to {}", right.what)),
+            Err(error) => Finding::new(right.name, State::Broken, error.to_string()),
+        })),
+    }
+    match Probes::load(None, RING_BYTES) {
+        Ok(_) => findings.push(Finding::new("eBPF", State::Fine, "the kernel takes the programs")),
+        // That is said already.
+        Err(probe::Error::Unfit(_)) => {}
+        Err(error) => findings.push(Finding::new("eBPF", State::Broken, chain(&error))),
+    }
+    findings
+}
+
+/// Whose processes are to be seen, and which of them are schedulers: a finding for each, and one if there is none.
+fn processes() -> Vec<Finding> {
+    const WHAT: &str = "scheduler";
+    let running = match Finder::default().look() {
+        Ok(running) => running,
+        Err(error) => {
+            let text = format!("cannot list /proc: {error}; mount it");
+            return vec![Finding::new("processes", State::Broken, text)];
+        }
+    };
+    let names = fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.file_name()));
+    let pids: Vec<u32> = names.filter_map(|name| name.to_string_lossy().parse().ok()).collect();
+    let seen = pids.len();
+    // In a container with processes of its own, the first one is what the container was started for.
+    let own =
+        fs::read_link("/proc/1/exe").is_ok_and(|first| Some(first) == fs::read_link("/proc/self/exe").ok());
+    let mut findings = vec![if own {
+        let text = format!("only {seen}, those of this container: start it with hostPID: true");
+        Finding::new("processes", State::Broken, text)
+    } else {
+        Finding::new("processes", State::Fine, format!("{seen} are to be seen"))
+    }];
+    // Kernel threads have no executable: another error.
+    let hidden = |pid: &&u32| {
+        let executable = fs::metadata(format!("/proc/{pid}/exe"));
+        executable.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    findings.extend(running.iter().map(|scheduler| of_scheduler(WHAT, scheduler)));
+    if running.is_empty() {
+        let text = match pids.iter().filter(hidden).count() {
+            0 => "none runs here: nothing is traced until one does; control-plane nodes have one".to_owned(),
+            hidden => format!(
+                "none is to be seen, and {hidden} processes may not be looked at: grant CAP_SYS_PTRACE; where it is held, \
+                 AppArmor or SELinux keeps them apart"
+            ),
+        };
+        findings.push(Finding::new(WHAT, State::Doubtful, text));
+    }
+    findings
+}
+
+fn of_scheduler(what: &'static str, scheduler: &Scheduler) -> Finding {
+    let pid = scheduler.process.pid;
+    let plan = target::open_executable(&scheduler.path)
+        .map_err(|error| error.to_string())
+        .and_then(|data| Plan::of(&data).map_err(|error| chain(&error)));
+    match plan {
+        Err(error) => Finding::new(what, State::Broken, format!("process {pid} cannot be traced: {error}")),
+        Ok(Plan { identity, sites, missing, .. }) => {
+            let version = identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
+            let text = format!("process {pid}, {version}, {} sites", sites.len());
+            match missing.len() {
+                0 => Finding::new(what, State::Fine, text),
+                count => {
+                    let text =
+                        format!("{text}, {count} functions not found: `schedspan inspect {pid}` lists them");
+                    Finding::new(what, State::Doubtful, text)
+                }
+            }
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
