@@ -9,6 +9,7 @@ mod cluster;
 mod compare;
 mod components;
 mod demo;
+mod docs;
 mod e2e;
 mod fuzz;
 mod go;

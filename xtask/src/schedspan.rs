@@ -30,6 +30,8 @@ pub(crate) struct Options<'a> {
     pub(crate) waterfalls: bool,
     /// What it logs, over all starts.
     pub(crate) log: PathBuf,
+    /// Arguments of `setpriv`: what it may do.
+    pub(crate) rights: &'a [&'a str],
     /// Further arguments of `schedspan run`.
     pub(crate) arguments: &'a [&'a str],
 }
@@ -40,7 +42,8 @@ pub(crate) struct Schedspan {
     log: PathBuf,
     /// Bytes of the log that are of earlier starts.
     skip: usize,
-    metrics_url: String,
+    /// Where it listens.
+    server: String,
 }
 
 impl Schedspan {
@@ -50,11 +53,16 @@ impl Schedspan {
     ///
     /// If it ends or does not get there.
     pub(crate) fn start(options: &Options<'_>) -> Result<Self> {
-        let Options { executable, kubeconfig, endpoint, protocol, waterfalls, log, arguments } = options;
+        let Options { executable, kubeconfig, endpoint, protocol, waterfalls, log, rights, arguments } =
+            options;
         let address = format!("127.0.0.1:{}", free_ports(&["metrics"])?["metrics"]);
         // The kernel ends it with xtask, however that ends.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(executable).args(["run", "--listen", &address]);
+        command
+            .args(["--pdeathsig", "KILL"])
+            .args(*rights)
+            .arg(executable)
+            .args(["run", "--listen", &address]);
         command.arg("--kubeconfig").arg(kubeconfig).args(*arguments);
         command.args(["--output", if *waterfalls { "terminal,otlp" } else { "otlp" }]);
         // Nothing of the user's own settings, which may send spans elsewhere.
@@ -68,8 +76,8 @@ impl Schedspan {
         let file = File::options().create(true).append(true).open(log)?;
         let skip = usize::try_from(file.metadata()?.len())?;
         command.stderr(file);
-        let metrics_url = format!("http://{address}/metrics");
-        let mut started = Self { child: command.spawn()?, log: log.clone(), skip, metrics_url };
+        let server = format!("http://{address}");
+        let mut started = Self { child: command.spawn()?, log: log.clone(), skip, server };
         started.wait_for("schedspan to trace the scheduler", READY_TIMEOUT, |metrics| {
             metrics.sum("schedspan_schedulers", &[]) > 0.0
         })?;
@@ -97,7 +105,12 @@ impl Schedspan {
     }
 
     pub(crate) fn metrics(&self) -> Result<Metrics> {
-        Metrics::read(&agent(Path::new(""))?, &self.metrics_url)
+        Metrics::read(&agent(Path::new(""))?, &format!("{}/metrics", self.server))
+    }
+
+    /// Where it listens, for `schedspan explain` and `top`.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -52,6 +52,7 @@ impl Stage {
             protocol: "grpc",
             waterfalls: false,
             log: self.cluster.dir().join("schedspan.log"),
+            rights: &[],
             arguments: &[],
         })
     }

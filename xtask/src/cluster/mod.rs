@@ -367,6 +367,8 @@ impl Cluster {
                 format!("--cert-dir={}", dir.display()),
                 format!("--token-auth-file={}", path("tokens.csv")),
                 "--authorization-mode=RBAC".into(),
+                // As every installation has it.
+                "--allow-privileged".into(),
                 "--service-account-issuer=https://kubernetes.default.svc".into(),
                 format!("--service-account-key-file={key}"),
                 format!("--service-account-signing-key-file={key}"),
@@ -553,7 +555,7 @@ impl Cluster {
     }
 
     /// The certificate that the API server made for itself, together with the authority it made for that.
-    fn certificates(&self) -> PathBuf {
+    pub(crate) fn certificates(&self) -> PathBuf {
         self.dir.join("apiserver.crt")
     }
 

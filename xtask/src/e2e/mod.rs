@@ -2,6 +2,7 @@
 
 mod compare;
 mod decision;
+mod deploy;
 mod errors;
 mod faults;
 pub(crate) mod groups;
@@ -76,6 +77,7 @@ const VERSION: Test = Test { nodes: versions::NODES, run: versions::run, ..TEST 
 const TESTS: &[Test] = &[
     Test { name: "inspect", run: inspect::run, ..TEST },
     Test { name: "errors", run: errors::run, ..TEST },
+    Test { name: "deploy", run: deploy::run, ..TEST },
     Test { name: "link", nodes: 1, run: link::run, ..TEST },
     Test { name: "truth", nodes: truth::NODES, scheduler: Scheduler::Troubled, run: truth::run, ..TEST },
     Test {

@@ -1,0 +1,119 @@
+//! The commands in `docs/`: each shell block says in its first line, after `sh`, what runs it. The tests below know what
+//! may stand there.
+
+use std::{fs, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::paths;
+
+/// A shell block.
+pub(crate) struct Block {
+    /// Such as `docs/install.md:12`.
+    pub(crate) place: String,
+    tag: String,
+    pub(crate) script: String,
+}
+
+impl Block {
+    /// Runs it by a shell that ends with the first failure.
+    ///
+    /// # Errors
+    ///
+    /// If a command fails; with its place, and what it printed.
+    pub(crate) fn run(&self, shell: &mut Command) -> Result<()> {
+        let output = shell.args(["-euc", &self.script]).current_dir(paths::repository()).output()?;
+        ensure!(
+            output.status.success(),
+            "{}: {}: {}{}",
+            self.place,
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+}
+
+/// The shell blocks that this runs, in the order of the files' names.
+///
+/// # Errors
+///
+/// If a file cannot be read.
+pub(crate) fn blocks(tag: &str) -> Result<Vec<Block>> {
+    Ok(all()?.into_iter().filter(|block| block.tag == tag).collect())
+}
+
+fn all() -> Result<Vec<Block>> {
+    let docs = paths::repository().join("docs");
+    let mut files: Vec<_> = fs::read_dir(&docs)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    files.sort();
+    let mut blocks = Vec::new();
+    for path in files {
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let name = path.file_name().unwrap_or_default().display().to_string();
+        blocks.append(&mut of_text(&name, &text));
+    }
+    Ok(blocks)
+}
+
+fn of_text(name: &str, text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let Some(info) = line.trim_start().strip_prefix("```") else { continue };
+        let script = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim_start() != "```");
+        let script = script.map(|line| format!("{line}\n")).collect();
+        let (language, tag) = info.split_once(' ').unwrap_or((info, ""));
+        // Output, and files, are no commands.
+        if language != "text" && language != "yaml" {
+            let place = format!("docs/{name}:{}", number + 1);
+            blocks.push(Block { place, tag: tag.to_owned(), script });
+        }
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// What may stand after `sh`, and what it means.
+    const TAGS: [(&str, &str); 5] = [
+        ("here", "`cargo xtask e2e deploy` runs it, in the repository, with a control plane and the daemon"),
+        ("cluster", "the test of a real cluster runs it, with kubectl and Helm"),
+        ("uninstall", "the same, at its end"),
+        ("engine", "no test runs it: it takes a container engine or a registry of the reader's"),
+        ("openshift", "no test runs it: it takes OpenShift"),
+    ];
+
+    #[test]
+    fn every_block_of_commands_says_what_runs_it() {
+        let known: BTreeSet<_> = TAGS.iter().map(|(tag, _)| *tag).collect();
+        let blocks = all().unwrap();
+        let unknown: Vec<_> = blocks
+            .iter()
+            .filter(|block| !known.contains(block.tag.as_str()))
+            .map(|block| block.place.as_str())
+            .collect();
+        assert!(unknown.is_empty(), "none of {TAGS:?}: {unknown:?}");
+        assert!(!blocks.is_empty());
+    }
+
+    #[test]
+    fn a_block_has_a_tag_and_its_commands() {
+        let text = "a\n```sh here\none\n two\n```\n```text\nout\n```\n```\nthree\n```\n";
+        let blocks: Vec<_> = of_text("x.md", text)
+            .into_iter()
+            .map(|Block { place, tag, script }| (place, tag, script))
+            .collect();
+        let block = |place: &str, tag: &str, script: &str| (place.into(), tag.into(), script.into());
+        assert_eq!(
+            blocks,
+            [block("docs/x.md:2", "here", "one\n two\n"), block("docs/x.md:9", "", "three\n")]
+        );
+    }
+}
