@@ -16,13 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use goexe::Class;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 use tracer_common::Counter;
 use tracing::{error, info, warn};
 
 use crate::{
-    metrics::{Loss, Metrics, Total},
+    metrics::{Loss, Metrics, Planned, Total},
     pipeline::{Clocks, Found, Message, Pipeline},
     plan::{Detail, Identity, Plan, Plugin},
     probe::{Attached, Error, Probes},
@@ -36,6 +37,8 @@ use crate::{
 /// than the record itself. Nor is the daemon woken up more often than somebody who watches would notice: most of what an
 /// attempt costs it is the cold start after each sleep.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+/// The same where nothing is traced, so that a node without a scheduler costs next to nothing.
+const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 /// How often processes are looked for, clocks are compared and counters are published.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Readings of which the quickest is taken for an anchor.
@@ -68,6 +71,7 @@ pub struct Engine {
 
 struct Executable {
     attached: Attached,
+    planned: Planned,
     identity: Identity,
     plugins: Vec<Plugin>,
 }
@@ -131,7 +135,7 @@ impl Engine {
             }
             self.drain();
             self.health.alive();
-            thread::sleep(DRAIN_INTERVAL);
+            thread::sleep(if self.targets.is_empty() { IDLE_INTERVAL } else { DRAIN_INTERVAL });
         }
         for (_, Executable { attached, .. }) in std::mem::take(&mut self.executables) {
             if let Err(error) = self.probes.detach(attached) {
@@ -240,7 +244,8 @@ impl Engine {
         }
         self.drop_unused();
         let count = self.targets.len();
-        self.metrics.set_schedulers(count);
+        self.metrics.set_schedulers(count, self.refused.len());
+        self.metrics.set_planned(self.executables.values().map(|executable| executable.planned).sum());
         let ready = match self.refused.len() {
             0 => Ok(()),
             refused => {
@@ -263,10 +268,11 @@ impl Engine {
             for missing in &plan.missing {
                 warn!(pid, function = ?missing.function, "{}; so there is {}", missing.why, missing.without);
             }
+            let planned = planned(&plan);
             let Plan { identity, plugins, .. } = plan;
-            self.executables.insert(scheduler.file, Executable { attached, identity, plugins });
+            self.executables.insert(scheduler.file, Executable { attached, planned, identity, plugins });
         }
-        let Executable { attached, identity, plugins } = &self.executables[&scheduler.file];
+        let Executable { attached, planned: _, identity, plugins } = &self.executables[&scheduler.file];
         let target = self.next_target;
         self.next_target += 1;
         let bias = load_bias(pid, identity.entry_point)?;
@@ -321,6 +327,11 @@ impl Engine {
             self.metrics.set_total(figure, total);
         }
     }
+}
+
+fn planned(plan: &Plan) -> Planned {
+    let emulated = plan.sites.iter().filter(|site| site.class == Class::Emulated).count();
+    Planned { emulated, single_stepped: plan.sites.len() - emulated, missing: plan.missing.len() }
 }
 
 /// Compares the clocks: the reading that took least time is the most exact.

@@ -1,9 +1,12 @@
 //! The daemon's own metrics: what it saw, what it made of it, and everything that it lost, by cause.
 
+mod process;
+
 use std::{
     borrow::Cow,
     collections::HashSet,
     fmt,
+    iter::Sum,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Instant,
 };
@@ -14,6 +17,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use self::process::Process;
 use crate::{
     recent::{Count, Recent, Window},
     trace::{AttributeValue, GROUP_ROOT, PLUGIN, Trace, attributes},
@@ -162,7 +166,7 @@ labels! {
     }
 }
 
-type Labelled = Family<[(&'static str, Cow<'static, str>); 1], Counter>;
+type Labelled<M = Counter> = Family<[(&'static str, Cow<'static, str>); 1], M>;
 type QueueMoves = Family<[(&'static str, String); 2], Counter>;
 
 /// Events that queues are entered by, each a label; a scheduler has some hundred. What comes after these is counted under
@@ -170,12 +174,35 @@ type QueueMoves = Family<[(&'static str, String); 2], Counter>;
 const MAX_EVENTS: usize = 512;
 const OTHER_EVENT: &str = "other";
 
+/// What the plans of all traced executables come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planned {
+    /// Sites whose instruction the kernel emulates.
+    pub emulated: usize,
+    /// Sites whose instruction is single-stepped, which is dear.
+    pub single_stepped: usize,
+    /// Functions that were not found.
+    pub missing: usize,
+}
+
+impl Sum for Planned {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            emulated: sum.emulated + one.emulated,
+            single_stepped: sum.single_stepped + one.single_stepped,
+            missing: sum.missing + one.missing,
+        })
+    }
+}
+
 /// A handle on the metrics: cheap to clone, to be updated from everywhere.
 #[derive(Clone)]
 pub struct Metrics(Arc<Families>);
 
 struct Families {
     registry: Registry,
+    /// Its names have another prefix.
+    process: Registry,
     attempts: Labelled,
     group_attempts: Labelled,
     spans: Labelled,
@@ -189,6 +216,9 @@ struct Families {
     queue_moves: QueueMoves,
     events: Mutex<HashSet<String>>,
     schedulers: Gauge,
+    refused_schedulers: Gauge,
+    sites: Labelled<Gauge>,
+    missing: Gauge,
     watch_up: Gauge,
     started: Instant,
     window: Mutex<Window>,
@@ -199,6 +229,8 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("schedspan");
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         registry.register("build", "Version of schedspan", Info::new(version));
+        let mut process = Registry::default();
+        process.register_collector(Box::new(Process::default()));
         let totals = Total::ALL.iter().map(|figure| total(&mut registry, *figure)).collect();
         Self(Arc::new(Families {
             attempts: family(&mut registry, "attempts", "Scheduling attempts traced, by result"),
@@ -237,6 +269,22 @@ impl Default for Metrics {
             },
             events: Mutex::default(),
             schedulers: gauge(&mut registry, "schedulers", "Scheduler processes traced now"),
+            refused_schedulers: gauge(
+                &mut registry,
+                "schedulers_refused",
+                "Scheduler processes that cannot be traced now",
+            ),
+            sites: {
+                let metric = Labelled::default();
+                let help = "Probes that are attached now, by what the kernel does with their instruction";
+                registry.register("plan_sites", help, metric.clone());
+                metric
+            },
+            missing: gauge(
+                &mut registry,
+                "plan_missing_functions",
+                "Functions that were not found in traced schedulers: what they do is not in the traces",
+            ),
             watch_up: gauge(
                 &mut registry,
                 "context_watch_up",
@@ -244,6 +292,7 @@ impl Default for Metrics {
             ),
             started: Instant::now(),
             window: Mutex::default(),
+            process,
             registry,
         }))
     }
@@ -350,9 +399,19 @@ impl Metrics {
         self.0.totals[figure as usize].inner().store(total, Ordering::Relaxed);
     }
 
-    /// Sets how many scheduler processes are traced now.
-    pub fn set_schedulers(&self, traced: usize) {
-        self.0.schedulers.set(i64::try_from(traced).unwrap_or(i64::MAX));
+    /// Sets how many scheduler processes are traced now, and how many cannot be.
+    pub fn set_schedulers(&self, traced: usize, refused: usize) {
+        self.0.schedulers.set(traced as i64);
+        self.0.refused_schedulers.set(refused as i64);
+    }
+
+    /// Sets what is attached now.
+    pub fn set_planned(&self, planned: Planned) {
+        let Planned { emulated, single_stepped, missing } = planned;
+        for (class, sites) in [("emulated", emulated), ("single_stepped", single_stepped)] {
+            self.0.sites.get_or_create(&[("class", class.into())]).set(sites as i64);
+        }
+        self.0.missing.set(missing as i64);
     }
 
     /// Counts spans that went by OTLP.
@@ -397,7 +456,10 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut out = String::new();
         // Writing into a string fails only if a metric's own encoding does, and those are the library's.
-        text::encode(&mut out, &self.0.registry).expect("metrics become text");
+        text::encode_registry(&mut out, &self.0.registry)
+            .and_then(|()| text::encode_registry(&mut out, &self.0.process))
+            .and_then(|()| text::encode_eof(&mut out))
+            .expect("metrics become text");
         out
     }
 }
@@ -432,7 +494,8 @@ mod tests {
         metrics.set_loss(Loss::GoroutineFault, 7);
         metrics.set_total(Total::ReadFaults, 4);
         metrics.set_fate(Fate::InAttempt, 60);
-        metrics.set_schedulers(2);
+        metrics.set_schedulers(2, 1);
+        metrics.set_planned(Planned { emulated: 140, single_stepped: 2, missing: 0 });
         metrics.exported(Export::Error, 9);
         metrics.looked_up(Lookup::Found);
         metrics.refused(Refusal::Syntax);
@@ -450,6 +513,9 @@ mod tests {
             "schedspan_record_fates_total{fate=\"in_attempt\"} 60",
             "schedspan_record_fates_total{fate=\"waiting\"} 0",
             "schedspan_schedulers 2",
+            "schedspan_schedulers_refused 1",
+            "schedspan_plan_sites{class=\"emulated\"} 140",
+            "schedspan_plan_missing_functions 0",
             "schedspan_export_spans_total{result=\"error\"} 9",
             "schedspan_context_lookups_total{result=\"found\"} 1",
             "schedspan_annotations_refused_total{reason=\"syntax\"} 1",
@@ -457,6 +523,10 @@ mod tests {
             "schedspan_context_watch_up 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+        }
+        for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+            assert!(value.is_some_and(|value| value > 0.0), "{name} is {value:?}: {text}");
         }
         assert_eq!(metrics.losses().iter().map(|(_, lost)| lost).sum::<u64>(), 12);
     }
@@ -479,5 +549,34 @@ mod tests {
         result.expect("the root has a result").1 = AttributeValue::String("x\"y".into());
         metrics.trace(&trace);
         assert!(metrics.encode().contains("schedspan_attempts_total{result=\"unknown\"} 1\n"));
+    }
+
+    #[test]
+    fn dashboard_alerts_and_documentation_name_what_there_is() {
+        let metrics = Metrics::default();
+        metrics.trace(&scheduled());
+        metrics.0.group_attempts.get_or_create(&[("result", "Success".into())]).inc();
+        metrics.queue_move("active", "Create");
+        metrics.set_planned(Planned::default());
+        let text = metrics.encode();
+        let exported: HashSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+        let dashboard = include_str!("../../deploy/chart/schedspan/dashboard.json");
+        let alerts = include_str!("../../deploy/chart/schedspan/alerts.yaml");
+        let documentation = include_str!("../../docs/operate.md");
+        for words in [dashboard, alerts, documentation] {
+            let words = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let named: HashSet<&str> =
+                words.filter(|word| word.starts_with("schedspan_") || word.starts_with("process_")).collect();
+            assert!(named.len() > 4, "{named:?}");
+            let unknown: Vec<_> = named.difference(&exported).collect();
+            assert!(unknown.is_empty(), "nobody exports {unknown:?}: {text}");
+        }
+        for name in exported.iter().filter(|name| name.starts_with("schedspan_")) {
+            assert!(documentation.contains(name), "{name} is not documented");
+        }
+        for cause in Loss::ALL {
+            let cause = format!("`{}`", cause.label());
+            assert!(documentation.contains(&cause), "what to do about {cause} is not documented");
+        }
     }
 }
