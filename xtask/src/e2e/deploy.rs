@@ -27,14 +27,8 @@ use crate::{
 
 /// Kinds that only an operator's API server knows.
 const FOREIGN: [&str; 3] = ["PrometheusRule", "SecurityContextConstraints", "ServiceMonitor"];
-/// What the manifests give, as `setpriv` says it: the user of the image, and three capabilities at most.
-const RIGHTS: [&str; 5] = [
-    "--reuid=65532",
-    "--regid=65532",
-    "--clear-groups",
-    "--no-new-privs",
-    "--bounding-set=-all,+bpf,+perfmon,+sys_ptrace",
-];
+/// What the manifests give, as `setpriv` says it: three capabilities at most.
+const RIGHTS: [&str; 2] = ["--no-new-privs", "--bounding-set=-all,+bpf,+perfmon,+sys_ptrace"];
 /// A right, the most that is left without it, and what it is for.
 const LESS: [(&str, &str, &str); 3] = [
     ("CAP_BPF", "--bounding-set=-all,+perfmon,+sys_ptrace", "load eBPF programs"),

@@ -29,8 +29,8 @@ pub(crate) const NAME: &str = concat!("localhost/schedspan:", env!("CARGO_PKG_VE
 /// Where TLS looks for authorities on a machine of Debian's kind, and so in the image.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 const EXECUTABLE: &str = "usr/bin/schedspan";
-/// Not root. The number says to Kubernetes that it is not, which a name would not.
-pub(crate) const USER: &str = "65532";
+/// Root: `/proc/PID/auxv` of a scheduler, which says where its executable lies, is for its owner alone.
+const USER: &str = "0";
 /// What the kernel permits the executable as far as the container has it, whoever the user is: CAP_SYS_PTRACE (19),
 /// CAP_SYS_ADMIN (21, of older kernels), CAP_PERFMON (38) and CAP_BPF (39). `no_new_privs` does not forbid it, because the
 /// runtime had the same itself just before. A `vfs_cap_data` of version 2 with words for permitted and inheritable, the
