@@ -69,6 +69,17 @@ pub(crate) const CONTROLLER_MANAGER: Component = Component {
     package: "k8s.io/kubernetes/cmd/kube-controller-manager",
     ..KUBERNETES
 };
+/// What a real node runs besides the control plane, and what makes it one.
+pub(crate) const KUBELET: Component =
+    Component { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", ..KUBERNETES };
+pub(crate) const KUBEADM: Component =
+    Component { name: "kubeadm", package: "k8s.io/kubernetes/cmd/kubeadm", ..KUBERNETES };
+pub(crate) const KUBECTL: Component =
+    Component { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", ..KUBERNETES };
+pub(crate) const PROXY: Component =
+    Component { name: "kube-proxy", package: "k8s.io/kubernetes/cmd/kube-proxy", ..KUBERNETES };
+pub(crate) const KIND: Component =
+    Component { name: "kind", version: "0.33.0", module: "kind/kind", package: "sigs.k8s.io/kind", ..PLAIN };
 pub(crate) const COLLECTOR: Component =
     Component { name: "otelcol", version: "0.161.0", module: "cluster/otelcol", package: ".", ..PLAIN };
 
@@ -200,6 +211,19 @@ impl Component {
         Ok(executable)
     }
 
+    /// The folder of one of the modules that it is built of, of the version that its own module asks for.
+    ///
+    /// # Errors
+    ///
+    /// If the module cannot be downloaded, or is not what `go.sum` says.
+    pub(crate) fn module_folder(&self, module: &str) -> Result<PathBuf> {
+        let mut download = Command::new(self.go.executable()?);
+        download.args(["mod", "download", "-json", module]).envs(ENVIRONMENT);
+        download.current_dir(paths::repository().join("tests").join(self.module));
+        let module: serde_json::Value = serde_json::from_str(&process::output(&mut download)?)?;
+        module["Dir"].as_str().map(PathBuf::from).context("`go mod download` names no folder")
+    }
+
     /// The files of its module by name.
     fn sources(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let mut sources = Vec::new();
@@ -238,7 +262,7 @@ impl Component {
 }
 
 impl Kind {
-    fn check_tools(&self) -> Result<()> {
+    pub(crate) fn check_tools(&self) -> Result<()> {
         let is_missing = |tool: &&(&str, &str)| Command::new(tool.0).arg("--version").output().is_err();
         let (missing, packages): (Vec<_>, Vec<_>) = self.tools.iter().filter(is_missing).copied().unzip();
         ensure!(

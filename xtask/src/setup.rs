@@ -163,6 +163,21 @@ pub(crate) fn ensure_static(machine: &'static Machine) -> Result<()> {
     install(&Rustc::installed()?, vec![standard_library, compiler])
 }
 
+/// The same for what makes a Debian in a folder.
+///
+/// # Errors
+///
+/// As for [`ensure()`].
+pub(crate) fn ensure_debootstrap() -> Result<()> {
+    let debootstrap = Requirement {
+        what: "debootstrap".into(),
+        found: Box::new(|_| first_line("debootstrap", &["--version"])),
+        ways: vec![Way::Apt(vec!["debootstrap".to_owned()])],
+        by_hand: "sudo apt-get install debootstrap".into(),
+    };
+    install(&Rustc::installed()?, vec![debootstrap])
+}
+
 fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
     let apt = Apt::default();
     let mut missing = Vec::new();
@@ -287,15 +302,7 @@ fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
     let work = dir.join("apt");
     let _ = fs::remove_dir_all(&dir); // A half-filled one of an earlier try.
     fs::create_dir_all(work.join("lists"))?;
-    let mirror = process::output(Command::new("apt-get").args([
-        "indextargets",
-        "--format",
-        "$(REPO_URI)",
-        "Created-By: Packages",
-        "Origin: Debian",
-    ]))?;
-    let mirror = mirror.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"));
-    let mirror = mirror.context("apt's sources name no Debian mirror")?;
+    let mirror = debian_mirror()?;
     let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
     fs::write(work.join("sources.list"), format!("deb [signed-by={keys}] {mirror} {RUST_SRC_SUITE} main\n"))?;
     let apt = |what: &str, args: &[&str]| {
@@ -318,6 +325,23 @@ fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
     let _ = fs::remove_file(&link); // A link into a cache folder that was emptied since.
     symlink(dir.join(format!("usr/src/rustc-{}", rustc.release)), &link)
         .with_context(|| format!("cannot link the sources as {}", link.display()))
+}
+
+/// Where this machine gets Debian's packages from.
+///
+/// # Errors
+///
+/// If it is no Debian.
+pub(crate) fn debian_mirror() -> Result<String> {
+    let uris = process::output(Command::new("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        "Origin: Debian",
+    ]))?;
+    let mirror = uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"));
+    mirror.map(str::to_owned).context("apt's sources name no Debian mirror")
 }
 
 /// Where cargo looks for the sources of the standard library.

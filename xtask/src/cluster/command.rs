@@ -65,7 +65,7 @@ pub(crate) fn run(Arguments { dir, command }: Arguments) -> Result<()> {
         Command::Up { options, foreground } => up(&dir, &options, foreground),
         Command::Down => state::down(&dir),
         Command::Status { output } => status(&Cluster::open(&dir)?, output),
-        Command::Guard => guard::run(&dir),
+        Command::Guard => guard::run(|| state::down(&dir)),
     }
 }
 

@@ -1,34 +1,40 @@
-//! What takes a cluster down when xtask cannot: a second xtask at the other end of a pipe.
+//! What takes something down when xtask cannot: a second xtask at the other end of a pipe.
 //!
 //! The kernel closes the pipe however xtask ends, by `kill -9` too, from whichever thread the cluster was started.
 
 use std::{
     env,
+    ffi::OsStr,
     io::{Read as _, Write as _, stdin},
     os::unix::process::CommandExt as _,
-    path::Path,
     process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context as _, Result};
 
-use super::state;
-
-/// Takes the cluster down when it is dropped or when xtask ends.
-pub(super) struct Guard(Child);
+/// Takes it down when it is dropped or when xtask ends.
+pub(crate) struct Guard(Child);
 
 impl Guard {
-    /// Watches over the cluster in `dir`.
-    pub(super) fn start(dir: &Path) -> Result<Self> {
+    /// Watches, as an xtask with these arguments, which calls [`run`].
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub(crate) fn start(arguments: &[impl AsRef<OsStr>]) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
-        command.args(["cluster", "guard", "--dir"]).arg(dir);
+        command.args(arguments);
         // In a process group of its own: Ctrl-C must not reach it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn().context("cannot start the cluster's guard")?))
     }
 
-    /// Lets the cluster live on.
-    pub(super) fn release(mut self) -> Result<()> {
+    /// Lets it live on.
+    ///
+    /// # Errors
+    ///
+    /// If the guard is gone.
+    pub(crate) fn release(mut self) -> Result<()> {
         let mut pipe = self.0.stdin.take().context("the guard's pipe is open until here")?;
         pipe.write_all(b"release").context("the cluster's guard is gone")
     }
@@ -45,9 +51,9 @@ impl Drop for Guard {
 ///
 /// # Errors
 ///
-/// If the cluster cannot be taken down.
-pub(super) fn run(dir: &Path) -> Result<()> {
+/// If it cannot be taken down.
+pub(crate) fn run(down: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut message = Vec::new();
     stdin().read_to_end(&mut message)?;
-    if message.is_empty() { state::down(dir) } else { Ok(()) }
+    if message.is_empty() { down() } else { Ok(()) }
 }

@@ -11,9 +11,9 @@
 
 mod api;
 pub(crate) mod command;
-mod guard;
+pub(crate) mod guard;
 mod metrics;
-mod state;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
@@ -129,7 +129,8 @@ impl Cluster {
         }
         let dir = std::path::absolute(dir)?;
         prepare(&dir)?;
-        let mut cluster = Self { guard: Some(Guard::start(&dir)?), state: State::default(), dir };
+        let guard = Guard::start(&["cluster".as_ref(), "guard".as_ref(), "--dir".as_ref(), dir.as_os_str()])?;
+        let mut cluster = Self { guard: Some(guard), state: State::default(), dir };
         cluster.start_all(options)?;
         Ok(cluster)
     }

@@ -114,7 +114,7 @@ impl Process {
     /// # Errors
     ///
     /// If it cannot be started.
-    pub(super) fn start(
+    pub(crate) fn start(
         dir: &Path,
         name: &str,
         argv: Vec<String>,
