@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, thread,
+    fs,
+    path::PathBuf,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -61,9 +63,41 @@ const PERMIT_SPAN: &str = "waitOnPermit";
 /// The span of [`PREEMPTIONS`], where it is one of the extension point that preempts: the metric has no labels.
 const PREEMPTION_SPAN: &str = "plugin: DefaultPreemption";
 
+/// A scheduler, and a Collector that is sent its spans.
+pub(crate) trait Observed {
+    /// # Errors
+    ///
+    /// If the scheduler does not answer, or with something else.
+    fn metrics(&self) -> Result<Metrics>;
+
+    /// The scheduler's process id, as schedspan sees it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no scheduler.
+    fn pid(&self) -> Result<i32>;
+
+    /// What the Collector received.
+    fn spans(&self) -> PathBuf;
+}
+
+impl Observed for Cluster {
+    fn metrics(&self) -> Result<Metrics> {
+        self.scheduler_metrics()
+    }
+
+    fn pid(&self) -> Result<i32> {
+        Ok(self.scheduler()?.pid)
+    }
+
+    fn spans(&self) -> PathBuf {
+        self.spans_file()
+    }
+}
+
 /// The beginning of the time.
 pub(crate) struct Comparison<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a dyn Observed,
     before: Metrics,
     /// Bytes in the Collector's file.
     skip: u64,
@@ -75,9 +109,9 @@ impl<'a> Comparison<'a> {
     /// # Errors
     ///
     /// If its metrics cannot be read.
-    pub(crate) fn begin(cluster: &'a Cluster) -> Result<Self> {
-        let skip = fs::metadata(cluster.spans_file())?.len();
-        Ok(Self { cluster, before: cluster.scheduler_metrics()?, skip })
+    pub(crate) fn begin(cluster: &'a dyn Observed) -> Result<Self> {
+        let skip = fs::metadata(cluster.spans())?.len();
+        Ok(Self { cluster, before: cluster.metrics()?, skip })
     }
 
     /// Waits until no attempt is under way and all spans have arrived.
@@ -87,11 +121,11 @@ impl<'a> Comparison<'a> {
     /// If there is no such moment: somebody schedules on.
     pub(crate) fn end(self) -> Result<Figures> {
         let Self { cluster, before, skip } = self;
-        let file = cluster.spans_file();
+        let file = cluster.spans();
         let (mut last, mut since) = ((0.0, 0.0, 0), Instant::now());
         let after = wait_until("the scheduler and the Collector to be quiet", QUIET_TIMEOUT, || {
             thread::sleep(INTERVAL);
-            let metrics = cluster.scheduler_metrics()?;
+            let metrics = cluster.metrics()?;
             let now = (
                 metrics.sum(ATTEMPTS, &[]),
                 metrics.sum(&format!("{POINTS}_count"), &[]),
@@ -103,7 +137,7 @@ impl<'a> Comparison<'a> {
             Ok((since.elapsed() >= QUIET).then_some(metrics))
         })?;
         let mut spans = spans::read(&file, skip)?;
-        let pid = cluster.scheduler()?.pid.to_string();
+        let pid = cluster.pid()?.to_string();
         spans.retain(|span| span.pid == pid);
         Ok(Figures { before, after, spans })
     }

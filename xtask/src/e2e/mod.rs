@@ -174,7 +174,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
 }
 
 /// Checks that schedspan counts losses and stray ends, and none of either.
-fn nothing_lost(metrics: &Metrics) -> Result<()> {
+pub(crate) fn nothing_lost(metrics: &Metrics) -> Result<()> {
     only_lost(metrics, &[])
 }
 

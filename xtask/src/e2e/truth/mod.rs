@@ -72,7 +72,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 }
 
 /// Prints how often everything happened, and says where the two sides differ.
-fn counts(figures: &Figures) -> Vec<String> {
+pub(crate) fn counts(figures: &Figures) -> Vec<String> {
     println!("         {:<25} {:<14} {:<18} {:>9} {:>9}", "", "RESULT", "PROFILE", "SCHEDSPAN", "SCHEDULER");
     let mut wrong = Vec::new();
     for ([name, result, profile], Count { schedspan, scheduler }) in figures.counts() {
@@ -85,7 +85,7 @@ fn counts(figures: &Figures) -> Vec<String> {
 }
 
 /// Prints how many Pods entered which queue and why, and says where the two sides differ.
-fn incoming(figures: &Figures, before: &Metrics, after: &Metrics) -> Vec<String> {
+pub(crate) fn incoming(figures: &Figures, before: &Metrics, after: &Metrics) -> Vec<String> {
     println!("         {:<18} {:<33} {:>9} {:>9}", "QUEUE", "EVENT", "SCHEDSPAN", "SCHEDULER");
     let mut wrong = Vec::new();
     for ([queue, event], Count { schedspan, scheduler }) in figures.incoming(before, after) {
@@ -155,7 +155,11 @@ fn undisturbed(pid: i32) -> Result<()> {
 }
 
 /// Checks that each trace is one tree, and that of one attempt.
-fn trees(spans: &[Span]) -> Result<()> {
+///
+/// # Errors
+///
+/// If one is not.
+pub(crate) fn trees(spans: &[Span]) -> Result<()> {
     let mut traces = BTreeMap::<_, Vec<_>>::new();
     for span in spans {
         traces.entry(&span.trace_id).or_default().push(span);
