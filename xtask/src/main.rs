@@ -15,6 +15,7 @@ mod fuzz;
 mod go;
 mod image;
 mod interrupt;
+mod kind;
 mod manifests;
 mod matrix;
 mod paths;
@@ -116,6 +117,10 @@ enum Command {
     ///
     /// The last line says how many passed and failed; with a failure the exit code is 1. Needs root.
     E2e(e2e::Options),
+    /// Start, use and end a kind cluster, and test schedspan in it
+    ///
+    /// One control plane and one worker, as containers of docker or podman. Needs root.
+    Kind(kind::Arguments),
     /// Build schedulers of many versions, with many Go releases, in several ways
     ///
     /// Each from its Go module under tests/schedulers, once. A line for each says its name and where its executable
@@ -164,6 +169,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compare(options) => twins::main(&options)?,
         Command::BenchRead(options) => bench_read::main(&options)?,
         Command::E2e(options) => return e2e::main(&options),
+        Command::Kind(arguments) => kind::run(arguments)?,
         Command::Schedulers(options) => schedulers::main(&options)?,
         Command::Peer(options) => peer::main(&options)?,
         Command::Matrix(arguments) => matrix::run(&arguments)?,
