@@ -1,7 +1,7 @@
 //! Which schedulers run on this node.
 //!
-//! A process is a scheduler by what its executable holds, not by its name. Executables are told apart by device and
-//! inode: one look at a file serves all its processes, in whatever container.
+//! A process is a scheduler by what its executable holds, not by its name. Executables are told apart by their inode:
+//! one look at a file serves all its processes, in whatever container.
 
 use std::{
     collections::HashMap,
@@ -22,13 +22,16 @@ const MIN_EXECUTABLE: u64 = 8 << 20;
 /// Executables remembered as being no scheduler.
 const MAX_KNOWN_FILES: usize = 4096;
 
-/// An executable file.
+/// An executable file, however many containers see it. Each has an overlay of its own over the layers of its image, and so a
+/// device number of its own, but the kernel attaches to the inode below: attached once for each of them, every hit of all of
+/// them would come twice. So the device is not asked, and what could tell two files of one inode number apart is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// Device number of the file system.
-    pub device: u64,
-    /// Inode; siblings on an overlay may share it, hence the device and the time of change.
+    /// An overlay passes on that of the file below, if all its layers are on one file system:
+    /// <https://docs.kernel.org/filesystems/overlayfs.html#inode-properties>.
     pub inode: u64,
+    /// Its length.
+    pub bytes: u64,
     /// Seconds and nanoseconds of the last change of the inode: a file written anew is another one.
     pub changed: (i64, i64),
 }
@@ -138,7 +141,7 @@ fn is_scheduler(path: &Path) -> bool {
 
 fn file_id(path: &Path) -> Option<FileId> {
     let meta = fs::metadata(path).ok()?;
-    Some(FileId { device: meta.dev(), inode: meta.ino(), changed: (meta.ctime(), meta.ctime_nsec()) })
+    Some(FileId { inode: meta.ino(), bytes: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) })
 }
 
 fn process_id(pid: u32) -> Option<ProcessId> {
@@ -198,6 +201,21 @@ mod tests {
             [3u64, 64, 9, 0x40_1000, 0, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(entry_of(&vector), Some(0x40_1000));
         assert_eq!(entry_of(&vector[..16]), None);
+    }
+
+    #[test]
+    fn a_copy_is_another_file_and_a_link_is_not() {
+        let path = |name: &str| std::env::temp_dir().join(format!("schedspan-{name}-{}", std::process::id()));
+        let [file, link, copy] = ["file", "link", "copy"].map(path);
+        fs::write(&file, "text").unwrap();
+        fs::hard_link(&file, &link).unwrap();
+        fs::copy(&file, &copy).unwrap();
+        let [file_id, link_id, copy_id] = [&file, &link, &copy].map(|path| file_id(path).unwrap());
+        assert_eq!(file_id, link_id);
+        assert_ne!(file_id, copy_id);
+        for path in [file, link, copy] {
+            fs::remove_file(path).unwrap();
+        }
     }
 
     #[test]
