@@ -114,6 +114,16 @@ impl<'a> Comparison<'a> {
         Ok(Self { cluster, before: cluster.metrics()?, skip })
     }
 
+    /// Begins with the start of the scheduler, which is yet to come: all that it will count is compared.
+    ///
+    /// # Errors
+    ///
+    /// If the Collector's file cannot be read.
+    pub(crate) fn before_start(cluster: &'a dyn Observed) -> Result<Self> {
+        let skip = fs::metadata(cluster.spans())?.len();
+        Ok(Self { cluster, before: Metrics::parse("")?, skip })
+    }
+
     /// Waits until no attempt is under way and all spans have arrived.
     ///
     /// # Errors

@@ -21,14 +21,22 @@ pub(super) fn cached(
     of: &(impl Hash + ?Sized),
     make: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    let cache = paths::cache()?.join("kind");
+    cached_in(&paths::cache()?.join("kind"), name, of, make)
+}
+
+fn cached_in(
+    cache: &Path,
+    name: &str,
+    of: &(impl Hash + ?Sized),
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     let path = cache.join(format!("{name}-{:016x}", hasher.finish()));
     if path.exists() {
         return Ok(path);
     }
-    fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
     // Held until the end: another xtask waits here, and then finds it.
     let lock = File::create(cache.join(format!("{name}.lock")))?;
     lock.lock()?;
@@ -43,4 +51,35 @@ pub(super) fn cached(
     make(&partial)?;
     fs::rename(&partial, &path)?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_made_again_and_what_is_of_something_else_is() {
+        let cache = std::env::temp_dir().join(format!("xtask-cache-{}", std::process::id()));
+        let make = |of: &str| cached_in(&cache, "thing", of, |path| Ok(fs::write(path, of)?));
+        let first = make("a").unwrap();
+        assert_eq!(cached_in(&cache, "thing", "a", |_| bail!("made again")).unwrap(), first);
+        assert_ne!(make("b").unwrap(), first);
+        assert_eq!(fs::read_to_string(first).unwrap(), "a");
+        fs::remove_dir_all(cache).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_not_there_afterwards() {
+        let cache = std::env::temp_dir().join(format!("xtask-no-cache-{}", std::process::id()));
+        let fail = |path: &Path| {
+            fs::create_dir(path)?;
+            bail!("half done")
+        };
+        assert!(cached_in(&cache, "thing", "a", fail).is_err());
+        let made = cached_in(&cache, "thing", "a", |path| Ok(fs::write(path, "whole")?)).unwrap();
+        assert_eq!(fs::read_to_string(made).unwrap(), "whole");
+        fs::remove_dir_all(cache).unwrap();
+    }
 }

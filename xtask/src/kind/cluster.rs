@@ -15,7 +15,10 @@ use super::{
     images,
 };
 use crate::{
-    cluster::{guard::Guard, state::State},
+    cluster::{
+        guard::Guard,
+        state::{Process, State},
+    },
     paths, process,
 };
 
@@ -248,7 +251,7 @@ pub(super) fn dir(provider: Provider) -> Result<PathBuf> {
 fn prepare(provider: Provider, dir: &Path) -> Result<()> {
     if let Some(state) = State::load(dir)? {
         let name = provider.name();
-        let runs = state.processes.is_empty() || state.processes.iter().any(|process| process.alive());
+        let runs = state.processes.is_empty() || state.processes.iter().any(Process::alive);
         ensure!(!runs, "there is a cluster: `cargo xtask kind down --provider {name}` ends it");
         down(provider)?;
     }
@@ -266,4 +269,24 @@ fn node(node: &Value) -> Option<(String, String, String)> {
     let address = addresses.iter().find(|address| address["type"] == "InternalIP")?["address"].as_str()?;
     let name = node["metadata"]["name"].as_str()?;
     Some((name.to_owned(), address.to_owned(), node["spec"]["podCIDR"].as_str()?.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_known_by_its_own_address_and_those_of_its_pods() {
+        let mut object = json!({
+            "metadata": { "name": "a" },
+            "spec": { "podCIDR": "10.244.1.0/24" },
+            "status": { "addresses": [
+                { "type": "Hostname", "address": "a" },
+                { "type": "InternalIP", "address": "172.18.0.2" },
+            ] },
+        });
+        assert_eq!(node(&object), Some(("a".into(), "172.18.0.2".into(), "10.244.1.0/24".into())));
+        object["spec"] = json!({});
+        assert_eq!(node(&object), None);
+    }
 }

@@ -5,10 +5,11 @@
 //! - `engine`: docker or podman, the machine's or one in an environment of its own
 //! - `root`, `images`: what nodes and containers are made of
 //! - `cluster`: the cluster
-//! - `e2e`: what schedspan does in it, from `helm install` to `helm uninstall`
+//! - `e2e`, `asked`: what schedspan does in it, from `helm install` to `helm uninstall`
 //!
 //! The scripts that run where Rust does not are in `tests/kind`.
 
+mod asked;
 mod cache;
 mod cluster;
 mod e2e;
