@@ -13,22 +13,29 @@ hierarchies() {
   awk '$3 ~ /^cgroup2?$/ { print $2 }' /proc/mounts
 }
 
-# Ends what is left in a folder of cgroups, and removes it.
+# Ends what is left in the cgroups of a name, and removes them. Those that have been killed take a moment to end.
 remove() {
-  [ -d "$1" ] || return 0
-  find "$1" -name cgroup.procs -exec cat {} + | sort -u | while read -r pid; do kill -KILL "$pid" || :; done
-  for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    find "$1" -depth -type d -exec rmdir {} + 2> /dev/null || :
-    [ -d "$1" ] || return 0
+  for _ in $(seq 300); do
+    left=
+    for hierarchy in $(hierarchies); do
+      group=$hierarchy/$1
+      [ -d "$group" ] || continue
+      # runc may have been killed when it had stopped a container for a moment: in version 1 what is frozen does not even die.
+      find "$group" -name freezer.state -exec sh -c 'for state; do echo THAWED > "$state"; done' sh {} + || :
+      find "$group" -name cgroup.procs -exec cat {} + | sort -u | xargs -r kill -KILL || :
+      find "$group" -depth -type d -exec rmdir {} + || :
+      [ ! -d "$group" ] || left=$group
+    done 2> /dev/null
+    [ -n "$left" ] || return 0
     sleep 0.1
   done
-  echo "cannot remove $1" >&2
+  echo "cannot remove $left" >&2
 }
 
 if [ "${1:-}" != inside ]; then
   name=$3
   # What a run left that was killed itself.
-  for hierarchy in $(hierarchies); do remove "$hierarchy/$name"; done
+  remove "$name"
   (
     for hierarchy in $(hierarchies); do
       mkdir "$hierarchy/$name"
@@ -41,9 +48,9 @@ if [ "${1:-}" != inside ]; then
     exec setpriv --pdeathsig KILL unshare --mount --pid --net --ipc --uts --cgroup --fork --kill-child sh "$0" inside "$@"
   ) &
   environment=$!
-  trap 'kill -KILL $environment' TERM
+  trap 'kill -KILL $environment || :' TERM
   wait $environment || :
-  for hierarchy in $(hierarchies); do remove "$hierarchy/$name"; done
+  remove "$name"
   exit 0
 fi
 

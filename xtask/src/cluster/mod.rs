@@ -253,7 +253,7 @@ impl Cluster {
         let position = self.state.processes.iter().position(|process| process.name == SCHEDULER.name);
         let Process { name, ports, health, .. } = {
             let position = position.context("this cluster runs no scheduler")?;
-            self.state.processes[position].stop()?;
+            self.state.processes[position].stop(state::GRACE)?;
             self.state.processes.remove(position)
         };
         self.start(&name, argv, environment, ports, health)
@@ -521,7 +521,7 @@ impl Cluster {
                 return Err(error);
             }
             if let Some(process) = self.state.processes.pop() {
-                process.stop()?;
+                process.stop(state::GRACE)?;
                 fs::remove_file(process.log)?;
             }
         }

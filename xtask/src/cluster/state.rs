@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use super::wait_until;
 use crate::process;
 
-/// How long a process may take to end by itself after SIGTERM.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long a process may take to end by itself after SIGTERM, if it has not much to do for that.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// Ports on 127.0.0.1 by what they are for.
 pub(crate) type Ports = BTreeMap<String, u16>;
@@ -80,7 +80,7 @@ impl State {
 /// If a process cannot be ended or the folder cannot be removed.
 pub(crate) fn down(dir: &Path) -> Result<()> {
     let Some(state) = State::load(dir)? else { return Ok(()) };
-    state.processes.iter().rev().try_for_each(Process::stop)?;
+    state.processes.iter().rev().try_for_each(|process| process.stop(GRACE))?;
     fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))
 }
 
@@ -145,8 +145,12 @@ impl Process {
         format!("its log ends with:\n{}", process::tail(&String::from_utf8_lossy(&log)))
     }
 
-    /// Ends it: SIGTERM, and SIGKILL if that does not do.
-    pub(super) fn stop(&self) -> Result<()> {
+    /// Ends it: SIGTERM, and SIGKILL if that does not do within `grace`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not end.
+    pub(crate) fn stop(&self, grace: Duration) -> Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
             // First a handle, then the check that it is ours: so a process that takes over the pid is never hit.
             let Ok(handle) = pidfd_open(self.pid(), PidfdFlags::empty()) else { return Ok(()) };
@@ -156,7 +160,7 @@ impl Process {
             pidfd_send_signal(handle, signal)
                 .with_context(|| format!("cannot end {} ({})", self.name, self.pid))?;
             let ended = || Ok((!self.alive()).then_some(()));
-            if wait_until(&format!("the end of {}", self.name), GRACE, ended).is_ok() {
+            if wait_until(&format!("the end of {}", self.name), grace, ended).is_ok() {
                 return Ok(());
             }
         }
@@ -238,6 +242,6 @@ mod tests {
             log: PathBuf::new(),
         };
         assert!(!process.alive());
-        process.stop().unwrap();
+        process.stop(GRACE).unwrap();
     }
 }

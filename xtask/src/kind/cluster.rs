@@ -239,7 +239,7 @@ pub(super) fn down(provider: Provider) -> Result<()> {
     {
         process::output(engine.command("kind").args(["delete", "cluster", "--name", NAME]))?;
     }
-    engine::end(&dir)
+    engine::end(provider, &dir)
 }
 
 /// The folder of a provider's cluster.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 
 use super::root;
@@ -28,6 +28,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const ENVIRONMENT: &str = "environment";
 const SCRIPT: &str = "tests/kind/environment.sh";
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum Provider {
@@ -82,7 +83,7 @@ impl Engine {
             [paths::cache()?.join("components"), paths::cache()?.join("kind"), paths::target(), chart()];
         let script = paths::repository().join(SCRIPT).display().to_string();
         let mut argv = vec!["sh".to_owned(), script, root.display().to_string(), dir.display().to_string()];
-        argv.extend([format!("schedspan-kind-{}", provider.name()), provider.daemon().to_owned()]);
+        argv.extend([cgroup(provider), provider.daemon().to_owned()]);
         argv.extend(shared.iter().map(|path| path.display().to_string()));
         let process = Process::start(dir, ENVIRONMENT, argv, Ports::new(), String::new())?;
         let mut state = State::default();
@@ -166,9 +167,27 @@ fn tools() -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 ///
-/// If a process does not end, or the folder cannot be removed.
-pub(super) fn end(dir: &Path) -> Result<()> {
-    state::down(dir)
+/// If a process does not end, or something cannot be removed.
+pub(super) fn end(provider: Provider, dir: &Path) -> Result<()> {
+    // The environment first: it has hundreds of processes to end, and their control groups to remove.
+    for process in State::load(dir)?.map(|state| state.processes).unwrap_or_default() {
+        process.stop(END_TIMEOUT)?;
+    }
+    state::down(dir)?;
+    let hierarchies =
+        fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut groups = hierarchies.chain(["/sys/fs/cgroup".into()]).map(|path| path.join(cgroup(provider)));
+    match groups.find(|group| group.exists()) {
+        Some(group) => {
+            bail!("{} is left: its processes are in cgroup.procs of all that is in it", group.display())
+        }
+        None => Ok(()),
+    }
+}
+
+/// The name of the environment's control group.
+fn cgroup(provider: Provider) -> String {
+    format!("schedspan-kind-{}", provider.name())
 }
 
 /// The Helm chart.
