@@ -76,8 +76,9 @@ pub(super) fn metrics(cluster: &Cluster) -> Result<Metrics> {
 pub(super) fn traced(cluster: &Cluster, schedulers: u32) -> Result<Metrics> {
     wait_until(&format!("schedspan to trace {schedulers} schedulers"), TIMEOUT, || {
         thread::sleep(INTERVAL);
-        let metrics = metrics(cluster)?;
-        Ok((metrics.sum("schedspan_schedulers", &[]) == f64::from(schedulers)).then_some(metrics))
+        // Helm takes a DaemonSet for ready that has no Pod yet, and a Pod has no address at first.
+        let metrics = metrics(cluster).ok();
+        Ok(metrics.filter(|metrics| metrics.sum("schedspan_schedulers", &[]) == f64::from(schedulers)))
     })
 }
 
