@@ -384,7 +384,7 @@ impl Process {
                 }
             }
             (Function::Placement | Function::PodGroupCondition, _) => {
-                building.told_of_group(function, values)
+                building.told_of_group(function, values);
             }
             _ => {}
         }

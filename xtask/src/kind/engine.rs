@@ -85,7 +85,8 @@ impl Engine {
         let mut argv = vec!["sh".to_owned(), script, root.display().to_string(), dir.display().to_string()];
         argv.extend([cgroup(provider), provider.daemon().to_owned()]);
         argv.extend(shared.iter().map(|path| path.display().to_string()));
-        let process = Process::start(dir, ENVIRONMENT, argv, Environment::new(), Ports::new(), String::new())?;
+        let process =
+            Process::start(dir, ENVIRONMENT, argv, Environment::new(), Ports::new(), String::new())?;
         let mut state = State::default();
         state.processes.push(process);
         state.save(dir)?;

@@ -273,7 +273,7 @@ impl Building {
         let Part::Group { placement, .. } = &mut self.part else { return };
         match function {
             Function::Placement => {
-                *placement = values.placement_name.filter(|name| !name.is_empty()).map(Arc::from)
+                *placement = values.placement_name.filter(|name| !name.is_empty()).map(Arc::from);
             }
             Function::PodGroupCondition => {
                 let code = match values.condition_reason.as_deref() {
