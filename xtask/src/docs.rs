@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     /// What may stand after `sh`, and what it means.
-    const TAGS: [(&str, &str); 5] = [
+    const TAGS: [(&str, &str); 6] = [
         ("chore", "a chore that takes minutes: `cargo xtask e2e` runs the same with fewer Pods"),
         ("here", "`cargo xtask e2e deploy` runs it, in the repository, with a control plane and the daemon"),
         ("cluster", "the test of a real cluster runs it, with kubectl and Helm"),

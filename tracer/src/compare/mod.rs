@@ -1,6 +1,6 @@
 //! Two sets of spans of the same attempts, next to each other: which have a twin, and how the twins differ.
 //!
-//! Pure but for [`file`]: spans in, a [`Report`] out.
+//! Pure but for [`file()`]: spans in, a [`Report`] out.
 //!
 //! # How spans are matched
 //!

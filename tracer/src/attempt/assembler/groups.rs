@@ -47,10 +47,11 @@ impl Process {
         let fresh = |building: &Building| building.stage == Stage::Popped;
         let current = self.goroutines.get(&number).and_then(|goroutine| goroutine.attempt);
         let popped = current.filter(|id| self.attempts.get(id).is_some_and(fresh));
-        if popped.is_none() {
+        let full = self.attempts.len() >= MAX_ATTEMPTS;
+        if popped.is_none() || full {
             self.leave_attempt(number, time_ns, context);
         }
-        if self.attempts.len() >= MAX_ATTEMPTS {
+        if full {
             context.no_room(1);
             return;
         }
