@@ -38,7 +38,7 @@ const GROUP_ROOT: &str = "SchedulePodGroup";
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
 /// The label of [`POINTS`], and the name of the span.
-const PHASES: [(&str, &str); 16] = [
+const PHASES: [(&str, &str); 12] = [
     ("PreFilter", "preFilter"),
     ("Filter", "filter"),
     ("PostFilter", "postFilter"),
@@ -51,6 +51,9 @@ const PHASES: [(&str, &str); 16] = [
     ("PreBind", "preBind"),
     ("Bind", "bind"),
     ("PostBind", "postBind"),
+];
+/// The same of what is done for groups of Pods.
+const GROUP_PHASES: [(&str, &str); 4] = [
     ("PlacementGenerate", "placementGenerate"),
     ("PlacementFeasible", "placementFeasible"),
     ("PlacementScore", "placementScore"),
@@ -204,7 +207,7 @@ impl Figures {
         let labels = ["extension_point", "status", "profile"];
         for ([point, status, profile], n) in self.increases(&format!("{POINTS}_count"), labels) {
             // Others have no spans.
-            if let Some(name) = translated(&PHASES, &point) {
+            if let Some(name) = translated(&PHASES, &point).or_else(|| translated(&GROUP_PHASES, &point)) {
                 counts.entry(labels_of(name, &status, &profile)).or_default().scheduler += n;
             }
         }
@@ -292,7 +295,11 @@ fn labels(span: &Span) -> Option<Labels> {
     if name == PERMIT_SPAN {
         return Some(labels_of(name, result, ""));
     }
-    PHASES.iter().any(|(_, phase)| phase == name).then(|| labels_of(name, result, &profile))
+    PHASES
+        .iter()
+        .chain(&GROUP_PHASES)
+        .any(|(_, phase)| phase == name)
+        .then(|| labels_of(name, result, &profile))
 }
 
 fn labels_of(name: &str, result: &str, profile: &str) -> Labels {
