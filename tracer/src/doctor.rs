@@ -12,6 +12,7 @@ use crate::{
     plan::Plan,
     probe::{self, Probes},
     target::{self, Finder, Scheduler},
+    words::sentence,
 };
 
 /// Bytes of the ring buffer that is made for the trial.
@@ -87,7 +88,7 @@ fn host() -> Vec<Finding> {
         Ok(_) => findings.push(Finding::new("eBPF", State::Fine, "the kernel takes the programs")),
         // That is said already.
         Err(probe::Error::Unfit(_)) => {}
-        Err(error) => findings.push(Finding::new("eBPF", State::Broken, chain(&error))),
+        Err(error) => findings.push(Finding::new("eBPF", State::Broken, sentence(&error))),
     }
     findings
 }
@@ -137,7 +138,7 @@ fn of_scheduler(what: &'static str, scheduler: &Scheduler) -> Finding {
     let pid = scheduler.process.pid;
     let plan = target::open_executable(&scheduler.path)
         .map_err(|error| error.to_string())
-        .and_then(|data| Plan::of(&data).map_err(|error| chain(&error)));
+        .and_then(|data| Plan::of(&data).map_err(|error| sentence(&error)));
     match plan {
         Err(error) => Finding::new(what, State::Broken, format!("process {pid} cannot be traced: {error}")),
         Ok(Plan { identity, sites, missing, .. }) => {
@@ -153,15 +154,4 @@ fn of_scheduler(what: &'static str, scheduler: &Scheduler) -> Finding {
             }
         }
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -33,18 +33,18 @@ use crate::{
     target::{FileId, Finder, ProcessId, Scheduler, load_bias, open_executable},
 };
 
-/// How often the ring buffer is emptied while there is little in it. The programs do not wake anybody up: that would cost the scheduler more
-/// than the record itself. Nor is the daemon woken up more often than somebody who watches would notice: most of what an
-/// attempt costs it is the cold start after each sleep.
+/// How often the ring buffer is emptied while there is little in it. The programs do not wake anybody up: that would cost
+/// the scheduler more than the record itself. Nor is the daemon woken up more often than somebody who watches would notice:
+/// most of what an attempt costs it is the cold start after each sleep.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
-/// The same at most, however small the ring buffer is.
+/// The same where nothing is traced, so that a node without a scheduler costs next to nothing.
+const IDLE_INTERVAL: Duration = Duration::from_millis(250);
+/// How often at most, however small the ring buffer is.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// The part of the ring buffer that is to be full when it is emptied: the rest is for what comes all at once.
+/// One part of so many of the ring buffer may be full when it is emptied: the rest is for what comes all at once.
 const AIM: u64 = 8;
 /// Bytes before each record.
 const RECORD_HEADER: usize = 8;
-/// The same where nothing is traced, so that a node without a scheduler costs next to nothing.
-const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 /// How often processes are looked for, clocks are compared and counters are published.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Readings of which the quickest is taken for an anchor.

@@ -10,7 +10,7 @@ use std::{
 
 use clap::Parser as _;
 use tracer::{
-    cli::{Cli, Command, compare, doctor, explain, inspect, record, replay, run, top, trace},
+    cli::{Cli, Command, compare, doctor, explain, inspect, record, replay, run, sentence, top, trace},
     probe,
 };
 use tracing_subscriber::EnvFilter;
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
                 Ok(true) => ExitCode::SUCCESS,
                 Ok(false) => ExitCode::FAILURE,
                 Err(error) => {
-                    eprintln!("schedspan: {}", sentence(&error));
+                    eprintln!("schedspan: {}", sentence(error.as_ref()));
                     ExitCode::from(BAD_INPUT)
                 }
             };
@@ -64,21 +64,10 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("schedspan: {}", sentence(&error));
+            eprintln!("schedspan: {}", sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error and its causes; libraries that repeat the cause in their own words are not repeated once more.
-fn sentence(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

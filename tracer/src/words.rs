@@ -1,5 +1,18 @@
 //! Figures and the words of the traced process, as a person reads them in a terminal.
 
+/// An error and its causes; libraries that repeat the cause in their own words are not repeated once more.
+#[must_use]
+pub fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// Three digits and a unit.
 pub(crate) fn duration(ns: u64) -> String {
     let ns = ns as f64;

@@ -394,7 +394,7 @@ impl Process {
         let Event { target, time_ns, goroutine, values, .. } = event;
         self.leave_attempt(goroutine, time_ns, context);
         let from_backoff = self.popped_from_backoff.remove(&goroutine);
-        let Values { queued_pod_info: Some(entry @ 1..), pod, attempts, queue_timestamp, .. } = values else {
+        let Values { queued_pod_info: Some(entry @ 1..), pod, .. } = values else {
             // The queue is closed.
             context.account.unrelated += 1;
             from_backoff.into_iter().for_each(|_| context.orphan_move());
@@ -411,31 +411,30 @@ impl Process {
             queued.events += 1;
             queued.push(Move { time_ns, queue: "active".to_owned(), event: POPPED_FROM_BACKOFF.to_owned() });
         }
-        let uid = values.pod_uid.unwrap_or_default();
-        let attempt = Attempt {
-            target,
-            pod: Pod {
-                uid: uid.clone(),
-                name: values.pod_name.unwrap_or_default(),
-                namespace: values.pod_namespace.unwrap_or_default(),
-                profile: values.profile.unwrap_or_default(),
-            },
-            number: attempts,
-            start_ns: time_ns,
-            end_ns: time_ns,
-            previous: self.pending.remove(&uid),
-            enqueued_ns: queued.active_ns,
-            moves: queued.moves,
-            moves_left_out: queued.left_out,
-            first_attempt: values.first_attempt,
-            queue_timestamp,
-            events: 1 + queued.events,
-            ..Attempt::default()
-        };
+        queued.events += 1;
+        let attempt = self.attempt_of_pod(target, time_ns, values, queued);
         self.attempts.insert(id, Building::new(attempt, goroutine));
         self.learn(id, None, pod);
         let goroutine = self.goroutines.entry(goroutine).or_default();
         (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
+    }
+
+    /// An attempt that begins, of the Pod that these values are of.
+    fn attempt_of_pod(&mut self, target: u32, time_ns: u64, values: Values, queued: Queued) -> Attempt {
+        let uid = values.pod_uid.unwrap_or_default();
+        Attempt {
+            previous: self.pending.remove(&uid),
+            pod: Pod {
+                uid,
+                name: values.pod_name.unwrap_or_default(),
+                namespace: values.pod_namespace.unwrap_or_default(),
+                profile: values.profile.unwrap_or_default(),
+            },
+            number: values.attempts,
+            first_attempt: values.first_attempt,
+            queue_timestamp: values.queue_timestamp,
+            ..queued.attempt(target, time_ns)
+        }
     }
 
     /// The scheduling loop turns to the next Pod: what became of the one before?
@@ -787,6 +786,21 @@ impl Process {
 }
 
 impl Queued {
+    /// An attempt that begins with its way through the queues, of nobody yet.
+    fn attempt(self, target: u32, time_ns: u64) -> Attempt {
+        let Self { active_ns, moves, left_out, events } = self;
+        Attempt {
+            target,
+            start_ns: time_ns,
+            end_ns: time_ns,
+            enqueued_ns: active_ns,
+            moves,
+            moves_left_out: left_out,
+            events,
+            ..Attempt::default()
+        }
+    }
+
     /// The newest is always kept: it is why the Pod is where it is.
     fn push(&mut self, next: Move) {
         if self.moves.len() == MAX_MOVES {

@@ -41,6 +41,7 @@ pub use self::traceparent::{TRACEPARENT, TRACESTATE, traceparent, tracestate};
 use crate::{
     metrics::{Lookup, Metrics, Refusal},
     trace::RemoteContext,
+    words::sentence,
 };
 
 /// Pods remembered, some 60 bytes each; the least used are forgotten first. More than a cluster may have
@@ -203,7 +204,7 @@ impl Shared {
             warn!(
                 "cannot watch Pods at {url}, so spans get no links until it works again: {}; check that the API \
                  server runs and that `list` and `watch` of pods are granted",
-                chain(error)
+                sentence(error)
             );
         }
         self.changed.notify_waiters();
@@ -241,20 +242,20 @@ pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
         Some(path) => read(&path).await.map_err(|reason| Error::Kubeconfig { path, reason }.to_string())?,
         None => Config::infer()
             .await
-            .map_err(|error| format!("no API server is known: {}; give a kubeconfig", chain(&error)))?,
+            .map_err(|error| format!("no API server is known: {}; give a kubeconfig", sentence(&error)))?,
     };
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(CONNECT_TIMEOUT);
     let url = config.cluster_url.to_string();
     let client = Client::try_from(config)
-        .map_err(|error| format!("{url}: {}; check the kubeconfig", chain(&error)))?;
+        .map_err(|error| format!("{url}: {}; check the kubeconfig", sentence(&error)))?;
     let one = ListParams::default().limit(1).fields(UNASSIGNED);
     match Api::<Pod>::all(client).list_metadata(&one).await {
         Ok(_) => Ok(url),
         Err(error) => Err(format!(
             "{url}: {}; check that the API server runs and that `list` and `watch` of pods are granted",
-            chain(&error)
+            sentence(&error)
         )),
     }
 }
@@ -323,20 +324,6 @@ async fn next<S: Stream + Unpin>(events: &mut S) -> Option<S::Item> {
     }
     sleep(GATHER).await;
     events.next().await
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let reason = error.to_string();
-        // Some errors say their source themselves.
-        if !text.contains(&reason) {
-            text = format!("{text}: {reason}");
-        }
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -130,12 +130,13 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
 /// begins.
 #[must_use]
 pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> Trace {
+    let seed = seed(attempt, attempt.start_ns);
     let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
     for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
         let event = AttributeValue::String(Cow::Owned(event.clone()));
         trace.spans.push(Span {
             // Behind all that an attempt can have.
-            span_id: span_id(&seed(attempt, attempt.start_ns), u64::MAX - index as u64),
+            span_id: span_id(&seed, u64::MAX - index as u64),
             parent_id: None,
             name: Cow::Owned(format!("queue: {queue}")),
             start_unix_ns: anchor.unix(*time_ns),

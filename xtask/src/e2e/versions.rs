@@ -22,7 +22,7 @@ const NEVER: usize = 20;
 const SPAN_ID: &str = "00f067aa0ba902b7";
 
 /// The spans of each attempt that succeeded; from 1.34 on there is `preBindPreFlight`, too.
-const SUCCESS: [&str; 11] = [
+pub(super) const SUCCESS: [&str; 11] = [
     "schedulingCycle",
     "preFilter",
     "filter",
@@ -36,7 +36,7 @@ const SUCCESS: [&str; 11] = [
     "postBind",
 ];
 /// The spans of each attempt that found no Node.
-const FAILURE: [&str; 5] =
+pub(super) const FAILURE: [&str; 5] =
     ["schedulingCycle", "preFilter", "filter", "postFilter", "handleSchedulingFailure"];
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {

@@ -63,18 +63,14 @@ impl Process {
             namespace: values.group_namespace.unwrap_or_default(),
             start_ns,
         });
-        let queued = values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
+        let mut queued =
+            values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
+        queued.events += 1;
         let mut attempt = Attempt {
-            target,
             pod: Pod { name: group.name.clone(), namespace: group.namespace.clone(), ..Pod::default() },
             subject: Subject::Group { group: Arc::clone(&group), size: values.group_size, scheduled: 0 },
             start_ns,
-            end_ns: time_ns,
-            enqueued_ns: queued.active_ns,
-            moves: queued.moves,
-            moves_left_out: queued.left_out,
-            events: 1 + queued.events,
-            ..Attempt::default()
+            ..queued.attempt(target, time_ns)
         };
         attempt.previous = self.pending.remove(&attempt.identity());
         let id = self.next_id;
@@ -183,38 +179,22 @@ impl Process {
         let member = self.next_id;
         self.next_id += 1;
         let queued = values.queued_pod_info.and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
-        let previous = self.pending.remove(&uid);
+        let mut attempt = self.attempt_of_pod(*target, *time_ns, values.clone(), queued);
         let Building { attempt: Attempt { subject, pod, .. }, part, .. } = self.attempts.get_mut(&id)?;
         let (Subject::Group { group, .. }, Part::Group { members, .. }) = (subject, part) else {
             return None;
         };
         let key = key(&uid, member);
         members.insert(key.clone(), member);
-        if let Some(profile) = &values.profile {
-            // That of all its Pods.
-            pod.profile.clone_from(profile);
+        // What is read where a Pod fails that was never tried leaves out what the group knows.
+        match &values.profile {
+            Some(profile) => pod.profile.clone_from(profile),
+            None => attempt.pod.profile.clone_from(&pod.profile),
         }
-        let attempt = Attempt {
-            target: *target,
-            subject: Subject::Member(Arc::clone(group)),
-            pod: Pod {
-                uid,
-                name: values.pod_name.clone().unwrap_or_default(),
-                namespace: values.pod_namespace.clone().unwrap_or_else(|| group.namespace.clone()),
-                profile: pod.profile.clone(),
-            },
-            number: values.attempts,
-            start_ns: *time_ns,
-            end_ns: *time_ns,
-            previous,
-            enqueued_ns: queued.active_ns,
-            moves: queued.moves,
-            moves_left_out: queued.left_out,
-            first_attempt: values.first_attempt,
-            queue_timestamp: values.queue_timestamp,
-            events: queued.events,
-            ..Attempt::default()
-        };
+        if values.pod_namespace.is_none() {
+            attempt.pod.namespace.clone_from(&group.namespace);
+        }
+        attempt.subject = Subject::Member(Arc::clone(group));
         let part = Part::Member { group: id, key, trials: Vec::new() };
         self.attempts.insert(member, Building { part, ..Building::new(attempt, *goroutine) });
         Some(member)
