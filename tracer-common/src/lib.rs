@@ -104,7 +104,8 @@ pub struct Read {
     pub last: u32,
 }
 
-/// What to do at one probe site; its index in the map is the cookie of the uprobe.
+/// What to do at one probe site. The program has the first four fields from the uprobe's [`Cookie`]: the map's memory has left
+/// the CPU's caches since the last hit, and to wait for it is a third of what a hit costs the program.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
@@ -122,6 +123,78 @@ pub struct Site {
     pub reads: [Read; MAX_READS],
     /// What [`Site::texts`] says.
     pub layout: [u32; LAYOUT_LEN],
+}
+
+/// What the program is told with each hit: which site it is, and what most hits can be served with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cookie {
+    /// Index of the [`Site`] in the map.
+    pub site: u16,
+    /// [`Site::goid_offset`].
+    pub goid_offset: u16,
+    /// [`Site::reads_len`].
+    pub reads_len: u8,
+    /// [`Site::texts`].
+    pub texts: u8,
+    /// [`Site::begins`].
+    pub begins: bool,
+    /// The register that all of the site's reads go on from: where it holds a null pointer, each of them brings 0, and the
+    /// site need not be looked at. [`NO_POINTER`] where there is no such register.
+    pub pointer: Register,
+}
+
+/// [`Cookie::pointer`] of a site that is always looked at.
+pub const NO_POINTER: Register = Register::MAX;
+
+impl Cookie {
+    /// That of a site at this index; nothing if its numbers are larger than any that occur.
+    #[must_use]
+    pub fn of(site: &Site, index: u32) -> Option<Self> {
+        let reads = site.reads.get(..site.reads_len as usize)?;
+        let told = site.texts == NO_TEXTS || site.texts == TEXTS_OF_FAILURES;
+        let pointer = match reads {
+            [first, ..]
+                if told
+                    && reads.iter().all(|read| {
+                        read.base == first.base && (read.kind != READ_WORD || read.steps > 0)
+                    }) =>
+            {
+                first.base
+            }
+            _ => NO_POINTER,
+        };
+        Some(Self {
+            site: u16::try_from(index).ok()?,
+            goid_offset: u16::try_from(site.goid_offset).ok()?,
+            reads_len: u8::try_from(site.reads_len).ok()?,
+            texts: u8::try_from(site.texts).ok()?,
+            begins: site.begins != 0,
+            pointer,
+        })
+    }
+}
+
+impl From<Cookie> for u64 {
+    fn from(cookie: Cookie) -> Self {
+        let Cookie { site, goid_offset, reads_len, texts, begins, pointer } = cookie;
+        let [s0, s1] = site.to_le_bytes();
+        let [g0, g1] = goid_offset.to_le_bytes();
+        Self::from_le_bytes([s0, s1, g0, g1, reads_len, texts, begins.into(), pointer])
+    }
+}
+
+impl From<u64> for Cookie {
+    fn from(word: u64) -> Self {
+        let [s0, s1, g0, g1, reads_len, texts, begins, pointer] = word.to_le_bytes();
+        Self {
+            site: u16::from_le_bytes([s0, s1]),
+            goid_offset: u16::from_le_bytes([g0, g1]),
+            reads_len,
+            texts,
+            begins: begins != 0,
+            pointer,
+        }
+    }
 }
 
 /// Where the scores of the Nodes are: a slice of `NodePluginScores`, in two registers.
@@ -190,14 +263,34 @@ impl From<[u32; LAYOUT_LEN]> for StatusesLayout {
     }
 }
 
-/// A process to trace, named as the kernel's helper names it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct TargetKey {
-    /// Index into the map of [`PidNamespace`]s.
-    pub namespace: u32,
-    /// The process id in that namespace.
-    pub pid: u32,
+/// A process to trace, in a word: a list of them is gone through more quickly than a hash table is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Of [`Target::key`].
+    pub key: u32,
+    /// What the daemon calls it.
+    pub number: u32,
+}
+
+impl Target {
+    /// How the kernel's helper names a process: index into the map of [`PidNamespace`]s, and its id there, which is below
+    /// 2²² (<https://github.com/torvalds/linux/blob/v6.18/include/linux/threads.h>, `PID_MAX_LIMIT`).
+    #[must_use]
+    pub const fn key(namespace: u32, pid: u32) -> u32 {
+        namespace << 24 | pid
+    }
+}
+
+impl From<Target> for u64 {
+    fn from(target: Target) -> Self {
+        Self::from(target.key) << 32 | Self::from(target.number)
+    }
+}
+
+impl From<u64> for Target {
+    fn from(word: u64) -> Self {
+        Self { key: (word >> 32) as u32, number: word as u32 }
+    }
 }
 
 /// Inode of the kernel's first PID namespace, that of the host
@@ -373,12 +466,10 @@ impl Counter {
 mod user {
     use aya::Pod;
 
-    use crate::{PidNamespace, Site, TargetKey};
+    use crate::{PidNamespace, Site};
 
     // SAFETY: `repr(C)`, made of integers, padding explicit: any bytes are a value and there are no others.
     unsafe impl Pod for Site {}
-    // SAFETY: as above.
-    unsafe impl Pod for TargetKey {}
     // SAFETY: as above.
     unsafe impl Pod for PidNamespace {}
 }
@@ -398,3 +489,41 @@ const _: () = assert!(
         && MAX_WORDS.is_power_of_two()
         && MAX_TEXTS.is_power_of_two()
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(texts: u32, reads: &[Read]) -> Site {
+        let mut site =
+            Site { goid_offset: 152, reads_len: reads.len() as u32, texts, begins: 1, ..Site::default() };
+        site.reads[..reads.len()].copy_from_slice(reads);
+        site
+    }
+
+    #[test]
+    fn a_cookie_survives_its_word() {
+        let code = Read { base: 3, steps: 1, ..Read::default() };
+        let cookie = Cookie::of(&site(NO_TEXTS, &[code]), MAX_SITES - 1).unwrap();
+        assert_eq!(
+            cookie,
+            Cookie { site: 1023, goid_offset: 152, reads_len: 1, texts: 0, begins: true, pointer: 3 }
+        );
+        assert_eq!(Cookie::from(u64::from(cookie)), cookie);
+        let target = Target { key: Target::key(7, (1 << 22) - 1), number: 9 };
+        assert_eq!(Target::from(u64::from(target)), target);
+    }
+
+    #[test]
+    fn a_site_is_skipped_for_a_null_pointer_only_where_all_its_reads_follow_that_one() {
+        let pointer = |texts, reads: &[Read]| Cookie::of(&site(texts, reads), 0).unwrap().pointer;
+        let code = Read { base: 3, steps: 1, ..Read::default() };
+        let reason = Read { base: 3, steps: 2, kind: READ_TEXT, ..Read::default() };
+        assert_eq!(pointer(TEXTS_OF_FAILURES, &[code, reason]), 3);
+        assert_eq!(pointer(TEXTS, &[code, reason]), NO_POINTER);
+        assert_eq!(pointer(NO_TEXTS, &[code, Read { base: 4, ..code }]), NO_POINTER);
+        // The register's own value is what it brings.
+        assert_eq!(pointer(NO_TEXTS, &[code, Read { steps: 0, ..code }]), NO_POINTER);
+        assert_eq!(pointer(NO_TEXTS, &[]), NO_POINTER);
+    }
+}

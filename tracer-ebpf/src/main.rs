@@ -7,22 +7,26 @@
 mod nodes;
 mod regs;
 
+use core::mem::MaybeUninit;
+
 use aya_ebpf::{
     EbpfContext as _,
     bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
+    cty::c_void,
     helpers::{
         bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
-        bpf_probe_read_user, bpf_probe_read_user_buf, generated::bpf_get_ns_current_pid_tgid,
+        bpf_probe_read_user, bpf_probe_read_user_buf,
+        generated::{self, bpf_get_ns_current_pid_tgid},
     },
     macros::{map, uprobe},
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, PerCpuArray, RingBuf},
     programs::ProbeContext,
 };
 use tracer_common::{
-    Counter, Hit, INITIAL_PID_NAMESPACE, LONG_TEXT, LONG_TEXT_LEN, LongTextHit, MAX_PID_NAMESPACES,
-    MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_TEXTS, PidNamespace, READ_TEXT,
-    READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN, TEXTS, TEXTS_OF_FAILURES, TargetKey,
-    TextHit, UNTOLD_CODES,
+    Cookie, Counter, Hit, INITIAL_PID_NAMESPACE, LONG_TEXT, LONG_TEXT_LEN, LongTextHit, MAX_PID_NAMESPACES,
+    MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_POINTER, NO_TEXTS, PidNamespace,
+    READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN, TEXTS, TEXTS_OF_FAILURES,
+    Target, TextHit, UNTOLD_CODES,
 };
 
 use crate::regs::{REGISTERS, Registers};
@@ -30,13 +34,16 @@ use crate::regs::{REGISTERS, Registers};
 /// `runtime.g` begins with `stack.lo`, `stack.hi`
 /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L394-L402>).
 const G_STACK_HI: u64 = 8;
+/// Words from there to `goid`, which Go 1.23 moved from 152 to 160, and 1.25 back. Where it is, the executable says.
+const GOID_WORDS: usize = 20;
 
 #[map]
 static SITES: Array<Site> = Array::with_max_entries(MAX_SITES, 0);
 #[map]
 static NAMESPACES: Array<PidNamespace> = Array::with_max_entries(MAX_PID_NAMESPACES, 0);
+/// [`Target`]s; 0 ends the list.
 #[map]
-static TARGETS: HashMap<TargetKey, u32> = HashMap::with_max_entries(MAX_TARGETS, 0);
+static TARGETS: Array<u64> = Array::with_max_entries(MAX_TARGETS, 0);
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 /// The one value names the last loss of a record.
@@ -48,35 +55,52 @@ static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.l
 /// Declares the programs of one kind of record: all sites of an executable under one link, for kernel 6.6 and later, and
 /// one link per site, for kernels without `uprobe.multi`.
 macro_rules! programs {
-    ($multi:ident, $single:ident, $record:path) => {
+    ($multi:ident, $single:ident, $goroutine:path, $record:path) => {
         #[uprobe(multi)]
         fn $multi(ctx: ProbeContext) -> u32 {
-            on_hit(&ctx, $record);
+            on_hit(&ctx, $goroutine, $record);
             0
         }
 
         #[uprobe]
         fn $single(ctx: ProbeContext) -> u32 {
-            on_hit(&ctx, $record);
+            on_hit(&ctx, $goroutine, $record);
             0
         }
     };
 }
 
-programs!(on_hit_multi, on_hit_single, hit);
-// On their own, because the verifier follows every way through a program.
-programs!(on_scores_multi, on_scores_single, nodes::scores);
-programs!(on_statuses_multi, on_statuses_single, nodes::statuses);
+programs!(on_hit_multi, on_hit_single, goroutine_at_once, hit);
+// On their own, because the verifier follows every way through a program. They run once an attempt, and have no room for
+// what makes the others quick.
+programs!(on_scores_multi, on_scores_single, goroutine, nodes::scores);
+programs!(on_statuses_multi, on_statuses_single, goroutine, nodes::statuses);
+
+/// Reads the `goid` and the `stack.hi` of a goroutine.
+type Goroutine = fn(g: u64, Cookie) -> Option<(u64, u64)>;
 
 /// Sends a record of a hit.
-type Record = fn(&Site, &[u64; REGISTERS], Hit) -> Result<(), Counter>;
+type Record = fn(Cookie, &[u64; REGISTERS], Head) -> Result<(), Counter>;
+
+/// What every record says.
+struct Head {
+    time_ns: u64,
+    goroutine: u64,
+    depth: u64,
+    target: u32,
+    last_loss: u64,
+    /// What the words are where nothing is read: 0 if [`Cookie::pointer`] is null. Elsewhere they mean nothing.
+    word: u64,
+}
 
 #[inline(always)]
-fn on_hit(ctx: &ProbeContext, record: Record) {
-    let time_ns = now();
+fn on_hit(ctx: &ProbeContext, goroutine: Goroutine, record: Record) {
+    // SAFETY: the context is the one that the kernel passed in.
+    let cookie = Cookie::from(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let time_ns = if cookie.begins { 0 } else { now() };
     let Some(target) = target() else { return };
     count(Counter::Hits);
-    if let Err(loss) = try_record(ctx, time_ns, target, record) {
+    if let Err(loss) = try_record(ctx, cookie, time_ns, target, goroutine, record) {
         count(loss);
         if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
             // BPF has no atomic addition in stable Rust. A time with the CPU's number in its highest bits is as good:
@@ -84,27 +108,43 @@ fn on_hit(ctx: &ProbeContext, record: Record) {
             // SAFETY: the helper reads the number of the CPU and touches nothing else.
             let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
             // SAFETY: the map's value is aligned and lives as long as the program; one store writes it whole.
-            unsafe { last_loss.write_volatile(time_ns ^ cpu << 48) };
+            unsafe { last_loss.write_volatile(now() ^ cpu << 48) };
         }
     }
 }
 
 /// The daemon's number for the current process; `None` when it is not traced.
+#[inline(always)]
+fn target() -> Option<u32> {
+    let key = current_key()?;
+    for place in 0..MAX_TARGETS {
+        let word = *TARGETS.get(place)?;
+        if word == 0 {
+            return None;
+        }
+        let target = Target::from(word);
+        if target.key == key {
+            return Some(target.number);
+        }
+    }
+    None
+}
+
+/// The current process's [`Target::key`]; `None` when it lives in no namespace that has one that is traced.
 ///
 /// Where the daemon sees the host's process ids, the kernel's own id is the key. Elsewhere it is not the one in the
 /// daemon's `/proc`, and the helper answers only for the namespace that the process itself lives in: hence the list of
 /// namespaces.
 /// <https://github.com/torvalds/linux/blob/v6.18/kernel/bpf/helpers.c#L632-L670>
 #[inline(always)]
-fn target() -> Option<u32> {
+fn current_key() -> Option<u32> {
     for namespace in 0..MAX_PID_NAMESPACES {
         let PidNamespace { device, inode } = *NAMESPACES.get(namespace)?;
         if inode == 0 {
             return None;
         }
         if let Some(pid) = current_pid(device, inode) {
-            // SAFETY: the value is a plain u32 that the daemon replaces as a whole.
-            return unsafe { TARGETS.get(&TargetKey { namespace, pid }) }.copied();
+            return Some(Target::key(namespace, pid));
         }
     }
     None
@@ -125,37 +165,80 @@ fn current_pid(device: u64, inode: u64) -> Option<u32> {
 }
 
 #[inline(always)]
-fn try_record(ctx: &ProbeContext, time_ns: u64, target: u32, record: Record) -> Result<(), Counter> {
-    // SAFETY: the context is the one that the kernel passed in.
-    let index = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    let Some(site) = SITES.get(index) else {
-        #[cfg(feature = "log")]
-        aya_log_ebpf::warn!(ctx, "no site for cookie {}", index);
-        return Err(Counter::UnknownSite);
-    };
+fn try_record(
+    ctx: &ProbeContext,
+    cookie: Cookie,
+    time_ns: u64,
+    target: u32,
+    goroutine: Goroutine,
+    record: Record,
+) -> Result<(), Counter> {
     let registers = Registers::of(ctx);
-    let goroutine = read_word(registers.g + u64::from(site.goid_offset)).ok_or(Counter::GoroutineFault)?;
-    let stack_hi = read_word(registers.g + G_STACK_HI).ok_or(Counter::GoroutineFault)?;
+    let (goroutine, stack_hi) = goroutine(registers.g, cookie).ok_or(Counter::GoroutineFault)?;
     let depth = stack_hi - registers.values[REGISTERS - 1];
     // SAFETY: as for the store in `on_hit`; one load reads it whole.
     let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
-    let words = [time_ns; MAX_WORDS]; // Only what is read is looked at; zeros would be written byte for byte.
-    let head =
-        Hit { time_ns, goroutine, depth, site: index, target, faults: 0, reserved: 0, last_loss, words };
-    record(site, &registers.values, head)
+    let word = registers.values[cookie.pointer as usize & (REGISTERS - 1)];
+    let head = Head { time_ns, goroutine, depth, target, last_loss, word };
+    let result = record(cookie, &registers.values, head);
+    #[cfg(feature = "log")]
+    if let Err(Counter::UnknownSite) = result {
+        aya_log_ebpf::warn!(ctx, "no site with the number {}", cookie.site);
+    }
+    result
+}
+
+#[inline(always)]
+fn goroutine(g: u64, cookie: Cookie) -> Option<(u64, u64)> {
+    Some((read_word(g + u64::from(cookie.goid_offset))?, read_word(g + G_STACK_HI)?))
+}
+
+/// As [`goroutine`], in one go where both are as near as they have been so far: most of what a read costs is the same for
+/// a word and for many.
+#[inline(always)]
+fn goroutine_at_once(g: u64, cookie: Cookie) -> Option<(u64, u64)> {
+    let mut words = MaybeUninit::<[u64; GOID_WORDS]>::uninit();
+    let (from, size) = ((g + G_STACK_HI) as *const c_void, size_of_val(&words) as u32);
+    // SAFETY: there is room for as many bytes as the helper is told, and it writes all of them, zeros where it fails.
+    let (status, words) = unsafe {
+        let status = generated::bpf_probe_read_user(words.as_mut_ptr().cast(), size, from);
+        (status, words.assume_init_ref())
+    };
+    match cookie.goid_offset {
+        152 if status == 0 => Some((words[GOID_WORDS - 2], words[0])),
+        160 if status == 0 => Some((words[GOID_WORDS - 1], words[0])),
+        _ => goroutine(g, cookie),
+    }
+}
+
+/// The site that a cookie names.
+#[inline(always)]
+fn site(cookie: Cookie) -> Result<&'static Site, Counter> {
+    SITES.get(u32::from(cookie.site)).ok_or(Counter::UnknownSite)
 }
 
 /// Sends words and strings.
 #[inline(always)]
-fn hit(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Counter> {
+fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), Counter> {
     // What is read goes to the ring buffer at once: the verifier would follow every combination of values on the stack.
-    match kind(site, registers) {
+    let null = cookie.pointer != NO_POINTER && head.word == 0;
+    if null || cookie.reads_len == 0 {
+        let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
+        // SAFETY: the entry is a reserved Hit.
+        let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
+        end(hit, cookie);
+        entry.submit(BPF_RB_NO_WAKEUP.into());
+        return Ok(());
+    }
+    let site = site(cookie)?;
+    let reads = u32::from(cookie.reads_len);
+    match kind(cookie, site, registers) {
         NO_TEXTS => {
             let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
             // SAFETY: the entry is a reserved Hit.
-            let hit = unsafe { begin(entry.as_mut_ptr(), head) };
+            let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
             for i in 0..MAX_READS {
-                if i as u32 >= site.reads_len {
+                if i as u32 >= reads {
                     break;
                 }
                 // Strings that are not told are left out.
@@ -163,7 +246,7 @@ fn hit(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Count
                     store_word(hit, &site.reads[i], i, registers);
                 }
             }
-            end(hit, site);
+            end(hit, cookie);
             entry.submit(BPF_RB_NO_WAKEUP.into());
         }
         LONG_TEXT => {
@@ -173,22 +256,22 @@ fn hit(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Count
             let (hit, length, text) = unsafe {
                 (*record).reserved = 0;
                 let text = (&raw mut (*record).text).cast::<u8>();
-                (begin(&raw mut (*record).hit, head), &mut (*record).length, text)
+                (begin(&raw mut (*record).hit, cookie, head), &mut (*record).length, text)
             };
             // The one string is the first read.
             if read_text(&site.reads[0], registers, text, LONG_TEXT_LEN, length).is_none() {
                 fault(hit, 0);
             }
-            end(hit, site);
+            end(hit, cookie);
             entry.submit(BPF_RB_NO_WAKEUP.into());
         }
         _ => {
             let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
             let record = entry.as_mut_ptr();
             // SAFETY: `record` points to a reserved TextHit.
-            let hit = unsafe { begin(&raw mut (*record).hit, head) };
+            let hit = unsafe { begin(&raw mut (*record).hit, cookie, head) };
             for i in 0..MAX_READS {
-                if i as u32 >= site.reads_len {
+                if i as u32 >= reads {
                     break;
                 }
                 let read = &site.reads[i];
@@ -206,7 +289,7 @@ fn hit(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Count
                     fault(hit, i);
                 }
             }
-            end(hit, site);
+            end(hit, cookie);
             entry.submit(BPF_RB_NO_WAKEUP.into());
         }
     }
@@ -215,9 +298,10 @@ fn hit(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Count
 
 /// Which kind of record a hit is.
 #[inline(always)]
-fn kind(site: &Site, registers: &[u64; REGISTERS]) -> u32 {
-    if site.texts != TEXTS_OF_FAILURES {
-        return site.texts;
+fn kind(cookie: Cookie, site: &Site, registers: &[u64; REGISTERS]) -> u32 {
+    let texts = u32::from(cookie.texts);
+    if texts != TEXTS_OF_FAILURES {
+        return texts;
     }
     match walk(&site.reads[0], registers) {
         Some(code) if code != UNTOLD_CODES[0] && code != UNTOLD_CODES[1] => TEXTS,
@@ -231,17 +315,22 @@ fn kind(site: &Site, registers: &[u64; REGISTERS]) -> u32 {
 ///
 /// `hit` points to reserved memory of the ring buffer.
 #[inline(always)]
-unsafe fn begin<'a>(hit: *mut Hit, head: Hit) -> &'a mut Hit {
+unsafe fn begin<'a>(hit: *mut Hit, cookie: Cookie, head: Head) -> &'a mut Hit {
+    let Head { time_ns, goroutine, depth, target, last_loss, word } = head;
+    let site = u32::from(cookie.site);
+    // Zeros that the compiler knows to be some would be written byte for byte.
+    let words = [word; MAX_WORDS];
     // SAFETY: the caller reserved it.
     unsafe {
-        hit.write(head);
+        hit.write(Hit { time_ns, goroutine, depth, site, target, faults: 0, reserved: 0, last_loss, words });
         &mut *hit
     }
 }
 
+/// Takes the time of a call's beginning: as late as can be.
 #[inline(always)]
-fn end(hit: &mut Hit, site: &Site) {
-    if site.begins != 0 {
+fn end(hit: &mut Hit, cookie: Cookie) {
+    if cookie.begins {
         hit.time_ns = now();
     }
 }

@@ -6,13 +6,15 @@ use aya_ebpf::{
     helpers::{bpf_loop, bpf_probe_read_user_buf},
 };
 use tracer_common::{
-    Counter, Hit, MAX_CANDIDATES, MAX_GROUP, MAX_GROUPS, MAX_SCORED_PLUGINS, MAX_SCORES_CHUNKS, MAX_STATUSES,
-    MAX_TABLES, NodeStatus, PLUGIN_NAME_LEN, SCORES_CHUNK, ScoresHit, ScoresLayout, Site, StatusesHit,
-    StatusesLayout, TEXT_LEN,
+    Cookie, Counter, MAX_CANDIDATES, MAX_GROUP, MAX_GROUPS, MAX_SCORED_PLUGINS, MAX_SCORES_CHUNKS,
+    MAX_STATUSES, MAX_TABLES, NodeStatus, PLUGIN_NAME_LEN, SCORES_CHUNK, ScoresHit, ScoresLayout,
+    StatusesHit, StatusesLayout, TEXT_LEN,
 };
 
-use crate::{EVENTS, begin, end, fault, read_word, regs::REGISTERS, store_word};
+use crate::{EVENTS, Head, begin, end, fault, read_word, regs::REGISTERS, site, store_word};
 
+/// Nodes that one call of [`look_at`] looks at: the kernel calls it through a pointer, which costs more than to look.
+const BATCH: u32 = 8;
 /// Bytes of a `PluginScore`: name, score.
 const PLUGIN_SCORE: usize = 24;
 /// Slots of a group of a map, whose control bytes come first.
@@ -26,7 +28,8 @@ const BUCKET_USED: u8 = 5;
 
 /// Sends the Nodes with the highest totals.
 #[inline(always)]
-pub(crate) fn scores(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Counter> {
+pub(crate) fn scores(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), Counter> {
+    let site = site(cookie)?;
     let layout = ScoresLayout::from(site.layout);
     let base = layout.base as usize & (REGISTERS - 1);
     let (list, count) = (registers[base], registers[(base + 1) & (REGISTERS - 1)]);
@@ -39,7 +42,7 @@ pub(crate) fn scores(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Re
     // SAFETY: the entry is a reserved ScoresHit; all of it is written before it is sent, or said not to be used.
     let record = unsafe { &mut *entry.as_mut_ptr() };
     // SAFETY: it is reserved memory of the ring buffer.
-    unsafe { begin(&raw mut record.hit, head) };
+    unsafe { begin(&raw mut record.hit, cookie, head) };
     store_word(&mut record.hit, &site.reads[0], 0, registers);
     record.nodes = count as u32;
     record.looked_at = 0;
@@ -48,11 +51,11 @@ pub(crate) fn scores(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Re
     for candidate in &mut record.best {
         candidate.total = i64::MIN;
     }
-    let mut context = Scan { record, scratch, list, count, layout, before: 0 };
+    let mut context = Scan { record, scratch, list, count, layout, before: 0, nodes: 0 };
     repeat(MAX_SCORES_CHUNKS as u32, look_at_chunk, &mut context);
     chunk.discard(BPF_RB_NO_WAKEUP.into());
     describe(record, &layout, list);
-    end(&mut record.hit, site);
+    end(&mut record.hit, cookie);
     entry.submit(BPF_RB_NO_WAKEUP.into());
     Ok(())
 }
@@ -67,6 +70,8 @@ struct Scan {
     layout: ScoresLayout,
     /// Nodes of the chunks before this one.
     before: u32,
+    /// Nodes of this one.
+    nodes: u32,
 }
 
 /// Calls a function this many times: unlike a loop, the verifier follows it once.
@@ -99,27 +104,34 @@ unsafe extern "C" fn look_at_chunk(_: u32, context: *mut Scan) -> c_long {
         fault(&mut record.hit, 0);
         return 1;
     }
-    repeat(nodes, look_at, context);
+    context.nodes = nodes;
+    repeat(nodes.div_ceil(BATCH), look_at, context);
     context.before += nodes;
     record.looked_at = context.before;
     0
 }
 
-/// Looks at the total score of one Node of a chunk.
-unsafe extern "C" fn look_at(node: u32, context: *mut Scan) -> c_long {
+/// Looks at the total scores of the next Nodes of a chunk.
+unsafe extern "C" fn look_at(batch: u32, context: *mut Scan) -> c_long {
     // SAFETY: as above.
     let (context, record) = unsafe { (&*context, &mut *(*context).record) };
-    // A number of eight bytes is where one may be.
-    let at = (node * context.layout.stride + context.layout.total) as usize & (SCORES_CHUNK - 8);
-    // SAFETY: eight bytes from there are within the scratch memory.
-    let total = unsafe { context.scratch.add(at).cast::<i64>().read_unaligned() };
-    if total > record.best[0].total {
-        record.ties = 1;
-    } else if total == record.best[0].total {
-        record.ties += 1;
-    }
-    if total > record.best[MAX_CANDIDATES - 1].total {
-        insert(record, total, context.before + node);
+    for place in 0..BATCH {
+        let node = batch * BATCH + place;
+        if node >= context.nodes {
+            break;
+        }
+        // A number of eight bytes is where one may be.
+        let at = (node * context.layout.stride + context.layout.total) as usize & (SCORES_CHUNK - 8);
+        // SAFETY: eight bytes from there are within the scratch memory.
+        let total = unsafe { context.scratch.add(at).cast::<i64>().read_unaligned() };
+        if total > record.best[0].total {
+            record.ties = 1;
+        } else if total == record.best[0].total {
+            record.ties += 1;
+        }
+        if total > record.best[MAX_CANDIDATES - 1].total {
+            insert(record, total, context.before + node);
+        }
     }
     0
 }
@@ -202,13 +214,14 @@ fn describe(record: &mut ScoresHit, layout: &ScoresLayout, list: u64) {
 
 /// Sends why Nodes would not do.
 #[inline(always)]
-pub(crate) fn statuses(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> Result<(), Counter> {
+pub(crate) fn statuses(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), Counter> {
+    let site = site(cookie)?;
     let layout = StatusesLayout::from(site.layout);
     let Some(mut entry) = EVENTS.reserve::<StatusesHit>(0) else { return Err(Counter::RingFull) };
     // SAFETY: the entry is a reserved StatusesHit; what is not written is said not to be used.
     let record = unsafe { &mut *entry.as_mut_ptr() };
     // SAFETY: it is reserved memory of the ring buffer.
-    unsafe { begin(&raw mut record.hit, head) };
+    unsafe { begin(&raw mut record.hit, cookie, head) };
     store_word(&mut record.hit, &site.reads[0], 0, registers);
     record.nodes = 0;
     record.len = 0;
@@ -226,7 +239,7 @@ pub(crate) fn statuses(site: &Site, registers: &[u64; REGISTERS], head: Hit) -> 
     repeat(MAX_GROUPS as u32, group, &mut context);
     // SAFETY: as above; the context that held it is over.
     let record = unsafe { &mut *entry.as_mut_ptr() };
-    end(&mut record.hit, site);
+    end(&mut record.hit, cookie);
     entry.submit(BPF_RB_NO_WAKEUP.into());
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{
         ProgramError, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
@@ -16,7 +16,8 @@ use aya::{
 use aya_log::EbpfLogger;
 use log::Log;
 use tracer_common::{
-    Counter, MAX_PID_NAMESPACES, MAX_SITES, NO_TEXTS, PidNamespace, SCORES, STATUSES, Site, TargetKey,
+    Cookie, Counter, MAX_PID_NAMESPACES, MAX_SITES, MAX_TARGETS, NO_TEXTS, PidNamespace, SCORES, STATUSES,
+    Site, Target,
 };
 use tracing::warn;
 
@@ -129,10 +130,12 @@ pub struct Probes {
     ring: RingBuf<MapData>,
     sites: Array<MapData, Site>,
     namespaces: Array<MapData, PidNamespace>,
-    targets: HashMap<MapData, TargetKey, u32>,
+    targets: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     free_sites: Vec<u32>,
     known_namespaces: Vec<PidNamespace>,
+    /// As they stand in the map.
+    known_targets: Vec<Target>,
 }
 
 /// Passes the programs' log points on to the daemon's log.
@@ -200,6 +203,7 @@ impl Probes {
             counters: take(&mut ebpf, "COUNTERS")?,
             free_sites: (0..MAX_SITES).rev().collect(),
             known_namespaces: Vec::new(),
+            known_targets: Vec::new(),
             ebpf,
         })
     }
@@ -233,20 +237,21 @@ impl Probes {
             SCORES | STATUSES if !self.lists => NO_TEXTS,
             texts => texts,
         };
-        let sites: Vec<_> =
-            plan.sites.iter().zip(numbers).map(|(site, number)| (site, *number, told(site))).collect();
-        for (site, number, texts) in &sites {
-            let spec = Site { texts: *texts, ..site.spec };
+        let mut sites = Vec::with_capacity(plan.sites.len());
+        for (site, number) in plan.sites.iter().zip(numbers) {
+            let spec = Site { texts: told(site), ..site.spec };
+            let cookie = Cookie::of(&spec, *number).ok_or(Error::Full("site"))?;
             self.sites.set(*number, &spec, 0).map_err(|error| unfit("SITES", &error))?;
+            sites.push((site.file_offset, spec.texts, u64::from(cookie)));
         }
         let mut links = Vec::with_capacity(PROGRAMS.len());
         for program in &PROGRAMS {
             let points: Vec<_> = sites
                 .iter()
-                .filter(|(_, _, texts)| (program.serves)(*texts))
-                .map(|(site, number, _)| UProbeAttachPoint {
-                    location: UProbeAttachLocation::AbsoluteOffset(site.file_offset),
-                    cookie: Some((*number).into()),
+                .filter(|(_, texts, _)| (program.serves)(*texts))
+                .map(|(file_offset, _, cookie)| UProbeAttachPoint {
+                    location: UProbeAttachLocation::AbsoluteOffset(*file_offset),
+                    cookie: Some(*cookie),
                 })
                 .collect();
             if points.is_empty() {
@@ -303,17 +308,33 @@ impl Probes {
                 index
             }
         };
-        let key = TargetKey { namespace: index, pid: scheduler.namespaced_pid };
-        self.targets.insert(&key, &target, 0).map_err(|_| Error::Full("process"))
+        let place = self.known_targets.len();
+        if place as u32 == MAX_TARGETS {
+            return Err(Error::Full("process"));
+        }
+        let target = Target { key: Target::key(index, scheduler.namespaced_pid), number: target };
+        self.set_target(place, Some(target)).map_err(|error| unfit("TARGETS", &error))?;
+        self.known_targets.push(target);
+        Ok(())
     }
 
     /// The process has ended. Its number may be used by another program.
     pub fn untrace(&mut self, scheduler: &Scheduler) {
-        if let Some(index) = self.known_namespaces.iter().position(|known| *known == scheduler.namespace) {
-            let key = TargetKey { namespace: index as u32, pid: scheduler.namespaced_pid };
-            // It is not there when it never fitted in.
-            let _ = self.targets.remove(&key);
+        let namespace = self.known_namespaces.iter().position(|known| *known == scheduler.namespace);
+        let Some(namespace) = namespace else { return };
+        let key = Target::key(namespace as u32, scheduler.namespaced_pid);
+        // It is not there when it never fitted in.
+        let Some(place) = self.known_targets.iter().position(|known| known.key == key) else { return };
+        self.known_targets.swap_remove(place);
+        // The last takes its place before it loses its own: the programs always find it.
+        for place in [place, self.known_targets.len()] {
+            // The map has as many places as there can be targets.
+            let _ = self.set_target(place, self.known_targets.get(place).copied());
         }
+    }
+
+    fn set_target(&mut self, place: usize, target: Option<Target>) -> Result<(), MapError> {
+        self.targets.set(place as u32, &target.map_or(0, u64::from), 0)
     }
 
     /// Hands over the records that have come, oldest first, up to a bound; says how many.
