@@ -25,6 +25,7 @@ use crate::{
     engine::Engine,
     export::{Filter, Output, Resource, Sinks},
     history::History,
+    leisure,
     metrics::Metrics,
     pipeline::{Found, Message},
     plan::Detail,
@@ -95,6 +96,7 @@ pub async fn run(options: Options) -> Result<()> {
         (Err(error), None) => return Err(error.into()),
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
+    let start = leisure::hurry();
     let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
     let outlet = Outlet::start(&options.outputs, options.wide, options.filter, metrics.clone())?;
     let history = History::new(if options.listen.is_some() { options.history } else { 0 });
@@ -104,6 +106,7 @@ pub async fn run(options: Options) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     contexts.listed(FIRST_LIST).await;
+    drop(start);
     let stop = Arc::new(AtomicBool::new(false));
     let engine = thread::Builder::new().name("engine".into()).spawn({
         let stop = Arc::clone(&stop);

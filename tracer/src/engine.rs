@@ -36,7 +36,7 @@ use crate::{
 /// How often the ring buffer is emptied while there is little in it. The programs do not wake anybody up: that would cost
 /// the scheduler more than the record itself. Nor is the daemon woken up more often than somebody who watches would notice:
 /// most of what an attempt costs it is the cold start after each sleep.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// The same where nothing is traced, so that a node without a scheduler costs next to nothing.
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 /// How often at most, however small the ring buffer is.
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn one_that_is_nearly_empty_is_left_alone_again_step_by_step() {
         let mut interval = SHORTEST_INTERVAL;
-        for steps in [2, 4, 8, 16, 32] {
+        for steps in [2, 4, 8, 16, 32, 64] {
             interval = next_interval(interval, 0, RING);
             assert_eq!(interval, SHORTEST_INTERVAL * steps);
         }

@@ -20,7 +20,8 @@
 //! * [`compare`]: spans next to those of another witness. Pure but for files.
 //! * [`doctor`]: whether all this can work here.
 //! * `words`: figures and foreign words as people read them.
-//! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
+//! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`leisure`]: how often they wake up; [`cli`]: the
+//!   command line.
 //!
 //! # Design constraints
 //!
@@ -40,6 +41,7 @@ pub mod engine;
 pub mod explain;
 pub mod export;
 pub mod history;
+pub mod leisure;
 pub mod metrics;
 pub mod pipeline;
 pub mod plan;

@@ -9,9 +9,10 @@ use std::{
 };
 
 use clap::Parser as _;
+use tokio::runtime::Builder;
 use tracer::{
     cli::{Cli, Command, compare, doctor, explain, inspect, record, replay, run, sentence, top, trace},
-    probe,
+    leisure, probe,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -19,6 +20,10 @@ use tracing_subscriber::EnvFilter;
 const BAD_INPUT: u8 = 2;
 /// `EX_USAGE`: what was asked for cannot be understood.
 const USAGE: u8 = 64;
+
+// musl's own, which the image would have, takes more time than all that schedspan does itself.
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
     let Cli { command, log } = match Cli::try_parse() {
@@ -53,7 +58,7 @@ fn main() -> ExitCode {
             };
         }
         Command::Inspect(options) => inspect::run(&options),
-        Command::Run(options) => block_on(run::run(options)),
+        Command::Run(options) => block_on_at_leisure(run::run(options)),
         Command::Trace(options) => block_on(trace::run(options)),
         Command::Doctor(options) => block_on(doctor::run(options)),
         Command::Record(options) => block_on(record::run(options)),
@@ -71,6 +76,17 @@ fn main() -> ExitCode {
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    runtime().build()?.block_on(future)
+}
+
+/// As [`block_on`], for what runs on and on and is in no hurry.
+fn block_on_at_leisure(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    runtime().on_thread_park(leisure::pause).build()?.block_on(future)
+}
+
+fn runtime() -> Builder {
     // On one thread: the tasks wake each other all the time, which between threads costs more than what they do.
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all();
+    builder
 }

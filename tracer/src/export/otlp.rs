@@ -11,7 +11,10 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::{Causes, Error, Item, Queue, number, spans::span_data, variable};
-use crate::metrics::{Export, Loss};
+use crate::{
+    leisure,
+    metrics::{Export, Loss},
+};
 
 pub(super) const CAUSES: Causes = Causes { full: Loss::ExportQueueFull, failed: Loss::ExportFailed };
 
@@ -141,6 +144,8 @@ impl Exporter {
 
     /// Exports a batch: a request for each target in it, since a request has one resource.
     async fn export(&mut self, mut batch: Vec<Item>, queue: &Queue) {
+        // One request after the other: pauses between them would be all that a busy scheduler's spans wait for.
+        let _hurry = leisure::hurry();
         batch.sort_by_key(|item| item.trace.target);
         let mut items = batch.into_iter().peekable();
         while let Some(Item { trace, resource }) = items.next() {
