@@ -38,8 +38,12 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// From the last binding until the CPU time is read: the scheduler's own work on events is part of it. The SDK may still hold
 /// a batch of 512 spans, some 13 attempts; one like it is left from the warm-up.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Pods that a scheduler has bound before it is measured: it has just been started.
-const WARM_UP: u32 = 100;
+/// Pods that are bound before a round is measured: schedspan has just been started, and text that is probed is copied.
+const WARM_UP: u32 = 30;
+/// The same of the first round, in which the schedulers have just been started.
+const FIRST_WARM_UP: u32 = 300;
+/// How the Pods' names begin.
+const PODS: &str = "bench-";
 /// Readings of how long `inspect` takes.
 const INSPECTIONS: usize = 5;
 /// Where the picture goes.
@@ -50,14 +54,14 @@ pub(crate) struct Options {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// Rounds of each way
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Rounds of each way: many short ones, because what else the machine does lasts longer than a round
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Nodes of the cluster
     #[arg(long, default_value_t = 1000)]
     nodes: u32,
     /// Pods in a round
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..))]
     pods: u32,
     /// Pods created in a second: less than the scheduler can do, or the figures show the saturation
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
@@ -136,7 +140,6 @@ pub(crate) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
     let executable = build::build()?;
     let peer = woven(SCHEDULER.version)?.0.executable()?;
-    let plain = SCHEDULER.executable()?;
     let ways: &[Way] = if options.no_peer {
         &[Way::Untraced, Way::Schedspan]
     } else {
@@ -149,17 +152,15 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         ..cluster::Options::default()
     };
     Stage::play(&cluster, &executable, |stage| {
+        if ways.contains(&Way::InProcess) {
+            stage.cluster.scheduler_beside(Way::InProcess.name(), &peer, OwnSpans::Exported)?;
+        }
         let mut rounds: Vec<(Way, Vec<Round>)> = ways.iter().map(|way| (*way, Vec::new())).collect();
         for number in 0..=options.rounds as usize {
             // Each way comes first, in the middle and last as often as the others: what drifts hits all.
             for place in 0..ways.len() {
                 let (way, of_way) = &mut rounds[(number + place) % ways.len()];
-                let (executable, own_spans) = match way {
-                    Way::InProcess => (&peer, OwnSpans::Exported),
-                    Way::Untraced | Way::Schedspan => (&plain, OwnSpans::None),
-                };
-                stage.cluster.replace_scheduler(executable, own_spans)?;
-                let round = round(stage, options, *way)?;
+                let round = round(stage, options, *way, if number == 0 { FIRST_WARM_UP } else { WARM_UP })?;
                 let Round { cpu_ms_per_pod, pods_per_second, .. } = &round;
                 let what = if number == 0 { "warm-up, thrown away" } else { way.name() };
                 eprintln!(
@@ -170,6 +171,8 @@ pub(crate) fn main(options: &Options) -> Result<()> {
                     of_way.push(round);
                 }
             }
+            stage.cluster.api()?.delete_pods(PODS)?;
+            thread::sleep(SETTLE);
         }
         let report = report(stage, options, &rounds)?;
         match options.output {
@@ -192,23 +195,30 @@ fn draw(report: &Report) -> Result<()> {
 }
 
 /// Creates Pods at an even pace until all are bound, and deletes them.
-fn round(stage: &Stage, options: &Options, way: Way) -> Result<Round> {
+fn round(stage: &Stage, options: &Options, way: Way, warm_up: u32) -> Result<Round> {
     let api = stage.cluster.api()?;
-    let scheduler = stage.cluster.scheduler()?.pid.cast_unsigned();
+    let scheduler = match way {
+        Way::InProcess => stage.cluster.scheduler_named(way.name())?,
+        // One process for both: nothing else differs, not even where its memory happens to lie.
+        Way::Untraced | Way::Schedspan => stage.cluster.scheduler()?,
+    };
+    let pid = scheduler.pid.cast_unsigned();
     let pods = f64::from(options.pods);
     let arguments: &[&str] = &["--detail", &options.detail];
     let trace = || Schedspan::start(&schedspan::Options { arguments, ..stage.options()? });
     let schedspan = (way == Way::Schedspan).then(trace).transpose()?;
-    create(&api, "warm-up", WARM_UP, options.pace)?;
+    let mut made = 0..;
+    let mut create = |count| create(&api, way, made.by_ref().take(count as usize), options.pace);
+    create(warm_up)?;
     thread::sleep(SETTLE);
     let daemon_before = schedspan.as_ref().map(|schedspan| cpu_ms(schedspan.pid())).transpose()?;
-    let attempts = || stage.cluster.scheduler_metrics();
-    let (before, metrics_before) = (cpu_ms(scheduler)?, attempts()?);
+    let attempts = || stage.cluster.metrics_of(&scheduler);
+    let (before, metrics_before) = (cpu_ms(pid)?, attempts()?);
     let start = Instant::now();
-    create(&api, "bench", options.pods, options.pace)?;
+    create(options.pods)?;
     let pods_per_second = pods / start.elapsed().as_secs_f64();
     thread::sleep(SETTLE);
-    let cpu_ms_per_pod = (cpu_ms(scheduler)? - before) / pods;
+    let cpu_ms_per_pod = (cpu_ms(pid)? - before) / pods;
     let durations = histogram::between(&metrics_before, &attempts()?);
 
     let daemon = schedspan.zip(daemon_before).map(|(schedspan, before)| {
@@ -225,26 +235,27 @@ fn round(stage: &Stage, options: &Options, way: Way) -> Result<Round> {
         schedspan.stop()?;
         anyhow::Ok(daemon)
     });
-    for name in ["warm-up-", "bench-"] {
-        api.delete_pods(name)?;
-    }
     Ok(Round {
         cpu_ms_per_pod,
         pods_per_second,
         attempt_p50_ms: durations.quantile(0.5) * 1e3,
         attempt_p99_ms: durations.quantile(0.99) * 1e3,
-        resident_mib: resident_mib(scheduler)?,
+        resident_mib: resident_mib(pid)?,
         daemon: daemon.transpose()?,
     })
 }
 
 /// Creates Pods at an even pace, and waits until all are bound.
-fn create(api: &Api, name: &str, pods: u32, pace: u32) -> Result<()> {
+fn create(api: &Api, way: Way, numbers: impl Iterator<Item = u32>, pace: u32) -> Result<()> {
     let start = Instant::now();
-    for number in 0..pods {
-        let due = Duration::from_secs(1) * number / pace;
+    for (made, number) in (0..).zip(numbers) {
+        let due = Duration::from_secs(1) * made / pace;
         thread::sleep(due.saturating_sub(start.elapsed()));
-        api.create_pod("default", &pod(&format!("{name}-{number}"), "10m"))?;
+        let mut pod = pod(&format!("{PODS}{}-{number}", way.name()), "10m");
+        if way == Way::InProcess {
+            pod["spec"]["schedulerName"] = way.name().into();
+        }
+        api.create_pod("default", &pod)?;
     }
     wait_until("all Pods to be bound", BOUND_TIMEOUT, || {
         thread::sleep(INTERVAL);

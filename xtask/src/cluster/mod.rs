@@ -217,7 +217,16 @@ impl Cluster {
     ///
     /// If the cluster's state does not name it.
     pub(crate) fn scheduler(&self) -> Result<Scheduler> {
-        let Process { pid, argv, ports, log, .. } = self.state.process(SCHEDULER.name)?;
+        self.scheduler_named(SCHEDULER.name)
+    }
+
+    /// The same of one that [`scheduler_beside`](Self::scheduler_beside) has started.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that name.
+    pub(crate) fn scheduler_named(&self, name: &str) -> Result<Scheduler> {
+        let Process { pid, argv, ports, log, .. } = self.state.process(name)?;
         Ok(Scheduler {
             pid: *pid,
             executable: PathBuf::from(&argv[0]),
@@ -237,18 +246,6 @@ impl Cluster {
         self.start_another(argv, environment)
     }
 
-    /// The same with another executable.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`restart_scheduler`](Self::restart_scheduler).
-    pub(crate) fn replace_scheduler(&mut self, executable: &Path, own_spans: OwnSpans) -> Result<()> {
-        let mut argv = self.state.process(SCHEDULER.name)?.argv.clone();
-        argv[0] = executable.display().to_string();
-        let environment = self.environment(own_spans)?;
-        self.start_another(argv, environment)
-    }
-
     fn start_another(&mut self, argv: Vec<String>, environment: Environment) -> Result<()> {
         let position = self.state.processes.iter().position(|process| process.name == SCHEDULER.name);
         let Process { name, ports, health, .. } = {
@@ -257,6 +254,35 @@ impl Cluster {
             self.state.processes.remove(position)
         };
         self.start(&name, argv, environment, ports, health)
+    }
+
+    /// Starts another scheduler beside the cluster's own, for the Pods whose `schedulerName` is this name.
+    ///
+    /// # Errors
+    ///
+    /// If it does not get ready.
+    pub(crate) fn scheduler_beside(
+        &mut self,
+        name: &str,
+        executable: &Path,
+        own_spans: OwnSpans,
+    ) -> Result<()> {
+        let (configuration, own) = (self.dir.join("scheduler.json"), self.dir.join(format!("{name}.json")));
+        let mut changed: serde_json::Value = serde_json::from_slice(&fs::read(&configuration)?)?;
+        changed["profiles"] = json!([{ "schedulerName": name }]);
+        fs::write(&own, serde_json::to_vec_pretty(&changed)?)?;
+        let (configuration, own) = (configuration.display().to_string(), own.display().to_string());
+        let Process { argv, ports, .. } = self.state.process(SCHEDULER.name)?;
+        let (argv, first) = (argv.clone(), format!("={}", ports["https"]));
+        let environment = self.environment(own_spans)?;
+        self.launch_executable(name, executable, &environment, &["https"], |ports| {
+            let port = ports["https"];
+            let argument = |argument: &String| match argument.strip_suffix(&first) {
+                Some(flag) => format!("{flag}={port}"),
+                None => argument.replace(&configuration, &own),
+            };
+            (argv[1..].iter().map(argument).collect(), format!("https://127.0.0.1:{port}/healthz"))
+        })
     }
 
     /// What a scheduler that makes spans itself finds in its environment.
@@ -283,7 +309,16 @@ impl Cluster {
     ///
     /// If the scheduler does not answer, or with something else.
     pub(crate) fn scheduler_metrics(&self) -> Result<Metrics> {
-        Metrics::read(&agent(&self.certificates())?, &self.scheduler()?.metrics_url)
+        self.metrics_of(&self.scheduler()?)
+    }
+
+    /// What this one counts.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`scheduler_metrics`](Self::scheduler_metrics).
+    pub(crate) fn metrics_of(&self, scheduler: &Scheduler) -> Result<Metrics> {
+        Metrics::read(&agent(&self.certificates())?, &scheduler.metrics_url)
     }
 
     /// The same as the scheduler writes it.
