@@ -385,8 +385,7 @@ fn read_text(
         if header == 0 {
             (0, 0)
         } else {
-            let header = header + u64::from(read.last);
-            (read_word(header)?, read_word(header + 8)?)
+            read_header(header + u64::from(read.last))?
         }
     } else {
         return None;
@@ -396,6 +395,14 @@ fn read_text(
     *written = length;
     // SAFETY: `kept` is at most the room that there is.
     unsafe { bpf_probe_read_user_buf(pointer as *const u8, core::slice::from_raw_parts_mut(text, kept)).ok() }
+}
+
+/// Reads the first two words of a string or slice: pointer and length.
+#[inline(always)]
+fn read_header(address: u64) -> Option<(u64, u64)> {
+    // SAFETY: as below.
+    let [pointer, length] = unsafe { bpf_probe_read_user(address as *const [u64; 2]) }.ok()?;
+    Some((pointer, length))
 }
 
 #[inline(always)]

@@ -11,7 +11,7 @@ use tracer_common::{
     StatusesHit, StatusesLayout, TEXT_LEN,
 };
 
-use crate::{EVENTS, Head, begin, end, fault, read_word, regs::REGISTERS, site, store_word};
+use crate::{EVENTS, Head, begin, end, fault, read_header, read_word, regs::REGISTERS, site, store_word};
 
 /// Nodes that one call of [`look_at`] looks at: the kernel calls it through a pointer, which costs more than to look.
 const BATCH: u32 = 8;
@@ -167,8 +167,7 @@ fn describe(record: &mut ScoresHit, layout: &ScoresLayout, list: u64) {
         candidate.name_length = 0;
         candidate.plugins = 0;
         candidate.reserved = 0;
-        let header = node + u64::from(layout.name);
-        if let (Some(pointer), Some(length)) = (read_word(header), read_word(header + 8)) {
+        if let Some((pointer, length)) = read_header(node + u64::from(layout.name)) {
             let kept = if length as usize > TEXT_LEN { TEXT_LEN } else { length as usize };
             // SAFETY: `kept` is at most the array's length.
             let read = unsafe {
@@ -179,8 +178,7 @@ fn describe(record: &mut ScoresHit, layout: &ScoresLayout, list: u64) {
                 candidate.name_length = length as u32;
             }
         }
-        let header = node + u64::from(layout.scores);
-        if let (Some(pointer), Some(length)) = (read_word(header), read_word(header + 8)) {
+        if let Some((pointer, length)) = read_header(node + u64::from(layout.scores)) {
             let kept =
                 if length as usize > MAX_SCORED_PLUGINS { MAX_SCORED_PLUGINS } else { length as usize };
             // SAFETY: `kept` elements are at most the array.
