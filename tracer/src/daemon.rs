@@ -21,7 +21,7 @@ use tracing::{error, info};
 
 use crate::{
     attempt::{Attempt, Subject},
-    context::PodContexts,
+    context::{self, PodContexts},
     engine::Engine,
     export::{Filter, Output, Resource, Sinks},
     history::History,
@@ -30,7 +30,7 @@ use crate::{
     pipeline::{Found, Message},
     plan::Detail,
     serve::{self, Health},
-    trace::{self, Anchor, Gatherer, Trace},
+    trace::{self, Anchor, Gatherer, Origin, Trace},
 };
 
 /// Attempts between the engine and the exporters: some seconds of a busy scheduler.
@@ -53,10 +53,8 @@ pub struct Options {
     pub wide: bool,
     /// Which attempts are kept.
     pub filter: Filter,
-    /// Which cluster the Pods' contexts come from.
-    pub kubeconfig: Option<PathBuf>,
-    /// How long an attempt waits for its Pod's context.
-    pub context_wait: Duration,
+    /// Which contexts of Pods are read, and how.
+    pub context: context::Options,
     /// Where metrics, health, and what is remembered are served.
     pub listen: Option<SocketAddr>,
     /// How many attempts are remembered, where somebody can ask for them.
@@ -97,7 +95,7 @@ pub async fn run(options: Options) -> Result<()> {
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
     let start = leisure::hurry();
-    let contexts = PodContexts::start(options.kubeconfig, metrics.clone()).await?;
+    let contexts = PodContexts::start(&options.context, Vec::new(), metrics.clone()).await?;
     let outlet = Outlet::start(&options.outputs, options.wide, options.filter, metrics.clone())?;
     let history = History::new(if options.listen.is_some() { options.history } else { 0 });
     if let Some(address) = options.listen {
@@ -115,7 +113,8 @@ pub async fn run(options: Options) -> Result<()> {
 
     // A reader that goes away, as `head` does, ends what was only for it.
     let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
-    let (wait, queue_spans, monotonic) = (options.context_wait, options.queue_spans, options.monotonic);
+    let (wait, queue_spans, monotonic) =
+        (options.context.context_wait, options.queue_spans, options.monotonic);
     let contexts = &contexts;
     let mut outlet = outlet;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
@@ -226,12 +225,12 @@ enum Step {
 }
 
 async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait: Duration) -> Trace {
-    let link = match attempt.subject {
+    let origin = match attempt.subject {
         // Those who made its Pods are linked to them.
-        Subject::Group { .. } => None,
+        Subject::Group { .. } => Origin::default(),
         Subject::Pod | Subject::Member(_) => contexts.lookup(&attempt.pod.uid, wait).await,
     };
-    trace::build(attempt, anchor, link)
+    trace::build(attempt, anchor, origin)
 }
 
 pub(crate) fn resource(found: &Found) -> Resource {

@@ -1,5 +1,7 @@
 //! The daemon's own metrics: what it saw, what it made of it, and everything that it lost, by cause.
 
+#[macro_use]
+mod label;
 mod process;
 
 use std::{
@@ -17,6 +19,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+pub use self::label::{Label, Refusal};
 use self::process::Process;
 use crate::{
     recent::{Count, Recent, Window},
@@ -25,30 +28,6 @@ use crate::{
 
 /// What OpenMetrics calls its own text, for `Content-Type`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The values of a metric's label: a closed set, all of which are there from the start.
-pub trait Label: Copy + 'static {
-    /// All values.
-    const ALL: &'static [Self];
-    /// As the metric shows it.
-    fn label(self) -> &'static str;
-}
-
-/// Declares the values of a label: a line each.
-macro_rules! labels {
-    ($(#[$attribute:meta])* $name:ident { $($(#[doc = $doc:literal])* $value:ident = $label:literal,)* }) => {
-        $(#[$attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[doc = $doc])* $value,)* }
-
-        impl $crate::metrics::Label for $name {
-            const ALL: &'static [Self] = &[$(Self::$value,)*];
-            fn label(self) -> &'static str {
-                match self { $(Self::$value => $label,)* }
-            }
-        }
-    };
-}
 
 labels! {
     /// Why something was lost. The unit is what the cause loses.
@@ -141,28 +120,12 @@ labels! {
     Lookup {
         /// The Pod carries one.
         Found = "found",
+        /// The Pod carries none, and one of its owners does.
+        Owner = "owner",
         /// The Pod carries none that is valid.
         None = "none",
         /// The Pod was not seen in time.
         Unknown = "unknown",
-    }
-}
-
-labels! {
-    /// Why an annotation was refused. See <https://www.w3.org/TR/trace-context-2/>.
-    Refusal {
-        /// `traceparent` has not the parts, lengths or digits that its version asks for.
-        Syntax = "syntax",
-        /// `traceparent` has version ff, which is forbidden.
-        Version = "version",
-        /// The trace id is all zero.
-        ZeroTraceId = "zero_trace_id",
-        /// The parent id is all zero.
-        ZeroParentId = "zero_parent_id",
-        /// `tracestate` is longer than 512 bytes or has more than 32 members.
-        TraceStateTooLarge = "tracestate_too_large",
-        /// `tracestate` is not a list of keys and values.
-        TraceStateSyntax = "tracestate_syntax",
     }
 }
 

@@ -21,7 +21,7 @@ use tracer::{
     pipeline::{Found, Message},
     plan::Function,
     recording::Replay,
-    trace::{Anchor, PLUGIN, build},
+    trace::{Anchor, Origin, PLUGIN, build},
 };
 
 /// Version, and the attempts in the order of their ends: Pod, number of the attempt, whether it was bound.
@@ -181,7 +181,7 @@ fn nothing_is_lost_and_every_event_is_in_a_span_or_told_on_one() {
 fn every_span_is_inside_its_parent_and_every_plugin_has_its_name() {
     for (version, _) in STREAMS {
         for (attempt, anchor) in replay(version).attempts {
-            let trace = build(&attempt, anchor, None);
+            let trace = build(&attempt, anchor, Origin::default());
             let spans: HashMap<_, _> = trace.spans.iter().map(|span| (span.span_id, span)).collect();
             for span in &trace.spans {
                 let parent = span.parent_id.map_or(trace.root(), |parent| spans[&parent]);
@@ -218,7 +218,7 @@ fn each_attempt_of_a_pod_after_the_first_is_linked_to_the_one_before() {
             "{version}: the stream does not test"
         );
         for (attempt, anchor) in &attempts {
-            let trace = build(attempt, *anchor, None);
+            let trace = build(attempt, *anchor, Origin::default());
             let linked: Vec<_> =
                 trace.root().links.iter().map(|link| (link.context.trace_id, link.context.span_id)).collect();
             let previous = last.insert(&attempt.pod.uid, (trace.trace_id, trace.root().span_id));

@@ -12,7 +12,7 @@ use super::{Account, Assembler, Attempt, Stats, Subject};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
-    trace::{Anchor, Gatherer, Trace, build},
+    trace::{Anchor, Gatherer, Origin, Trace, build},
 };
 
 const LOOP: u64 = 1;
@@ -681,7 +681,7 @@ fn pod_of(event: &Event) -> (u32, Option<String>) {
 fn check_traces(attempts: &[Attempt]) {
     let mut gatherer = Gatherer::default();
     for attempt in attempts {
-        for trace in gatherer.take(build(attempt, ANCHOR, None)) {
+        for trace in gatherer.take(build(attempt, ANCHOR, Origin::default())) {
             check_spans(&trace);
         }
     }
@@ -690,7 +690,7 @@ fn check_traces(attempts: &[Attempt]) {
 
 /// Every span is inside its parent, and each has one.
 pub(super) fn check_trace(attempt: &Attempt) {
-    check_spans(&build(attempt, ANCHOR, None));
+    check_spans(&build(attempt, ANCHOR, Origin::default()));
 }
 
 fn check_spans(trace: &Trace) {

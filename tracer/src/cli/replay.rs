@@ -51,7 +51,7 @@ pub async fn run(options: Options) -> Result<()> {
     for message in replay.by_ref() {
         match message {
             Ok(Message::Attempt(attempt, anchor)) => {
-                let trace = trace::build(&attempt, anchor, None);
+                let trace = trace::build(&attempt, anchor, trace::Origin::default());
                 attempts += usize::from(!matches!(attempt.subject, Subject::Group { .. }));
                 spans += trace.spans.len();
                 outlet.sinks.room().await;

@@ -1,25 +1,22 @@
 //! `schedspan run`: the daemon.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Result;
 use clap::{ValueEnum, builder::PossibleValue};
 
 use crate::{
-    daemon,
-    export::{Filter, Output, duration},
+    context, daemon,
+    export::{Filter, Output},
     plan::Detail,
 };
 
 /// How `run` and `trace` find what they trace and link.
 #[derive(clap::Args, Debug)]
 pub struct Common {
-    /// Kubeconfig of the cluster whose Pods carry trace contexts [default: the ServiceAccount's, or ~/.kube/config]
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// How long a finished attempt waits for the watch of Pods to bring its context
-    #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = duration)]
-    pub context_wait: Duration,
+    /// Which contexts of Pods are read, and how.
+    #[command(flatten)]
+    pub context: context::Options,
     /// How much to ask of the scheduler
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub detail: Detail,
@@ -74,13 +71,12 @@ impl Common {
         filter: Filter,
         listen: Option<SocketAddr>,
     ) -> daemon::Options {
-        let Self { kubeconfig, context_wait, detail, ring_buffer, wide, ebpf_object } = self;
+        let Self { context, detail, ring_buffer, wide, ebpf_object } = self;
         daemon::Options {
             outputs,
             wide,
             filter,
-            kubeconfig,
-            context_wait,
+            context,
             listen,
             history: 0,
             ebpf_object,

@@ -2,17 +2,22 @@
 //!
 //! Only Pods without a Node are watched: an attempt is always of such a one. The Pod's going to a Node ends
 //! the watch of it, but not the memory of its context, which a bounded cache holds for the attempts that end
-//! a little later. Of a Pod nothing but the context is kept.
+//! a little later. Of a Pod nothing but the contexts is kept, which of the samplers' questions it answers with yes, and,
+//! where that is asked for, who its owner is.
 
+pub mod annotations;
+mod options;
+mod owners;
 mod pod;
-mod traceparent;
 
 use std::{
+    borrow::Cow,
     collections::HashSet,
+    fmt,
     hash::{BuildHasher as _, RandomState},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -30,28 +35,47 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use quick_cache::sync::Cache;
+use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
-use tokio::{sync::Notify, task::yield_now, time::sleep};
+use tokio::{
+    sync::Notify,
+    task::yield_now,
+    time::{Instant, sleep, timeout_at},
+};
 use tower::util::MapResponseLayer;
 use tracing::{info, warn};
 
-use self::pod::Pod;
-pub use self::traceparent::{TRACEPARENT, TRACESTATE, traceparent, tracestate};
+use self::{
+    annotations::{Carriers, Recovered, Refused},
+    owners::{Owner, Owners, Said},
+    pod::Pod,
+};
+pub use self::{
+    options::{Mode, Options},
+    pod::Selector,
+};
 use crate::{
-    metrics::{Lookup, Metrics, Refusal},
-    trace::RemoteContext,
+    metrics::{Label as _, Lookup, Metrics},
+    trace::{AttributeValue, Link, Origin, Relation, attributes},
     words::sentence,
 };
 
-/// Pods remembered, some 60 bytes each; the least used are forgotten first. More than a cluster may have
+/// Pods remembered where none carries anything; the least used are forgotten first. More than a cluster may have
 /// waiting: 150,000 Pods are all that Kubernetes supports in one.
 const CAPACITY: usize = 200_000;
+/// Bytes of a Pod in the cache.
+const POD_BYTES: u64 = 64;
+/// Bytes of all of them, with what they carry.
+const MAX_BYTES: u64 = CAPACITY as u64 * POD_BYTES;
+/// Questions of samplers: a bit each.
+pub const MAX_SELECTORS: usize = u64::BITS as usize;
 /// Selects Pods without a Node.
 const UNASSIGNED: &str = "spec.nodeName=";
 /// Failures in a row from which on the API server counts as down: one alone is a restart or a cut connection,
 /// and over before a finished attempt is tired of waiting.
 const DOWN: u32 = 2;
+/// Longer than anybody lives.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
 /// For the API server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long what the watch brings is left in the connection, once that was read empty: reading it one by one costs
@@ -59,8 +83,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const GATHER: Duration = Duration::from_millis(50);
 /// How often the task of the connection gets its turn to bring more, before it counts as read empty; it takes one.
 const TURNS: usize = 3;
-/// Characters of a refused annotation that a log line shows.
-const SHOWN: usize = 64;
 
 /// Why Pods cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -73,18 +95,29 @@ pub enum Error {
         /// What is wrong with it.
         reason: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What is to be looked for cannot be there.
+    #[error("{0}")]
+    Key(String),
 }
 
 /// The trace contexts of Pods, kept up to date by a task in the background.
 #[derive(Clone, Debug)]
 pub struct PodContexts(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     /// By the hash of the UID: 16 bytes whatever the UID looks like, and nobody can choose which ones
     /// collide.
-    contexts: Cache<u128, Option<Arc<RemoteContext>>>,
+    pods: Cache<u128, Option<Arc<Known>>, Weight>,
     keys: (u64, u64),
+    carriers: Carriers,
+    /// Names of attributes for the members of baggage: as many as were asked for.
+    members: Vec<&'static str>,
+    selectors: Vec<Selector>,
+    mode: Mode,
+    /// Where they are asked for, and there is an API server.
+    owners: OnceLock<Owners>,
+    /// What was logged: keys of annotations, and kinds of owners.
+    told: Mutex<HashSet<String>>,
     /// Whether all Pods without a Node have been listed once.
     listed: AtomicBool,
     /// Wakes who waits: a Pod came, the list is through, or the API server went.
@@ -92,6 +125,35 @@ struct Shared {
     /// Failures of the watch in a row.
     failures: AtomicU32,
     metrics: Metrics,
+}
+
+/// What is known of a Pod; of one about which there is nothing to say there is none.
+#[derive(Debug)]
+struct Known {
+    found: Recovered,
+    owner: Option<Arc<Owner>>,
+    selected: u64,
+}
+
+/// Bytes, roughly.
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<u128, Option<Arc<Known>>> for Weight {
+    fn weight(&self, _: &u128, known: &Option<Arc<Known>>) -> u64 {
+        let bytes = known.as_ref().map_or(0, |known| {
+            let Recovered { causes, baggage, initial } = &known.found;
+            let states: usize = causes.iter().map(|cause| cause.context.trace_state.len()).sum();
+            let values: usize =
+                baggage.iter().map(|(_, value)| size_of::<(u8, String)>() + value.len()).sum();
+            size_of::<Known>()
+                + size_of_val(causes.as_slice())
+                + states
+                + values
+                + initial.as_ref().map_or(0, String::len)
+        });
+        POD_BYTES + bytes as u64
+    }
 }
 
 impl PodContexts {
@@ -103,9 +165,10 @@ impl PodContexts {
     ///
     /// # Errors
     ///
-    /// When the given kubeconfig cannot be used.
-    pub async fn start(kubeconfig: Option<PathBuf>, metrics: Metrics) -> Result<Self, Error> {
-        let config = match kubeconfig {
+    /// When the given kubeconfig cannot be used, or a key cannot be one.
+    pub async fn start(options: &Options, selectors: Vec<Selector>, metrics: Metrics) -> Result<Self, Error> {
+        let carriers = options.carriers().map_err(Error::Key)?;
+        let config = match options.kubeconfig.clone() {
             Some(path) => Some(read(&path).await.map_err(|reason| Error::Kubeconfig { path, reason })?),
             None => Config::infer()
                 .await
@@ -115,9 +178,18 @@ impl PodContexts {
                 .ok(),
         };
         let hasher = RandomState::new();
+        // Once in the life of the program, and as many as there are arguments.
+        let members = carriers.baggage().iter().map(|name| &*name.clone().leak()).collect();
+        let whole = selectors.iter().any(|selector| matches!(selector, Selector::PriorityClass(_)));
         let shared = Arc::new(Shared {
-            contexts: Cache::new(CAPACITY),
+            pods: Cache::with_weighter(CAPACITY, MAX_BYTES, Weight),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
+            carriers,
+            members,
+            selectors,
+            mode: options.context_mode,
+            owners: OnceLock::new(),
+            told: Mutex::default(),
             listed: AtomicBool::new(false),
             changed: Notify::new(),
             failures: AtomicU32::new(if config.is_some() { 0 } else { DOWN }),
@@ -126,7 +198,18 @@ impl PodContexts {
         if let Some(config) = config {
             let url = config.cluster_url.to_string();
             match client(config, &shared) {
-                Ok(client) => drop(tokio::spawn(watch(client, url, Arc::clone(&shared)))),
+                Ok(client) => {
+                    if options.context_owners {
+                        let owners = Owners::new(client.clone(), shared.carriers.clone());
+                        shared.owners.get_or_init(|| owners);
+                    }
+                    let shared = Arc::clone(&shared);
+                    drop(if whole {
+                        tokio::spawn(watch::<true>(client, url, shared))
+                    } else {
+                        tokio::spawn(watch::<false>(client, url, shared))
+                    });
+                }
                 Err(error) => {
                     shared.failures.store(DOWN, Ordering::Relaxed);
                     warn!(
@@ -156,19 +239,47 @@ impl PodContexts {
         }
     }
 
-    /// The context of a Pod, if it carries one.
+    /// Where a Pod comes from.
     ///
     /// Answers at once when the Pod is known, or when the API server does not answer; else waits for the
-    /// watch to bring the Pod, but not longer than `wait`.
-    pub async fn lookup(&self, uid: &str, wait: Duration) -> Option<RemoteContext> {
-        let known = tokio::time::timeout(wait, self.0.known(uid)).await.ok().flatten();
-        self.0.metrics.looked_up(match &known {
-            Some(Some(_)) => Lookup::Found,
-            Some(None) => Lookup::None,
-            None => Lookup::Unknown,
+    /// watch to bring the Pod, and for its owner if need be, but not longer than `wait`.
+    pub async fn lookup(&self, uid: &str, wait: Duration) -> Origin {
+        // A wait without end has no deadline.
+        let deadline = Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + FOREVER);
+        let shared = &*self.0;
+        let Ok(Some(known)) = timeout_at(deadline, shared.known(uid)).await else {
+            shared.metrics.looked_up(Lookup::Unknown);
+            return Origin::default();
+        };
+        let Some(known) = known else {
+            shared.metrics.looked_up(Lookup::None);
+            return Origin { selected: Some(0), ..Origin::default() };
+        };
+        let said = match (&known.owner, shared.owners.get()) {
+            (Some(owner), Some(owners)) => {
+                timeout_at(deadline, owners.ask(shared, owner)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        let (found, owner) = match &said {
+            Some(Said { owner, found }) => (&**found, Some(owner)),
+            None => (&known.found, None),
+        };
+        shared.metrics.looked_up(match (found.causes.is_empty(), owner) {
+            (true, _) => Lookup::None,
+            (false, None) => Lookup::Found,
+            (false, Some(_)) => Lookup::Owner,
         });
-        known.flatten().map(Arc::unwrap_or_clone)
+        let origin = shared.origin(found, owner);
+        // That is the Pod's, whoever has the context.
+        let initial = known.found.initial.as_ref().map(|initial| (attributes::INITIAL, text(initial)));
+        let attributes = origin.attributes.into_iter().chain(initial).collect();
+        Origin { attributes, selected: Some(known.selected), ..origin }
     }
+}
+
+fn text(value: &str) -> AttributeValue {
+    AttributeValue::String(Cow::Owned(value.to_owned()))
 }
 
 impl Shared {
@@ -176,18 +287,33 @@ impl Shared {
         SipHasher13::new_with_keys(self.keys.0, self.keys.1).hash(uid.as_bytes()).as_u128()
     }
 
-    async fn known(&self, uid: &str) -> Option<Option<Arc<RemoteContext>>> {
+    async fn known(&self, uid: &str) -> Option<Option<Arc<Known>>> {
         let key = self.key(uid);
         loop {
             // Before the look, so that what changes after the look wakes it.
             let changed = self.changed.notified();
-            if let Some(context) = self.contexts.get(&key) {
-                return Some(context);
+            if let Some(known) = self.pods.get(&key) {
+                return Some(known);
             }
             if self.failures.load(Ordering::Relaxed) >= DOWN {
                 return None;
             }
             changed.await;
+        }
+    }
+
+    fn origin(&self, found: &Recovered, owner: Option<&String>) -> Origin {
+        let cause = |cause: &annotations::Cause| {
+            let annotation = self.carriers.key(cause);
+            let relation = Relation::Cause { annotation, owner: owner.cloned() };
+            Link { context: cause.context.clone(), relation }
+        };
+        let member = |(index, value): &(u8, String)| (self.members[usize::from(*index)], text(value));
+        Origin {
+            causes: found.causes.iter().map(cause).collect(),
+            parent: self.mode == Mode::Parent,
+            attributes: found.baggage.iter().map(member).collect(),
+            selected: None,
         }
     }
 
@@ -210,25 +336,56 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Remembers a Pod; returns what was refused of it, if it is a new one.
-    fn learn(&self, pod: &Pod) -> Vec<(Refusal, String)> {
-        let Some(uid) = &pod.meta().uid else { return Vec::new() };
-        let (key, mut refused) = (self.key(uid), Vec::new());
-        let mut refuse = |value: &str, reason| refused.push((reason, value.chars().take(SHOWN).collect()));
-        let annotation = |key| pod.annotations().get(key).map(String::as_str);
-        let context = annotation(TRACEPARENT).and_then(|value| {
-            let mut context = traceparent(value).map_err(|reason| refuse(value, reason)).ok()?;
-            let state = annotation(TRACESTATE).unwrap_or_default();
-            context.trace_state =
-                tracestate(state).map_err(|reason| refuse(state, reason)).unwrap_or_default();
-            Some(Arc::new(context))
-        });
-        if self.contexts.contains_key(&key) {
-            refused.clear();
+    /// Remembers a Pod.
+    fn learn<const WHOLE: bool>(&self, pod: &Pod<WHOLE>) {
+        let Some(uid) = &pod.meta().uid else { return };
+        let key = self.key(uid);
+        let (found, refused) = self.carriers.recover(pod.annotations());
+        // Said when it came.
+        if !self.pods.contains_key(&key) {
+            for refused in refused {
+                let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+                self.refuse(&refused, || format!("the Pod {namespace}/{name}"));
+            }
         }
-        self.contexts.insert(key, context);
+        let selected = self.selectors.iter().enumerate();
+        let selected = selected.map(|(bit, selector)| u64::from(pod.satisfies(selector)) << bit).sum();
+        let owners = self.owners.get().filter(|_| found.causes.is_empty());
+        let owner = owners.and_then(|owners| owners.of(self, pod.meta()));
+        let known = (found != Recovered::default() || owner.is_some() || selected != 0)
+            .then(|| Arc::new(Known { found, owner, selected }));
+        self.pods.insert(key, known);
         self.changed.notify_waiters();
-        refused
+    }
+
+    /// Counts a refused annotation, and says it once a key.
+    fn refuse(&self, refused: &Refused, whose: impl FnOnce() -> String) {
+        let Refused { key, value, reason } = refused;
+        self.metrics.refused(*reason);
+        if self.tell(key) {
+            let (whose, reason) = (whose(), reason.label());
+            warn!("{whose} has no valid trace context in `{key}`: {value:?} ({reason}); said once a key");
+        }
+    }
+
+    fn cannot_ask(&self, plural: &str, error: &kube::Error) {
+        if self.tell(plural) {
+            warn!(
+                "cannot get {plural}, so their Pods get no links through them: {}; check that `get` of {plural} is granted, \
+                 as `contextOwners` of the chart does; said once",
+                sentence(error)
+            );
+        }
+    }
+
+    fn tell(&self, what: &str) -> bool {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned())
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("pods", &self.pods.len()).finish_non_exhaustive()
     }
 }
 
@@ -251,7 +408,7 @@ pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
     let client = Client::try_from(config)
         .map_err(|error| format!("{url}: {}; check the kubeconfig", sentence(&error)))?;
     let one = ListParams::default().limit(1).fields(UNASSIGNED);
-    match Api::<Pod>::all(client).list_metadata(&one).await {
+    match Api::<Pod<false>>::all(client).list_metadata(&one).await {
         Ok(_) => Ok(url),
         Err(error) => Err(format!(
             "{url}: {}; check that the API server runs and that `list` and `watch` of pods are granted",
@@ -282,28 +439,16 @@ fn client(mut config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
 
 /// Watches for ever. Lists in pages and then watches, which every API server can; the streaming list cannot
 /// be relied upon: where its feature gate is off, the API server refuses the request.
-async fn watch(client: Client, url: String, shared: Arc<Shared>) {
-    let pods = Api::<Pod>::all(client);
+async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
+    let pods = Api::<Pod<WHOLE>>::all(client);
     let unassigned = watcher::Config::default().fields(UNASSIGNED);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
-    let mut told = HashSet::new();
     while let Some(event) = next(&mut events).await {
         match event {
             // To the selector, a Pod that got its Node is deleted; it may come so quickly that this is all we
             // see of it.
-            Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) => {
-                for (reason, value) in shared.learn(&pod) {
-                    shared.metrics.refused(reason);
-                    if told.insert(reason) {
-                        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-                        warn!(
-                            ?reason,
-                            "the Pod {namespace}/{name} has no valid trace context: {value:?}; said once a reason"
-                        );
-                    }
-                }
-            }
+            Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) => shared.learn(&pod),
             Ok(Event::InitDone) => {
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();

@@ -1,19 +1,48 @@
-//! What is read of a Pod: the part of its metadata that identifies it and may hold a trace context.
+//! What is read of a Pod: the part of it that identifies it, may hold a trace context, and that samplers ask for.
 //!
-//! The rest of the metadata is skipped in place. It is much longer, above all the managed fields, of which the client's
-//! own type would make a tree of maps for each event of the watch.
+//! The rest is skipped in place. It is much longer, above all the managed fields, of which the client's own type would make
+//! a tree of maps for each event of the watch.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use k8s_openapi::{NamespaceResourceScope, api::core::v1};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{Resource, core::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-/// A Pod, of which the API server is asked for the metadata only.
+/// A Pod; the API server is asked for the metadata only, unless it is to be `WHOLE`.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Pod {
+pub(super) struct Pod<const WHOLE: bool> {
     #[serde(deserialize_with = "metadata")]
     metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    priority_class_name: Option<String>,
+}
+
+/// Something that samplers ask about Pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// It has this label, with this value if one is given.
+    Label(String, Option<String>),
+    /// It has this priority class: `spec.priorityClassName`. For this one whole Pods are asked for.
+    PriorityClass(String),
+}
+
+impl<const WHOLE: bool> Pod<WHOLE> {
+    pub(super) fn satisfies(&self, selector: &Selector) -> bool {
+        match selector {
+            Selector::Label(key, value) => {
+                let found = self.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+                found.is_some_and(|found| value.as_ref().is_none_or(|value| found == value))
+            }
+            Selector::PriorityClass(name) => self.spec.priority_class_name.as_ref() == Some(name),
+        }
+    }
 }
 
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
@@ -25,17 +54,29 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         uid: Option<String>,
         resource_version: Option<String>,
         annotations: Option<BTreeMap<String, String>>,
+        labels: Option<BTreeMap<String, String>>,
+        owner_references: Option<Vec<OwnerReference>>,
     }
-    let Read { name, namespace, uid, resource_version, annotations } = Read::deserialize(deserializer)?;
-    Ok(ObjectMeta { name, namespace, uid, resource_version, annotations, ..ObjectMeta::default() })
+    let Read { name, namespace, uid, resource_version, annotations, labels, owner_references } =
+        Read::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        annotations,
+        labels,
+        owner_references,
+        ..ObjectMeta::default()
+    })
 }
 
-impl Resource for Pod {
+impl<const WHOLE: bool> Resource for Pod<WHOLE> {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
     fn metadata_api() -> bool {
-        true
+        !WHOLE
     }
 
     fn kind((): &()) -> Cow<'_, str> {

@@ -12,7 +12,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::trace::{self, AttributeValue, GROUP_ROOT, ROOT, Span, Status, Trace, attributes};
+use crate::trace::{self, AttributeValue, GROUP_ROOT, ROOT, Relation, Span, Status, Trace, attributes};
 
 static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
     InstrumentationScope::builder("schedspan").with_version(env!("CARGO_PKG_VERSION")).build()
@@ -20,12 +20,16 @@ static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
 
 /// The spans of a trace. All are sampled: which ones to make was decided before.
 pub(super) fn span_data(trace: Trace) -> impl Iterator<Item = SpanData> {
-    trace.spans.into_iter().map(move |span| convert(trace.trace_id, span))
+    let trace_state = trace.parent.as_ref().map(|parent| vendors(&parent.trace_state)).unwrap_or_default();
+    let parent = trace.parent.map(|parent| parent.span_id);
+    trace.spans.into_iter().map(move |span| convert(trace.trace_id, parent, &trace_state, span))
 }
 
-fn convert(trace_id: [u8; 16], span: Span) -> SpanData {
+/// `parent` is what a span without a parent in its own trace is below.
+fn convert(trace_id: [u8; 16], parent: Option<[u8; 8]>, trace_state: &TraceState, span: Span) -> SpanData {
     let context = |id| {
-        SpanContext::new(TraceId::from_bytes(trace_id), id, TraceFlags::SAMPLED, false, TraceState::NONE)
+        let trace_id = TraceId::from_bytes(trace_id);
+        SpanContext::new(trace_id, id, TraceFlags::SAMPLED, false, trace_state.clone())
     };
     let mut links = SpanLinks::default();
     links.links.extend(span.links.iter().map(link));
@@ -37,8 +41,8 @@ fn convert(trace_id: [u8; 16], span: Span) -> SpanData {
     );
     SpanData {
         span_context: context(SpanId::from_bytes(span.span_id)),
-        parent_span_id: span.parent_id.map_or(SpanId::INVALID, SpanId::from_bytes),
-        parent_span_is_remote: false,
+        parent_span_id: span.parent_id.or(parent).map_or(SpanId::INVALID, SpanId::from_bytes),
+        parent_span_is_remote: span.parent_id.is_none() && parent.is_some(),
         // As `component-base/tracing.StartReconcileSpan` makes the root, and `tracing.Start` the others.
         span_kind: match span.parent_id {
             None if [ROOT, GROUP_ROOT].contains(&&*span.name) => SpanKind::Consumer,
@@ -70,14 +74,22 @@ fn link(link: &trace::Link) -> Link {
         SpanId::from_bytes(remote.span_id),
         TraceFlags::new(remote.flags),
         true,
-        // It was read from such a text, by the same rules.
-        TraceState::from_str(&remote.trace_state).unwrap_or_default(),
+        vendors(&remote.trace_state),
     );
-    Link::new(
-        context,
-        relation.map(|relation| KeyValue::new(attributes::LINK, relation)).into_iter().collect(),
-        0,
-    )
+    let attributes = match relation {
+        Relation::PreviousAttempt => vec![KeyValue::new(attributes::LINK, "previous attempt")],
+        Relation::Cause { annotation, owner } => {
+            let owner = owner.as_ref().map(|owner| KeyValue::new(attributes::LINK_OWNER, owner.clone()));
+            let annotation = KeyValue::new(attributes::LINK_ANNOTATION, annotation.clone());
+            [annotation].into_iter().chain(owner).collect()
+        }
+    };
+    Link::new(context, attributes, 0)
+}
+
+/// The vendors' part, which was read from such a text by the same rules.
+fn vendors(text: &str) -> TraceState {
+    TraceState::from_str(text).unwrap_or_default()
 }
 
 fn attribute(value: AttributeValue) -> Value {

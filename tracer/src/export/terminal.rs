@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
 
 use crate::{
-    trace::{AttributeValue, Link, PLUGIN, ROOT, Span, Status, Trace, attributes},
+    trace::{AttributeValue, Link, PLUGIN, ROOT, Relation, Span, Status, Trace, attributes},
     words::{clean, duration, milliseconds},
 };
 
@@ -125,7 +125,11 @@ fn head(trace: &Trace, style: Style) -> String {
     parts.extend(waits(root).into_iter().chain(nodes(root)).map(|part| (PLAIN, part)));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
     parts.extend(root.links.iter().map(|Link { context, relation }| {
-        (DIM, format!("{} {}", relation.unwrap_or("linked to"), id(context.trace_id)))
+        let what = match relation {
+            Relation::Cause { .. } => "linked to",
+            Relation::PreviousAttempt => "previous attempt",
+        };
+        (DIM, format!("{what} {}", id(context.trace_id)))
     }));
     flow("", "  ", &parts, style)
 }

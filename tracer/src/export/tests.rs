@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::{AttributeValue, Link, RemoteContext, Span, Status, attributes};
+use crate::trace::{AttributeValue, Link, Relation, RemoteContext, Span, Status, attributes};
 
 /// 2026-11-21T00:00:00Z
 const START: u64 = 1_795_219_200_000_000_000;
@@ -17,7 +17,8 @@ impl Tree {
             (attributes::ATTEMPT, AttributeValue::Int(1)),
             (attributes::QUEUE_WAIT_MS, AttributeValue::Double(12.25)),
         ];
-        let mut tree = Self(Trace { target: 7, trace_id: [0xab; 16], spans: Vec::new() });
+        let mut tree =
+            Self(Trace { target: 7, trace_id: [0xab; 16], parent: None, selected: None, spans: Vec::new() });
         tree.span(name, None, 0, microseconds);
         tree.0.spans[0].attributes = attributes;
         tree
@@ -69,7 +70,8 @@ pub(crate) fn scheduled() -> Trace {
         flags: 1,
         trace_state: "rojo=1,congo=2".into(),
     };
-    root.links.push(Link { context, relation: None });
+    let relation = Relation::Cause { annotation: "tracing.k8s.io/traceparent".into(), owner: None };
+    root.links.push(Link { context, relation });
     tree.0
 }
 

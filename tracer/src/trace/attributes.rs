@@ -84,8 +84,14 @@ pub const PLUGIN_NAME: &str = "k8s.scheduler.plugin.name";
 pub const EXTENSION_POINT: &str = "k8s.scheduler.plugin.extension_point";
 /// What the status says. On spans of plugins, where it says something.
 pub const MESSAGE: &str = "k8s.scheduler.message";
-/// What a link leads to, where it is not who created the Pod. On links.
+/// What a link leads to, where it is not who made the Pod. On links.
 pub const LINK: &str = "k8s.scheduler.link";
+/// The annotation that says who made the Pod. On links to them.
+pub const LINK_ANNOTATION: &str = "schedspan.link.annotation";
+/// Whose annotation it is, where it is not the Pod's own, as `ReplicaSet/web-7c5ddbdf54`. On links to who made the Pod.
+pub const LINK_OWNER: &str = "schedspan.link.owner";
+/// The trace or the request that the Pod began with, where its annotation names one. On the root.
+pub const INITIAL: &str = "k8s.pod.annotation.trace.kubernetes.io/initial";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";
 /// When the span began by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.

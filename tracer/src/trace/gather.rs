@@ -30,6 +30,10 @@ impl Gatherer {
         parts.sort_by_key(|part| part.root().start_unix_ns);
         for part in parts {
             self.spans -= part.spans.len();
+            trace.selected = match (trace.selected, part.selected) {
+                (Some(one), Some(other)) => Some(one | other),
+                (one, other) => one.or(other),
+            };
             trace.spans.extend(part.spans);
         }
         vec![trace]

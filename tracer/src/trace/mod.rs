@@ -19,7 +19,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 pub use self::gather::Gatherer;
 use self::kinds::{Kind, kind};
-pub use self::span::{AttributeValue, Event, Link, RemoteContext, Span, Status, Trace};
+pub use self::span::{AttributeValue, Event, Link, Origin, Relation, RemoteContext, Span, Status, Trace};
 use crate::{
     attempt::{Attempt, Call, Code, Move, Outcome, PodGroup, Preemption, Previous, Subject},
     plan::Function,
@@ -48,18 +48,23 @@ pub const PLUGIN: &str = "plugin: ";
 /// What KEP-5927 calls the event of a plugin that says no.
 const REJECTED: &str = "plugin rejected";
 
-/// Makes the trace of an attempt; of a Pod of a group the part of the group's trace that is below the Pod's span.
+/// Makes the trace of an attempt; of a Pod of a group the part of the group's trace that is below the Pod's span, which
+/// has links only: its parent is the group's root.
 #[must_use]
-pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> Trace {
+pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
+    let Origin { mut causes, parent, attributes, selected } = origin;
     let seed = seed(attempt, attempt.start_ns);
+    let mut remote = None;
     let (trace_id, parent_id) = match &attempt.subject {
         Subject::Member(group) => {
             let of_group = group_seed(attempt, group);
             (of_group, Some(span_id(&of_group, 0)))
         }
-        Subject::Pod | Subject::Group { .. } => (seed, None),
+        Subject::Pod | Subject::Group { .. } => {
+            remote = (parent && !causes.is_empty()).then(|| causes.remove(0).context);
+            (remote.as_ref().map_or(seed, |remote| remote.trace_id), None)
+        }
     };
-    let creator = link.map(|context| Link { context, relation: None });
     let name = if matches!(attempt.subject, Subject::Group { .. }) { GROUP_ROOT } else { ROOT };
     let root = Span {
         span_id: span_id(&seed, 0),
@@ -67,9 +72,9 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
         name: Cow::Borrowed(name),
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
-        attributes: root_attributes(attempt, anchor),
+        attributes: root_attributes(attempt, anchor).into_iter().chain(attributes).collect(),
         events: Vec::new(),
-        links: creator.into_iter().chain(previous(attempt)).collect(),
+        links: causes.into_iter().chain(previous(attempt, remote.as_ref())).collect(),
         status: root_status(&attempt.outcome),
     };
     let mut calls: Vec<(&Kind, &Call)> = attempt
@@ -123,7 +128,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, link: Option<RemoteContext>) -> 
             status: call_status(call),
         });
     }
-    Trace { target: attempt.target, trace_id, spans }
+    Trace { target: attempt.target, trace_id, parent: remote, selected, spans }
 }
 
 /// Adds a span for each stay of the Pod in a queue before the attempt. They have no parent: they are over when the root
@@ -164,14 +169,15 @@ pub fn with_monotonic(mut trace: Trace, anchor: Anchor) -> Trace {
     trace
 }
 
-/// The root of the attempt before this one.
-fn previous(attempt: &Attempt) -> Option<Link> {
+/// The root of the attempt before this one, which was below the same parent.
+fn previous(attempt: &Attempt, parent: Option<&RemoteContext>) -> Option<Link> {
     let Previous { start_ns, group } = attempt.previous.as_ref()?;
     let seed = seed(attempt, *start_ns);
-    let trace_id = group.as_ref().map_or(seed, |group| group_seed(attempt, group));
+    let alone = || parent.map_or(seed, |parent| parent.trace_id);
+    let trace_id = group.as_ref().map_or_else(alone, |group| group_seed(attempt, group));
     let context =
         RemoteContext { trace_id, span_id: span_id(&seed, 0), flags: 1, trace_state: String::new() };
-    Some(Link { context, relation: Some("previous attempt") })
+    Some(Link { context, relation: Relation::PreviousAttempt })
 }
 
 /// A plugin says that the Pod cannot be scheduled.

@@ -20,8 +20,35 @@ pub struct RemoteContext {
 pub struct Link {
     /// Which span.
     pub context: RemoteContext,
-    /// What it is, where it is not who created the Pod.
-    pub relation: Option<&'static str>,
+    /// What it is to this one.
+    pub relation: Relation,
+}
+
+/// What a linked span is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Whoever made the Pod.
+    Cause {
+        /// The annotation that says so.
+        annotation: String,
+        /// Whose annotation it is, where it is not the Pod's own, as `ReplicaSet/web-7c5ddbdf54`.
+        owner: Option<String>,
+    },
+    /// The root of the Pod's attempt before this one.
+    PreviousAttempt,
+}
+
+/// Where a Pod comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Origin {
+    /// Who made it, by preference.
+    pub causes: Vec<Link>,
+    /// Whether the first of these is the parent of the attempt's root, and no link.
+    pub parent: bool,
+    /// What else is told about it. On the root.
+    pub attributes: Vec<(&'static str, AttributeValue)>,
+    /// Which of the selectors that were asked about it satisfies, a bit each; `None` if the Pod is not known.
+    pub selected: Option<u64>,
 }
 
 /// Something that happened at a moment of a span.
@@ -42,6 +69,10 @@ pub struct Trace {
     pub target: u32,
     /// Identifies the trace.
     pub trace_id: [u8; 16],
+    /// The span of somebody else that those without a parent here are below, if they are.
+    pub parent: Option<RemoteContext>,
+    /// [`Origin::selected`]; of several Pods of all of them.
+    pub selected: Option<u64>,
     /// The spans. There is at least the root.
     pub spans: Vec<Span>,
 }
@@ -51,7 +82,7 @@ pub struct Trace {
 pub struct Span {
     /// Identifies the span.
     pub span_id: [u8; 8],
-    /// The parent's identity; `None` for the root.
+    /// The parent's identity in the same trace; `None` for the root.
     pub parent_id: Option<[u8; 8]>,
     /// As KEP-5927 names it.
     pub name: Cow<'static, str>,

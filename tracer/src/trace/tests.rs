@@ -56,7 +56,7 @@ fn text(span: &Span, key: &str) -> Option<String> {
 
 #[test]
 fn a_bound_pod_gives_the_tree_of_the_kep() {
-    let trace = build(&bound(Code::SUCCESS), ANCHOR, None);
+    let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     let expected = "\
 SchedulePod
   schedulingCycle
@@ -95,9 +95,9 @@ SchedulePod
 
 #[test]
 fn wait_on_permit_is_a_span_only_when_permit_said_wait() {
-    let waited = build(&bound(Code::WAIT), ANCHOR, None);
+    let waited = build(&bound(Code::WAIT), ANCHOR, Origin::default());
     assert!(tree(&waited).contains("  bindingCycle\n    waitOnPermit\n"));
-    assert!(!tree(&build(&bound(Code::SUCCESS), ANCHOR, None)).contains("waitOnPermit"));
+    assert!(!tree(&build(&bound(Code::SUCCESS), ANCHOR, Origin::default())).contains("waitOnPermit"));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_failure_is_an_error_that_names_code_plugin_and_reason() {
         reason: "quota".into(),
         plugin: "Coscheduling".into(),
     };
-    let trace = build(&attempt, ANCHOR, None);
+    let trace = build(&attempt, ANCHOR, Origin::default());
     assert_eq!(trace.root().status, Status::Error("Unschedulable by Coscheduling: quota".into()));
     assert_eq!(text(trace.root(), "k8s.scheduler.result").as_deref(), Some("Unschedulable"));
     assert_eq!(trace.root().attribute(attributes::SELECTED_NODE), None, "it was not bound there");
@@ -136,10 +136,10 @@ fn the_result_is_what_the_scheduler_counts() {
 
 #[test]
 fn the_same_attempt_has_the_same_identities_and_another_one_has_others() {
-    let one = build(&bound(Code::SUCCESS), ANCHOR, None);
-    assert_eq!(one, build(&bound(Code::SUCCESS), ANCHOR, None));
+    let one = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
+    assert_eq!(one, build(&bound(Code::SUCCESS), ANCHOR, Origin::default()));
     let later = Attempt { start_ns: 1_001, ..bound(Code::SUCCESS) };
-    assert_ne!(one.trace_id, build(&later, ANCHOR, None).trace_id);
+    assert_ne!(one.trace_id, build(&later, ANCHOR, Origin::default()).trace_id);
     let mut ids: Vec<_> = one.spans.iter().map(|span| span.span_id).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -150,8 +150,11 @@ fn the_same_attempt_has_the_same_identities_and_another_one_has_others() {
 fn the_context_of_the_pod_becomes_a_link_of_the_root_and_of_nothing_else() {
     let context =
         RemoteContext { trace_id: [7; 16], span_id: [8; 8], flags: 1, trace_state: "vendor=1".into() };
-    let trace = build(&bound(Code::SUCCESS), ANCHOR, Some(context.clone()));
-    assert_eq!(trace.root().links, [Link { context, relation: None }]);
+    let relation = Relation::Cause { annotation: "traceparent".into(), owner: None };
+    let link = Link { context, relation };
+    let origin = Origin { causes: vec![link.clone()], ..Origin::default() };
+    let trace = build(&bound(Code::SUCCESS), ANCHOR, origin);
+    assert_eq!(trace.root().links, [link]);
     assert!(trace.spans[1..].iter().all(|span| span.links.is_empty()));
     assert!(trace.spans.iter().all(|span| span.parent_id.is_none() == (span.name == ROOT)));
 }
@@ -161,7 +164,7 @@ fn what_was_lost_is_marked() {
     let mut attempt = bound(Code::SUCCESS);
     attempt.incomplete = true;
     attempt.calls[0].returned = false;
-    let trace = build(&attempt, ANCHOR, None);
+    let trace = build(&attempt, ANCHOR, Origin::default());
     let marked: Vec<_> = trace
         .spans
         .iter()
@@ -188,7 +191,7 @@ fn plugins_are_below_their_phase_and_say_what_they_say() {
         plugin_call(Function::PreBindPlugin, "VolumeBinding", 4_010, Code::SUCCESS, ""),
         Call { plugin: None, ..plugin_call(Function::BindPlugin, "", 4_300, Code::SUCCESS, "") },
     ]);
-    let trace = build(&attempt, ANCHOR, None);
+    let trace = build(&attempt, ANCHOR, Origin::default());
     let shown = tree(&trace);
     for lines in [
         "    preFilter\n      plugin: NodePorts\n      plugin: Mine\n",
@@ -217,7 +220,7 @@ fn a_wait_names_the_plugins_that_asked_for_it() {
         plugin_call(Function::PermitPlugin, "Gang", 2_210, Code::WAIT, ""),
         plugin_call(Function::PermitPlugin, "Other", 2_230, Code::SUCCESS, ""),
     ]);
-    let trace = build(&attempt, ANCHOR, None);
+    let trace = build(&attempt, ANCHOR, Origin::default());
     let wait = trace.spans.iter().find(|span| span.name == "waitOnPermit").expect("it waited");
     assert_eq!(wait.attribute(attributes::WAITED_FOR), Some(&AttributeValue::Strings(vec!["Gang".into()])));
 }
@@ -228,23 +231,51 @@ fn unreserve_after_the_binding_cycle_hangs_under_the_root() {
     attempt.end_ns = 9_900;
     attempt.calls.push(call(Function::Unreserve, 9_100, 9_200, None));
     attempt.calls.push(plugin_call(Function::UnreservePlugin, "VolumeBinding", 9_110, Code::SUCCESS, ""));
-    let shown = tree(&build(&attempt, ANCHOR, None));
+    let shown = tree(&build(&attempt, ANCHOR, Origin::default()));
     assert!(shown.ends_with("\n  unreserve\n    plugin: VolumeBinding\n"), "{shown}");
 }
 
 #[test]
 fn the_next_attempt_is_linked_to_the_one_before() {
-    let first = build(&bound(Code::SUCCESS), ANCHOR, None);
+    let first = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     let next = Attempt {
         previous: Some(Previous { start_ns: 1_000, group: None }),
         start_ns: 20_000,
         end_ns: 30_000,
         ..bound(Code::SUCCESS)
     };
-    let trace = build(&next, ANCHOR, None);
+    let trace = build(&next, ANCHOR, Origin::default());
     let link = &trace.root().links[0];
-    assert_eq!(link.relation, Some("previous attempt"));
+    assert_eq!(link.relation, Relation::PreviousAttempt);
     assert_eq!((link.context.trace_id, link.context.span_id), (first.trace_id, first.root().span_id));
+}
+
+#[test]
+fn below_a_parent_an_attempt_is_in_its_trace_and_the_next_one_links_there() {
+    let cause = |number: u8| Link {
+        context: RemoteContext {
+            trace_id: [number; 16],
+            span_id: [number; 8],
+            flags: 1,
+            trace_state: String::new(),
+        },
+        relation: Relation::Cause { annotation: "traceparent".into(), owner: None },
+    };
+    let origin = Origin { causes: vec![cause(1), cause(2)], parent: true, ..Origin::default() };
+    let alone = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
+    let first = build(&bound(Code::SUCCESS), ANCHOR, origin.clone());
+    assert_eq!((first.trace_id, first.parent.as_ref()), ([1; 16], Some(&cause(1).context)));
+    assert_eq!(first.root().links, [cause(2)], "the others stay links");
+    assert_eq!(first.root().span_id, alone.root().span_id);
+    let next = Attempt {
+        previous: Some(Previous { start_ns: 1_000, group: None }),
+        start_ns: 20_000,
+        end_ns: 30_000,
+        ..bound(Code::SUCCESS)
+    };
+    let next = build(&next, ANCHOR, Origin { causes: vec![cause(1)], ..origin });
+    let link = &next.root().links[0].context;
+    assert_eq!((link.trace_id, link.span_id), ([1; 16], first.root().span_id));
 }
 
 #[test]
@@ -263,7 +294,7 @@ fn the_root_says_how_the_pod_came_through_the_queues() {
         calls: Vec::new(),
         ..bound(Code::SUCCESS)
     };
-    let trace = build(&attempt, ANCHOR, None);
+    let trace = build(&attempt, ANCHOR, Origin::default());
     let text = |key| trace.root().attribute(key).map(ToString::to_string).unwrap_or_default();
     assert_eq!(text(attributes::QUEUE_UNSCHEDULABLE_MS), "3");
     assert_eq!(text(attributes::QUEUE_BACKOFF_MS), "4");
@@ -291,7 +322,7 @@ fn the_root_says_how_the_pod_came_through_the_queues() {
 
 #[test]
 fn spans_say_when_they_were_by_the_monotonic_clock_where_that_is_asked_for() {
-    let trace = build(&bound(Code::SUCCESS), ANCHOR, None);
+    let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     assert_eq!(trace.root().attribute(attributes::MONOTONIC_START), None);
     let trace = with_monotonic(trace, ANCHOR);
     let times = |span: &Span| {

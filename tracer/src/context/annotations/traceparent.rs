@@ -6,14 +6,11 @@ use opentelemetry::trace::TraceState;
 
 use crate::{metrics::Refusal, trace::RemoteContext};
 
-/// KEP-5915's key of the `traceparent`.
-pub const TRACEPARENT: &str = "tracing.k8s.io/traceparent";
-/// What KEP-5915's carrier makes of the propagator's `tracestate`.
-pub const TRACESTATE: &str = "tracing.k8s.io/tracestate";
-
 /// The specification's least that one must carry on; we carry no more.
 const MAX_TRACESTATE_BYTES: usize = 512;
 const MAX_TRACESTATE_MEMBERS: usize = 32;
+/// Of a `traceparent`: ten times version 00's, for what later versions may add.
+const MAX_TRACEPARENT_BYTES: usize = 550;
 
 /// Reads a `traceparent`. The trace state of what it returns is empty.
 ///
@@ -23,7 +20,11 @@ const MAX_TRACESTATE_MEMBERS: usize = 32;
 ///
 /// Why the value is none.
 pub fn traceparent(value: &str) -> Result<RemoteContext, Refusal> {
-    let mut parts = value.trim().splitn(5, '-');
+    let value = value.trim();
+    if value.len() > MAX_TRACEPARENT_BYTES {
+        return Err(Refusal::TooLong);
+    }
+    let mut parts = value.splitn(5, '-');
     let [version] = hex(parts.next())?;
     let trace_id = hex(parts.next())?;
     let span_id = hex(parts.next())?;
@@ -95,6 +96,10 @@ mod tests {
             (
                 "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-the-future-will-be",
                 Ok(context(1)),
+            ),
+            (
+                &format!("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-{}", "f".repeat(500)),
+                Err(Refusal::TooLong),
             ),
             ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.what", Err(Refusal::Syntax)),
             ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more", Err(Refusal::Syntax)),
