@@ -29,6 +29,7 @@ use crate::{
     metrics::Metrics,
     pipeline::{Found, Message},
     plan::Detail,
+    sample::{self, Sampler},
     serve::{self, Health},
     trace::{self, Anchor, Gatherer, Origin, Trace},
 };
@@ -51,8 +52,10 @@ pub struct Options {
     pub outputs: Vec<Output>,
     /// Whether waterfalls show each plugin.
     pub wide: bool,
-    /// Which attempts are kept.
+    /// Which attempts somebody wants to see.
     pub filter: Filter,
+    /// Which traces are exported.
+    pub sample: sample::Options,
     /// Which contexts of Pods are read, and how.
     pub context: context::Options,
     /// Where metrics, health, and what is remembered are served.
@@ -75,10 +78,12 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When probes cannot be loaded, the kubeconfig cannot be used, or the address cannot be listened on. With an address to
+/// When the samplers make no sense, probes cannot be loaded, the kubeconfig cannot be used, or the address cannot be
+/// listened on. With an address to
 /// listen on, probes that cannot be loaded are told there until it is stopped: `/readyz` says why.
 pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
+    let sampler = Sampler::new(&options.sample)?;
     let health = Health::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let engine = Engine::new(
@@ -95,8 +100,9 @@ pub async fn run(options: Options) -> Result<()> {
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
     let start = leisure::hurry();
-    let contexts = PodContexts::start(&options.context, Vec::new(), metrics.clone()).await?;
-    let outlet = Outlet::start(&options.outputs, options.wide, options.filter, metrics.clone())?;
+    let contexts =
+        PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.clone()).await?;
+    let outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, metrics.clone())?;
     let history = History::new(if options.listen.is_some() { options.history } else { 0 });
     if let Some(address) = options.listen {
         serve::start(address, metrics.clone(), health, history.clone()).await?;
@@ -189,14 +195,21 @@ async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, hea
 pub(crate) struct Outlet {
     pub(crate) sinks: Sinks,
     filter: Filter,
+    sampler: Sampler,
     metrics: Metrics,
     gatherer: Gatherer,
 }
 
 impl Outlet {
-    pub(crate) fn start(outputs: &[Output], wide: bool, filter: Filter, metrics: Metrics) -> Result<Self> {
+    pub(crate) fn start(
+        outputs: &[Output],
+        wide: bool,
+        filter: Filter,
+        sampler: Sampler,
+        metrics: Metrics,
+    ) -> Result<Self> {
         let sinks = Sinks::start(outputs, wide, metrics.clone())?;
-        Ok(Self { sinks, filter, metrics, gatherer: Gatherer::default() })
+        Ok(Self { sinks, filter, sampler, metrics, gatherer: Gatherer::default() })
     }
 
     pub(crate) fn trace(&mut self, trace: Trace) {
@@ -211,9 +224,11 @@ impl Outlet {
         self.send(parts);
     }
 
-    fn send(&self, traces: Vec<Trace>) {
-        for trace in traces.into_iter().filter(|trace| self.filter.keeps(trace)) {
-            self.sinks.send(trace);
+    fn send(&mut self, traces: Vec<Trace>) {
+        for mut trace in traces {
+            if self.filter.keeps(&trace) && self.sampler.keep(&mut trace, &self.metrics) {
+                self.sinks.send(trace);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@
 //! * [`attempt`]: which calls make up which attempt. Pure.
 //! * [`trace`]: attempts as spans. Pure.
 //! * [`context`]: the trace contexts that Pods carry.
+//! * [`sample`]: which traces are kept. Pure.
 //! * [`export`]: OTLP, terminal, JSON.
 //! * [`recording`]: records in a file, to be replayed elsewhere.
 //! * [`history`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.
@@ -49,6 +50,7 @@ pub mod probe;
 pub mod recent;
 pub mod record;
 pub mod recording;
+pub mod sample;
 pub mod serve;
 pub mod target;
 pub mod top;

@@ -116,6 +116,24 @@ labels! {
 }
 
 labels! {
+    /// Why a trace was not kept: of the rule that came nearest, what did not hold. Those that came nearer are greater.
+    #[derive(Default, PartialOrd, Ord)]
+    Dropped {
+        /// No rule is about it.
+        #[default]
+        NoRule = "no_rule",
+        /// A rule asks something of the Pod, which was not seen in time.
+        UnknownPod = "unknown_pod",
+        /// The trace id is not within the ratio.
+        Ratio = "ratio",
+        /// The parent is not sampled.
+        Parent = "parent",
+        /// There were enough in that second.
+        Rate = "rate",
+    }
+}
+
+labels! {
     /// How the search for the context of a Pod went.
     Lookup {
         /// The Pod carries one.
@@ -169,6 +187,8 @@ struct Families {
     attempts: Labelled,
     group_attempts: Labelled,
     spans: Labelled,
+    kept: Labelled,
+    dropped: Labelled,
     losses: Labelled,
     /// In the order of [`Total`].
     totals: Vec<Counter>,
@@ -203,6 +223,13 @@ impl Default for Metrics {
                 "Scheduling attempts of groups of Pods traced, by result",
             ),
             spans: family(&mut registry, "spans", "Spans made, by name"),
+            kept: family(&mut registry, "traces_kept", "Traces kept, by sampler; a trace may have several"),
+            dropped: closed::<Dropped>(
+                &mut registry,
+                "traces_dropped",
+                "Traces that no sampler kept, by reason",
+                "reason",
+            ),
             losses: closed::<Loss>(&mut registry, "losses", "What was lost, by cause", "cause"),
             totals,
             fates: closed::<Fate>(&mut registry, "record_fates", "What became of records", "fate"),
@@ -331,6 +358,16 @@ impl Metrics {
         drop(events);
         self.window(|window, second| window.queue_move(second, queue, event));
         self.0.queue_moves.get_or_create(&[("queue", queue.into()), ("event", event.into())]).inc();
+    }
+
+    /// Counts a trace that this sampler kept.
+    pub fn kept(&self, sampler: &str) {
+        self.0.kept.get_or_create(&[("sampler", sampler.to_owned().into())]).inc();
+    }
+
+    /// Counts a trace that no sampler kept.
+    pub fn dropped(&self, reason: Dropped) {
+        self.0.dropped.get_or_create(&[("reason", reason.label().into())]).inc();
     }
 
     /// Counts a loss.
@@ -462,6 +499,8 @@ mod tests {
         metrics.exported(Export::Error, 9);
         metrics.looked_up(Lookup::Found);
         metrics.refused(Refusal::Syntax);
+        metrics.kept("failed,at-most=5");
+        metrics.dropped(Dropped::Ratio);
         metrics.queue_move("active", "NodeAdd");
         metrics.set_watch_up(true);
         let text = metrics.encode();
@@ -469,6 +508,9 @@ mod tests {
             concat!("schedspan_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
             "schedspan_attempts_total{result=\"Success\"} 1",
             "schedspan_spans_total{name=\"preFilter\"} 1",
+            "schedspan_traces_kept_total{sampler=\"failed,at-most=5\"} 1",
+            "schedspan_traces_dropped_total{reason=\"ratio\"} 1",
+            "schedspan_traces_dropped_total{reason=\"rate\"} 0",
             "schedspan_losses_total{cause=\"ring_full\"} 5",
             "schedspan_losses_total{cause=\"goroutine_fault\"} 7",
             "schedspan_hits_total 0",
@@ -519,6 +561,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.trace(&scheduled());
         metrics.0.group_attempts.get_or_create(&[("result", "Success".into())]).inc();
+        metrics.kept("failed");
         metrics.queue_move("active", "Create");
         metrics.set_planned(Planned::default());
         let text = metrics.encode();

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: damaged executables, by the million, for everything that reads them.
+//! `cargo xtask fuzz`: damaged executables and hostile annotations, by the million, for everything that reads them.
 //!
 //! The targets are libFuzzer's, of goexe/fuzz. They are built here and not by cargo-fuzz: that has no way to say
 //! `--ignore-rust-version`, and needs nothing of what it adds, because no sanitizer is wanted: the code is safe, and
@@ -29,8 +29,8 @@ const SEEDS_VARIABLE: &str = "GOEXE_FUZZ_SEEDS";
 /// What no case may take.
 const SECONDS: u32 = 1;
 const MEBIBYTES: u32 = 256;
-/// Bytes of a case: its head, and 16 edits of 12 bytes.
-const CASE_LENGTH: usize = 3 + 16 * 12;
+/// Bytes of a case that damages an executable: its head, and 16 edits of 12 bytes.
+const EDITS_LENGTH: usize = 3 + 16 * 12;
 /// The Go release whose type descriptors lie side by side: they are read by another way.
 const SIDE_BY_SIDE: Go = Go::Release("1.27.3");
 
@@ -68,10 +68,12 @@ enum Target {
     Types,
     /// The plan for a scheduler
     Plan,
+    /// Trace contexts in annotations
+    Context,
 }
 
 impl Target {
-    const ALL: [Self; 4] = [Self::Elf, Self::Functions, Self::Types, Self::Plan];
+    const ALL: [Self; 5] = [Self::Elf, Self::Functions, Self::Types, Self::Plan, Self::Context];
 
     fn name(self) -> &'static str {
         match self {
@@ -79,22 +81,32 @@ impl Target {
             Self::Functions => "functions",
             Self::Types => "types",
             Self::Plan => "plan",
+            Self::Context => "context",
         }
     }
 
     /// Its share of the cases: those that are quick have more to try.
     fn share(self) -> u64 {
         match self {
-            Self::Elf | Self::Types => 4,
+            Self::Elf | Self::Types | Self::Context => 4,
             Self::Functions | Self::Plan => 1,
         }
     }
 
-    /// The program that is damaged: its folder in goexe.
-    fn program(self) -> &'static str {
+    /// The program that is damaged: its folder in goexe. Annotations need none.
+    fn program(self) -> Option<&'static str> {
         match self {
-            Self::Plan => "fuzz/scheduler",
-            Self::Elf | Self::Functions | Self::Types => "tests/fixture",
+            Self::Plan => Some("fuzz/scheduler"),
+            Self::Elf | Self::Functions | Self::Types => Some("tests/fixture"),
+            Self::Context => None,
+        }
+    }
+
+    /// Bytes of a case.
+    fn case_length(self) -> usize {
+        match self {
+            Self::Context => 600,
+            Self::Elf | Self::Functions | Self::Types | Self::Plan => EDITS_LENGTH,
         }
     }
 }
@@ -110,7 +122,7 @@ pub(crate) fn main(Options { cases, targets }: &Options) -> Result<ExitCode> {
     let shares: u64 = targets.iter().map(|target| target.share()).sum();
     let mut tally = Tally::default();
     for target in targets {
-        let seeds = seeds(target.program())?;
+        let seeds = target.program().map(seeds).transpose()?.unwrap_or_default();
         tally.run(target.name(), || run(*target, cases * target.share() / shares, &bin, &seeds));
     }
     Ok(tally.end())
@@ -213,7 +225,7 @@ fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
             .arg(format!("-runs={}", cases.div_ceil(processes)))
             .arg(format!("-timeout={SECONDS}"))
             .arg(format!("-rss_limit_mb={MEBIBYTES}"))
-            .arg(format!("-max_len={CASE_LENGTH}"))
+            .arg(format!("-max_len={}", target.case_length()))
             .arg(format!("-artifact_prefix={}/{name}-", found.display()))
             .arg("-print_final_stats=1")
             .arg(&corpus)

@@ -134,9 +134,10 @@ enum Command {
     Peer(peer::Options),
     /// Check many variants of what schedspan reads
     Matrix(matrix::Arguments),
-    /// Damage executables, and look for what crashes, hangs or swells
+    /// Damage executables and annotations, and look for what crashes, hangs or swells
     ///
-    /// Real Go programs with a few bytes changed where they are read: headers, function table, types, code. A line for
+    /// Real Go programs with a few bytes changed where they are read: headers, function table, types, code; and annotations
+    /// of Pods as somebody might write them to do harm. A line for
     /// each target says how many cases ran, how fast, and how much memory they took; with a case that panics, takes
     /// longer than 1 s or more than 256 MiB the exit code is 1. Needs Go and pip: `cargo xtask setup`.
     Fuzz(fuzz::Options),

@@ -32,6 +32,7 @@ const RENDERED: [(&str, &str, Option<&str>); 5] = [
 /// Everything that is off by default, on: for checks.
 const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true,\
     networkPolicy.enabled=true,collector.enabled=true,openshift.enabled=true,queueSpans=true,hostNetwork=true,\
+    context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,\
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,imagePullSecrets[0].name=registry";
 
 #[derive(clap::Args)]
@@ -82,6 +83,15 @@ pub(crate) fn all() -> Result<Vec<(&'static str, String)>> {
     }
     all.push(("everything on", helm.template(&["--set", EVERYTHING], None)?));
     Ok(all)
+}
+
+/// What the chart makes with these values.
+///
+/// # Errors
+///
+/// If Helm cannot be built, or refuses.
+pub(crate) fn with(values: &[&str]) -> Result<String> {
+    Helm::new()?.template(&["--set", &values.join(",")], None)
 }
 
 /// Fails if the base, or an overlay, is something else than the chart with the same values.

@@ -34,6 +34,8 @@ pub(crate) struct Options<'a> {
     pub(crate) rights: &'a [&'a str],
     /// Further arguments of `schedspan run`.
     pub(crate) arguments: &'a [&'a str],
+    /// Further variables of its environment.
+    pub(crate) environment: &'a [(&'a str, &'a str)],
 }
 
 /// A running daemon. It is killed when it is dropped and when xtask ends.
@@ -53,8 +55,17 @@ impl Schedspan {
     ///
     /// If it ends or does not get there.
     pub(crate) fn start(options: &Options<'_>) -> Result<Self> {
-        let Options { executable, kubeconfig, endpoint, protocol, waterfalls, log, rights, arguments } =
-            options;
+        let Options {
+            executable,
+            kubeconfig,
+            endpoint,
+            protocol,
+            waterfalls,
+            log,
+            rights,
+            arguments,
+            environment,
+        } = options;
         let address = format!("127.0.0.1:{}", free_ports(&["metrics"])?["metrics"]);
         // The kernel ends it with xtask, however that ends.
         let mut command = Command::new("setpriv");
@@ -70,6 +81,7 @@ impl Schedspan {
             command.env_remove(key);
         }
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
+        command.envs(environment.iter().copied());
         // In a process group of its own: Ctrl-C is for xtask, which stops it in order.
         command.process_group(0).stdin(Stdio::null());
         command.stdout(if *waterfalls { Stdio::inherit() } else { Stdio::null() });

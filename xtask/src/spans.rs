@@ -11,6 +11,9 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// What tells several daemons of a test apart: an attribute of the resource.
+pub(crate) const DAEMON: &str = "test.daemon";
+
 /// A span that the Collector received.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,12 +27,20 @@ pub(crate) struct Span {
     #[serde(deserialize_with = "nanoseconds")]
     start_time_unix_nano: u64,
     #[serde(deserialize_with = "nanoseconds")]
-    end_time_unix_nano: u64,
+    pub(crate) end_time_unix_nano: u64,
     #[serde(default)]
     attributes: Vec<Attribute>,
-    /// Who created the Pod.
+    #[serde(default)]
+    pub(crate) trace_state: String,
+    /// Who made the Pod.
     #[serde(skip)]
     pub(crate) links: Vec<Link>,
+    /// The annotation that each of these comes from.
+    #[serde(skip)]
+    pub(crate) link_annotations: Vec<String>,
+    /// Whose annotation it is; empty for the Pod's own.
+    #[serde(skip)]
+    pub(crate) link_owners: Vec<String>,
     /// The Pod's attempt before this one.
     #[serde(skip)]
     pub(crate) previous: Option<Link>,
@@ -43,6 +54,9 @@ pub(crate) struct Span {
     /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
     #[serde(skip)]
     pub(crate) pid: String,
+    /// Which of several daemons made it, where its resource says so.
+    #[serde(skip)]
+    pub(crate) daemon: String,
     /// The instrumentation scope: who made the span.
     #[serde(skip)]
     pub(crate) scope: String,
@@ -120,6 +134,8 @@ impl Span {
                 self.previous = Some(link);
             } else {
                 self.links.push(link);
+                self.link_annotations.push(text(&attributes, "schedspan.link.annotation"));
+                self.link_owners.push(text(&attributes, "schedspan.link.owner"));
             }
         }
         self
@@ -188,12 +204,13 @@ fn request(line: &str) -> Result<Vec<Span>> {
     }
     let mut spans = Vec::new();
     for ResourceSpans { resource, scope_spans } in serde_json::from_str::<Request>(line)?.resource_spans {
-        let pid = text(&resource.attributes, "process.pid");
+        let [pid, daemon] = ["process.pid", DAEMON].map(|key| text(&resource.attributes, key));
         for ScopeSpans { scope, spans: of_scope } in scope_spans {
             let of_scope = of_scope.into_iter();
-            let (pid, scope) = (&pid, &scope.name);
+            let (pid, daemon, scope) = (&pid, &daemon, &scope.name);
             spans.extend(of_scope.map(|span| Span {
                 pid: pid.clone(),
+                daemon: daemon.clone(),
                 scope: scope.clone(),
                 ..span.sorted()
             }));

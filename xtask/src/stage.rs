@@ -54,6 +54,7 @@ impl Stage {
             log: self.cluster.dir().join("schedspan.log"),
             rights: &[],
             arguments: &[],
+            environment: &[],
         })
     }
 

@@ -1,11 +1,11 @@
-//! Damaged executables for goexe, and for the tracer's plan: whatever a file says, an answer or an error comes back, soon
-//! and with little memory.
+//! Damaged executables for goexe and for the tracer's plan, and annotations for its reader of trace contexts: whatever a
+//! file or a Pod says, an answer or an error comes back, soon and with little memory.
 //!
 //! # Layout
 //!
 //! * [`cases`]: seeds, the places in them that are read, and a case: a short list of edits there.
 //! * [`memory`]: an allocator that ends the process where a case asks for too much.
-//! * [`plan`]: the tracer's plan, compiled in: the tracer itself brings half the world.
+//! * [`plan`], [`annotations`]: those parts of the tracer, compiled in: the tracer itself brings half the world.
 //! * `targets/`: one fuzz target each.
 //!
 //! `cargo xtask fuzz` builds the seeds and runs the targets.
@@ -13,10 +13,20 @@
 #[path = "cases/mod.rs"]
 pub mod cases;
 pub mod memory;
+#[path = "../../../tracer/src/context/annotations/mod.rs"]
+pub mod annotations;
+#[path = "../../../tracer/src/metrics/label.rs"]
+pub mod metrics;
 #[path = "../../../tracer/src/plan/mod.rs"]
 pub mod plan;
+#[path = "../../../tracer/src/trace/span.rs"]
+pub mod trace;
 
-use std::{env, path::Path, sync::Mutex};
+use std::{
+    env,
+    path::Path,
+    sync::{Mutex, Once},
+};
 
 use cases::Seed;
 
@@ -27,6 +37,12 @@ const SEEDS: &str = "GOEXE_FUZZ_SEEDS";
 static ALLOCATOR: memory::Bounded = memory::Bounded::new();
 
 static SEED_FILES: Mutex<Vec<Seed>> = Mutex::new(Vec::new());
+
+/// Holds memory to its bounds from here on, for targets without seeds.
+pub fn start() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| ALLOCATOR.start());
+}
 
 /// Runs one case: the seed that it names, damaged as it says, with every question of a target.
 ///
@@ -41,7 +57,7 @@ pub fn run(case: &[u8], ask: fn(&[u8])) {
             let seed = std::fs::read(Path::new(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
             Seed::new(seed)
         }));
-        ALLOCATOR.start();
+        start();
     }
     cases::run(&mut seeds, case, ask);
 }

@@ -11,6 +11,7 @@ use crate::{
     metrics::Metrics,
     pipeline::Message,
     recording::Replay,
+    sample::Sampler,
     trace,
 };
 
@@ -44,7 +45,7 @@ pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let mut replay =
         Replay::new(BufReader::new(input), metrics.clone()).with_context(|| format!("`{name}`"))?;
-    let mut outlet = Outlet::start(&output, wide, filter, metrics.clone())?;
+    let mut outlet = Outlet::start(&output, wide, filter, Sampler::default(), metrics.clone())?;
     let for_reader = output.iter().any(|output| *output != Output::Otlp);
     let (mut attempts, mut spans) = (0, 0);
     let mut result = Ok(());

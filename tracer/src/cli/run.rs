@@ -9,6 +9,7 @@ use crate::{
     context, daemon,
     export::{Filter, Output},
     plan::Detail,
+    sample,
 };
 
 /// How `run` and `trace` find what they trace and link.
@@ -36,6 +37,8 @@ pub struct Common {
 pub struct Options {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    sample: sample::Options,
     /// Where spans go; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp")]
     output: Vec<Output>,
@@ -59,9 +62,9 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { common, output, queue_spans, monotonic, listen, history } = options;
+    let Options { common, sample, output, queue_spans, monotonic, listen, history } = options;
     let options = common.daemon(output, Filter::default(), listen);
-    daemon::run(daemon::Options { history, queue_spans, monotonic, ..options }).await
+    daemon::run(daemon::Options { sample, history, queue_spans, monotonic, ..options }).await
 }
 
 impl Common {
@@ -77,6 +80,7 @@ impl Common {
             wide,
             filter,
             context,
+            sample: sample::Options::default(),
             listen,
             history: 0,
             ebpf_object,

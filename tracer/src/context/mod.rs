@@ -370,10 +370,14 @@ impl Shared {
 
     fn cannot_ask(&self, plural: &str, error: &kube::Error) {
         if self.tell(plural) {
+            // The client's own words end in all that the answer held.
+            let why = match error {
+                kube::Error::Api(status) => status.message.clone(),
+                error => sentence(error),
+            };
             warn!(
-                "cannot get {plural}, so their Pods get no links through them: {}; check that `get` of {plural} is granted, \
-                 as `contextOwners` of the chart does; said once",
-                sentence(error)
+                "cannot get {plural}, so their Pods get no links through them: {why}; check that `get` of {plural} is \
+                 granted, as `context.owners` of the chart does; said once"
             );
         }
     }

@@ -10,10 +10,10 @@ pub trait Label: Copy + 'static {
 
 /// Declares the values of a label: a line each.
 macro_rules! labels {
-    ($(#[$attribute:meta])* $name:ident { $($(#[doc = $doc:literal])* $value:ident = $label:literal,)* }) => {
+    ($(#[$attribute:meta])* $name:ident { $($(#[$of_value:meta])* $value:ident = $label:literal,)* }) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[doc = $doc])* $value,)* }
+        pub enum $name { $($(#[$of_value])* $value,)* }
 
         impl $crate::metrics::Label for $name {
             const ALL: &'static [Self] = &[$(Self::$value,)*];

@@ -92,6 +92,8 @@ pub const LINK_ANNOTATION: &str = "schedspan.link.annotation";
 pub const LINK_OWNER: &str = "schedspan.link.owner";
 /// The trace or the request that the Pod began with, where its annotation names one. On the root.
 pub const INITIAL: &str = "k8s.pod.annotation.trace.kubernetes.io/initial";
+/// The samplers that kept the trace. On the root, where there are samplers.
+pub const KEPT_BY: &str = "schedspan.kept_by";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";
 /// When the span began by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.

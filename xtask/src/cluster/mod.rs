@@ -503,7 +503,7 @@ impl Cluster {
                 "--leader-elect=false".into(),
                 format!("--service-account-private-key-file={key}"),
                 "--use-service-account-credentials=true".into(),
-                "--controllers=deployment-controller,replicaset-controller,garbage-collector-controller,\
+                "--controllers=deployment-controller,replicaset-controller,job-controller,garbage-collector-controller,\
                  namespace-controller,persistentvolume-binder-controller"
                     .into(),
             ];

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use super::{nothing_lost, text};
 use crate::{
@@ -109,11 +110,27 @@ fn unread(stage: &Stage, api: &Api) -> Result<()> {
 
 /// Creates Pods and waits until all are bound.
 fn create(api: &Api, prefix: &str, number: usize) -> Result<()> {
+    create_all(api, number, |number| ("default", pod(&format!("{prefix}-{number}"), "10m")))?;
+    wait_until("all Pods to be bound", BOUND_TIMEOUT, || {
+        thread::sleep(INTERVAL);
+        let waiting = api.get("/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D&limit=1")?;
+        Ok(waiting["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
+    })
+}
+
+/// Creates so many Pods, several at once, each in its namespace.
+pub(super) fn create_all(
+    api: &Api,
+    number: usize,
+    make: impl Fn(usize) -> (&'static str, Value) + Sync,
+) -> Result<()> {
     thread::scope(|scope| {
         let creators = (0..CREATORS).map(|creator| {
+            let make = &make;
             scope.spawn(move || {
                 (creator..number).step_by(CREATORS).try_for_each(|number| {
-                    api.create_pod("default", &pod(&format!("{prefix}-{number}"), "10m")).map(drop)
+                    let (namespace, pod) = make(number);
+                    api.create_pod(namespace, &pod).map(drop)
                 })
             })
         });
@@ -122,10 +139,5 @@ fn create(api: &Api, prefix: &str, number: usize) -> Result<()> {
             creator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
         anyhow::Ok(())
-    })?;
-    wait_until("all Pods to be bound", BOUND_TIMEOUT, || {
-        thread::sleep(INTERVAL);
-        let waiting = api.get("/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D&limit=1")?;
-        Ok(waiting["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
     })
 }

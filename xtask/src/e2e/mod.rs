@@ -1,6 +1,7 @@
 //! `cargo xtask e2e`: tests that need a real scheduler, each on a cluster of its own.
 
 mod compare;
+mod context;
 mod decision;
 mod deploy;
 mod errors;
@@ -9,6 +10,7 @@ pub(crate) mod groups;
 mod inspect;
 mod link;
 mod load;
+mod sampling;
 pub(crate) mod truth;
 mod versions;
 
@@ -48,6 +50,8 @@ struct Test {
     verbosity: Option<u32>,
     /// Whether Pods can be scheduled as groups.
     pod_groups: bool,
+    /// Whether kube-controller-manager runs.
+    controllers: bool,
     run: fn(&mut Stage) -> Result<()>,
 }
 
@@ -69,6 +73,7 @@ const TEST: Test = Test {
     scheduler: Scheduler::Own,
     verbosity: None,
     pod_groups: false,
+    controllers: false,
     run: inspect::run,
 };
 /// A scheduler of another version does what ours does.
@@ -79,19 +84,30 @@ const TESTS: &[Test] = &[
     Test { name: "errors", run: errors::run, ..TEST },
     Test { name: "deploy", run: deploy::run, ..TEST },
     Test { name: "link", nodes: 1, run: link::run, ..TEST },
-    Test { name: "truth", nodes: truth::NODES, scheduler: Scheduler::Troubled, run: truth::run, ..TEST },
+    Test { name: "context", nodes: 1, controllers: true, run: context::run, ..TEST },
+    Test {
+        name: "truth",
+        nodes: truth::NODES,
+        scheduler: Scheduler::Troubled,
+        // Its Pods have volume claims.
+        controllers: true,
+        run: truth::run,
+        ..TEST
+    },
     Test {
         name: "decision",
         nodes: decision::NODES,
         scheduler: Scheduler::Troubled,
         // Then it logs each score.
         verbosity: Some(10),
+        controllers: true,
         run: decision::run,
         ..TEST
     },
     Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
     Test { name: "compare", nodes: compare::NODES, scheduler: Scheduler::Woven, run: compare::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
+    Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
     Test { name: "faults", nodes: 100, run: faults::run, ..TEST },
     Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
     Test { name: "version-1.33", scheduler: Scheduler::Other(&STATE_BY_POINTER, None), ..VERSION },
@@ -123,7 +139,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
     }
     let version = version.unwrap_or(SCHEDULER.version);
     let executable = build::build()?;
-    for Test { name, nodes, scheduler, verbosity, pod_groups, run } in chosen() {
+    for Test { name, nodes, scheduler, verbosity, pod_groups, controllers, run } in chosen() {
         tally.run(&format!("e2e {name}"), || {
             let other = match *scheduler {
                 Scheduler::Own => None,
@@ -149,8 +165,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
                 },
                 // More requests a second than any test asks for.
                 scheduler_qps: Some(5000),
-                // Only its Pods have volume claims.
-                no_controllers: !matches!(scheduler, Scheduler::Troubled),
+                no_controllers: !controllers,
                 ..cluster::Options::default()
             };
             for _ in 1..ROUNDS {
