@@ -32,7 +32,7 @@ const RENDERED: [(&str, &str, Option<&str>); 5] = [
 /// Everything that is off by default, on: for checks.
 const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true,\
     networkPolicy.enabled=true,collector.enabled=true,openshift.enabled=true,queueSpans=true,hostNetwork=true,\
-    context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,\
+    context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,keep={failed},\
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,imagePullSecrets[0].name=registry";
 
 #[derive(clap::Args)]

@@ -175,7 +175,7 @@ impl Rule {
         }
         judged?;
         let second = trace.root().end_unix_ns / 1_000_000_000;
-        let allowed = rates.into_iter().fold(true, |allowed, rate| allowed && rate.allows(second));
+        let allowed = rates.into_iter().all(|rate| rate.allows(second));
         if allowed { Ok(()) } else { Err(Dropped::Rate) }
     }
 }
