@@ -81,6 +81,7 @@ struct Executable {
     planned: Planned,
     identity: Identity,
     plugins: Vec<Plugin>,
+    errors: Vec<(u64, String)>,
 }
 
 impl Engine {
@@ -240,7 +241,7 @@ impl Engine {
             if let Some((target, scheduler)) = self.targets.remove(&process) {
                 info!(pid = process.pid, "the scheduler has ended");
                 self.probes.untrace(&scheduler);
-                self.decoder.remove_plugins(target);
+                self.decoder.remove_names(target);
                 self.observe(Line::Gone { target });
                 self.pipeline.exit(target);
                 self.hand_over();
@@ -285,14 +286,17 @@ impl Engine {
                 warn!(pid, function = ?missing.function, "{}; so there is {}", missing.why, missing.without);
             }
             let planned = planned(&plan);
-            let Plan { identity, plugins, .. } = plan;
-            self.executables.insert(scheduler.file, Executable { attached, planned, identity, plugins });
+            let Plan { identity, plugins, errors, .. } = plan;
+            self.executables
+                .insert(scheduler.file, Executable { attached, planned, identity, plugins, errors });
         }
-        let Executable { attached, planned: _, identity, plugins } = &self.executables[&scheduler.file];
+        let Executable { attached, planned: _, identity, plugins, errors } =
+            &self.executables[&scheduler.file];
         let target = self.next_target;
         self.next_target += 1;
         let bias = load_bias(pid, identity.entry_point)?;
         self.decoder.add_plugins(target, plugins, bias);
+        self.decoder.add_errors(target, errors, bias);
         // The name must be known before the first attempt.
         let executable = fs::read_link(&scheduler.path).unwrap_or_default();
         let found = Found { target, pid, executable, identity: identity.clone() };

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
 use self::groups::Part;
-use super::{Attempt, Call, Code, Move, Outcome, Pod, Preemption, Previous};
+use super::{Attempt, Call, Code, Extender, Move, Outcome, Pod, Preemption, Previous};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -152,6 +152,7 @@ struct Open {
     start_ns: u64,
     depth: u64,
     plugin: Option<Arc<str>>,
+    extender: Option<Box<Extender>>,
     /// Whose it is, where that is not what the goroutine is on: a Pod of the group.
     owner: Option<u64>,
 }
@@ -205,6 +206,7 @@ impl Assembler {
                 Function::Preemption
                 | Function::FailureMessage
                 | Function::NodeHint
+                | Function::Prioritize
                 | Function::Placement
                 | Function::PodGroupCondition,
                 _,
@@ -376,6 +378,7 @@ impl Process {
                 let node = values.preemption_node.unwrap_or_default();
                 attempt.preemption = Some(Preemption { node, victims, names });
             }
+            (Function::Prioritize, _) => attempt.scores = values.scores.or(attempt.scores.take()),
             (Function::NodeHint, _) => attempt.batched = values.hint_length.is_some_and(|length| length > 0),
             (Function::FailureMessage, Outcome::Failed { reason, .. }) => {
                 // Without a condition only a nominated Node is written.
@@ -535,7 +538,7 @@ impl Process {
             if let Some(building) = self.attempts.get_mut(&id) {
                 building.enter(function, time_ns, &values);
                 if values.statuses.is_some() {
-                    building.attempt.statuses = values.statuses;
+                    building.attempt.statuses = values.statuses.take();
                 }
             }
             if function == Function::HandleFailure {
@@ -545,7 +548,9 @@ impl Process {
         }
         if goroutine.open.len() < MAX_OPEN {
             let owner = owner.filter(|_| owner != goroutine.attempt);
-            goroutine.open.push(Open { function, start_ns: time_ns, depth, plugin: values.plugin, owner });
+            let extender = extender(&mut values);
+            let plugin = values.plugin;
+            goroutine.open.push(Open { function, start_ns: time_ns, depth, plugin, extender, owner });
         } else {
             context.no_room(1);
         }
@@ -657,15 +662,19 @@ impl Process {
         returned: Option<Values>,
         context: &mut Context<'_>,
     ) {
-        let Open { function, start_ns, plugin, owner, depth: _ } = open;
+        let Open { function, start_ns, plugin, mut extender, owner, depth: _ } = open;
         let owner = owner.or(goroutine.attempt);
         let values = returned.as_ref();
+        if let Some(extender) = &mut extender {
+            extender.passed = values.and_then(|values| values.nodes);
+        }
         let call = Call {
             function,
             start_ns,
             end_ns: end_ns.max(start_ns),
             plugin,
             code: values.and_then(|values| values.status_code).map(Code),
+            extender,
             returned: returned.is_some(),
             reason: returned.and_then(|values| values.status_reason).unwrap_or_default(),
         };
@@ -817,9 +826,20 @@ pub(crate) fn moved(values: &Values) -> Option<(&str, &str)> {
     (values.labels == Some(2) && QUEUES.contains(&queue)).then_some((queue, event))
 }
 
-/// Whether a plugin's function may run on a goroutine of its own.
+/// What an extender is asked, where one is.
+fn extender(values: &mut Values) -> Option<Box<Extender>> {
+    let Values { extender_url, extender_verb, ignorable, nodes, .. } = values;
+    let (url, verb) = (extender_url.take()?, extender_verb.take().unwrap_or_default());
+    let ignorable = ignorable.unwrap_or_default();
+    Some(Box::new(Extender { url, verb, ignorable, nodes: *nodes, passed: None }))
+}
+
+/// Whether a plugin's function, or the request to an extender, may run on a goroutine of its own.
 fn runs_beside(function: Function) -> bool {
-    matches!(function, Function::NormalizeScorePlugin | Function::PreBindPlugin)
+    matches!(
+        function,
+        Function::NormalizeScorePlugin | Function::PreBindPlugin | Function::ExtenderPrioritize
+    )
 }
 
 impl Goroutine {

@@ -199,8 +199,25 @@ pub struct Call {
     pub code: Option<Code>,
     /// The first reason of that status; empty where it has none.
     pub reason: String,
+    /// What an extender was asked.
+    pub extender: Option<Box<Extender>>,
     /// Whether the end was seen; otherwise it is when the call was found to be over.
     pub returned: bool,
+}
+
+/// What the scheduler asks an extender.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extender {
+    /// The URL up to the verb, which is what the scheduler calls it by.
+    pub url: String,
+    /// What is behind it; empty where the extender is not asked.
+    pub verb: String,
+    /// Whether the scheduler goes on without an answer.
+    pub ignorable: bool,
+    /// How many Nodes it was told about.
+    pub nodes: Option<u64>,
+    /// How many of them it let pass.
+    pub passed: Option<u64>,
 }
 
 /// How an attempt came out.

@@ -138,6 +138,29 @@ impl Script<'_, '_> {
         self.steps.extend(goroutines.into_iter().map(Step::Join));
     }
 
+    /// Extenders are asked for scores, on goroutines of their own, which are waited for.
+    fn ask_beside(&mut self) {
+        let goroutines: Vec<u64> = (0..self.choices.below(3))
+            .map(|_| {
+                self.go(|script| {
+                    let url = Some("http://e".to_owned());
+                    let entry = Values { extender_url: url, pod: POD, ..Values::default() };
+                    let _cut = script.call(Function::ExtenderPrioritize, 20, entry, status(0), |_| Ok(()));
+                })
+            })
+            .collect();
+        self.steps.extend(goroutines.into_iter().map(Step::Join));
+    }
+
+    /// Extenders are asked, on this goroutine.
+    fn extenders(&mut self, function: Function, depth: u64) -> Result<(), Panicked> {
+        for _ in 0..self.choices.below(2) {
+            let entry = Values { extender_url: Some("http://e".to_owned()), ..Values::default() };
+            self.call(function, depth, entry, status(0), |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
     fn go(&mut self, does: impl FnOnce(&mut Self)) -> u64 {
         *self.next_goroutine += 1;
         let goroutine = *self.next_goroutine;
@@ -345,8 +368,10 @@ impl Script<'_, '_> {
                 script.plugins(Function::PreFilterPlugin, 300, POD)
             })?;
             script.call(Function::Filter, 200, none(), none(), |_| Ok(()))?;
+            script.extenders(Function::ExtenderFilter, 220)?;
             if !fits {
                 return script.call(Function::PostFilter, 150, known(POD), status(2), |script| {
+                    script.extenders(Function::ExtenderPreemption, 350)?;
                     let preemption = Values { victims: Some(1), ..Values::default() };
                     script.hit(Function::Preemption, Role::Entry, 400, preemption);
                     script.plugins(Function::PostFilterPlugin, 250, POD)
@@ -356,6 +381,8 @@ impl Script<'_, '_> {
                 script.beside(Function::NormalizeScorePlugin, None);
                 Ok(())
             })?;
+            script.ask_beside();
+            script.hit(Function::Prioritize, Role::ReturnSite, 190, none());
             script.call(Function::Reserve, 150, known(ASSUMED), status(0), |script| {
                 script.plugins(Function::ReservePlugin, 250, ASSUMED)
             })
@@ -375,9 +402,13 @@ impl Script<'_, '_> {
                 }
                 script.plugins(Function::PreBindPlugin, 180, ASSUMED)
             })?;
-            script.call(Function::Bind, 90, known(), status(0), |script| {
-                script.plugins(Function::BindPlugin, 150, ASSUMED)
-            })?;
+            if script.choices.one_in(4) {
+                script.extenders(Function::ExtenderBind, 120)?;
+            } else {
+                script.call(Function::Bind, 90, known(), status(0), |script| {
+                    script.plugins(Function::BindPlugin, 150, ASSUMED)
+                })?;
+            }
             if bound { script.call(Function::PostBind, 90, known(), none(), |_| Ok(())) } else { Ok(()) }
         })?;
         if bound { Ok(()) } else { self.fail(70, 1, again) }
@@ -603,6 +634,7 @@ fn not_a_call(function: Function) -> bool {
             function,
             Function::Pop
                 | Function::Preemption
+                | Function::Prioritize
                 | Function::FailureMessage
                 | Function::PodGroup
                 | Function::Placement

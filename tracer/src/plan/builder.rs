@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use goexe::{Call, Callee, Class, Executable, Functions, Machine, Type, Types};
+use goexe::{Call, Callee, Class, Executable, Functions, Kind, Machine, Type, Types};
 use tracer_common::Site;
 
 use super::{
@@ -331,6 +331,10 @@ impl<'a> Builder<'a> {
         match row.signature {
             Signature::Unused => Ok(None),
             Signature::Framework(name) => method(&self.framework, name).map(Some),
+            Signature::ResultsOf(name) => {
+                let signature = method(&self.framework, name)?.signature;
+                Ok(Some(Found { signature, called: None }))
+            }
             Signature::InterfaceOf(func, name) => {
                 let func = self.types.find_unnamed(func)?;
                 let signature = self.types.signature(&func)?;
@@ -348,6 +352,11 @@ impl<'a> Builder<'a> {
             Signature::FieldOf(package, name, field, method_name) => {
                 let holder = self.types.find(package, name)?;
                 let path = follow(self.types, &self.structs, &holder, &[field])?;
+                if path.typ.kind == Kind::Slice {
+                    // Where the itab comes from is not known.
+                    let signature = method(&self.types.element(&path.typ)?, method_name)?.signature;
+                    return Ok(Some(Found { signature, called: None }));
+                }
                 let Found { signature, called } = method(&path.typ, method_name)?;
                 // The itab comes from the field: another interface may have a method at the same place.
                 let called = called.map(|(slot, _)| (slot, Some(path.offset)));

@@ -22,6 +22,7 @@ use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::{Deserialize, Serialize};
 use tracer_common::{NO_TEXTS, SCORES, STATUSES, Site};
 
+pub(crate) use self::row::MESSAGE_FIRST;
 use self::{
     builder::{Builder, is_caller},
     row::{Begin, End},
@@ -77,9 +78,11 @@ impl Function {
     /// From which level of detail on it is probed.
     fn detail(self) -> Detail {
         match self {
-            Self::EnqueueBackoff | Self::EnqueueUnschedulable | Self::QueueMove | Self::NodeHint => {
-                Detail::Full
-            }
+            Self::EnqueueBackoff
+            | Self::EnqueueUnschedulable
+            | Self::QueueMove
+            | Self::NodeHint
+            | Self::Prioritize => Detail::Full,
             Self::Preemption
             | Self::PreFilterPlugin
             | Self::PostFilterPlugin
@@ -91,7 +94,11 @@ impl Function {
             | Self::PreBindPreFlightPlugin
             | Self::PreBindPlugin
             | Self::BindPlugin
-            | Self::PostBindPlugin => Detail::Plugins,
+            | Self::PostBindPlugin
+            | Self::ExtenderFilter
+            | Self::ExtenderPrioritize
+            | Self::ExtenderBind
+            | Self::ExtenderPreemption => Detail::Plugins,
             _ => Detail::Phases,
         }
     }
@@ -198,6 +205,8 @@ pub struct Plan {
     pub not_yet: Vec<Function>,
     /// The plugins in the executable.
     pub plugins: Vec<Plugin>,
+    /// The types of errors in the executable: virtual address of the type descriptor, and name.
+    pub errors: Vec<(u64, String)>,
     /// The structs that are gone through, by the type descriptors.
     pub layouts: Vec<Layout>,
     /// The signatures that the executable spells out, probed or not.
@@ -255,12 +264,13 @@ impl Plan {
             builder.add_first(rows);
         }
         let plugins = plugins::find(&executable, &functions, &types)?;
+        let errors = errors(&types)?;
         let signatures =
             signatures::find(&types, executable.machine(), &builder.framework, &builder.scheduler)?;
         let Builder { sites, missing, not_yet, structs, .. } = builder;
         let layouts = layouts(&types, &structs.into_inner())?;
         let identity = identity(&executable);
-        Ok(Self { identity, sites, missing, not_yet, plugins, layouts, signatures, debug_info: None })
+        Ok(Self { identity, sites, missing, not_yet, plugins, errors, layouts, signatures, debug_info: None })
     }
 
     /// As [`Plan::of`], and compares what the plan rests on with the debug information, where there is some. It is read
@@ -374,6 +384,13 @@ fn identity(executable: &Executable<'_>) -> Identity {
         stripped: executable.stripped(),
         entry_point: executable.entry_point(),
     }
+}
+
+/// The types that an `error` may hold.
+fn errors(types: &Types<'_>) -> Result<Vec<(u64, String)>, goexe::Error> {
+    let error = types.by_name("error")?;
+    let of_errors = types.itabs()?.into_iter().filter(|itab| itab.interface == error);
+    of_errors.map(|itab| Ok((itab.concrete.address(), types.string(&itab.concrete)?.to_owned()))).collect()
 }
 
 /// All fields of the structs.

@@ -35,11 +35,18 @@ impl<'a> Builder<'a> {
                 SeenAs::Plugin => *place == 1,
                 _ => want.of.contains(&self.name(typ)),
             };
-            let (_, (typ, location)) = types
-                .iter()
-                .zip(locations)
-                .enumerate()
-                .find(wanted)
+            let receiver = match want.seen_as {
+                // Go passes it first.
+                SeenAs::Receiver => {
+                    Some((self.types.by_name(want.of[0])?, Location::Registers { first: 0, count: 1 }))
+                }
+                _ => None,
+            };
+            let listed = || types.iter().zip(locations).enumerate().find(wanted).map(|(_, found)| found);
+            let (typ, location) = receiver
+                .as_ref()
+                .map(|(typ, location)| (typ, location))
+                .or_else(listed)
                 .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
             let (mut read, leaf) = match want.seen_as {
                 SeenAs::Scores => {
@@ -51,6 +58,7 @@ impl<'a> Builder<'a> {
                     continue;
                 }
                 SeenAs::Plugin => self.plugin_type(typ, *location)?,
+                SeenAs::InterfaceType => self.interface_type(typ, *location)?,
                 _ => self.read(typ, *location, want)?,
             };
             let slot = if leaf == Kind::String {
@@ -72,7 +80,7 @@ impl<'a> Builder<'a> {
         site.reads_len = values.len() as u32;
         site.texts = match values[..] {
             [(Value::Message, _)] => LONG_TEXT,
-            [(Value::StatusCode, Slot::Word(0)), ..] if texts > 0 => TEXTS_OF_FAILURES,
+            [(Value::StatusCode | Value::ErrorType, Slot::Word(0)), ..] if texts > 0 => TEXTS_OF_FAILURES,
             _ if texts > 0 => TEXTS,
             _ => NO_TEXTS,
         };
@@ -224,16 +232,24 @@ impl<'a> Builder<'a> {
     /// The type of a plugin: from its itab, or from that of the plugin which a wrapper holds as its first field
     /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/instrumented_plugins.go>).
     fn plugin_type(&self, typ: &Type, location: Location) -> Result<(Read, Kind), Why> {
+        let name = self.name(typ).rsplit('.').next().unwrap_or_default();
+        let wrapped = self.types.find(RUNTIME, &format!("instrumented{name}")).is_ok();
+        let (mut read, kind) = self.interface_type(typ, location)?;
+        if wrapped {
+            read.base += 1;
+            read.steps = 2;
+            read.offsets[..2].copy_from_slice(&[0, ITAB_TYPE]);
+        }
+        Ok((read, kind))
+    }
+
+    /// The type of what an interface holds: from its itab, the first of its words.
+    fn interface_type(&self, typ: &Type, location: Location) -> Result<(Read, Kind), Why> {
         let Location::Registers { first, .. } = location else {
             return Err(Why(format!("`{}` is in no register", self.name(typ))));
         };
-        let name = self.name(typ).rsplit('.').next().unwrap_or_default();
-        let wrapped = self.types.find(RUNTIME, &format!("instrumented{name}")).is_ok();
-        let mut read = Read { base: first, kind: READ_WORD, ..Read::default() };
-        let steps: &[u32] = if wrapped { &[0, ITAB_TYPE] } else { &[ITAB_TYPE] };
-        read.base += u8::from(wrapped);
-        read.steps = steps.len() as u8;
-        read.offsets[..steps.len()].copy_from_slice(steps);
+        let mut read = Read { base: first, kind: READ_WORD, steps: 1, ..Read::default() };
+        read.offsets[0] = ITAB_TYPE;
         Ok((read, Kind::Integer))
     }
 
@@ -249,10 +265,14 @@ impl<'a> Builder<'a> {
         Ok((Read { base, kind: READ_WORD, ..Read::default() }, path.typ.kind))
     }
 
-    /// An element of a slice, or the length of a slice or string, that is in registers.
+    /// An element of a slice, or the length of a slice, string or map, that is in registers.
     fn element_or_length(&self, typ: &Type, first: u8, want: &Want) -> Result<(Read, Kind), Why> {
         if want.path == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
             return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
+        }
+        if want.path == ["#"] && typ.kind == Kind::Map {
+            // It begins with the number of entries.
+            return Ok((Read { base: first, kind: READ_WORD, steps: 1, ..Read::default() }, Kind::Integer));
         }
         let element = self.types.element(typ)?;
         match want.path {

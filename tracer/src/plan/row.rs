@@ -52,6 +52,16 @@ pub enum Function {
     PreScore,
     /// `Score` plugins on all feasible Nodes.
     Score,
+    /// All Nodes have their totals, extenders' scores included.
+    Prioritize,
+    /// An extender is asked which Nodes will do.
+    ExtenderFilter,
+    /// An extender is asked for its scores.
+    ExtenderPrioritize,
+    /// An extender binds the Pod.
+    ExtenderBind,
+    /// An extender is asked which victims will do.
+    ExtenderPreemption,
     /// `Reserve` plugins.
     Reserve,
     /// `Unreserve` of `Reserve` plugins: what was reserved is given back.
@@ -172,7 +182,23 @@ pub enum Value {
     PlacementName,
     /// The condition's reason.
     ConditionReason,
+    /// The URL that an extender is asked at, up to the verb.
+    ExtenderUrl,
+    /// What comes behind it: empty where the extender is not asked.
+    ExtenderVerb,
+    /// Whether the scheduler goes on without the extender's answer; the lowest byte of the word.
+    Ignorable,
+    /// How many Nodes an extender is told about, or lets pass.
+    Nodes,
+    /// Address of the type descriptor of what an `error` holds; 0 for nil.
+    ErrorType,
+    /// The message of an `error`, if it is one of [`MESSAGE_FIRST`].
+    ErrorMessage,
 }
+
+/// Types of errors that begin with their message: <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
+/// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
+pub(crate) const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
 
 /// How a function's parameters and results are found: signatures are read, not assumed.
 #[derive(Clone, Copy)]
@@ -185,8 +211,10 @@ pub(super) enum Signature {
     SchedulerField(&'static str),
     /// A method of the interface that is the first parameter of functions of this type.
     InterfaceOf(&'static str, &'static str),
-    /// A method of the interface that a field of a struct holds: package, struct, field, method.
+    /// A method of the interface that a field of a struct holds, or a slice of them: package, struct, field, method.
     FieldOf(&'static str, &'static str, &'static str, &'static str),
+    /// Returns first what this method of `framework.Framework` does. Its parameters are not known.
+    ResultsOf(&'static str),
     /// A function with these parameters, which nothing in the executable spells out; its argument info must agree.
     Declared(&'static [&'static str]),
     /// Calls a method of the plugins in a list: the field of `frameworkImpl` that holds them, and the method, by way of
@@ -245,6 +273,10 @@ pub(super) enum SeenAs {
     Declared,
     /// A plugin, whose own type is looked for, behind the wrapper that counts its calls where there is one.
     Plugin,
+    /// The receiver, which no signature lists.
+    Receiver,
+    /// An interface, of which the type of what it holds is looked for.
+    InterfaceType,
     /// An interface that holds a pointer to this struct: package and name.
     PointerTo(&'static str, &'static str),
     /// The scores of all Nodes.

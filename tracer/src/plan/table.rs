@@ -145,6 +145,50 @@ const POPPED: &[Want] = &[
     of_queued(Value::Profile, &["Pod", "Spec", "SchedulerName"]),
 ];
 
+/// Its URL, its verbs and whether it may fail are in its struct:
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/extender.go#L46-L57>.
+const EXTENDER: &[&str] = &["*k8s.io/kubernetes/pkg/scheduler.HTTPExtender"];
+const ERROR: &[&str] = &["error"];
+const ERROR_TYPE: Want = Want { seen_as: SeenAs::InterfaceType, ..want(Value::ErrorType, ERROR, &[]) };
+const ERROR_MESSAGE: Want =
+    Want { seen_as: SeenAs::PointerTo("errors", "errorString"), ..want(Value::ErrorMessage, ERROR, &["s"]) };
+const NODES: Want = want(
+    Value::Nodes,
+    &["[]framework.NodeInfo", "[]*framework.NodeInfo", "[]*v1.Node"], // from 1.34 on; from 1.30 on; 1.29
+    &["#"],
+);
+
+const fn of_extender(value: Value, path: &'static [&'static str]) -> Want {
+    Want { seen_as: SeenAs::Receiver, ..want(value, EXTENDER, path) }
+}
+
+/// Asks an extender over HTTP. The end is seen where the method returns, which costs nothing where there are no extenders,
+/// and next to nothing beside a request.
+const fn extender(
+    function: Function,
+    symbols: &'static [&'static str],
+    method: &'static str,
+    at_entry: &'static [Want],
+) -> Row {
+    Row {
+        function,
+        symbols,
+        signature: Signature::FieldOf(SCHEDULER, "Scheduler", "Extenders", method),
+        begin: Begin::Entry,
+        at_entry,
+        end: End::Return,
+        at_end: &[ERROR_TYPE, ERROR_MESSAGE],
+        since: None,
+        without: "no spans of extenders",
+    }
+}
+
+macro_rules! extender {
+    ($method:literal) => {
+        &[concat!("k8s.io/kubernetes/pkg/scheduler.(*HTTPExtender).", $method)]
+    };
+}
+
 /// The package of the queue has moved.
 macro_rules! queue {
     ($package:literal, $method:literal) => {
@@ -594,9 +638,67 @@ pub(super) const TABLE: &[Row] = &[
     ),
     Row {
         begin: Begin::AfterFirstCall("time.Now"),
-        at_end: &[CODE, SCORES],
         ..phase(Function::Score, run!("RunScorePlugins"), "RunScorePlugins", &[], "no `score` span")
     },
+    Row {
+        function: Function::Prioritize,
+        symbols: &["k8s.io/kubernetes/pkg/scheduler.prioritizeNodes"],
+        signature: Signature::ResultsOf("RunScorePlugins"),
+        begin: Begin::Unused,
+        at_entry: &[],
+        end: End::Return,
+        at_end: &[SCORES],
+        since: None,
+        without: "no `k8s.scheduler.candidates`",
+    },
+    Row {
+        at_end: &[ERROR_TYPE, ERROR_MESSAGE, NODES],
+        ..extender(
+            Function::ExtenderFilter,
+            extender!("Filter"),
+            "Filter",
+            &[
+                of_extender(Value::ExtenderUrl, &["extenderURL"]),
+                of_extender(Value::ExtenderVerb, &["filterVerb"]),
+                of_extender(Value::Ignorable, &["ignorable"]),
+                NODES,
+            ],
+        )
+    },
+    // On a goroutine of its own for each extender.
+    extender(
+        Function::ExtenderPrioritize,
+        extender!("Prioritize"),
+        "Prioritize",
+        &[
+            of_extender(Value::ExtenderUrl, &["extenderURL"]),
+            of_extender(Value::ExtenderVerb, &["prioritizeVerb"]),
+            of_extender(Value::Ignorable, &["ignorable"]),
+            NODES,
+            THE_POD,
+        ],
+    ),
+    extender(
+        Function::ExtenderBind,
+        extender!("Bind"),
+        "Bind",
+        &[
+            of_extender(Value::ExtenderUrl, &["extenderURL"]),
+            of_extender(Value::ExtenderVerb, &["bindVerb"]),
+            of_extender(Value::Ignorable, &["ignorable"]),
+        ],
+    ),
+    extender(
+        Function::ExtenderPreemption,
+        extender!("ProcessPreemption"),
+        "ProcessPreemption",
+        &[
+            of_extender(Value::ExtenderUrl, &["extenderURL"]),
+            of_extender(Value::ExtenderVerb, &["preemptVerb"]),
+            of_extender(Value::Ignorable, &["ignorable"]),
+            want(Value::Nodes, &["map[string]*v1.Victims"], &["#"]),
+        ],
+    ),
     phase(
         Function::Reserve,
         run!("RunReservePluginsReserve"),

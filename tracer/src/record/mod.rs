@@ -11,7 +11,7 @@ use tracer_common::{
 
 pub use self::nodes::{Candidate, Rejection, Scores, Statuses};
 
-use crate::plan::{Function, PlannedSite, Plugin, Role, Slot, Value};
+use crate::plan::{Function, MESSAGE_FIRST, PlannedSite, Plugin, Role, Slot, Value};
 
 /// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
 /// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
@@ -82,6 +82,10 @@ pub struct Values {
     pub group_size: Option<u64>,
     pub placement_name: Option<String>,
     pub condition_reason: Option<String>,
+    pub extender_url: Option<String>,
+    pub extender_verb: Option<String>,
+    pub ignorable: Option<bool>,
+    pub nodes: Option<u64>,
     /// The first ones' names, as far as they could be read; there may be fewer victims.
     pub victim_names: [Option<String>; 3],
 }
@@ -97,13 +101,15 @@ pub enum Undecodable {
     Site(u32),
 }
 
-/// Knows what the sites' numbers mean, and whose plugins are where.
+/// Knows what the sites' numbers mean, and whose plugins and types of errors are where.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// By their number.
     sites: Vec<Option<Meaning>>,
     /// Names of plugins by process and address, of their type descriptor or of the name itself.
     plugins: HashMap<(u32, u64), Arc<str>>,
+    /// Names of types by process and address of their descriptor.
+    errors: HashMap<(u32, u64), Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -145,9 +151,17 @@ impl Decoder {
         }
     }
 
+    /// From now on, the types of errors of a process are known, by the addresses of their descriptors.
+    pub fn add_errors(&mut self, target: u32, errors: &[(u64, String)], bias: u64) {
+        for (descriptor, name) in errors {
+            self.errors.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
+        }
+    }
+
     /// The process has ended.
-    pub fn remove_plugins(&mut self, target: u32) {
+    pub fn remove_names(&mut self, target: u32) {
         self.plugins.retain(|(of, _), _| *of != target);
+        self.errors.retain(|(of, _), _| *of != target);
     }
 
     /// Reads one record of the ring buffer.
@@ -174,6 +188,7 @@ impl Decoder {
             self.sites.get(site as usize).and_then(Option::as_ref).ok_or(Undecodable::Site(site))?;
         let (target, faults) = (int(28), int(32));
         let mut read = Values::default();
+        let mut error = None;
         for (index, (value, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
                 continue;
@@ -181,10 +196,13 @@ impl Decoder {
             match *slot {
                 Slot::Word(number) if number < MAX_WORDS => {
                     let word = long(48 + 8 * number);
-                    if *value == Value::PluginType {
-                        read.plugin = self.plugins.get(&(target, word)).cloned();
-                    } else {
-                        read.set_word(*value, word);
+                    match value {
+                        Value::PluginType => read.plugin = self.plugins.get(&(target, word)).cloned(),
+                        Value::ErrorType => {
+                            read.status_code = Some(i64::from(word != 0));
+                            error = (word != 0).then(|| self.errors.get(&(target, word)));
+                        }
+                        _ => read.set_word(*value, word),
                     }
                 }
                 Slot::Text(number) => {
@@ -196,6 +214,12 @@ impl Decoder {
                 }
                 Slot::Word(_) => {}
             }
+        }
+        // What was read of another type of error is anything.
+        if let Some(error) = error
+            && !error.is_some_and(|error| MESSAGE_FIRST.contains(&error.as_ref()))
+        {
+            read.status_reason = error.map(ToString::to_string);
         }
         if faults & 1 == 0 && record.len() == size_of::<ScoresHit>() {
             read.scores = nodes::scores(record);
@@ -233,6 +257,8 @@ impl Values {
             Value::RestrictedTo => self.restricted_to = Some(word),
             Value::Victims => self.victims = Some(word),
             Value::GroupSize => self.group_size = Some(word),
+            Value::Ignorable => self.ignorable = Some(word & 0xff != 0),
+            Value::Nodes => self.nodes = Some(word),
             _ => {}
         }
     }
@@ -254,6 +280,9 @@ impl Values {
             Value::GroupNamespace => self.group_namespace = Some(text),
             Value::PlacementName => self.placement_name = Some(text),
             Value::ConditionReason => self.condition_reason = Some(text),
+            Value::ExtenderUrl => self.extender_url = Some(text),
+            Value::ExtenderVerb => self.extender_verb = Some(text),
+            Value::ErrorMessage => self.status_reason = Some(text),
             Value::FirstVictim => self.victim_names[0] = Some(text),
             Value::SecondVictim => self.victim_names[1] = Some(text),
             Value::ThirdVictim => self.victim_names[2] = Some(text),
@@ -387,7 +416,7 @@ mod tests {
         };
         assert_eq!(name(&decoder, 0x40_1000).as_deref(), Some("NodeName"));
         assert_eq!(name(&decoder, 0x1000), None);
-        decoder.remove_plugins(3);
+        decoder.remove_names(3);
         assert_eq!(name(&decoder, 0x40_1000), None);
     }
 

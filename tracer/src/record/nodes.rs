@@ -1,6 +1,10 @@
 //! What the eBPF program found out about Nodes.
 
-use std::{collections::BTreeMap, mem::offset_of, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem::offset_of,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use tracer_common::{
@@ -62,6 +66,9 @@ pub struct Rejection {
     pub nodes: u64,
 }
 
+/// Stands for who gave a score and is not known.
+const UNKNOWN: &str = "?";
+
 /// Reads fields at their offsets; `None` beyond the end.
 struct Fields<'a>(&'a [u8]);
 
@@ -91,21 +98,26 @@ impl<'a> Fields<'a> {
 /// Reads a [`ScoresHit`].
 pub(super) fn scores(record: &[u8]) -> Option<Scores> {
     let fields = Fields(record);
-    let names = (0..MAX_SCORED_PLUGINS)
+    // The names that were read are those of the first candidate, and others may have other scores, or in another order: not
+    // every extender has one for every Node. But a name is at the same address everywhere.
+    let first = offset_of!(ScoresHit, best) + offset_of!(RawCandidate, scores);
+    let scored = fields.int(offset_of!(ScoresHit, best) + offset_of!(RawCandidate, plugins))? as usize;
+    let names = (0..scored.min(MAX_SCORED_PLUGINS))
         .map(|number| {
             let length = fields.int(offset_of!(ScoresHit, name_lengths) + 4 * number)?;
             let at = offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number;
-            Some(fields.text(at, length, PLUGIN_NAME_LEN)?.into())
+            Some((fields.long(first + 24 * number)?, fields.text(at, length, PLUGIN_NAME_LEN)?.into()))
         })
-        .collect::<Option<Vec<Arc<str>>>>()?;
+        .collect::<Option<HashMap<u64, Arc<str>>>>()?;
     let count = fields.int(offset_of!(ScoresHit, best_len))? as usize;
     let candidate = |number: usize| {
         let start = offset_of!(ScoresHit, best) + size_of::<RawCandidate>() * number;
         let length = fields.int(start + offset_of!(RawCandidate, name_length))?;
         let plugins = fields.int(start + offset_of!(RawCandidate, plugins))? as usize;
         let score = |number: usize| {
-            let at = start + offset_of!(RawCandidate, scores) + 24 * number + 16;
-            Some((Arc::clone(&names[number]), fields.long(at)?.cast_signed()))
+            let at = start + offset_of!(RawCandidate, scores) + 24 * number;
+            let name = names.get(&fields.long(at)?).map_or_else(|| UNKNOWN.into(), Arc::clone);
+            Some((name, fields.long(at + 16)?.cast_signed()))
         };
         Some(Candidate {
             node: fields.text(start + offset_of!(RawCandidate, name), length, TEXT_LEN)?,
@@ -171,12 +183,37 @@ mod tests {
         let best = offset_of!(ScoresHit, best);
         put(&mut record, best + offset_of!(RawCandidate, total), &(-7i64).to_ne_bytes());
         put(&mut record, best + offset_of!(RawCandidate, name), b"node-1");
+        put(&mut record, best + offset_of!(RawCandidate, scores), &0x10u64.to_ne_bytes());
         put(&mut record, best + offset_of!(RawCandidate, scores) + 16, &(-7i64).to_ne_bytes());
         put(&mut record, offset_of!(ScoresHit, names), b"Fit");
         let candidate =
             Candidate { node: "node-1".into(), total: -7, scores: vec![("Fit".into(), -7)], cut: false };
         let expected = Scores { nodes: 900, looked_at: 800, ties: 2, best: vec![candidate] };
         assert_eq!(scores(&record), Some(expected));
+    }
+
+    #[test]
+    fn who_scored_is_known_by_the_address_of_the_name_and_not_by_the_place_in_the_list() {
+        let mut record = vec![0; size_of::<ScoresHit>()];
+        put(&mut record, offset_of!(ScoresHit, best_len), &2u32.to_ne_bytes());
+        for (place, scored) in [&[(0x10u64, 1u64), (0x20, 2)][..], &[(0x20, 3), (0x30, 4)]].iter().enumerate()
+        {
+            let start = offset_of!(ScoresHit, best) + size_of::<RawCandidate>() * place;
+            put(&mut record, start + offset_of!(RawCandidate, plugins), &2u32.to_ne_bytes());
+            for (number, (name, score)) in scored.iter().enumerate() {
+                let at = start + offset_of!(RawCandidate, scores) + 24 * number;
+                put(&mut record, at, &name.to_ne_bytes());
+                put(&mut record, at + 16, &score.to_ne_bytes());
+            }
+        }
+        for (number, name) in [b"one", b"two"].iter().enumerate() {
+            put(&mut record, offset_of!(ScoresHit, name_lengths) + 4 * number, &3u32.to_ne_bytes());
+            put(&mut record, offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number, *name);
+        }
+        let best = scores(&record).expect("it is whole").best;
+        let told: Vec<_> =
+            best.iter().flat_map(|candidate| &candidate.scores).map(|(name, _)| &**name).collect();
+        assert_eq!(told, ["one", "two", "two", "?"]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ enum Kind {
     Uid,
     Node,
     Profile,
+    Extender,
     /// What quotes whatever a plugin likes.
     Message,
     /// Of a metric that is not the queue's.
@@ -39,6 +40,7 @@ impl Kind {
             Self::Uid => "uid",
             Self::Node => "node",
             Self::Profile => "profile",
+            Self::Extender => "extender",
             Self::Message => "message",
             Self::Label => "label",
         }
@@ -99,6 +101,10 @@ impl Redactor {
             group_size: _,
             placement_name,
             condition_reason: _,
+            extender_url,
+            extender_verb: _,
+            ignorable: _,
+            nodes: _,
         } = &mut values;
         for (kind, name) in [
             (Some(Kind::Pod), pod_name),
@@ -114,6 +120,7 @@ impl Redactor {
             (Some(Kind::Pod), group_name),
             (Some(Kind::Namespace), group_namespace),
             (Some(Kind::Node), placement_name),
+            (Some(Kind::Extender), extender_url),
         ] {
             if let (Some(kind), Some(name)) = (kind, name) {
                 self.replace(kind, name);
@@ -124,6 +131,12 @@ impl Redactor {
         }
         for candidate in scores.iter_mut().flat_map(|scores| &mut scores.best) {
             self.replace(Kind::Node, &mut candidate.node);
+            // Extenders are named by their URLs.
+            for (name, _) in candidate.scores.iter_mut().filter(|(name, _)| name.contains("://")) {
+                let mut url = name.to_string();
+                self.replace(Kind::Extender, &mut url);
+                *name = url.into();
+            }
         }
         values
     }

@@ -67,9 +67,9 @@ fn secret() -> impl Strategy<Value = String> {
 }
 
 fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> {
-    let names = vec(option::of(name), 18);
-    let texts = vec(option::of(any_text()), 3);
-    (names, texts, vec(option::of(any::<u64>()), 12), option::of(any::<i64>())).prop_map(
+    let names = vec(option::of(name), 20);
+    let texts = vec(option::of(any_text()), 4);
+    (names, texts, vec(option::of(any::<u64>()), 13), option::of(any::<i64>())).prop_map(
         |(mut names, mut texts, mut numbers, status_code)| {
             let mut name = || names.pop().flatten();
             let mut text = || texts.pop().flatten();
@@ -98,7 +98,12 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                     nodes: 3,
                     looked_at: 3,
                     ties: 1,
-                    best: vec![Candidate { node, total: 7, scores: vec![("Fit".into(), 7)], cut: false }],
+                    best: vec![Candidate {
+                        scores: vec![("Fit".into(), 7), (format!("http://{node}").into(), 1)],
+                        node,
+                        total: 8,
+                        cut: false,
+                    }],
                 }),
                 statuses: None,
                 evaluated_nodes: number(),
@@ -113,6 +118,10 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 group_size: number(),
                 placement_name: name(),
                 condition_reason: text(),
+                extender_url: name(),
+                extender_verb: text(),
+                ignorable: status_code.map(|code| code > 0),
+                nodes: number(),
             }
         },
     )

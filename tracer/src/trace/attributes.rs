@@ -80,9 +80,19 @@ pub const PREEMPTION_VICTIM_NAMES: &str = "k8s.scheduler.preemption.victim_names
 pub const WAITED_FOR: &str = "k8s.scheduler.permit.plugins";
 /// Name of the plugin. On spans of plugins.
 pub const PLUGIN_NAME: &str = "k8s.scheduler.plugin.name";
-/// Where the plugin was called: the name of the phase's span. On spans of plugins.
+/// Where the plugin or extender was called: the name of the phase's span. On spans of plugins and extenders.
 pub const EXTENSION_POINT: &str = "k8s.scheduler.plugin.extension_point";
-/// What the status says. On spans of plugins, where it says something.
+/// Where the extender is asked, without the verb: the scheduler's own name for it. On spans of extenders.
+pub const EXTENDER_URL: &str = "k8s.scheduler.extender.url";
+/// What is behind that in the request. On spans of extenders.
+pub const EXTENDER_VERB: &str = "k8s.scheduler.extender.verb";
+/// Whether the scheduler goes on where the extender gives no answer. On spans of extenders.
+pub const EXTENDER_IGNORABLE: &str = "k8s.scheduler.extender.ignorable";
+/// How many Nodes the extender is asked about. On spans of extenders, but not where it binds.
+pub const EXTENDER_NODES: &str = "k8s.scheduler.extender.nodes";
+/// How many of them it lets pass. On spans of extenders that filter.
+pub const EXTENDER_PASSED_NODES: &str = "k8s.scheduler.extender.passed_nodes";
+/// What the status or the error says. On spans of plugins and extenders, where it says something.
 pub const MESSAGE: &str = "k8s.scheduler.message";
 /// What a link leads to, where it is not who made the Pod. On links.
 pub const LINK: &str = "k8s.scheduler.link";

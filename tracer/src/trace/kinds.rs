@@ -5,27 +5,39 @@ use crate::plan::Function;
 /// How a call is shown.
 pub(super) struct Kind {
     pub(super) function: Function,
-    /// Name of the span; for a plugin's call the extension point.
+    /// Name of the span; for a call of a plugin or an extender the extension point.
     pub(super) name: &'static str,
     /// The call that it is a part of; `None` for what hangs under the root.
     pub(super) parent: Option<Function>,
-    /// Whether it is one plugin's part of a phase.
-    pub(super) plugin: bool,
+    pub(super) of: Of,
+}
+
+/// Whose part it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Scheduler,
+    /// One plugin's part of a phase.
+    Plugin,
+    Extender,
 }
 
 const fn under_root(function: Function, name: &'static str) -> Kind {
-    Kind { function, name, parent: None, plugin: false }
+    Kind { function, name, parent: None, of: Of::Scheduler }
 }
 
 const fn phase(function: Function, name: &'static str, cycle: Function) -> Kind {
-    Kind { function, name, parent: Some(cycle), plugin: false }
+    Kind { function, name, parent: Some(cycle), of: Of::Scheduler }
 }
 
 const fn plugin(function: Function, name: &'static str, phase: Function) -> Kind {
-    Kind { function, name, parent: Some(phase), plugin: true }
+    Kind { function, name, parent: Some(phase), of: Of::Plugin }
 }
 
-const KINDS: [Kind; 34] = [
+const fn extender(function: Function, name: &'static str, part: Function) -> Kind {
+    Kind { function, name, parent: Some(part), of: Of::Extender }
+}
+
+const KINDS: [Kind; 38] = [
     // Of a group, whose Pods have spans of their own.
     under_root(Function::PlacementGenerate, "placementGenerate"),
     under_root(Function::PlacementTrial, "placement"),
@@ -39,12 +51,16 @@ const KINDS: [Kind; 34] = [
     phase(Function::PreFilter, "preFilter", Function::SchedulingCycle),
     plugin(Function::PreFilterPlugin, "preFilter", Function::PreFilter),
     phase(Function::Filter, "filter", Function::SchedulingCycle),
+    // The phase, which the scheduler times by itself, is over.
+    extender(Function::ExtenderFilter, "filter", Function::SchedulingCycle),
     phase(Function::PostFilter, "postFilter", Function::SchedulingCycle),
     plugin(Function::PostFilterPlugin, "postFilter", Function::PostFilter),
+    extender(Function::ExtenderPreemption, "processPreemption", Function::PostFilterPlugin),
     phase(Function::PreScore, "preScore", Function::SchedulingCycle),
     plugin(Function::PreScorePlugin, "preScore", Function::PreScore),
     phase(Function::Score, "score", Function::SchedulingCycle),
     plugin(Function::NormalizeScorePlugin, "normalizeScore", Function::Score),
+    extender(Function::ExtenderPrioritize, "prioritize", Function::SchedulingCycle),
     phase(Function::Reserve, "reserve", Function::SchedulingCycle),
     plugin(Function::ReservePlugin, "reserve", Function::Reserve),
     // In the scheduling cycle when `Permit` or `Reserve` fails; later between the binding cycle and the handling of its
@@ -61,6 +77,8 @@ const KINDS: [Kind; 34] = [
     plugin(Function::PreBindPlugin, "preBind", Function::PreBind),
     phase(Function::Bind, "bind", Function::BindingCycle),
     plugin(Function::BindPlugin, "bind", Function::Bind),
+    // In place of the phase.
+    extender(Function::ExtenderBind, "bind", Function::BindingCycle),
     phase(Function::PostBind, "postBind", Function::BindingCycle),
     plugin(Function::PostBindPlugin, "postBind", Function::PostBind),
     // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.

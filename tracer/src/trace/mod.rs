@@ -18,10 +18,10 @@ use std::{
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 pub use self::gather::Gatherer;
-use self::kinds::{Kind, kind};
+use self::kinds::{Kind, Of, kind};
 pub use self::span::{AttributeValue, Event, Link, Origin, Relation, RemoteContext, Span, Status, Trace};
 use crate::{
-    attempt::{Attempt, Call, Code, Move, Outcome, PodGroup, Preemption, Previous, Subject},
+    attempt::{Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject},
     plan::Function,
     record::{Candidate, Rejection, Scores, Statuses},
 };
@@ -45,6 +45,8 @@ pub const ROOT: &str = "SchedulePod";
 pub const GROUP_ROOT: &str = "SchedulePodGroup";
 /// What the names of plugins' spans begin with.
 pub const PLUGIN: &str = "plugin: ";
+/// What the names of extenders' spans begin with.
+pub const EXTENDER: &str = "extender: ";
 /// What KEP-5927 calls the event of a plugin that says no.
 const REJECTED: &str = "plugin rejected";
 
@@ -81,6 +83,8 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         .calls
         .iter()
         .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
+        // The scheduler asks its own list first, and an extender without the verb not at all.
+        .filter(|call| call.extender.as_ref().is_none_or(|extender| !extender.verb.is_empty()))
         .filter_map(|call| Some((kind(call.function)?, call)))
         .collect();
     // What contains others begins before them.
@@ -99,13 +103,15 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             };
             calls[..index].iter().rposition(holds)
         });
-        let name = match (&call.plugin, kind.plugin) {
-            (Some(plugin), true) => Cow::Owned([PLUGIN, plugin].concat()),
-            (None, true) => Cow::Owned(format!("{PLUGIN}?")),
-            (_, false) => Cow::Borrowed(kind.name),
+        let url = call.extender.as_ref().map(|extender| extender.url.as_str());
+        let name = match kind.of {
+            Of::Plugin => Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
+            Of::Extender => Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()),
+            Of::Scheduler => Cow::Borrowed(kind.name),
         };
         let attributes = match kind.function {
-            _ if kind.plugin => plugin_attributes(kind, call),
+            _ if kind.of == Of::Plugin => plugin_attributes(kind, call),
+            _ if kind.of == Of::Extender => extender_attributes(kind, call),
             Function::PlacementTrial => placement_attributes(call),
             Function::PodGroupMember => {
                 let chosen = attempt.chosen_trial == trials.next();
@@ -182,7 +188,7 @@ fn previous(attempt: &Attempt, parent: Option<&RemoteContext>) -> Option<Link> {
 
 /// A plugin says that the Pod cannot be scheduled.
 fn rejection(kind: &Kind, call: &Call, anchor: Anchor) -> Option<Event> {
-    let code = call.code.filter(|code| kind.plugin && code.is_rejected())?;
+    let code = call.code.filter(|code| kind.of == Of::Plugin && code.is_rejected())?;
     let result = AttributeValue::String(code.into());
     let unix_ns = anchor.unix(call.end_ns);
     Some(Event { name: REJECTED, unix_ns, attributes: vec![(attributes::RESULT, result)] })
@@ -352,6 +358,26 @@ fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeVa
     push_result(&mut list, call);
     if !call.reason.is_empty() {
         list.push((attributes::MESSAGE, string(&call.reason)));
+    }
+    list
+}
+
+fn extender_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::with_capacity(8);
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(kind.name))));
+    if let Some(Extender { url, verb, ignorable, nodes, passed }) = call.extender.as_deref() {
+        let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
+        list.push((attributes::EXTENDER_URL, string(url)));
+        list.push((attributes::EXTENDER_VERB, string(verb)));
+        list.push((attributes::EXTENDER_IGNORABLE, AttributeValue::Bool(*ignorable)));
+        list.extend(nodes.map(|nodes| (attributes::EXTENDER_NODES, integer(nodes))));
+        // A list is none where there was no answer.
+        let passed = passed.filter(|_| call.code == Some(Code::SUCCESS));
+        list.extend(passed.map(|nodes| (attributes::EXTENDER_PASSED_NODES, integer(nodes))));
+    }
+    push_result(&mut list, call);
+    if !call.reason.is_empty() {
+        list.push((attributes::MESSAGE, AttributeValue::String(Cow::Owned(call.reason.clone()))));
     }
     list
 }

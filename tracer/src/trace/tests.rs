@@ -1,12 +1,21 @@
 //! Trees of spans, as indented text.
 
 use super::*;
-use crate::attempt::{Pod, Previous};
+use crate::attempt::{Extender, Pod, Previous};
 
 const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000_000_000_000 };
 
 fn call(function: Function, start_ns: u64, end_ns: u64, code: Option<Code>) -> Call {
-    Call { function, start_ns, end_ns, plugin: None, code, reason: String::new(), returned: true }
+    Call {
+        function,
+        start_ns,
+        end_ns,
+        plugin: None,
+        code,
+        reason: String::new(),
+        extender: None,
+        returned: true,
+    }
 }
 
 /// An attempt that is bound; Permit returns `permit`.
@@ -211,6 +220,53 @@ fn plugins_are_below_their_phase_and_say_what_they_say() {
     let skipped = span("plugin: NodePorts");
     assert_eq!(skipped.attribute(attributes::RESULT).map(ToString::to_string).as_deref(), Some("Skip"));
     assert_eq!((&skipped.status, skipped.events.len()), (&Status::Unset, 0));
+}
+
+#[test]
+fn extenders_are_where_they_were_asked_and_say_what_they_were_asked() {
+    let asked = |function, verb: &str, start_ns, code, nodes, passed| Call {
+        extender: Some(Box::new(Extender {
+            url: "http://extender".into(),
+            verb: verb.into(),
+            ignorable: true,
+            nodes,
+            passed,
+        })),
+        reason: if code == Code::ERROR { "no".into() } else { String::new() },
+        ..call(function, start_ns, start_ns + 20, Some(code))
+    };
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.calls.extend([
+        asked(Function::ExtenderFilter, "sieve", 1_920, Code::SUCCESS, Some(30), Some(20)),
+        asked(Function::ExtenderFilter, "sieve", 1_945, Code::ERROR, Some(20), Some(0)),
+        // Without the verb, nobody is asked.
+        asked(Function::ExtenderPrioritize, "", 1_970, Code::SUCCESS, Some(20), None),
+        asked(Function::ExtenderBind, "bind", 8_010, Code::SUCCESS, None, None),
+    ]);
+    let trace = build(&attempt, ANCHOR, None);
+    let shown = tree(&trace);
+    assert!(
+        shown.contains("    filter\n    extender: http://extender\n    extender: http://extender\n"),
+        "{shown}"
+    );
+    assert!(shown.ends_with("    bind\n    extender: http://extender\n    postBind\n"), "{shown}");
+    let spans: Vec<_> = trace.spans.iter().filter(|span| span.name.starts_with(EXTENDER)).collect();
+    let told = |span: &Span, keys: &[&str]| keys.iter().map(|key| text(span, key)).collect::<Vec<_>>();
+    let some = |text: &str| Some(text.to_owned());
+    let keys = [
+        attributes::EXTENSION_POINT,
+        attributes::EXTENDER_URL,
+        attributes::EXTENDER_VERB,
+        attributes::EXTENDER_IGNORABLE,
+        attributes::EXTENDER_NODES,
+        attributes::EXTENDER_PASSED_NODES,
+        attributes::RESULT,
+    ];
+    let words = ["filter", "http://extender", "sieve", "true", "30", "20", "Success"];
+    assert_eq!(told(spans[0], &keys), words.map(some));
+    assert_eq!(told(spans[1], &keys[4..]), [some("20"), None, some("Error")]);
+    assert_eq!(spans[1].status, Status::Error("Error: no".into()));
+    assert_eq!(told(spans[2], &keys[..1]), [some("bind")]);
 }
 
 #[test]
