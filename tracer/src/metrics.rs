@@ -23,7 +23,7 @@ pub use self::label::{Label, Refusal};
 use self::process::Process;
 use crate::{
     recent::{Count, Recent, Window},
-    trace::{AttributeValue, GROUP_ROOT, PLUGIN, Trace, attributes},
+    trace::{AttributeValue, EXTENDER, GROUP_ROOT, PLUGIN, Trace, attributes},
 };
 
 /// What OpenMetrics calls its own text, for `Content-Type`.
@@ -338,7 +338,10 @@ impl Metrics {
         let (plugins, others): (Vec<_>, Vec<_>) =
             trace.spans.iter().partition(|span| span.name.starts_with(PLUGIN));
         for span in others {
-            self.0.spans.get_or_create(&[("name", span.name.clone())]).inc();
+            // Not by URL.
+            let extender = span.name.starts_with(EXTENDER);
+            let name = if extender { "extender".into() } else { span.name.clone() };
+            self.0.spans.get_or_create(&[("name", name)]).inc();
         }
         if !plugins.is_empty() {
             self.0.spans.get_or_create(&[("name", "plugin".into())]).inc_by(plugins.len() as u64);

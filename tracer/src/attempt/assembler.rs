@@ -1,12 +1,16 @@
 mod groups;
+mod late;
 
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
-use self::groups::Part;
-use super::{Attempt, Call, Code, Extender, Move, Outcome, Pod, Preemption, Previous};
+use self::{
+    groups::Part,
+    late::{Late, is_late},
+};
+use super::{ApiCall, Attempt, Call, Code, Extender, Move, Outcome, Pod, Preemption, Previous};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
@@ -122,6 +126,7 @@ struct Process {
     popped_from_backoff: HashMap<u64, u64>,
     /// The last attempt of a Pod, by UID, or of a group, if it was not bound.
     pending: HashMap<String, Previous>,
+    late: Late,
 }
 
 /// A Pod in the queues.
@@ -153,6 +158,7 @@ struct Open {
     depth: u64,
     plugin: Option<Arc<str>>,
     extender: Option<Box<Extender>>,
+    api_call: Option<Box<ApiCall>>,
     /// Whose it is, where that is not what the goroutine is on: a Pod of the group.
     owner: Option<u64>,
 }
@@ -168,6 +174,8 @@ struct Building {
     pods: Vec<u64>,
     /// Those that it was on.
     goroutines: Vec<u64>,
+    /// What is done for it on other goroutines and has not come to its end.
+    outstanding: u64,
     part: Part,
 }
 
@@ -211,6 +219,7 @@ impl Assembler {
                 | Function::PodGroupCondition,
                 _,
             ) => process.tell(event, &mut context),
+            (Function::ApiCallAdd, role) => process.queue_api_call(&event, role, &mut context),
             (Function::PodGroup, Role::Entry) => process.begin_group(event, &mut context),
             (Function::PodGroup, _) => process.end_group(&event, &mut context),
             (_, Role::Entry) => process.enter(event, &mut context),
@@ -228,6 +237,7 @@ impl Assembler {
         let Self { processes, finished, stats, account, .. } = self;
         let mut context = Context { finished, stats, account };
         for process in processes.values_mut() {
+            process.expire_late(now_ns, &mut context);
             let silent = |goroutine: &Goroutine| now_ns.saturating_sub(goroutine.last_ns) > SILENCE_NS;
             process.end_goroutines(silent, &mut context);
             let silent: Vec<u64> = process
@@ -259,6 +269,7 @@ impl Assembler {
         for id in open {
             process.abandon(id, &mut context);
         }
+        process.expire_late(u64::MAX, &mut context);
     }
 
     /// Records were lost: an end that comes now may belong to a beginning that did not, and the other way round. So
@@ -266,6 +277,7 @@ impl Assembler {
     fn distrust(&mut self) {
         let mut targets: Vec<u32> = self.processes.keys().copied().collect();
         targets.sort_unstable();
+        self.processes.values_mut().for_each(|process| process.late.distrust());
         for target in targets {
             self.exit(target);
         }
@@ -361,8 +373,8 @@ impl Process {
     /// Something that the goroutine's attempt is told about itself.
     fn tell(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, goroutine, function, values, .. } = event;
-        let attempt = self.goroutines.get(&goroutine).and_then(Goroutine::on);
-        let Some(building) = attempt.and_then(|id| self.attempts.get_mut(&id)) else {
+        let id = self.goroutines.get(&goroutine).and_then(Goroutine::on);
+        let Some(building) = id.and_then(|id| self.attempts.get_mut(&id)) else {
             context.stats.orphan_facts += 1;
             context.account.orphaned += 1;
             return;
@@ -377,6 +389,10 @@ impl Process {
                 let names = values.victim_names.into_iter().take(count).flatten().collect();
                 let node = values.preemption_node.unwrap_or_default();
                 attempt.preemption = Some(Preemption { node, victims, names });
+                if let (Some(id), Some(candidate @ 1..)) = (id, values.preemption_candidate) {
+                    building.outstanding += victims.min(MAX_CALLS as u64);
+                    self.late.preempts(candidate, id);
+                }
             }
             (Function::Prioritize, _) => attempt.scores = values.scores.or(attempt.scores.take()),
             (Function::NodeHint, _) => attempt.batched = values.hint_length.is_some_and(|length| length > 0),
@@ -520,10 +536,33 @@ impl Process {
             }
         }
         let mut owner = goroutine.attempt;
-        if let Some(group) = owner.filter(|id| self.is_group(*id)) {
+        let mut api_call = None;
+        if is_late(function) {
+            goroutine.worker |= goroutine.open.is_empty() && goroutine.attempt.is_none();
+            (owner, api_call) = self.late.take(&event);
+        } else if let Some(group) = owner.filter(|id| self.is_group(*id)) {
             owner = Some(self.owner_in_group(group, &goroutine, &event, context));
         }
         let mut values = event.values;
+        if is_late(function) {
+            let owner = owner.filter(|id| self.attempts.contains_key(id) || self.late.waits(*id));
+            if goroutine.open.len() < MAX_OPEN {
+                let (plugin, extender) = (None, None);
+                goroutine.open.push(Open {
+                    function,
+                    start_ns: time_ns,
+                    depth,
+                    plugin,
+                    extender,
+                    api_call,
+                    owner,
+                });
+            } else {
+                context.no_room(1);
+            }
+            self.goroutines.insert(number, goroutine);
+            return;
+        }
         match function {
             Function::PlacementTrial => {
                 values.plugin = owner.and_then(|id| self.attempts.get_mut(&id)?.take_placement());
@@ -550,7 +589,15 @@ impl Process {
             let owner = owner.filter(|_| owner != goroutine.attempt);
             let extender = extender(&mut values);
             let plugin = values.plugin;
-            goroutine.open.push(Open { function, start_ns: time_ns, depth, plugin, extender, owner });
+            goroutine.open.push(Open {
+                function,
+                start_ns: time_ns,
+                depth,
+                plugin,
+                extender,
+                api_call,
+                owner,
+            });
         } else {
             context.no_room(1);
         }
@@ -568,8 +615,17 @@ impl Process {
         let same_call =
             |open: &Open| open.function == function && (open.depth == depth || role == Role::NextEntry);
         let Some(position) = goroutine.open.iter().rposition(same_call) else {
-            context.stats.stray_ends += 1;
-            context.account.stray += 1;
+            let by_extender = |building: &Building| {
+                building.attempt.calls.iter().any(|call| call.function == Function::ExtenderBind)
+            };
+            let bound = || goroutine.on().and_then(|id| self.attempts.get(&id)).is_some_and(by_extender);
+            if (function, role) == (Function::Bind, Role::NextEntry) && bound() {
+                // Whoever binds, what comes next is the same.
+                context.account.unrelated += 1;
+            } else {
+                context.stats.stray_ends += 1;
+                context.account.stray += 1;
+            }
             self.goroutines.insert(number, goroutine);
             return;
         };
@@ -662,8 +718,9 @@ impl Process {
         returned: Option<Values>,
         context: &mut Context<'_>,
     ) {
-        let Open { function, start_ns, plugin, mut extender, owner, depth: _ } = open;
-        let owner = owner.or(goroutine.attempt);
+        let Open { function, start_ns, plugin, mut extender, api_call, owner, depth: _ } = open;
+        let late = is_late(function);
+        let owner = if late { owner } else { owner.or(goroutine.attempt) };
         let values = returned.as_ref();
         if let Some(extender) = &mut extender {
             extender.passed = values.and_then(|values| values.nodes);
@@ -675,17 +732,27 @@ impl Process {
             plugin,
             code: values.and_then(|values| values.status_code).map(Code),
             extender,
+            api_call,
             returned: returned.is_some(),
             reason: returned.and_then(|values| values.status_reason).unwrap_or_default(),
         };
         let returned = call.returned;
+        if late && !owner.is_some_and(|id| self.attempts.contains_key(&id) || self.late.waits(id)) {
+            // Of nothing that is traced, or of an attempt that has not waited as long.
+            context.account.unrelated += events(&call);
+            return;
+        }
         if !returned {
             context.stats.unwound_calls += 1;
+        }
+        if let Some(id) = owner.filter(|id| self.late.waits(*id)) {
+            return self.close_late(id, call, context);
         }
         let mut building = owner.and_then(|id| self.attempts.get_mut(&id));
         if let Some(building) = &mut building {
             building.seen(call.end_ns);
             building.attempt.incomplete |= !returned;
+            building.outstanding -= u64::from(late && building.outstanding > 0);
         }
         let mut attempt = building.map(|building| &mut building.attempt);
         let calls = attempt.as_mut().map_or(&mut goroutine.closed, |attempt| &mut attempt.calls);
@@ -765,7 +832,7 @@ impl Process {
                 self.goroutines.insert(number, goroutine);
             }
         }
-        if let Some(Building { mut attempt, last_ns, part, .. }) = self.forget(id) {
+        if let Some(Building { mut attempt, last_ns, part, outstanding, .. }) = self.forget(id) {
             attempt.end_ns = end_ns.max(last_ns).max(attempt.start_ns);
             // No goroutine's clock goes back, but what a file says may.
             for call in &mut attempt.calls {
@@ -773,12 +840,20 @@ impl Process {
                 call.end_ns = call.end_ns.max(call.start_ns);
                 attempt.end_ns = attempt.end_ns.max(call.end_ns);
             }
-            context.account.in_attempts += attempt.events;
-            let (end_ns, bound) = (attempt.end_ns, attempt.outcome == Outcome::Scheduled);
-            context.finished.push(attempt);
-            // The group comes after its Pods.
-            self.left(&part, end_ns, bound, context);
+            if outstanding > 0 && self.late.has_room() {
+                self.late.wait(id, attempt, part, outstanding);
+            } else {
+                self.hand_over(attempt, &part, context);
+            }
         }
+    }
+
+    fn hand_over(&mut self, attempt: Attempt, part: &Part, context: &mut Context<'_>) {
+        context.account.in_attempts += attempt.events;
+        let (end_ns, bound) = (attempt.end_ns, attempt.outcome == Outcome::Scheduled);
+        context.finished.push(attempt);
+        // The group comes after its Pods.
+        self.left(part, end_ns, bound, context);
     }
 
     fn forget(&mut self, id: u64) -> Option<Building> {
@@ -865,6 +940,7 @@ impl Building {
             states: Vec::new(),
             pods: Vec::new(),
             goroutines: vec![goroutine],
+            outstanding: 0,
             part: Part::Alone,
         }
     }

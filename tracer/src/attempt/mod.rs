@@ -201,8 +201,21 @@ pub struct Call {
     pub reason: String,
     /// What an extender was asked.
     pub extender: Option<Box<Extender>>,
+    /// What was asked of the API server.
+    pub api_call: Option<Box<ApiCall>>,
     /// Whether the end was seen; otherwise it is when the call was found to be over.
     pub returned: bool,
+}
+
+/// What the scheduler asks of the API server for an attempt, on another goroutine: it may outlast the attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiCall {
+    /// UID of the Pod that it is about: the attempt's, or a victim.
+    pub pod_uid: String,
+    /// Name of a victim.
+    pub victim: Option<String>,
+    /// When it was put into the dispatcher's queue, `CLOCK_MONOTONIC`, nanoseconds.
+    pub queued_ns: Option<u64>,
 }
 
 /// What the scheduler asks an extender.

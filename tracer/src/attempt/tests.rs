@@ -567,3 +567,83 @@ fn a_binding_goroutine_that_panicked_does_not_get_the_calls_of_whoever_has_its_a
     assert_eq!((&first.outcome, first.incomplete), (&Outcome::Unknown, true));
     assert!(first.end_ns < second.start_ns);
 }
+
+/// A failed attempt that asks the API server for something; the answer comes when it is over.
+fn failed_with_api_call(added: i64) -> Vec<Event> {
+    let call = Values { api_call: Some(0x9000), pod_uid: Some("uid-1".into()), ..Values::default() };
+    let code = |code| Values { status_code: Some(code), ..Values::default() };
+    let mut events = script(1, Fate::Unschedulable, 8).scheduling;
+    let end = events.pop().expect("the failure has been handled");
+    events.extend([
+        event(LOOP, Function::ApiCallAdd, Role::Entry, 300, call.clone()),
+        event(LOOP, Function::ApiCallAdd, Role::Ret, 300, code(added)),
+        end,
+    ]);
+    if added == 0 {
+        events.extend([
+            event(900, Function::PodStatusPatchCall, Role::Entry, 20, call),
+            event(900, Function::PodStatusPatchCall, Role::Ret, 20, code(1)),
+        ]);
+    }
+    for (number, event) in events.iter_mut().enumerate() {
+        event.time_ns = number as u64;
+    }
+    events
+}
+
+#[test]
+fn an_attempt_waits_for_what_it_asked_of_the_api_server_and_ends_when_it_ended() {
+    let mut assembler = Assembler::default();
+    let mut events = failed_with_api_call(0);
+    let last = events.pop().expect("there are events");
+    let (asked_ns, answered_ns) = (events[events.len() - 4].time_ns, last.time_ns);
+    events.into_iter().for_each(|event| assembler.on(event));
+    assert!(assembler.take_finished().is_empty());
+    assembler.on(last);
+    let attempts = assembler.take_finished();
+    let call = attempts[0].calls.last().expect("there are calls");
+    assert_eq!(
+        (call.function, call.end_ns, call.code),
+        (Function::PodStatusPatchCall, answered_ns, Some(Code::ERROR))
+    );
+    assert_eq!(call.api_call.as_ref().and_then(|call| call.queued_ns), Some(asked_ns));
+    assert_eq!(attempts[0].end_ns, answered_ns - 2);
+    assert!(!attempts[0].incomplete);
+    assert_eq!((assembler.stats(), assembler.account().open()), (Stats::default(), 0));
+}
+
+#[test]
+fn an_attempt_waits_for_no_call_that_is_not_made_and_for_none_for_ever() {
+    let mut assembler = Assembler::default();
+    failed_with_api_call(1).into_iter().for_each(|event| assembler.on(event));
+    assert_eq!(assembler.take_finished().len(), 1);
+    let mut assembler = Assembler::default();
+    let events = failed_with_api_call(0);
+    events[..events.len() - 2].iter().for_each(|event| assembler.on(event.clone()));
+    assembler.expire(1_000_000_000);
+    assert!(assembler.take_finished().is_empty());
+    assembler.expire(11_000_000_000);
+    assert_eq!(assembler.take_finished().len(), 1);
+    // It comes all the same, and is nobody's.
+    events[events.len() - 2..].iter().for_each(|event| assembler.on(event.clone()));
+    assert_eq!(
+        (assembler.take_finished().len(), assembler.stats(), assembler.account().unrelated),
+        (0, Stats::default(), 2)
+    );
+}
+
+#[test]
+fn what_an_extender_bound_has_no_end_of_a_phase_that_did_not_run() {
+    let url = Some("http://extender".to_owned());
+    let asked = Values { extender_url: url, ..Values::default() };
+    let mut one = script(1, Fate::Bound, 8);
+    let at = one.binding.len() - 3;
+    let next = event(101, Function::Bind, Role::NextEntry, 7, Values::default());
+    let ends = event(101, Function::ExtenderBind, Role::Ret, 120, Values::default());
+    one.binding.splice(at..at, [event(101, Function::ExtenderBind, Role::Entry, 120, asked), ends, next]);
+    let (attempts, stats) = play([one]);
+    assert_eq!((attempts[0].outcome.clone(), stats), (Outcome::Scheduled, Stats::default()));
+    let call = attempts[0].calls.iter().find(|call| call.function == Function::ExtenderBind);
+    let extender = call.and_then(|call| call.extender.as_ref()).expect("it was asked");
+    assert_eq!((extender.url.as_str(), extender.verb.as_str()), ("http://extender", ""));
+}

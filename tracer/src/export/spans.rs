@@ -78,6 +78,7 @@ fn link(link: &trace::Link) -> Link {
     );
     let attributes = match relation {
         Relation::PreviousAttempt => vec![KeyValue::new(attributes::LINK, "previous attempt")],
+        Relation::Attempt => vec![KeyValue::new(attributes::LINK, "attempt")],
         Relation::Cause { annotation, owner } => {
             let owner = owner.as_ref().map(|owner| KeyValue::new(attributes::LINK_OWNER, owner.clone()));
             let annotation = KeyValue::new(attributes::LINK_ANNOTATION, annotation.clone());

@@ -3,7 +3,9 @@
 use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
 
 use crate::{
-    trace::{AttributeValue, Link, PLUGIN, ROOT, Relation, Span, Status, Trace, attributes},
+    trace::{
+        AttributeValue, GROUP_ROOT, Link, PLUGIN, PREEMPT_POD, ROOT, Relation, Span, Status, Trace, attributes,
+    },
     words::{clean, duration, milliseconds},
 };
 
@@ -128,6 +130,7 @@ fn head(trace: &Trace, style: Style) -> String {
         let what = match relation {
             Relation::Cause { .. } => "linked to",
             Relation::PreviousAttempt => "previous attempt",
+            Relation::Attempt => "attempt",
         };
         (DIM, format!("{what} {}", id(context.trace_id)))
     }));
@@ -243,6 +246,16 @@ fn rows(trace: &Trace, style: Style) -> Vec<Row<'_>> {
     let short_ns = if style.plugins { 0 } else { root.duration_ns() / SHORT };
     let mut rows = vec![row(String::new(), root, BLUE)];
     descend(root, "", BLUE, short_ns, &mut children, &mut rows);
+    // What outlasts the attempt is linked to it; stays in queues are not.
+    let parentless = children.remove(&None).unwrap_or_default();
+    for span in parentless.into_iter().filter(|span| !span.links.is_empty()) {
+        let mut row = row(String::new(), span, DIM);
+        let after_ns = span.start_unix_ns.saturating_sub(root.end_unix_ns);
+        if after_ns > 0 && row.note.is_empty() {
+            row.note = format!("{} after the end", duration(after_ns).trim_start());
+        }
+        rows.push(row);
+    }
     rows
 }
 
@@ -341,7 +354,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     let result = span.attribute(attributes::RESULT).map(|result| clean(&result.to_string()));
     let note = match (&span.status, result) {
         // The root's is in the head.
-        _ if span.parent_id.is_none() => String::new(),
+        _ if span.parent_id.is_none() && [ROOT, GROUP_ROOT].contains(&span.name.as_ref()) => String::new(),
         (Status::Error(reason), _) if !reason.is_empty() => clean(reason),
         (_, Some(result)) if result != "Success" => result,
         // Of a Pod of a group.
@@ -364,10 +377,11 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     }
 }
 
-/// Which Pod of a group it is about, or which placement.
+/// Which Pod of a group or which victim it is about, or which placement.
 fn whose(span: &Span) -> String {
-    let key = if span.name == ROOT { attributes::POD_NAME } else { attributes::PLACEMENT };
-    let name = span.attribute(key).filter(|_| span.parent_id.is_some());
+    let is_victim = span.name == PREEMPT_POD;
+    let key = if span.name == ROOT || is_victim { attributes::POD_NAME } else { attributes::PLACEMENT };
+    let name = span.attribute(key).filter(|_| span.parent_id.is_some() || is_victim);
     name.map(|name| format!(" {}", clean(&name.to_string()))).unwrap_or_default()
 }
 

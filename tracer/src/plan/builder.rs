@@ -331,6 +331,18 @@ impl<'a> Builder<'a> {
         match row.signature {
             Signature::Unused => Ok(None),
             Signature::Framework(name) => method(&self.framework, name).map(Some),
+            Signature::FuncField(package, name, field) => {
+                let holder = self.types.find(package, name)?;
+                let path = follow(self.types, &self.structs, &holder, &[field])?;
+                let signature = self.types.signature(&path.typ)?;
+                Ok(Some(Found { signature, called: None }))
+            }
+            Signature::Interface(packages, name, method_name) => {
+                let interface = packages.iter().find_map(|package| self.types.find(package, name).ok());
+                let interface = interface.ok_or_else(|| Why(format!("no interface `{name}`")))?;
+                let signature = method(&interface, method_name)?.signature;
+                Ok(Some(Found { signature, called: None }))
+            }
             Signature::ResultsOf(name) => {
                 let signature = method(&self.framework, name)?.signature;
                 Ok(Some(Found { signature, called: None }))

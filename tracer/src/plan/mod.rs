@@ -22,7 +22,7 @@ use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::{Deserialize, Serialize};
 use tracer_common::{NO_TEXTS, SCORES, STATUSES, Site};
 
-pub(crate) use self::row::MESSAGE_FIRST;
+pub(crate) use self::row::{MESSAGE_FIRST, STATUS_ERROR};
 use self::{
     builder::{Builder, is_caller},
     row::{Begin, End},
@@ -95,10 +95,10 @@ impl Function {
             | Self::PreBindPlugin
             | Self::BindPlugin
             | Self::PostBindPlugin
-            | Self::ExtenderFilter
-            | Self::ExtenderPrioritize
-            | Self::ExtenderBind
-            | Self::ExtenderPreemption => Detail::Plugins,
+            | Self::PreemptPod
+            | Self::ApiCallAdd
+            | Self::PodBindingCall
+            | Self::PodStatusPatchCall => Detail::Plugins,
             _ => Detail::Phases,
         }
     }

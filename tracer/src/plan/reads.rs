@@ -38,11 +38,15 @@ impl<'a> Builder<'a> {
             let receiver = match want.seen_as {
                 // Go passes it first.
                 SeenAs::Receiver => {
-                    Some((self.types.by_name(want.of[0])?, Location::Registers { first: 0, count: 1 }))
+                    Some((self.types.find_unnamed(want.of[0])?, Location::Registers { first: 0, count: 1 }))
                 }
                 _ => None,
             };
-            let listed = || types.iter().zip(locations).enumerate().find(wanted).map(|(_, found)| found);
+            let listed = || {
+                let mut listed = types.iter().zip(locations).enumerate().filter(wanted);
+                let found = if want.seen_as == SeenAs::Last { listed.last() } else { listed.next() };
+                found.map(|(_, found)| found)
+            };
             let (typ, location) = receiver
                 .as_ref()
                 .map(|(typ, location)| (typ, location))

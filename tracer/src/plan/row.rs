@@ -48,6 +48,14 @@ pub enum Function {
     PostFilter,
     /// Victims are chosen, and the Node for which they go.
     Preemption,
+    /// One victim is made to go; from 1.33 on by default when the attempt is over already.
+    PreemptPod,
+    /// A call of the API server is put into the queue of those that others make (1.34 and later, with its feature gate on).
+    ApiCallAdd,
+    /// Such a call binds the Pod.
+    PodBindingCall,
+    /// Such a call writes the Pod's condition or its nominated Node.
+    PodStatusPatchCall,
     /// `PreScore` plugins.
     PreScore,
     /// `Score` plugins on all feasible Nodes.
@@ -194,8 +202,17 @@ pub enum Value {
     ErrorType,
     /// The message of an `error`, if it is one of [`MESSAGE_FIRST`].
     ErrorMessage,
+    /// The same, if the API server sent it: of a [`STATUS_ERROR`].
+    ApiErrorMessage,
+    /// Address of what is asked of the API server: the same where it is queued and where it is done.
+    ApiCall,
+    /// Address of the candidate for preemption: the same where it is chosen and where its victims are made to go.
+    PreemptionCandidate,
 }
 
+/// What client-go makes of an answer that is a failure:
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go#L36-L40>.
+pub(crate) const STATUS_ERROR: &str = "*errors.StatusError";
 /// Types of errors that begin with their message: <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
 /// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
 pub(crate) const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
@@ -207,6 +224,10 @@ pub(super) enum Signature {
     Unused,
     /// A method of the interface `framework.Framework`.
     Framework(&'static str),
+    /// A field of a struct that holds a function, a closure of this one: package, struct, field.
+    FuncField(&'static str, &'static str, &'static str),
+    /// A method of an interface in one of these packages, which moved.
+    Interface(&'static [&'static str], &'static str, &'static str),
     /// A field of `Scheduler` that holds a function.
     SchedulerField(&'static str),
     /// A method of the interface that is the first parameter of functions of this type.
@@ -267,7 +288,7 @@ pub(super) struct Want {
 }
 
 /// What a parameter or result is taken for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeenAs {
     /// What its type says.
     Declared,
@@ -275,6 +296,8 @@ pub(super) enum SeenAs {
     Plugin,
     /// The receiver, which no signature lists.
     Receiver,
+    /// The last of several of that type.
+    Last,
     /// An interface, of which the type of what it holds is looked for.
     InterfaceType,
     /// An interface that holds a pointer to this struct: package and name.

@@ -147,7 +147,7 @@ const POPPED: &[Want] = &[
 
 /// Its URL, its verbs and whether it may fail are in its struct:
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/extender.go#L46-L57>.
-const EXTENDER: &[&str] = &["*k8s.io/kubernetes/pkg/scheduler.HTTPExtender"];
+const EXTENDER: &[&str] = &["*scheduler.HTTPExtender"];
 const ERROR: &[&str] = &["error"];
 const ERROR_TYPE: Want = Want { seen_as: SeenAs::InterfaceType, ..want(Value::ErrorType, ERROR, &[]) };
 const ERROR_MESSAGE: Want =
@@ -159,7 +159,7 @@ const NODES: Want = want(
 );
 
 const fn of_extender(value: Value, path: &'static [&'static str]) -> Want {
-    Want { seen_as: SeenAs::Receiver, ..want(value, EXTENDER, path) }
+    of_receiver(value, EXTENDER, path)
 }
 
 /// Asks an extender over HTTP. The end is seen where the method returns, which costs nothing where there are no extenders,
@@ -189,6 +189,51 @@ macro_rules! extender {
     };
 }
 
+/// What a call of the API server that others make came to.
+const API_ERROR_MESSAGE: Want = Want {
+    seen_as: SeenAs::PointerTo("k8s.io/apimachinery/pkg/api/errors", "StatusError"),
+    ..want(Value::ApiErrorMessage, ERROR, &["ErrStatus", "Message"])
+};
+/// The scheduler's interfaces moved in 1.35.
+const FRAMEWORKS: &[&str] = &["k8s.io/kube-scheduler/framework", FRAMEWORK];
+
+const fn of_receiver(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
+    Want { seen_as: SeenAs::Receiver, ..want(value, of, path) }
+}
+
+/// A call of the API server that was queued is made. All of it is in slow functions: their `ret` costs next to nothing.
+const API_CALL: Row = Row {
+    function: Function::ApiCallAdd,
+    symbols: &[],
+    signature: Signature::Interface(FRAMEWORKS, "APICall", "Execute"),
+    begin: Begin::Entry,
+    at_entry: &[],
+    end: End::Return,
+    at_end: &[ERROR_TYPE, API_ERROR_MESSAGE],
+    since: Some(34),
+    without: "no spans of asynchronous API calls",
+};
+const BINDING_CALL: &[&str] = &["*apicalls.PodBindingCall"];
+const STATUS_PATCH_CALL: &[&str] = &["*apicalls.PodStatusPatchCall"];
+
+/// A victim is made to go: a patch of its status, and a deletion.
+const PREEMPT_POD: Row = Row {
+    function: Function::PreemptPod,
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[
+        CANDIDATE_ADDRESS,
+        Want { seen_as: SeenAs::Last, ..want(Value::PodName, POD, &["Name"]) },
+        Want { seen_as: SeenAs::Last, ..want(Value::PodUid, POD, &["UID"]) },
+    ],
+    end: End::Return,
+    at_end: &[ERROR_TYPE, API_ERROR_MESSAGE],
+    since: Some(32),
+    without: "no spans of what is done to victims",
+};
+const CANDIDATE_ADDRESS: Want = want(Value::PreemptionCandidate, &["preemption.Candidate"], &[]);
+
 /// The package of the queue has moved.
 macro_rules! queue {
     ($package:literal, $method:literal) => {
@@ -213,20 +258,23 @@ const fn of_candidate(value: Value, path: &'static [&'static str]) -> Want {
     }
 }
 
+/// Who must go, and from where.
+const VICTIMS: &[Want] = &[
+    of_candidate(Value::Victims, &["victims", "Pods", "#"]),
+    of_candidate(Value::PreemptionNode, &["name"]),
+    of_candidate(Value::FirstVictim, &["victims", "Pods", "*", "Name"]),
+    // Where there are fewer, what is read here is not looked at.
+    of_candidate(Value::SecondVictim, &["victims", "Pods", "*1", "Name"]),
+    of_candidate(Value::ThirdVictim, &["victims", "Pods", "*2", "Name"]),
+];
+
 /// Victims are chosen.
 const PREEMPTION: Row = Row {
     function: Function::Preemption,
     symbols: &[],
     signature: Signature::Unused,
     begin: Begin::Entry,
-    at_entry: &[
-        of_candidate(Value::Victims, &["victims", "Pods", "#"]),
-        of_candidate(Value::PreemptionNode, &["name"]),
-        of_candidate(Value::FirstVictim, &["victims", "Pods", "*", "Name"]),
-        // Where there are fewer, what is read here is not looked at.
-        of_candidate(Value::SecondVictim, &["victims", "Pods", "*1", "Name"]),
-        of_candidate(Value::ThirdVictim, &["victims", "Pods", "*2", "Name"]),
-    ],
+    at_entry: &[VICTIMS[0], VICTIMS[1], VICTIMS[2], VICTIMS[3], VICTIMS[4], CANDIDATE_ADDRESS],
     end: End::Unused,
     at_end: &[],
     since: None,
@@ -620,7 +668,9 @@ pub(super) const TABLE: &[Row] = &[
         ..PREEMPTION
     },
     Row {
-        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).prepareCandidate"], // up to 1.32
+        // Up to 1.32. Its victims have gone when it returns.
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).prepareCandidate"],
+        at_entry: VICTIMS,
         signature: Signature::Declared(&[
             CONTEXT,
             "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
@@ -628,6 +678,41 @@ pub(super) const TABLE: &[Row] = &[
             "string",
         ]),
         ..PREEMPTION
+    },
+    Row {
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.NewExecutor.func1"], // 1.36 and later
+        signature: Signature::FuncField(CANDIDATE.0, "Executor", "PreemptPod"),
+        ..PREEMPT_POD
+    },
+    Row {
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.NewEvaluator.func1"], // 1.32 to 1.35
+        signature: Signature::FuncField(CANDIDATE.0, "Evaluator", "PreemptPod"),
+        ..PREEMPT_POD
+    },
+    Row {
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/api_dispatcher.(*APIDispatcher).Add"],
+        signature: Signature::Interface(FRAMEWORKS, "APIDispatcher", "Add"),
+        at_entry: &[want(Value::ApiCall, &["framework.APICall"], &[])],
+        at_end: &[ERROR_TYPE],
+        ..API_CALL
+    },
+    Row {
+        function: Function::PodBindingCall,
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodBindingCall).Execute"],
+        at_entry: &[
+            of_receiver(Value::ApiCall, BINDING_CALL, &[]),
+            of_receiver(Value::PodUid, BINDING_CALL, &["binding", "UID"]),
+        ],
+        ..API_CALL
+    },
+    Row {
+        function: Function::PodStatusPatchCall,
+        symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodStatusPatchCall).Execute"],
+        at_entry: &[
+            of_receiver(Value::ApiCall, STATUS_PATCH_CALL, &[]),
+            of_receiver(Value::PodUid, STATUS_PATCH_CALL, &["podUID"]),
+        ],
+        ..API_CALL
     },
     phase(
         Function::PreScore,

@@ -11,7 +11,7 @@ use tracer_common::{
 
 pub use self::nodes::{Candidate, Rejection, Scores, Statuses};
 
-use crate::plan::{Function, MESSAGE_FIRST, PlannedSite, Plugin, Role, Slot, Value};
+use crate::plan::{Function, MESSAGE_FIRST, PlannedSite, Plugin, Role, STATUS_ERROR, Slot, Value};
 
 /// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
 /// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
@@ -86,6 +86,8 @@ pub struct Values {
     pub extender_verb: Option<String>,
     pub ignorable: Option<bool>,
     pub nodes: Option<u64>,
+    pub api_call: Option<u64>,
+    pub preemption_candidate: Option<u64>,
     /// The first ones' names, as far as they could be read; there may be fewer victims.
     pub victim_names: [Option<String>; 3],
 }
@@ -216,10 +218,12 @@ impl Decoder {
             }
         }
         // What was read of another type of error is anything.
-        if let Some(error) = error
-            && !error.is_some_and(|error| MESSAGE_FIRST.contains(&error.as_ref()))
-        {
-            read.status_reason = error.map(ToString::to_string);
+        if let Some(error) = error {
+            let of_api = values.iter().any(|(value, _)| *value == Value::ApiErrorMessage);
+            let expected: &[&str] = if of_api { &[STATUS_ERROR] } else { &MESSAGE_FIRST };
+            if !error.is_some_and(|error| expected.contains(&error.as_ref())) {
+                read.status_reason = error.map(ToString::to_string);
+            }
         }
         if faults & 1 == 0 && record.len() == size_of::<ScoresHit>() {
             read.scores = nodes::scores(record);
@@ -259,6 +263,8 @@ impl Values {
             Value::GroupSize => self.group_size = Some(word),
             Value::Ignorable => self.ignorable = Some(word & 0xff != 0),
             Value::Nodes => self.nodes = Some(word),
+            Value::ApiCall => self.api_call = Some(word),
+            Value::PreemptionCandidate => self.preemption_candidate = Some(word),
             _ => {}
         }
     }
@@ -282,7 +288,7 @@ impl Values {
             Value::ConditionReason => self.condition_reason = Some(text),
             Value::ExtenderUrl => self.extender_url = Some(text),
             Value::ExtenderVerb => self.extender_verb = Some(text),
-            Value::ErrorMessage => self.status_reason = Some(text),
+            Value::ErrorMessage | Value::ApiErrorMessage => self.status_reason = Some(text),
             Value::FirstVictim => self.victim_names[0] = Some(text),
             Value::SecondVictim => self.victim_names[1] = Some(text),
             Value::ThirdVictim => self.victim_names[2] = Some(text),

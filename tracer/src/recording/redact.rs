@@ -105,6 +105,8 @@ impl Redactor {
             extender_verb: _,
             ignorable: _,
             nodes: _,
+            api_call: _,
+            preemption_candidate: _,
         } = &mut values;
         for (kind, name) in [
             (Some(Kind::Pod), pod_name),

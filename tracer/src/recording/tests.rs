@@ -69,7 +69,7 @@ fn secret() -> impl Strategy<Value = String> {
 fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> {
     let names = vec(option::of(name), 20);
     let texts = vec(option::of(any_text()), 4);
-    (names, texts, vec(option::of(any::<u64>()), 13), option::of(any::<i64>())).prop_map(
+    (names, texts, vec(option::of(any::<u64>()), 15), option::of(any::<i64>())).prop_map(
         |(mut names, mut texts, mut numbers, status_code)| {
             let mut name = || names.pop().flatten();
             let mut text = || texts.pop().flatten();
@@ -122,6 +122,8 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 extender_verb: text(),
                 ignorable: status_code.map(|code| code > 0),
                 nodes: number(),
+                api_call: number(),
+                preemption_candidate: number(),
             }
         },
     )

@@ -3,11 +3,12 @@
 //! `k8s.*` without `scheduler` are OpenTelemetry's semantic conventions, `k8s.scheduler.*` are KEP-5927's and, where it
 //! names none, in its manner.
 
-/// Name of the Pod. On the root.
+/// Name of the Pod. On the root, and of a victim on `preemptPod`.
 pub const POD_NAME: &str = "k8s.pod.name";
 /// Namespace of the Pod. On the root.
 pub const POD_NAMESPACE: &str = "k8s.namespace.name";
-/// UID of the Pod: what the traces of its attempts have in common. On the root.
+/// UID of the Pod: what the traces of its attempts have in common. On the root; of the Pod that it is about on spans of API
+/// calls, and of a victim on `preemptPod`.
 pub const POD_UID: &str = "k8s.pod.uid";
 /// Name of the group of Pods that is scheduled as one (1.36 and later). On the root of a group, and on those of its Pods.
 pub const POD_GROUP: &str = "k8s.scheduler.pod_group.name";
@@ -92,7 +93,9 @@ pub const EXTENDER_IGNORABLE: &str = "k8s.scheduler.extender.ignorable";
 pub const EXTENDER_NODES: &str = "k8s.scheduler.extender.nodes";
 /// How many of them it lets pass. On spans of extenders that filter.
 pub const EXTENDER_PASSED_NODES: &str = "k8s.scheduler.extender.passed_nodes";
-/// What the status or the error says. On spans of plugins and extenders, where it says something.
+/// How long an API call waited in the queue of those that are made asynchronously, milliseconds. On spans of API calls.
+pub const API_CALL_QUEUE_MS: &str = "k8s.scheduler.api_call.queue_ms";
+/// What the status or the error says. On spans of plugins, extenders and API calls, where it says something.
 pub const MESSAGE: &str = "k8s.scheduler.message";
 /// What a link leads to, where it is not who made the Pod. On links.
 pub const LINK: &str = "k8s.scheduler.link";

@@ -1,5 +1,6 @@
 //! Which span each probed function becomes: a row each.
 
+use super::PREEMPT_POD;
 use crate::plan::Function;
 
 /// How a call is shown.
@@ -19,6 +20,8 @@ pub(super) enum Of {
     /// One plugin's part of a phase.
     Plugin,
     Extender,
+    /// What is done for the attempt and may outlast it.
+    Late,
 }
 
 const fn under_root(function: Function, name: &'static str) -> Kind {
@@ -33,11 +36,15 @@ const fn plugin(function: Function, name: &'static str, phase: Function) -> Kind
     Kind { function, name, parent: Some(phase), of: Of::Plugin }
 }
 
+const fn late(function: Function, name: &'static str, part: Function) -> Kind {
+    Kind { function, name, parent: Some(part), of: Of::Late }
+}
+
 const fn extender(function: Function, name: &'static str, part: Function) -> Kind {
     Kind { function, name, parent: Some(part), of: Of::Extender }
 }
 
-const KINDS: [Kind; 38] = [
+const KINDS: [Kind; 41] = [
     // Of a group, whose Pods have spans of their own.
     under_root(Function::PlacementGenerate, "placementGenerate"),
     under_root(Function::PlacementTrial, "placement"),
@@ -55,6 +62,7 @@ const KINDS: [Kind; 38] = [
     extender(Function::ExtenderFilter, "filter", Function::SchedulingCycle),
     phase(Function::PostFilter, "postFilter", Function::SchedulingCycle),
     plugin(Function::PostFilterPlugin, "postFilter", Function::PostFilter),
+    late(Function::PreemptPod, PREEMPT_POD, Function::PostFilterPlugin),
     extender(Function::ExtenderPreemption, "processPreemption", Function::PostFilterPlugin),
     phase(Function::PreScore, "preScore", Function::SchedulingCycle),
     plugin(Function::PreScorePlugin, "preScore", Function::PreScore),
@@ -77,6 +85,8 @@ const KINDS: [Kind; 38] = [
     plugin(Function::PreBindPlugin, "preBind", Function::PreBind),
     phase(Function::Bind, "bind", Function::BindingCycle),
     plugin(Function::BindPlugin, "bind", Function::Bind),
+    late(Function::PodBindingCall, "api call: pod_binding", Function::BindPlugin),
+    late(Function::PodStatusPatchCall, "api call: pod_status_patch", Function::HandleFailure),
     // In place of the phase.
     extender(Function::ExtenderBind, "bind", Function::BindingCycle),
     phase(Function::PostBind, "postBind", Function::BindingCycle),

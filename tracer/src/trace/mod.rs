@@ -21,7 +21,9 @@ pub use self::gather::Gatherer;
 use self::kinds::{Kind, Of, kind};
 pub use self::span::{AttributeValue, Event, Link, Origin, Relation, RemoteContext, Span, Status, Trace};
 use crate::{
-    attempt::{Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject},
+    attempt::{
+        ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
+    },
     plan::Function,
     record::{Candidate, Rejection, Scores, Statuses},
 };
@@ -45,6 +47,8 @@ pub const ROOT: &str = "SchedulePod";
 pub const GROUP_ROOT: &str = "SchedulePodGroup";
 /// What the names of plugins' spans begin with.
 pub const PLUGIN: &str = "plugin: ";
+/// Name of the span of what is done to a victim of preemption.
+pub const PREEMPT_POD: &str = "preemptPod";
 /// What the names of extenders' spans begin with.
 pub const EXTENDER: &str = "extender: ";
 /// What KEP-5927 calls the event of a plugin that says no.
@@ -107,11 +111,12 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         let name = match kind.of {
             Of::Plugin => Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
             Of::Extender => Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()),
-            Of::Scheduler => Cow::Borrowed(kind.name),
+            Of::Scheduler | Of::Late => Cow::Borrowed(kind.name),
         };
         let attributes = match kind.function {
             _ if kind.of == Of::Plugin => plugin_attributes(kind, call),
             _ if kind.of == Of::Extender => extender_attributes(kind, call),
+            _ if kind.of == Of::Late => api_call_attributes(call),
             Function::PlacementTrial => placement_attributes(call),
             Function::PodGroupMember => {
                 let chosen = attempt.chosen_trial == trials.next();
@@ -121,16 +126,19 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             }
             _ => phase_attributes(attempt, kind, call),
         };
+        // What outlasts the attempt is not a part of it.
+        let outlasts = kind.of == Of::Late && call.end_ns > attempt.end_ns;
+        let cause = outlasts.then(|| link(trace_id, spans[0].span_id, Relation::Attempt));
         spans.push(Span {
             span_id: span_id(&seed, index as u64 + 1),
             // The root is the first of the spans.
-            parent_id: Some(spans[parent.map_or(0, |index| index + 1)].span_id),
+            parent_id: (!outlasts).then(|| spans[parent.map_or(0, |index| index + 1)].span_id),
             name,
             start_unix_ns: anchor.unix(call.start_ns),
             end_unix_ns: anchor.unix(call.end_ns),
             attributes,
             events: rejection(kind, call, anchor).into_iter().collect(),
-            links: Vec::new(),
+            links: cause.into_iter().collect(),
             status: call_status(call),
         });
     }
@@ -181,9 +189,12 @@ fn previous(attempt: &Attempt, parent: Option<&RemoteContext>) -> Option<Link> {
     let seed = seed(attempt, *start_ns);
     let alone = || parent.map_or(seed, |parent| parent.trace_id);
     let trace_id = group.as_ref().map_or_else(alone, |group| group_seed(attempt, group));
-    let context =
-        RemoteContext { trace_id, span_id: span_id(&seed, 0), flags: 1, trace_state: String::new() };
-    Some(Link { context, relation: Relation::PreviousAttempt })
+    Some(link(trace_id, span_id(&seed, 0), Relation::PreviousAttempt))
+}
+
+fn link(trace_id: [u8; 16], span_id: [u8; 8], relation: Relation) -> Link {
+    let context = RemoteContext { trace_id, span_id, flags: 1, trace_state: String::new() };
+    Link { context, relation }
 }
 
 /// A plugin says that the Pod cannot be scheduled.
@@ -358,6 +369,22 @@ fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeVa
     push_result(&mut list, call);
     if !call.reason.is_empty() {
         list.push((attributes::MESSAGE, string(&call.reason)));
+    }
+    list
+}
+
+fn api_call_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::with_capacity(4);
+    if let Some(ApiCall { pod_uid, victim, queued_ns }) = call.api_call.as_deref() {
+        let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
+        list.push((attributes::POD_UID, string(pod_uid)));
+        list.extend(victim.as_deref().map(|name| (attributes::POD_NAME, string(name))));
+        let waited = queued_ns.map(|queued_ns| call.start_ns.saturating_sub(queued_ns) as f64 / 1e6);
+        list.extend(waited.map(|ms| (attributes::API_CALL_QUEUE_MS, AttributeValue::Double(ms))));
+    }
+    push_result(&mut list, call);
+    if !call.reason.is_empty() {
+        list.push((attributes::MESSAGE, AttributeValue::String(Cow::Owned(call.reason.clone()))));
     }
     list
 }

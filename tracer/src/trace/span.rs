@@ -36,6 +36,8 @@ pub enum Relation {
     },
     /// The root of the Pod's attempt before this one.
     PreviousAttempt,
+    /// The root of the attempt that asked for something which outlasts it.
+    Attempt,
 }
 
 /// Where a Pod comes from.

@@ -1,7 +1,7 @@
 //! Trees of spans, as indented text.
 
 use super::*;
-use crate::attempt::{Extender, Pod, Previous};
+use crate::attempt::{ApiCall, Extender, Pod, Previous};
 
 const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000_000_000_000 };
 
@@ -14,6 +14,7 @@ fn call(function: Function, start_ns: u64, end_ns: u64, code: Option<Code>) -> C
         code,
         reason: String::new(),
         extender: None,
+        api_call: None,
         returned: true,
     }
 }
@@ -267,6 +268,33 @@ fn extenders_are_where_they_were_asked_and_say_what_they_were_asked() {
     assert_eq!(told(spans[1], &keys[4..]), [some("20"), None, some("Error")]);
     assert_eq!(spans[1].status, Status::Error("Error: no".into()));
     assert_eq!(told(spans[2], &keys[..1]), [some("bind")]);
+}
+
+#[test]
+fn what_outlasts_its_attempt_is_in_its_trace_and_linked_to_it_but_no_part_of_it() {
+    let api_call = |function, start_ns, end_ns| Call {
+        api_call: Some(Box::new(ApiCall {
+            pod_uid: "u".into(),
+            victim: None,
+            queued_ns: Some(start_ns - 500),
+        })),
+        ..call(function, start_ns, end_ns, Some(Code::SUCCESS))
+    };
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.calls.extend([
+        plugin_call(Function::BindPlugin, "DefaultBinder", 4_300, Code::SUCCESS, ""),
+        api_call(Function::PodBindingCall, 4_302, 4_308),
+        api_call(Function::PodStatusPatchCall, 8_990, 9_500),
+    ]);
+    let trace = build(&attempt, ANCHOR, None);
+    let shown = tree(&trace);
+    assert!(shown.contains("      plugin: DefaultBinder\n        api call: pod_binding\n"), "{shown}");
+    assert!(shown.ends_with("\napi call: pod_status_patch\n"), "{shown}");
+    let late = trace.spans.last().expect("there are spans");
+    let context = &late.links[0].context;
+    assert_eq!((context.trace_id, context.span_id), (trace.trace_id, trace.root().span_id));
+    assert_eq!(late.links[0].relation, Relation::Attempt);
+    assert_eq!(text(late, attributes::API_CALL_QUEUE_MS).as_deref(), Some("0.0005"));
 }
 
 #[test]

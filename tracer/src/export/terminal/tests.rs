@@ -1,5 +1,6 @@
 use super::*;
 use crate::export::tests::{scheduled, unschedulable};
+use crate::trace::RemoteContext;
 
 const PLAIN_80: Style = Style { width: 80, colour: false, plugins: false };
 
@@ -154,6 +155,38 @@ SchedulePod                     ████████████████
    └─ postBind                                                 ▏ 9.00 us
 ";
     assert_eq!(waterfall(&with_plugins(), &PLAIN_80), expected);
+}
+
+#[test]
+fn what_outlasts_the_attempt_comes_behind_it_and_stays_in_queues_do_not() {
+    let mut trace = unschedulable();
+    let root = trace.root().clone();
+    let context = RemoteContext {
+        trace_id: trace.trace_id,
+        span_id: root.span_id,
+        flags: 1,
+        trace_state: String::new(),
+    };
+    let late = |id: u64, name: &'static str, after_ns, links| Span {
+        span_id: id.to_be_bytes(),
+        name: name.into(),
+        start_unix_ns: root.end_unix_ns + after_ns,
+        end_unix_ns: root.end_unix_ns + after_ns + 1_500_000,
+        attributes: vec![(attributes::POD_NAME, AttributeValue::String("small".into()))],
+        links,
+        status: Status::Unset,
+        ..root.clone()
+    };
+    let link = Link { context, relation: Relation::Attempt };
+    trace.spans.push(late(900, "preemptPod", 250_000, vec![link]));
+    trace.spans.push(late(901, "queue: active", 0, Vec::new()));
+    let text = waterfall(&trace, &PLAIN_80);
+    let last = text.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("preemptPod small") && last.ends_with("1.50 ms  250 us after the end"),
+        "{text}"
+    );
+    assert!(!text.contains("queue: active"), "{text}");
 }
 
 #[test]
