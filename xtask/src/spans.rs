@@ -95,7 +95,12 @@ struct Attribute {
 
 impl Span {
     pub(crate) fn is_root(&self) -> bool {
-        self.parent_span_id.is_empty()
+        self.parent_span_id.is_empty() && !self.outlasts()
+    }
+
+    /// Whether it is something that its attempt did not wait for.
+    pub(crate) fn outlasts(&self) -> bool {
+        self.parent_span_id.is_empty() && (self.name == "preemptPod" || self.name.starts_with("api call: "))
     }
 
     /// Whether its end was not seen.

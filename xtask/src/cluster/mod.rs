@@ -44,6 +44,8 @@ use crate::{
 const POD_GROUP_GATES: &str = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true";
 pub(crate) const POD_GROUP_API: &str = "scheduling.k8s.io/v1alpha2";
 
+/// In the cluster's folder.
+const SCHEDULER_CONFIGURATION: &str = "scheduler.json";
 /// How long a component may take until it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often other ports are tried when somebody took one meanwhile.
@@ -246,6 +248,19 @@ impl Cluster {
         self.start_another(argv, environment)
     }
 
+    /// The same with another configuration.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`restart_scheduler`](Self::restart_scheduler); if the configuration cannot be read or written.
+    pub(crate) fn configure_scheduler(&mut self, change: impl FnOnce(&mut serde_json::Value)) -> Result<()> {
+        let path = self.dir.join(SCHEDULER_CONFIGURATION);
+        let mut configuration = serde_json::from_slice(&fs::read(&path)?)?;
+        change(&mut configuration);
+        fs::write(path, serde_json::to_vec_pretty(&configuration)?)?;
+        self.restart_scheduler()
+    }
+
     fn start_another(&mut self, argv: Vec<String>, environment: Environment) -> Result<()> {
         let position = self.state.processes.iter().position(|process| process.name == SCHEDULER.name);
         let Process { name, ports, health, .. } = {
@@ -267,7 +282,7 @@ impl Cluster {
         executable: &Path,
         own_spans: OwnSpans,
     ) -> Result<()> {
-        let (configuration, own) = (self.dir.join("scheduler.json"), self.dir.join(format!("{name}.json")));
+        let (configuration, own) = (self.dir.join(SCHEDULER_CONFIGURATION), self.dir.join(format!("{name}.json")));
         let mut changed: serde_json::Value = serde_json::from_slice(&fs::read(&configuration)?)?;
         changed["profiles"] = json!([{ "schedulerName": name }]);
         fs::write(&own, serde_json::to_vec_pretty(&changed)?)?;
@@ -481,8 +496,8 @@ impl Cluster {
             "profiles": options.scheduler_profiles,
             "leaderElection": { "leaderElect": false },
         });
-        fs::write(dir.join("scheduler.json"), serde_json::to_vec_pretty(&configuration)?)?;
-        let mut own = vec![format!("--config={}", path("scheduler.json"))];
+        fs::write(dir.join(SCHEDULER_CONFIGURATION), serde_json::to_vec_pretty(&configuration)?)?;
+        let mut own = vec![format!("--config={}", path(SCHEDULER_CONFIGURATION))];
         own.extend(options.scheduler_verbosity.iter().map(|verbosity| format!("--v={verbosity}")));
         let groups = options.pod_groups.then_some(POD_GROUP_GATES);
         let gates = options.scheduler_feature_gates.as_deref().into_iter().chain(groups);

@@ -5,6 +5,7 @@ mod context;
 mod decision;
 mod deploy;
 mod errors;
+mod extenders;
 mod faults;
 pub(crate) mod groups;
 mod inspect;
@@ -33,7 +34,7 @@ pub(crate) struct Options {
     /// Which tests [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth`, `decision` and `compare`
+    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders` and `compare`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
 }
@@ -104,6 +105,13 @@ const TESTS: &[Test] = &[
         run: decision::run,
         ..TEST
     },
+    Test {
+        name: "extenders",
+        nodes: extenders::NODES,
+        scheduler: Scheduler::Troubled,
+        run: extenders::run,
+        ..TEST
+    },
     Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
     Test { name: "compare", nodes: compare::NODES, scheduler: Scheduler::Woven, run: compare::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
@@ -134,7 +142,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
             chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision and compare"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders and compare"
         );
     }
     let version = version.unwrap_or(SCHEDULER.version);
@@ -148,12 +156,13 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
                 Scheduler::Woven => Some(woven(version)?),
             };
             let (component, gates) = other.unzip();
+            let gates: Vec<&str> = gates.flatten().into_iter().collect();
             let options = cluster::Options {
                 nodes: *nodes,
                 scheduler_verbosity: *verbosity,
                 pod_groups: *pod_groups,
                 scheduler: component.as_ref().map(Component::executable).transpose()?,
-                scheduler_feature_gates: gates.flatten().map(str::to_owned),
+                scheduler_feature_gates: (!gates.is_empty()).then(|| gates.join(",")),
                 own_spans: if matches!(scheduler, Scheduler::Woven) {
                     OwnSpans::Timed
                 } else {
