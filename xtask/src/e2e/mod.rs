@@ -1,5 +1,6 @@
 //! `cargo xtask e2e`: tests that need a real scheduler, each on a cluster of its own.
 
+mod api_calls;
 mod compare;
 mod context;
 mod decision;
@@ -34,7 +35,7 @@ pub(crate) struct Options {
     /// Which tests [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders` and `compare`
+    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `api-calls` and `compare`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
 }
@@ -53,6 +54,8 @@ struct Test {
     pod_groups: bool,
     /// Whether kube-controller-manager runs.
     controllers: bool,
+    /// Feature gates of a scheduler that makes trouble.
+    gates: Option<&'static str>,
     run: fn(&mut Stage) -> Result<()>,
 }
 
@@ -75,6 +78,7 @@ const TEST: Test = Test {
     verbosity: None,
     pod_groups: false,
     controllers: false,
+    gates: None,
     run: inspect::run,
 };
 /// A scheduler of another version does what ours does.
@@ -112,6 +116,14 @@ const TESTS: &[Test] = &[
         run: extenders::run,
         ..TEST
     },
+    Test {
+        name: "api-calls",
+        nodes: api_calls::NODES,
+        scheduler: Scheduler::Troubled,
+        gates: Some(api_calls::GATES),
+        run: api_calls::run,
+        ..TEST
+    },
     Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
     Test { name: "compare", nodes: compare::NODES, scheduler: Scheduler::Woven, run: compare::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
@@ -142,12 +154,12 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
             chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders and compare"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, api-calls and compare"
         );
     }
     let version = version.unwrap_or(SCHEDULER.version);
     let executable = build::build()?;
-    for Test { name, nodes, scheduler, verbosity, pod_groups, controllers, run } in chosen() {
+    for Test { name, nodes, scheduler, verbosity, pod_groups, controllers, gates: own_gates, run } in chosen() {
         tally.run(&format!("e2e {name}"), || {
             let other = match *scheduler {
                 Scheduler::Own => None,
@@ -156,7 +168,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
                 Scheduler::Woven => Some(woven(version)?),
             };
             let (component, gates) = other.unzip();
-            let gates: Vec<&str> = gates.flatten().into_iter().collect();
+            let gates: Vec<&str> = gates.flatten().into_iter().chain(*own_gates).collect();
             let options = cluster::Options {
                 nodes: *nodes,
                 scheduler_verbosity: *verbosity,
