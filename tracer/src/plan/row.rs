@@ -200,9 +200,9 @@ pub enum Value {
     Nodes,
     /// Address of the type descriptor of what an `error` holds; 0 for nil.
     ErrorType,
-    /// The message of an `error`, if it is one of [`MESSAGE_FIRST`].
+    /// The message of an `error`, if it begins with it: where it does not, the name of its type.
     ErrorMessage,
-    /// The same, if the API server sent it: of a [`STATUS_ERROR`].
+    /// The same of what the API server answered.
     ApiErrorMessage,
     /// Address of what is asked of the API server: the same where it is queued and where it is done.
     ApiCall,
