@@ -262,6 +262,9 @@ impl Assembler {
         let Self { finished, stats, account, .. } = self;
         let mut context = Context { finished, stats, account };
         process.end_goroutines(|_| true, &mut context);
+        // Pods of a group are handed over before the group is.
+        process.late.close();
+        process.expire_late(u64::MAX, &mut context);
         let waiting = process.queued.values().map(|queued| queued.events).sum::<u64>();
         context.account.waiting += waiting + process.popped_from_backoff.len() as u64;
         let mut open: Vec<u64> = process.attempts.keys().copied().collect();
@@ -269,7 +272,6 @@ impl Assembler {
         for id in open {
             process.abandon(id, &mut context);
         }
-        process.expire_late(u64::MAX, &mut context);
     }
 
     /// Records were lost: an end that comes now may belong to a beginning that did not, and the other way round. So

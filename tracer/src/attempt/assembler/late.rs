@@ -35,6 +35,8 @@ pub(super) struct Late {
     candidates: HashMap<u64, u64>,
     /// Attempts that are over.
     waiting: HashMap<u64, Waiting>,
+    /// Nothing will come any more.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -76,8 +78,13 @@ impl Late {
         self.waiting.values_mut().for_each(|waiting| waiting.attempt.incomplete = true);
     }
 
+    /// No attempt waits from now on.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
     pub(super) fn has_room(&self) -> bool {
-        self.waiting.len() < MAX_WAITING
+        !self.closed && self.waiting.len() < MAX_WAITING
     }
 
     pub(super) fn wait(&mut self, id: u64, attempt: Attempt, part: Part, outstanding: u64) {
