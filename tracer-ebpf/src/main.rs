@@ -382,11 +382,7 @@ fn read_text(
         (walk(read, registers)?, registers[(read.base as usize + 1) & (REGISTERS - 1)])
     } else if read.kind == READ_TEXT {
         let header = walk(read, registers)?;
-        if header == 0 {
-            (0, 0)
-        } else {
-            read_header(header + u64::from(read.last))?
-        }
+        if header == 0 { (0, 0) } else { read_header(header + u64::from(read.last))? }
     } else {
         return None;
     };

@@ -4,7 +4,8 @@ use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTermina
 
 use crate::{
     trace::{
-        AttributeValue, GROUP_ROOT, Link, PLUGIN, PREEMPT_POD, ROOT, Relation, Span, Status, Trace, attributes,
+        AttributeValue, GROUP_ROOT, Link, PLUGIN, PREEMPT_POD, ROOT, Relation, Span, Status, Trace,
+        attributes,
     },
     words::{clean, duration, milliseconds},
 };

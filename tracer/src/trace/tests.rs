@@ -244,7 +244,7 @@ fn extenders_are_where_they_were_asked_and_say_what_they_were_asked() {
         asked(Function::ExtenderPrioritize, "", 1_970, Code::SUCCESS, Some(20), None),
         asked(Function::ExtenderBind, "bind", 8_010, Code::SUCCESS, None, None),
     ]);
-    let trace = build(&attempt, ANCHOR, None);
+    let trace = build(&attempt, ANCHOR, Origin::default());
     let shown = tree(&trace);
     assert!(
         shown.contains("    filter\n    extender: http://extender\n    extender: http://extender\n"),
@@ -286,7 +286,7 @@ fn what_outlasts_its_attempt_is_in_its_trace_and_linked_to_it_but_no_part_of_it(
         api_call(Function::PodBindingCall, 4_302, 4_308),
         api_call(Function::PodStatusPatchCall, 8_990, 9_500),
     ]);
-    let trace = build(&attempt, ANCHOR, None);
+    let trace = build(&attempt, ANCHOR, Origin::default());
     let shown = tree(&trace);
     assert!(shown.contains("      plugin: DefaultBinder\n        api call: pod_binding\n"), "{shown}");
     assert!(shown.ends_with("\napi call: pod_status_patch\n"), "{shown}");

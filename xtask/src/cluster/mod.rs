@@ -282,7 +282,8 @@ impl Cluster {
         executable: &Path,
         own_spans: OwnSpans,
     ) -> Result<()> {
-        let (configuration, own) = (self.dir.join(SCHEDULER_CONFIGURATION), self.dir.join(format!("{name}.json")));
+        let (configuration, own) =
+            (self.dir.join(SCHEDULER_CONFIGURATION), self.dir.join(format!("{name}.json")));
         let mut changed: serde_json::Value = serde_json::from_slice(&fs::read(&configuration)?)?;
         changed["profiles"] = json!([{ "schedulerName": name }]);
         fs::write(&own, serde_json::to_vec_pretty(&changed)?)?;

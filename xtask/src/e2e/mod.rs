@@ -159,7 +159,8 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
     }
     let version = version.unwrap_or(SCHEDULER.version);
     let executable = build::build()?;
-    for Test { name, nodes, scheduler, verbosity, pod_groups, controllers, gates: own_gates, run } in chosen() {
+    for Test { name, nodes, scheduler, verbosity, pod_groups, controllers, gates: own_gates, run } in chosen()
+    {
         tally.run(&format!("e2e {name}"), || {
             let other = match *scheduler {
                 Scheduler::Own => None,
