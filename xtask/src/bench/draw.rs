@@ -92,7 +92,7 @@ pub(super) fn draw(report: &Report) -> String {
                 cost.way
             );
             let ratio = match number {
-                0 if row > 0 => format!(", {:.2} times", cost.cpu_ratio.mean),
+                0 if row > 0 => format!(", {:.2} times", cost.steadied_cpu_ratio.mean),
                 _ => String::new(),
             };
             let _ = writeln!(
@@ -106,7 +106,7 @@ pub(super) fn draw(report: &Report) -> String {
     let _ = writeln!(
         svg,
         "<text x=\"16\" y=\"{:.1}\" fill=\"{SOFT}\" font-size=\"11\">{nodes} Nodes, {pods} Pods a round at {pace} a second; \
-         medians of {rounds} rounds of each way in turns, the line from the lowest to the highest</text>",
+         medians of {rounds} rounds in turns, lowest to highest; times as etcd counts</text>",
         height - 14.0
     );
     svg + "</svg>\n"

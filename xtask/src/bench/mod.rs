@@ -112,6 +112,9 @@ impl Way {
 struct Round {
     /// CPU time of the scheduler, milliseconds.
     cpu_ms_per_pod: f64,
+    /// The same of etcd, which does as much for each Pod whoever makes spans: what makes it slower comes from elsewhere, and
+    /// makes the scheduler slower as well.
+    etcd_cpu_ms_per_pod: f64,
     pods_per_second: f64,
     /// By the scheduler's own metric.
     attempt_p50_ms: f64,
@@ -213,12 +216,14 @@ fn round(stage: &Stage, options: &Options, way: Way, warm_up: u32) -> Result<Rou
     thread::sleep(SETTLE);
     let daemon_before = schedspan.as_ref().map(|schedspan| cpu_ms(schedspan.pid())).transpose()?;
     let attempts = || stage.cluster.metrics_of(&scheduler);
-    let (before, metrics_before) = (cpu_ms(pid)?, attempts()?);
+    let etcd = stage.cluster.etcd_pid()?.cast_unsigned();
+    let (before, etcd_before, metrics_before) = (cpu_ms(pid)?, cpu_ms(etcd)?, attempts()?);
     let start = Instant::now();
     create(options.pods)?;
     let pods_per_second = pods / start.elapsed().as_secs_f64();
     thread::sleep(SETTLE);
     let cpu_ms_per_pod = (cpu_ms(pid)? - before) / pods;
+    let etcd_cpu_ms_per_pod = (cpu_ms(etcd)? - etcd_before) / pods;
     let durations = histogram::between(&metrics_before, &attempts()?);
 
     let daemon = schedspan.zip(daemon_before).map(|(schedspan, before)| {
@@ -237,6 +242,7 @@ fn round(stage: &Stage, options: &Options, way: Way, warm_up: u32) -> Result<Rou
     });
     Ok(Round {
         cpu_ms_per_pod,
+        etcd_cpu_ms_per_pod,
         pods_per_second,
         attempt_p50_ms: durations.quantile(0.5) * 1e3,
         attempt_p99_ms: durations.quantile(0.99) * 1e3,

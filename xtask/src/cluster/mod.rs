@@ -237,6 +237,15 @@ impl Cluster {
         })
     }
 
+    /// The cluster's etcd.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster's state does not name it.
+    pub(crate) fn etcd_pid(&self) -> Result<i32> {
+        Ok(self.state.process(ETCD.name)?.pid)
+    }
+
     /// Ends the scheduler and starts another one, with the same configuration and port.
     ///
     /// # Errors
