@@ -542,53 +542,16 @@ impl Process {
         if is_late(function) {
             goroutine.worker |= goroutine.open.is_empty() && goroutine.attempt.is_none();
             (owner, api_call) = self.late.take(&event);
+            owner = owner.filter(|id| self.attempts.contains_key(id) || self.late.waits(*id));
         } else if let Some(group) = owner.filter(|id| self.is_group(*id)) {
             owner = Some(self.owner_in_group(group, &goroutine, &event, context));
         }
         let mut values = event.values;
-        if is_late(function) {
-            let owner = owner.filter(|id| self.attempts.contains_key(id) || self.late.waits(*id));
-            if goroutine.open.len() < MAX_OPEN {
-                let (plugin, extender) = (None, None);
-                goroutine.open.push(Open {
-                    function,
-                    start_ns: time_ns,
-                    depth,
-                    plugin,
-                    extender,
-                    api_call,
-                    owner,
-                });
-            } else {
-                context.no_room(1);
-            }
-            self.goroutines.insert(number, goroutine);
-            return;
-        }
-        match function {
-            Function::PlacementTrial => {
-                values.plugin = owner.and_then(|id| self.attempts.get_mut(&id)?.take_placement());
-            }
-            Function::PodGroupMember => {
-                values.plugin = goroutine.open.last().and_then(|trial| trial.plugin.clone());
-            }
-            _ => {}
-        }
-        if let Some(id) = owner {
-            self.learn(id, values.cycle_state, values.pod);
-            if let Some(building) = self.attempts.get_mut(&id) {
-                building.enter(function, time_ns, &values);
-                if values.statuses.is_some() {
-                    building.attempt.statuses = values.statuses.take();
-                }
-            }
-            if function == Function::HandleFailure {
-                // The Pod goes back into the queue, and may be popped before this has returned.
-                self.will_be_tried_again(id);
-            }
+        if !is_late(function) {
+            self.begin_call(owner, &goroutine, function, time_ns, &mut values);
+            owner = owner.filter(|_| owner != goroutine.attempt);
         }
         if goroutine.open.len() < MAX_OPEN {
-            let owner = owner.filter(|_| owner != goroutine.attempt);
             let extender = extender(&mut values);
             let plugin = values.plugin;
             goroutine.open.push(Open {
@@ -604,6 +567,38 @@ impl Process {
             context.no_room(1);
         }
         self.goroutines.insert(number, goroutine);
+    }
+
+    /// What the attempt learns from a call that begins.
+    fn begin_call(
+        &mut self,
+        owner: Option<u64>,
+        goroutine: &Goroutine,
+        function: Function,
+        time_ns: u64,
+        values: &mut Values,
+    ) {
+        match function {
+            Function::PlacementTrial => {
+                values.plugin = owner.and_then(|id| self.attempts.get_mut(&id)?.take_placement());
+            }
+            Function::PodGroupMember => {
+                values.plugin = goroutine.open.last().and_then(|trial| trial.plugin.clone());
+            }
+            _ => {}
+        }
+        let Some(id) = owner else { return };
+        self.learn(id, values.cycle_state, values.pod);
+        if let Some(building) = self.attempts.get_mut(&id) {
+            building.enter(function, time_ns, values);
+            if values.statuses.is_some() {
+                building.attempt.statuses = values.statuses.take();
+            }
+        }
+        if function == Function::HandleFailure {
+            // The Pod goes back into the queue, and may be popped before this has returned.
+            self.will_be_tried_again(id);
+        }
     }
 
     fn leave(&mut self, event: Event, context: &mut Context<'_>) {
