@@ -83,6 +83,7 @@ type Goroutine = fn(g: u64, Cookie) -> Option<(u64, u64)>;
 type Record = fn(Cookie, &[u64; REGISTERS], Head) -> Result<(), Counter>;
 
 /// What every record says.
+#[derive(Clone, Copy)]
 struct Head {
     time_ns: u64,
     goroutine: u64,

@@ -12,8 +12,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 static HURRIES: AtomicUsize = AtomicUsize::new(0);
 
-/// Waits until the last call is [`PAUSE`] ago, so that what comes meanwhile is dealt with in one go; not at all where somebody
-/// is in a [`hurry`]. To be called before the thread waits for events.
+/// Waits until the last call is a tenth of a second ago, so that what comes meanwhile is dealt with in one go; not at all where
+/// somebody is in a [`hurry`]. To be called before the thread waits for events.
 pub fn pause() {
     thread_local! {
         static LAST: Cell<Instant> = Cell::new(Instant::now());
