@@ -18,11 +18,14 @@ const FUNCTION_ENTRY: usize = 8;
 /// Size of the fixed part of `_func` from Go 1.20 on
 /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L961-L1004>).
 const FUNC: usize = 44;
-/// Numbers of tables that a function may have: `PCDATA_InlTreeIndex`, `FUNCDATA_InlTree`, `FUNCDATA_ArgInfo`
+/// Numbers of tables that a function may have: `PCDATA_InlTreeIndex`, `PCDATA_ArgLiveIndex`, `FUNCDATA_InlTree`,
+/// `FUNCDATA_ArgInfo`, `FUNCDATA_ArgLiveInfo`
 /// (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L80-L115>).
 const INLINE_INDEX: u32 = 2;
+const LIVE_INDEX: u32 = 3;
 const INLINE_TREE: u32 = 3;
 const ARGUMENT_INFO: u32 = 5;
+const LIVE_INFO: u32 = 6;
 /// The most inlined calls of a function, and arguments of one, that are believed. Go itself writes ten arguments.
 const MAX_INLINED: i64 = 1 << 14;
 const MAX_ARGUMENTS: usize = 64;
@@ -250,6 +253,38 @@ impl<'a> Functions<'a> {
             }
         }
         None
+    }
+
+    /// Whether a part of the arguments that came in a register, by its place in [`Functions::arguments`], has been written
+    /// to its place in the argument area whatever way led to `pc`: a traceback prints what is there.
+    /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/traceback.go#L658-L760>
+    #[must_use]
+    pub fn argument_is_kept(&self, function: &Function<'_>, part: usize, pc: u64) -> bool {
+        let kept = || {
+            let arguments = self.arguments(function)?;
+            let info = self.image.from("argument liveness", self.extra(function, LIVE_INFO)?).ok()?;
+            let first = *info.first()?;
+            let offset = arguments.get(part)?.offset;
+            // What is before it came on the stack.
+            if offset < first || offset == u8::MAX {
+                return None;
+            }
+            let slot = arguments[..part].iter().filter(|argument| argument.offset >= first).count();
+            // Where nothing is kept yet there is an index; behind that, none means that all are.
+            let mut begun = false;
+            let step = self.steps(function, self.table_offset(function, LIVE_INDEX)?).find(|step| {
+                let reached = pc < step.until;
+                begun |= !reached && step.value > 0;
+                reached
+            })?;
+            let index = usize::try_from(step.value).unwrap_or_default();
+            if index == 0 {
+                return Some(begun);
+            }
+            let bits = info.get(index.checked_add(slot / 8)?)?;
+            Some(bits >> (slot % 8) & 1 == 1)
+        };
+        kept().unwrap_or_default()
     }
 
     fn value(&self, function: &Function<'_>, table: u32, pc: u64) -> Option<i64> {

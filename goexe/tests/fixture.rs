@@ -261,6 +261,20 @@ fn what_was_inlined_and_where_the_source_is_can_be_told() {
 }
 
 #[test]
+fn an_argument_is_kept_from_where_it_is_stored_on() {
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let functions = executable.functions().expect("it has a function table");
+        let direct = function(&executable, "main.direct");
+        let kept = |pc| [0, 1, 2, 3].map(|part| functions.argument_is_kept(&direct, part, pc));
+        assert_eq!(kept(direct.range.start), [false; 4], "{}", fixture.what);
+        // The first call: all that comes after needs both arguments. There is no fourth part.
+        let returned = executable.calls(&direct).expect("it decodes")[0].resume;
+        assert_eq!(kept(returned), [true, true, true, false], "{}", fixture.what);
+    }
+}
+
+#[test]
 fn what_is_no_go_executable_is_refused_with_a_reason() {
     let Some(fixture) = fixtures().first() else { return };
     let itself = std::fs::read(std::env::current_exe().expect("this test runs")).expect("it can be read");
@@ -289,6 +303,7 @@ fn exercise(data: &[u8]) {
             let _ = executable.instructions(&function);
             let _ = functions.inlined(&function);
             let _ = functions.arguments(&function);
+            let _ = functions.argument_is_kept(&function, 0, function.range.start);
             let _ = functions.source(&function, function.range.start);
         }
     }

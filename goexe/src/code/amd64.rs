@@ -7,7 +7,7 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use super::{Call, Callee, Class, Instruction as Listed, MAX_STRAIGHT_LINE, Site};
+use super::{Call, Callee, Class, Instruction as Listed, MAX_STRAIGHT_LINE, Return, Site};
 
 /// `push %rbp`, the first thing that a Go function with a frame does after its stack check.
 const PUSH_RBP: u8 = 0x55;
@@ -126,53 +126,61 @@ pub(super) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     let mut calls = Vec::new();
     for (index, instruction) in instructions.iter().enumerate() {
         if let Some(callee) = loads.callee(instruction) {
-            let (return_site, overwritten) = return_site(&instructions[index + 1..], &targets, &mut info);
+            let Return { site: return_site, overwritten, stored } =
+                return_site(&instructions[index + 1..], &targets, &mut info);
             let site = Site { address: instruction.ip(), class: class(instruction) };
-            calls.push(Call { callee, site, resume: instruction.next_ip(), return_site, overwritten });
+            calls.push(Call {
+                callee,
+                site,
+                resume: instruction.next_ip(),
+                return_site,
+                overwritten,
+                stored,
+            });
         }
         loads.observe(instruction, &mut info);
     }
     Ok(calls)
 }
 
-fn return_site(
-    rest: &[Instruction],
-    targets: &HashSet<u64>,
-    info: &mut InstructionInfoFactory,
-) -> (Option<u64>, u16) {
-    let mut overwritten = 0;
+fn return_site(rest: &[Instruction], targets: &HashSet<u64>, info: &mut InstructionInfoFactory) -> Return {
+    let mut found = Return::NONE;
     for instruction in rest.iter().take(MAX_STRAIGHT_LINE) {
         // Not only the call leads there, as to the condition of a loop.
         if targets.contains(&instruction.ip()) {
             break;
         }
         if class(instruction) == Class::Emulated {
-            return (Some(instruction.ip()), overwritten);
+            return Return { site: Some(instruction.ip()), ..found };
         }
         if instruction.flow_control() != FlowControl::Next {
             break;
         }
         for register in written(instruction, info) {
             if let Some(bit) = INTEGER_REGISTERS.iter().position(|integer| *integer == register) {
-                overwritten |= 1 << bit;
+                found.overwritten |= 1 << bit;
+            }
+        }
+        for memory in info.info(instruction).used_memory() {
+            if memory.base().full_register() == Register::RSP && writes(memory.access()) {
+                found.stored = found.stored.min(memory.displacement());
             }
         }
     }
-    (None, overwritten)
+    found
 }
 
 fn written(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Vec<Register> {
     info.info(instruction)
         .used_registers()
         .iter()
-        .filter(|used| {
-            !matches!(
-                used.access(),
-                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
-            )
-        })
+        .filter(|used| writes(used.access()))
         .map(|used| used.register().full_register())
         .collect()
+}
+
+fn writes(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
 /// What the registers were last loaded from, within straight-line code: enough to tell which slot of an itab, or
@@ -241,6 +249,19 @@ impl Loads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_to_the_stack_after_a_call_is_known_by_its_lowest_place() {
+        let stored = |instruction: &[u8]| {
+            // call; the instruction; jne
+            let code = [&[0xe8, 0, 0, 0, 0], instruction, &[0x75, 0x00, 0xc3]].concat();
+            calls(&code, 0x1000).expect("it decodes")[0].stored
+        };
+        assert_eq!(stored(&[0x48, 0x89, 0x44, 0x24, 0x28]), 0x28); // mov %rax,0x28(%rsp)
+        assert_eq!(stored(&[0x48, 0x8b, 0x44, 0x24, 0x28]), u64::MAX); // mov 0x28(%rsp),%rax
+        assert_eq!(stored(&[0x48, 0x89, 0x43, 0x28]), u64::MAX); // mov %rax,0x28(%rbx)
+        assert_eq!(stored(&[0x44, 0x0f, 0x11, 0x7c, 0x24, 0x30]), 0x30); // movups %xmm15,0x30(%rsp)
+    }
 
     #[test]
     fn a_return_site_is_reached_by_the_calls_return_alone() {

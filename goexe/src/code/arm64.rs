@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{Call, Callee, Class, Instruction, MAX_STRAIGHT_LINE, Site};
+use super::{Call, Callee, Class, Instruction, MAX_STRAIGHT_LINE, Return, Site};
 
 /// Integer arguments and results are in R0 to R15.
 const INTEGER_REGISTERS: u32 = 16;
@@ -230,9 +230,9 @@ pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
             _ => None,
         };
         if let Some(callee) = callee {
-            let (return_site, overwritten) = return_site(&list[index + 1..], &targets);
+            let Return { site: return_site, overwritten, stored } = return_site(&list[index + 1..], &targets);
             let site = Site { address, class: class(word) };
-            calls.push(Call { callee, site, resume: address + 4, return_site, overwritten });
+            calls.push(Call { callee, site, resume: address + 4, return_site, overwritten, stored });
         }
         match kind {
             Kind::Load { register, base, offset } => {
@@ -252,8 +252,8 @@ pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
     calls
 }
 
-fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> (Option<u64>, u16) {
-    let mut overwritten = 0;
+fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> Return {
+    let mut found = Return::NONE;
     for (address, word) in rest.iter().copied().take(MAX_STRAIGHT_LINE) {
         // Not only the call leads there, as to the condition of a loop.
         if targets.contains(&address) {
@@ -263,16 +263,37 @@ fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> (Option<u64>, u16
         match kind {
             // They say nothing about where the code goes on, but they are always carried out themselves.
             Kind::Branch { .. } | Kind::Call { .. } | Kind::CallRegister { .. } | Kind::Address { .. } => {
-                return (Some(address), overwritten);
+                return Return { site: Some(address), ..found };
             }
             Kind::Leave | Kind::Return => break,
             _ => {}
         }
         for register in written(kind).into_iter().flatten().filter(|register| *register < INTEGER_REGISTERS) {
-            overwritten |= 1 << register;
+            found.overwritten |= 1 << register;
         }
+        found.stored = found.stored.min(stored(word).unwrap_or(u64::MAX));
     }
-    (None, overwritten)
+    found
+}
+
+/// How far above the stack pointer an instruction stores something, if it does; 0 for what is not looked at more closely.
+fn stored(word: u32) -> Option<u64> {
+    let is_store = bits(word, 27, 1) == 1 && bits(word, 25, 1) == 0 && bits(word, 5, 5) == STACK_POINTER;
+    let immediate = u64::from(bits(word, 10, 12));
+    match word & 0xffc0_0000 {
+        // str xT, str wT
+        0xf900_0000 if is_store => Some(immediate * 8),
+        0xb900_0000 if is_store => Some(immediate * 4),
+        // ldr xT, ldr wT
+        0xf940_0000 | 0xb940_0000 => None,
+        // stp xT, xU: seven bits, with a sign.
+        0xa900_0000 if is_store => {
+            u64::try_from(displaced(0, bits(word, 15, 7), 7).cast_signed() * 2).ok().or(Some(0))
+        }
+        // ldp xT, xU
+        0xa940_0000 => None,
+        _ => is_store.then_some(0),
+    }
 }
 
 fn written(kind: Kind) -> [Option<u32>; 2] {
@@ -378,10 +399,24 @@ mod tests {
         // ldr x3, [x2, #24]; blr x3; mov x1, x0; cbz x0, .+8
         let calls = calls(&code(&[0xf940_0c43, 0xd63f_0060, 0xaa00_03e1, 0xb400_0040]), 0x1000);
         assert_eq!(calls.len(), 1);
-        let Call { callee, site, resume, return_site, overwritten } = calls[0];
+        let Call { callee, site, resume, return_site, overwritten, stored } = calls[0];
         assert_eq!(callee, Callee::Indirect { offset: 24, base: None });
         assert_eq!((site.address, resume, return_site), (0x1004, 0x1008, Some(0x100c)));
-        assert_eq!(overwritten, 1 << 1);
+        assert_eq!((overwritten, stored), (1 << 1, u64::MAX));
+    }
+
+    #[test]
+    fn what_is_written_to_the_stack_after_a_call_is_known_by_its_lowest_place() {
+        let stored = |word: u32| {
+            // bl .+8; the instruction; cbz x0, .+8
+            calls(&code(&[0x9400_0002, word, 0xb400_0040]), 0x1000)[0].stored
+        };
+        assert_eq!(stored(0xf900_17e0), 40); // str x0, [sp, #40]
+        assert_eq!(stored(0xa903_07e0), 48); // stp x0, x1, [sp, #48]
+        assert_eq!(stored(0xf940_17e0), u64::MAX); // ldr x0, [sp, #40]
+        assert_eq!(stored(0xf900_1660), u64::MAX); // str x0, [x19, #40]
+        assert_eq!(stored(0xf81f_0fe0), 0); // str x0, [sp, #-16]!
+        assert_eq!(stored(0x3d80_03e0), 0); // str q0, [sp]
     }
 
     #[test]

@@ -51,6 +51,20 @@ pub struct Call {
     pub return_site: Option<u64>,
     /// Bit n is set when the n-th integer register of Go's sequence was overwritten before `return_site`.
     pub overwritten: u16,
+    /// The lowest place above the stack pointer that was written to before `return_site`, in bytes: what the callee kept of
+    /// its arguments below it is still there. `u64::MAX` if there is none.
+    pub stored: u64,
+}
+
+/// What there is in a straight line after a call.
+struct Return {
+    site: Option<u64>,
+    overwritten: u16,
+    stored: u64,
+}
+
+impl Return {
+    const NONE: Self = Self { site: None, overwritten: 0, stored: u64::MAX };
 }
 
 /// An instruction of a listing.

@@ -39,6 +39,7 @@ pub fn functions(data: &[u8]) {
         black_box(functions.first_stack_change(function));
         for pc in [start, site.map_or(0, |site| site.address), function.range.end.wrapping_sub(1)] {
             black_box((functions.source(function, pc), functions.stack_depth(function, pc)));
+            black_box((0..12).any(|part| functions.argument_is_kept(function, part, pc)));
             black_box(functions.at(pc).is_some());
         }
     }
