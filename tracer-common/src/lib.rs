@@ -25,8 +25,9 @@ pub const MAX_TEXTS: usize = 4;
 pub const TEXT_LEN: usize = 256;
 /// Bytes kept of a long string: the message of a failure, which names each reason once, whatever the number of Nodes.
 pub const LONG_TEXT_LEN: usize = 2048;
-/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 90 hits each) fills it in about two seconds.
-pub const RING_BYTES: u32 = 8 << 20;
+/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 60 hits each) fills it in about a second. The daemon has it mapped
+/// twice in a row.
+pub const RING_BYTES: u32 = 4 << 20;
 
 /// The place of a register in Go's ABIInternal sequence of integer registers
 /// (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#architecture-specifics>).
@@ -56,6 +57,12 @@ pub const SCORES: u32 = 4;
 /// [`Site::texts`] of a site that goes through the statuses of the Nodes that would not do: [`Site::layout`] is a
 /// [`StatusesLayout`].
 pub const STATUSES: u32 = 5;
+/// [`Site::time`] of an end: what the program does is not measured as part of the call.
+pub const FIRST: u32 = 0;
+/// [`Site::time`] of a beginning.
+pub const LAST: u32 = 1;
+/// [`Site::time`] of an end behind which the next call begins.
+pub const FIRST_AND_LAST: u32 = 2;
 /// Numbers that a layout is made of.
 pub const LAYOUT_LEN: usize = 8;
 
@@ -66,10 +73,10 @@ pub const MAX_SCORED_PLUGINS: usize = 16;
 /// Bytes kept of a plugin's name.
 pub const PLUGIN_NAME_LEN: usize = 48;
 /// Bytes of scores that are looked at in one go, and how often at most: 800 Nodes and more. A scheduler of 5,000 Nodes
-/// scores 500 of them.
-pub const SCORES_CHUNK: usize = 4096;
+/// scores 500 of them. Memory that nobody has touched for long is waited for, so there is little of it.
+pub const SCORES_CHUNK: usize = 1024;
 /// How many chunks at most.
-pub const MAX_SCORES_CHUNKS: usize = 16;
+pub const MAX_SCORES_CHUNKS: usize = 64;
 /// Nodes per chunk, at most: the smallest layout is 48 bytes.
 pub const MAX_NODES_PER_CHUNK: usize = SCORES_CHUNK / 48;
 /// Nodes whose status a [`StatusesHit`] carries.
@@ -116,9 +123,8 @@ pub struct Site {
     /// Whether there are strings among the reads, which decides about the kind of record: [`NO_TEXTS`], [`TEXTS`],
     /// [`TEXTS_OF_FAILURES`] or [`LONG_TEXT`].
     pub texts: u32,
-    /// Whether a hit begins a call: its time is then taken last, so that what the program does at the beginning of a
-    /// call is not measured as part of it. At an end the time is taken first.
-    pub begins: u32,
+    /// When the time of a hit is taken: [`FIRST`], [`LAST`] or [`FIRST_AND_LAST`].
+    pub time: u32,
     /// What to read.
     pub reads: [Read; MAX_READS],
     /// What [`Site::texts`] says.
@@ -136,8 +142,8 @@ pub struct Cookie {
     pub reads_len: u8,
     /// [`Site::texts`].
     pub texts: u8,
-    /// [`Site::begins`].
-    pub begins: bool,
+    /// [`Site::time`].
+    pub time: u8,
     /// The register that all of the site's reads go on from: where it holds a null pointer, each of them brings 0, and the
     /// site need not be looked at. [`NO_POINTER`] where there is no such register.
     pub pointer: Register,
@@ -168,7 +174,7 @@ impl Cookie {
             goid_offset: u16::try_from(site.goid_offset).ok()?,
             reads_len: u8::try_from(site.reads_len).ok()?,
             texts: u8::try_from(site.texts).ok()?,
-            begins: site.begins != 0,
+            time: u8::try_from(site.time).ok()?,
             pointer,
         })
     }
@@ -176,22 +182,22 @@ impl Cookie {
 
 impl From<Cookie> for u64 {
     fn from(cookie: Cookie) -> Self {
-        let Cookie { site, goid_offset, reads_len, texts, begins, pointer } = cookie;
+        let Cookie { site, goid_offset, reads_len, texts, time, pointer } = cookie;
         let [s0, s1] = site.to_le_bytes();
         let [g0, g1] = goid_offset.to_le_bytes();
-        Self::from_le_bytes([s0, s1, g0, g1, reads_len, texts, begins.into(), pointer])
+        Self::from_le_bytes([s0, s1, g0, g1, reads_len, texts, time, pointer])
     }
 }
 
 impl From<u64> for Cookie {
     fn from(word: u64) -> Self {
-        let [s0, s1, g0, g1, reads_len, texts, begins, pointer] = word.to_le_bytes();
+        let [s0, s1, g0, g1, reads_len, texts, time, pointer] = word.to_le_bytes();
         Self {
             site: u16::from_le_bytes([s0, s1]),
             goid_offset: u16::from_le_bytes([g0, g1]),
             reads_len,
             texts,
-            begins: begins != 0,
+            time,
             pointer,
         }
     }
@@ -325,8 +331,9 @@ pub struct Hit {
     pub target: u32,
     /// Bit n is set when read n of the site met memory that is not resident or not mapped.
     pub faults: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Nanoseconds that the program has taken, where the time is taken [`FIRST_AND_LAST`]: what the process did next began so
+    /// much later.
+    pub took: u32,
     /// Names the last loss of a record, anywhere, before this one. When it differs from the record before, nothing
     /// that was open then can be trusted to pair with what comes now.
     pub last_loss: u64,
@@ -496,7 +503,7 @@ mod tests {
 
     fn site(texts: u32, reads: &[Read]) -> Site {
         let mut site =
-            Site { goid_offset: 152, reads_len: reads.len() as u32, texts, begins: 1, ..Site::default() };
+            Site { goid_offset: 152, reads_len: reads.len() as u32, texts, time: LAST, ..Site::default() };
         site.reads[..reads.len()].copy_from_slice(reads);
         site
     }
@@ -507,7 +514,7 @@ mod tests {
         let cookie = Cookie::of(&site(NO_TEXTS, &[code]), MAX_SITES - 1).unwrap();
         assert_eq!(
             cookie,
-            Cookie { site: 1023, goid_offset: 152, reads_len: 1, texts: 0, begins: true, pointer: 3 }
+            Cookie { site: 1023, goid_offset: 152, reads_len: 1, texts: 0, time: 1, pointer: 3 }
         );
         assert_eq!(Cookie::from(u64::from(cookie)), cookie);
         let target = Target { key: Target::key(7, (1 << 22) - 1), number: 9 };

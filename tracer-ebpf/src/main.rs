@@ -23,10 +23,10 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use tracer_common::{
-    Cookie, Counter, Hit, INITIAL_PID_NAMESPACE, LONG_TEXT, LONG_TEXT_LEN, LongTextHit, MAX_PID_NAMESPACES,
-    MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_POINTER, NO_TEXTS, PidNamespace,
-    READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN, TEXTS, TEXTS_OF_FAILURES,
-    Target, TextHit, UNTOLD_CODES,
+    Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN, LongTextHit,
+    MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_POINTER,
+    NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN,
+    TEXTS, TEXTS_OF_FAILURES, Target, TextHit, UNTOLD_CODES,
 };
 
 use crate::regs::{REGISTERS, Registers};
@@ -98,7 +98,7 @@ struct Head {
 fn on_hit(ctx: &ProbeContext, goroutine: Goroutine, record: Record) {
     // SAFETY: the context is the one that the kernel passed in.
     let cookie = Cookie::from(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    let time_ns = if cookie.begins { 0 } else { now() };
+    let time_ns = if u32::from(cookie.time) == LAST { 0 } else { now() };
     let Some(target) = target() else { return };
     count(Counter::Hits);
     if let Err(loss) = try_record(ctx, cookie, time_ns, target, goroutine, record) {
@@ -323,7 +323,7 @@ unsafe fn begin<'a>(hit: *mut Hit, cookie: Cookie, head: Head) -> &'a mut Hit {
     let words = [word; MAX_WORDS];
     // SAFETY: the caller reserved it.
     unsafe {
-        hit.write(Hit { time_ns, goroutine, depth, site, target, faults: 0, reserved: 0, last_loss, words });
+        hit.write(Hit { time_ns, goroutine, depth, site, target, faults: 0, took: 0, last_loss, words });
         &mut *hit
     }
 }
@@ -331,8 +331,10 @@ unsafe fn begin<'a>(hit: *mut Hit, cookie: Cookie, head: Head) -> &'a mut Hit {
 /// Takes the time of a call's beginning: as late as can be.
 #[inline(always)]
 fn end(hit: &mut Hit, cookie: Cookie) {
-    if cookie.begins {
-        hit.time_ns = now();
+    match u32::from(cookie.time) {
+        LAST => hit.time_ns = now(),
+        FIRST_AND_LAST => hit.took = (now() - hit.time_ns) as u32,
+        _ => {}
     }
 }
 

@@ -26,12 +26,17 @@ use crate::{
     export::{Filter, Output, Resource, Sinks},
     history::History,
     leisure,
+    lifecycle::Lifecycles,
     metrics::Metrics,
     pipeline::{Found, Message},
     plan::Detail,
+    reinject::{self, Reinjector},
     sample::{self, Sampler},
     serve::{self, Health},
-    trace::{self, Anchor, Gatherer, Origin, Trace},
+    trace::{
+        self, Anchor, Gatherer, Origin, Trace,
+        configuration::{self, Configurations},
+    },
 };
 
 /// Attempts between the engine and the exporters: some seconds of a busy scheduler.
@@ -58,6 +63,8 @@ pub struct Options {
     pub sample: sample::Options,
     /// Which contexts of Pods are read, and how.
     pub context: context::Options,
+    /// Whether Pods get the context of their attempt.
+    pub reinject: reinject::Options,
     /// Where metrics, health, and what is remembered are served.
     pub listen: Option<SocketAddr>,
     /// How many attempts are remembered, where somebody can ask for them.
@@ -70,6 +77,8 @@ pub struct Options {
     pub detail: Detail,
     /// Whether each stay in a queue is a span.
     pub queue_spans: bool,
+    /// Whether the lives of Pods are told as well.
+    pub lifecycle: bool,
     /// Whether each span says when it was by `CLOCK_MONOTONIC`.
     pub monotonic: bool,
 }
@@ -79,8 +88,8 @@ pub struct Options {
 /// # Errors
 ///
 /// When the samplers make no sense, probes cannot be loaded, the kubeconfig cannot be used, or the address cannot be
-/// listened on. With an address to
-/// listen on, probes that cannot be loaded are told there until it is stopped: `/readyz` says why.
+/// listened on. With an address to listen on, probes that cannot be loaded are told there until it is stopped: `/readyz`
+/// says why.
 pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let sampler = Sampler::new(&options.sample)?;
@@ -102,7 +111,19 @@ pub async fn run(options: Options) -> Result<()> {
     let start = leisure::hurry();
     let contexts =
         PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.clone()).await?;
-    let outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, metrics.clone())?;
+    let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, metrics.clone())?;
+    if options.reinject.reinject {
+        let reinjector =
+            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.clone()).await?;
+        outlet.reinjector = Some(reinjector);
+    }
+    let (lifecycles, mut lives) = options
+        .lifecycle
+        .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.clone()))
+        .unzip();
+    if lifecycles.is_some() {
+        outlet.sinks.register(&Resource::of_lives());
+    }
     let history = History::new(if options.listen.is_some() { options.history } else { 0 });
     if let Some(address) = options.listen {
         serve::start(address, metrics.clone(), health, history.clone()).await?;
@@ -122,7 +143,6 @@ pub async fn run(options: Options) -> Result<()> {
     let (wait, queue_spans, monotonic) =
         (options.context.context_wait, options.queue_spans, options.monotonic);
     let contexts = &contexts;
-    let mut outlet = outlet;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|message| (message, receiver))
     })
@@ -144,28 +164,52 @@ pub async fn run(options: Options) -> Result<()> {
     })
     .buffered(WAITING);
     let mut attempts = std::pin::pin!(attempts);
+    let mut configurations = Configurations::default();
     loop {
         tokio::select! {
             step = attempts.next() => match step {
-                Some(Step::Trace(trace)) => {
+                Some(Step::Trace(mut trace)) => {
+                    if let Some(told) = configurations.link(&mut trace) {
+                        outlet.sinks.send(told);
+                    }
                     history.add(&trace);
+                    if let Some(lifecycles) = &lifecycles {
+                        lifecycles.attempt(&trace);
+                    }
                     outlet.trace(trace);
                     if for_reader && outlet.sinks.ended() {
                         stop.store(true, Ordering::Relaxed);
                     }
                 }
-                Some(Step::Found(found)) => outlet.sinks.register(&resource(&found)),
-                Some(Step::Gone(target)) => outlet.sinks.forget(target),
+                Some(Step::Found(found)) => {
+                    outlet.sinks.register(&resource(&found));
+                    let Found { target, pid, configuration, already_ran, .. } = *found;
+                    if let Some(configuration) = configuration {
+                        configurations.found(target, pid, configuration, already_ran);
+                    }
+                }
+                Some(Step::Gone(target)) => {
+                    outlet.sinks.forget(target);
+                    configurations.gone(target);
+                }
                 // The engine is over, and all that it sent has been taken.
                 None => break,
             },
+            Some(life) = next(&mut lives) => outlet.life(life),
             _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
             _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
         }
     }
+    if let (Some(lifecycles), Some(lives)) = (lifecycles, &mut lives) {
+        let rest = lifecycles.rest(lives).await;
+        rest.into_iter().for_each(|life| outlet.life(life));
+    }
     engine.join().ok().context("the engine's thread has panicked")?;
     outlet.rest();
     outlet.sinks.shutdown(FLUSH).await;
+    if let Some(reinjector) = outlet.reinjector {
+        reinjector.finish(FLUSH).await;
+    }
     for (cause, count) in metrics.losses() {
         if count > 0 {
             info!(cause, count, "lost");
@@ -194,6 +238,8 @@ async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, hea
 /// Where traces end up, live or replayed.
 pub(crate) struct Outlet {
     pub(crate) sinks: Sinks,
+    /// Where Pods get the context of their attempt.
+    reinjector: Option<Reinjector>,
     filter: Filter,
     sampler: Sampler,
     metrics: Metrics,
@@ -209,13 +255,18 @@ impl Outlet {
         metrics: Metrics,
     ) -> Result<Self> {
         let sinks = Sinks::start(outputs, wide, metrics.clone())?;
-        Ok(Self { sinks, filter, sampler, metrics, gatherer: Gatherer::default() })
+        Ok(Self { sinks, reinjector: None, filter, sampler, metrics, gatherer: Gatherer::default() })
     }
 
     pub(crate) fn trace(&mut self, trace: Trace) {
         self.metrics.trace(&trace);
         let whole = self.gatherer.take(trace);
         self.send(whole);
+    }
+
+    pub(crate) fn life(&mut self, trace: Trace) {
+        self.metrics.life_spans(&trace);
+        self.send(vec![trace]);
     }
 
     /// Parts of traces whose root will not come.
@@ -227,14 +278,22 @@ impl Outlet {
     fn send(&mut self, traces: Vec<Trace>) {
         for mut trace in traces {
             if self.filter.keeps(&trace) && self.sampler.keep(&mut trace, &self.metrics) {
+                if let Some(reinjector) = &mut self.reinjector {
+                    reinjector.offer(&trace);
+                }
                 self.sinks.send(trace);
             }
         }
     }
 }
 
+/// The next life that is over, if any are told.
+async fn next(lives: &mut Option<mpsc::Receiver<Trace>>) -> Option<Trace> {
+    lives.as_mut()?.recv().await
+}
+
 enum Step {
-    Found(Found),
+    Found(Box<Found>),
     Trace(Trace),
     Gone(u32),
 }
@@ -249,12 +308,13 @@ async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait:
 }
 
 pub(crate) fn resource(found: &Found) -> Resource {
-    let Found { target, pid, executable, identity } = found;
-    Resource::of_process(
+    let Found { target, pid, executable, identity, configuration: told, already_ran: _ } = found;
+    let resource = Resource::of_process(
         *target,
         *pid,
         executable,
         &identity.go_version,
         identity.kubernetes_version.as_deref(),
-    )
+    );
+    resource.with(told.as_ref().map(configuration::of).unwrap_or_default())
 }

@@ -30,7 +30,7 @@ use crate::{
     record::Decoder,
     recording::{End, Line},
     serve::Health,
-    target::{FileId, Finder, ProcessId, Scheduler, load_bias, open_executable},
+    target::{Configuration, FileId, Finder, ProcessId, Scheduler, load_bias, open_executable},
 };
 
 /// How often the ring buffer is emptied while there is little in it. The programs do not wake anybody up: that would cost
@@ -68,6 +68,8 @@ pub struct Engine {
     /// Processes that cannot be traced; said once.
     refused: HashSet<ProcessId>,
     next_target: u32,
+    /// Whether schedulers have been looked for.
+    looked: bool,
     /// Taken from the ring buffer.
     records: u64,
     observer: Option<Observer>,
@@ -112,6 +114,7 @@ impl Engine {
             targets: HashMap::new(),
             refused: HashSet::new(),
             next_target: 0,
+            looked: false,
             records: 0,
             observer: None,
             messages,
@@ -204,6 +207,12 @@ impl Engine {
         }
     }
 
+    /// Sends what is told once: it waits for room.
+    fn tell(&self, message: Message) {
+        // Where nobody takes it, the daemon is on its way out.
+        let _over = self.messages.blocking_send(message);
+    }
+
     fn send(&self, message: Message) {
         match self.messages.try_send(message) {
             Ok(()) => {}
@@ -245,7 +254,7 @@ impl Engine {
                 self.observe(Line::Gone { target });
                 self.pipeline.exit(target);
                 self.hand_over();
-                self.send(Message::Gone(target));
+                self.tell(Message::Gone(target));
             }
         }
         self.refused.retain(|process| now.contains(process));
@@ -259,6 +268,7 @@ impl Engine {
                 self.refused.insert(process);
             }
         }
+        self.looked = true;
         self.drop_unused();
         let count = self.targets.len();
         self.metrics.set_schedulers(count, self.refused.len());
@@ -299,11 +309,15 @@ impl Engine {
         self.decoder.add_errors(target, errors, bias);
         // The name must be known before the first attempt.
         let executable = fs::read_link(&scheduler.path).unwrap_or_default();
-        let found = Found { target, pid, executable, identity: identity.clone() };
+        let configuration = Configuration::of(scheduler.process)
+            .inspect_err(|error| warn!(pid, "which configuration is in force is not told: {error}"))
+            .ok();
+        let already_ran = !self.looked;
+        let found = Found { target, pid, executable, identity: identity.clone(), configuration, already_ran };
         if let Some(observer) = &mut self.observer {
             observer(Line::Found(Cow::Borrowed(&found)));
         }
-        self.send(Message::Found(found));
+        self.tell(Message::Found(found.into()));
         self.probes.trace(scheduler, target)?;
         let version = identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
         info!(pid, sites = attached.numbers.len(), "tracing kube-scheduler {version}");

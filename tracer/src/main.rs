@@ -11,7 +11,10 @@ use std::{
 use clap::Parser as _;
 use tokio::runtime::Builder;
 use tracer::{
-    cli::{Cli, Command, compare, doctor, explain, inspect, record, replay, run, sentence, top, trace},
+    cli::{
+        Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, sentence, top,
+        trace, webhook,
+    },
     leisure, probe,
 };
 use tracing_subscriber::EnvFilter;
@@ -58,13 +61,15 @@ fn main() -> ExitCode {
             };
         }
         Command::Inspect(options) => inspect::run(&options),
+        Command::Lifecycle(options) => lifecycle::run(&options),
         Command::Run(options) => block_on_at_leisure(run::run(options)),
-        Command::Trace(options) => block_on(trace::run(options)),
+        Command::Trace(options) => block_on_at_leisure(trace::run(options)),
         Command::Doctor(options) => block_on(doctor::run(options)),
         Command::Record(options) => block_on(record::run(options)),
         Command::Replay(options) => block_on(replay::run(options)),
         Command::Explain(options) => block_on(explain::run(options)),
         Command::Top(options) => block_on(top::run(options)),
+        Command::Webhook(options) => block_on(webhook::run(options)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,9 @@
 
 #[macro_use]
 mod label;
+mod exposition;
 mod process;
+mod webhook;
 
 use std::{
     borrow::Cow,
@@ -14,13 +16,15 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::text,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
-pub use self::label::{Label, Refusal};
-use self::process::Process;
+use self::exposition::Exposition;
+pub use self::{
+    label::{Label, Refusal},
+    webhook::{Patched, Verdict, WebhookMetrics},
+};
 use crate::{
     recent::{Count, Recent, Window},
     trace::{AttributeValue, EXTENDER, GROUP_ROOT, PLUGIN, Trace, attributes},
@@ -55,6 +59,10 @@ labels! {
         AttemptTableFull = "attempt_table_full",
         /// Attempts that found the queue between the engine and the exporters full.
         AttemptQueueFull = "attempt_queue_full",
+        /// Pods that were too many to follow at once, or that found no room.
+        LifeTableFull = "life_table_full",
+        /// Pods of which nothing but attempts is known: the API server has not told of them.
+        LifeUnknown = "life_unknown",
         /// Spans that found the queue of the OTLP exporter full.
         ExportQueueFull = "export_queue_full",
         /// Spans that the Collector did not take.
@@ -134,6 +142,24 @@ labels! {
 }
 
 labels! {
+    /// How the life of a Pod until it runs ended.
+    LifeEnd {
+        /// It is ready.
+        Ready = "Ready",
+        /// It runs, and nobody says whether it is ready.
+        Running = "Running",
+        /// It has done its work.
+        Succeeded = "Succeeded",
+        /// It cannot.
+        Failed = "Failed",
+        /// It was deleted before.
+        Deleted = "Deleted",
+        /// Its scheduler is not traced here: who traces that one tells it.
+        Elsewhere = "elsewhere",
+    }
+}
+
+labels! {
     /// How the search for the context of a Pod went.
     Lookup {
         /// The Pod carries one.
@@ -144,6 +170,30 @@ labels! {
         None = "none",
         /// The Pod was not seen in time.
         Unknown = "unknown",
+    }
+}
+
+labels! {
+    /// What became of a Pod that was to get the context of its attempt.
+    Write {
+        /// It has it.
+        Written = "written",
+        /// It had the annotation before it was scheduled: nobody was asked.
+        Present = "present",
+        /// Somebody else has written the annotation meanwhile.
+        Conflict = "conflict",
+        /// It is gone, or another one has its name.
+        Gone = "gone",
+        /// It was not seen before it was scheduled: whether it has the annotation is not known.
+        Unknown = "unknown",
+        /// There were enough in that second.
+        Rate = "rate",
+        /// The API server does not keep up.
+        QueueFull = "queue_full",
+        /// The right is missing.
+        Forbidden = "forbidden",
+        /// Something else went wrong.
+        Failed = "failed",
     }
 }
 
@@ -181,9 +231,7 @@ impl Sum for Planned {
 pub struct Metrics(Arc<Families>);
 
 struct Families {
-    registry: Registry,
-    /// Its names have another prefix.
-    process: Registry,
+    exposition: Exposition,
     attempts: Labelled,
     group_attempts: Labelled,
     spans: Labelled,
@@ -196,6 +244,7 @@ struct Families {
     exported: Labelled,
     lookups: Labelled,
     refused: Labelled,
+    writes: Labelled,
     queue_moves: QueueMoves,
     events: Mutex<HashSet<String>>,
     schedulers: Gauge,
@@ -203,53 +252,54 @@ struct Families {
     sites: Labelled<Gauge>,
     missing: Gauge,
     watch_up: Gauge,
+    lives: Labelled,
+    lives_followed: Gauge,
+    lifecycle_watch_up: Gauge,
     started: Instant,
     window: Mutex<Window>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("schedspan");
-        let version = [("version", env!("CARGO_PKG_VERSION"))];
-        registry.register("build", "Version of schedspan", Info::new(version));
-        let mut process = Registry::default();
-        process.register_collector(Box::new(Process::default()));
-        let totals = Total::ALL.iter().map(|figure| total(&mut registry, *figure)).collect();
+        let mut exposition = Exposition::default();
+        let registry = &mut exposition.registry;
+        let totals = Total::ALL.iter().map(|figure| total(registry, *figure)).collect();
         Self(Arc::new(Families {
-            attempts: family(&mut registry, "attempts", "Scheduling attempts traced, by result"),
+            attempts: family(registry, "attempts", "Scheduling attempts traced, by result"),
             group_attempts: family(
-                &mut registry,
+                registry,
                 "pod_group_attempts",
                 "Scheduling attempts of groups of Pods traced, by result",
             ),
-            spans: family(&mut registry, "spans", "Spans made, by name"),
-            kept: family(&mut registry, "traces_kept", "Traces kept, by sampler; a trace may have several"),
+            spans: family(registry, "spans", "Spans made, by name"),
+            kept: family(registry, "traces_kept", "Traces kept, by sampler; a trace may have several"),
             dropped: closed::<Dropped>(
-                &mut registry,
+                registry,
                 "traces_dropped",
                 "Traces that no sampler kept, by reason",
                 "reason",
             ),
-            losses: closed::<Loss>(&mut registry, "losses", "What was lost, by cause", "cause"),
+            losses: closed::<Loss>(registry, "losses", "What was lost, by cause", "cause"),
             totals,
-            fates: closed::<Fate>(&mut registry, "record_fates", "What became of records", "fate"),
-            exported: closed::<Export>(
-                &mut registry,
-                "export_spans",
-                "Spans sent by OTLP, by result",
-                "result",
-            ),
+            fates: closed::<Fate>(registry, "record_fates", "What became of records", "fate"),
+            exported: closed::<Export>(registry, "export_spans", "Spans sent by OTLP, by result", "result"),
             lookups: closed::<Lookup>(
-                &mut registry,
+                registry,
                 "context_lookups",
                 "Searches for the context of a Pod, by result",
                 "result",
             ),
             refused: closed::<Refusal>(
-                &mut registry,
+                registry,
                 "annotations_refused",
                 "Pods with an annotation that is no valid context, by reason",
                 "reason",
+            ),
+            writes: closed::<Write>(
+                registry,
+                "context_writes",
+                "Pods that were to get the context of their attempt, by result",
+                "result",
             ),
             queue_moves: {
                 let metric = QueueMoves::default();
@@ -258,9 +308,9 @@ impl Default for Metrics {
                 metric
             },
             events: Mutex::default(),
-            schedulers: gauge(&mut registry, "schedulers", "Scheduler processes traced now"),
+            schedulers: gauge(registry, "schedulers", "Scheduler processes traced now"),
             refused_schedulers: gauge(
-                &mut registry,
+                registry,
                 "schedulers_refused",
                 "Scheduler processes that cannot be traced now",
             ),
@@ -271,19 +321,26 @@ impl Default for Metrics {
                 metric
             },
             missing: gauge(
-                &mut registry,
+                registry,
                 "plan_missing_functions",
                 "Functions that were not found in traced schedulers: what they do is not in the traces",
             ),
-            watch_up: gauge(
-                &mut registry,
-                "context_watch_up",
-                "Whether the API server answers the watch of Pods",
+            watch_up: gauge(registry, "context_watch_up", "Whether the API server answers the watch of Pods"),
+            lives: closed::<LifeEnd>(
+                registry,
+                "lifecycles",
+                "Pods followed to their end, by how that was",
+                "result",
+            ),
+            lives_followed: gauge(registry, "lifecycles_followed", "Pods that are followed now"),
+            lifecycle_watch_up: gauge(
+                registry,
+                "lifecycle_watch_up",
+                "Whether the API server answers the watch of all Pods",
             ),
             started: Instant::now(),
             window: Mutex::default(),
-            process,
-            registry,
+            exposition,
         }))
     }
 }
@@ -432,9 +489,37 @@ impl Metrics {
         self.0.refused.get_or_create(&[("reason", reason.label().into())]).inc();
     }
 
+    /// Counts a Pod that was to get the context of its attempt.
+    pub fn wrote(&self, result: Write) {
+        self.0.writes.get_or_create(&[("result", result.label().into())]).inc();
+    }
+
     /// Sets whether the API server answers the watch of Pods.
     pub fn set_watch_up(&self, up: bool) {
         self.0.watch_up.set(up.into());
+    }
+
+    /// Counts a Pod that was followed to its end.
+    pub fn life(&self, end: LifeEnd) {
+        self.0.lives.get_or_create(&[("result", end.label().into())]).inc();
+    }
+
+    /// Counts the spans of a Pod's life. Those of containers have the containers' names, which are no labels.
+    pub fn life_spans(&self, trace: &Trace) {
+        for span in &trace.spans {
+            let name = span.name.split_once(": ").map_or(&*span.name, |(kind, _)| kind).to_owned();
+            self.0.spans.get_or_create(&[("name", name.into())]).inc();
+        }
+    }
+
+    /// Sets how many Pods are followed now.
+    pub fn set_lives(&self, followed: usize) {
+        self.0.lives_followed.set(followed as i64);
+    }
+
+    /// Sets whether the API server answers the watch of all Pods.
+    pub fn set_lifecycle_watch_up(&self, up: bool) {
+        self.0.lifecycle_watch_up.set(up.into());
     }
 
     /// The figures of the last minute.
@@ -457,13 +542,7 @@ impl Metrics {
     /// All of it as OpenMetrics text, of [`CONTENT_TYPE`].
     #[must_use]
     pub fn encode(&self) -> String {
-        let mut out = String::new();
-        // Writing into a string fails only if a metric's own encoding does, and those are the library's.
-        text::encode_registry(&mut out, &self.0.registry)
-            .and_then(|()| text::encode_registry(&mut out, &self.0.process))
-            .and_then(|()| text::encode_eof(&mut out))
-            .expect("metrics become text");
-        out
+        self.0.exposition.encode()
     }
 }
 
@@ -567,7 +646,7 @@ mod tests {
         metrics.kept("failed");
         metrics.queue_move("active", "Create");
         metrics.set_planned(Planned::default());
-        let text = metrics.encode();
+        let text = metrics.encode() + &WebhookMetrics::default().encode();
         let exported: HashSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
         let dashboard = include_str!("../../deploy/chart/schedspan/dashboard.json");
         let alerts = include_str!("../../deploy/chart/schedspan/alerts.yaml");

@@ -10,6 +10,7 @@ use crate::{
     metrics::{Fate, Loss, Metrics, Total},
     plan::Identity,
     record::Event,
+    target::Configuration,
     trace::Anchor,
 };
 
@@ -17,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub enum Message {
     /// A scheduler is being traced.
-    Found(Found),
+    Found(Box<Found>),
     /// An attempt has ended.
     Attempt(Box<Attempt>, Anchor),
     /// A scheduler has ended.
@@ -25,7 +26,7 @@ pub enum Message {
 }
 
 /// A scheduler that is being traced.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Found {
     /// The number of its events.
@@ -37,6 +38,12 @@ pub struct Found {
     pub executable: PathBuf,
     /// What its executable is.
     pub identity: Identity,
+    /// What it was told when it was started, where that can be read. Not in recordings.
+    #[serde(skip)]
+    pub configuration: Option<Configuration>,
+    /// Whether it ran already at the first look.
+    #[serde(skip)]
+    pub already_ran: bool,
 }
 
 /// JSON has no other paths.

@@ -128,7 +128,7 @@ fn replay(version: &str) -> Replayed {
     let (mut found, mut attempts) = (Vec::new(), Vec::new());
     for message in replay.by_ref() {
         match message.expect("it is whole") {
-            Message::Found(process) => found.push(process),
+            Message::Found(process) => found.push(*process),
             Message::Attempt(attempt, anchor) => attempts.push((*attempt, anchor)),
             Message::Gone(_) => {}
         }

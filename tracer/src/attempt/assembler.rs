@@ -1,5 +1,6 @@
 mod groups;
 mod late;
+mod turns;
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use self::{
     groups::Part,
     late::{Late, is_late},
+    turns::{Orders, Turns},
 };
 use super::{ApiCall, Attempt, Call, Code, Extender, Move, Outcome, Pod, Preemption, Previous};
 use crate::{
@@ -127,6 +129,7 @@ struct Process {
     /// The last attempt of a Pod, by UID, or of a group, if it was not bound.
     pending: HashMap<String, Previous>,
     late: Late,
+    orders: Orders,
 }
 
 /// A Pod in the queues.
@@ -161,6 +164,9 @@ struct Open {
     api_call: Option<Box<ApiCall>>,
     /// Whose it is, where that is not what the goroutine is on: a Pod of the group.
     owner: Option<u64>,
+    turns: Turns,
+    /// How many events told of its beginning: none where its end does.
+    events: u64,
 }
 
 #[derive(Debug)]
@@ -223,6 +229,7 @@ impl Assembler {
             (Function::PodGroup, Role::Entry) => process.begin_group(event, &mut context),
             (Function::PodGroup, _) => process.end_group(&event, &mut context),
             (_, Role::Entry) => process.enter(event, &mut context),
+            (_, Role::InTurn) => process.take_turn(event, &mut context),
             (_, Role::ReturnSite | Role::NextEntry | Role::Ret) => process.leave(event, &mut context),
         }
     }
@@ -313,18 +320,13 @@ impl Context<'_> {
 
     fn orphan_calls(&mut self, calls: &[Call]) {
         self.stats.orphan_calls += calls.len() as u64;
-        self.account.orphaned += calls.iter().map(events).sum::<u64>();
+        self.account.orphaned += calls.iter().map(|call| call.events).sum::<u64>();
     }
 
     fn orphan_move(&mut self) {
         self.stats.orphan_moves += 1;
         self.account.orphaned += 1;
     }
-}
-
-/// How many events a call came about by.
-fn events(call: &Call) -> u64 {
-    1 + u64::from(call.returned)
 }
 
 impl Process {
@@ -532,7 +534,7 @@ impl Process {
                 }
                 let attempt = &mut building.attempt;
                 attempt.incomplete |= goroutine.closed.iter().any(|call| !call.returned);
-                attempt.events += goroutine.closed.iter().map(events).sum::<u64>();
+                attempt.events += goroutine.closed.iter().map(|call| call.events).sum::<u64>();
                 attempt.calls.append(&mut goroutine.closed);
                 goroutine.attempt = Some(id);
             }
@@ -554,15 +556,8 @@ impl Process {
         if goroutine.open.len() < MAX_OPEN {
             let extender = extender(&mut values);
             let plugin = values.plugin;
-            goroutine.open.push(Open {
-                function,
-                start_ns: time_ns,
-                depth,
-                plugin,
-                extender,
-                api_call,
-                owner,
-            });
+            let open = Open::new(function, time_ns, depth);
+            goroutine.open.push(Open { plugin, extender, api_call, owner, ..open });
         } else {
             context.no_room(1);
         }
@@ -715,14 +710,15 @@ impl Process {
         returned: Option<Values>,
         context: &mut Context<'_>,
     ) {
-        let Open { function, start_ns, plugin, mut extender, api_call, owner, depth: _ } = open;
+        let Open { function, start_ns, plugin, mut extender, api_call, owner, depth: _, turns, events } =
+            open;
         let late = is_late(function);
         let owner = if late { owner } else { owner.or(goroutine.attempt) };
         let values = returned.as_ref();
         if let Some(extender) = &mut extender {
             extender.passed = values.and_then(|values| values.nodes);
         }
-        let call = Call {
+        let mut call = Call {
             function,
             start_ns,
             end_ns: end_ns.max(start_ns),
@@ -731,12 +727,13 @@ impl Process {
             extender,
             api_call,
             returned: returned.is_some(),
+            events: events + u64::from(returned.is_some()),
             reason: returned.and_then(|values| values.status_reason).unwrap_or_default(),
         };
         let returned = call.returned;
         if late && !owner.is_some_and(|id| self.attempts.contains_key(&id) || self.late.waits(id)) {
             // Of nothing that is traced, or of an attempt that has not waited as long.
-            context.account.unrelated += events(&call);
+            context.account.unrelated += call.events;
             return;
         }
         if !returned {
@@ -750,14 +747,18 @@ impl Process {
             building.seen(call.end_ns);
             building.attempt.incomplete |= !returned;
             building.outstanding -= u64::from(late && building.outstanding > 0);
+            if !returned {
+                call.plugin = call.plugin.or_else(|| self.orders.next(function, &turns, &building.attempt));
+            }
+            self.orders.learn(function, &turns, &building.attempt);
         }
         let mut attempt = building.map(|building| &mut building.attempt);
         let calls = attempt.as_mut().map_or(&mut goroutine.closed, |attempt| &mut attempt.calls);
         if calls.len() >= MAX_CALLS {
-            context.no_room(events(&call));
+            context.no_room(call.events);
             return;
         }
-        let events = events(&call);
+        let events = call.events;
         calls.push(call);
         if let Some(attempt) = attempt {
             attempt.events += events;
@@ -924,6 +925,23 @@ impl Goroutine {
     fn began(&self) -> Option<u64> {
         let closed = self.closed.iter().map(|call| call.start_ns);
         self.open.iter().map(|open| open.start_ns).chain(closed).min()
+    }
+}
+
+impl Open {
+    fn new(function: Function, start_ns: u64, depth: u64) -> Self {
+        let (plugin, extender, api_call, owner) = (None, None, None, None);
+        Self {
+            function,
+            start_ns,
+            depth,
+            plugin,
+            extender,
+            api_call,
+            owner,
+            turns: Turns::default(),
+            events: 1,
+        }
     }
 }
 

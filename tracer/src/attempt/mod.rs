@@ -193,7 +193,7 @@ pub struct Call {
     pub start_ns: u64,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub end_ns: u64,
-    /// The plugin whose function it is, or the placement that it tries.
+    /// The plugin whose function it is, the placement that it tries, or the plugin that a phase was in when it was left.
     pub plugin: Option<Arc<str>>,
     /// The status that it returned, where it was read.
     pub code: Option<Code>,
@@ -205,6 +205,8 @@ pub struct Call {
     pub api_call: Option<Box<ApiCall>>,
     /// Whether the end was seen; otherwise it is when the call was found to be over.
     pub returned: bool,
+    /// How many events it came about by: its beginning, its end, or one that told of both.
+    pub events: u64,
 }
 
 /// What the scheduler asks of the API server for an attempt, on another goroutine: it may outlast the attempt.

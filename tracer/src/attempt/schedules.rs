@@ -52,8 +52,8 @@ struct Troubles {
 
 /// Process, Pod, and number of the attempt.
 type Key = (u32, u64, u64);
-/// A call: of which attempt and function, how deep, and when it began.
-type Began = (Key, Function, u64, u64);
+/// A call: of which attempt and function, how deep, and when it began; and when the last of its plugins ended.
+type Began = (Key, Function, u64, u64, u64);
 
 #[expect(clippy::large_enum_variant, reason = "nearly all steps are hits")]
 enum Step {
@@ -92,7 +92,8 @@ struct Script<'a, 'b> {
 impl Script<'_, '_> {
     fn hit(&mut self, function: Function, role: Role, depth: u64, values: Values) {
         let (target, goroutine) = (self.process, self.goroutine);
-        let event = Event { target, time_ns: 0, goroutine, depth, function, role, last_loss: 0, values };
+        let event =
+            Event { target, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values };
         self.steps.push_back(Step::Hit(self.key, event));
     }
 
@@ -117,10 +118,19 @@ impl Script<'_, '_> {
         if self.choices.one_in(2) { Ok(()) } else { Err(Panicked) }
     }
 
+    /// Plugins, one after the other. Either each tells of its beginning and its end, or of both at its end.
     fn plugins(&mut self, function: Function, depth: u64, pod: Option<u64>) -> Result<(), Panicked> {
-        for _ in 0..self.choices.below(3) {
-            let entry = Values { cycle_state: STATE, pod, plugin: Some("P".into()), ..Values::default() };
-            self.call(function, depth, entry, status(0), |_| Ok(()))?;
+        let in_turn = function != Function::PreBindPlugin && self.choices.one_in(2);
+        for plugin in ["P", "Q"].into_iter().take(self.choices.below(3)) {
+            let plugin = Some(plugin.into());
+            if !in_turn {
+                let entry = Values { cycle_state: STATE, pod, plugin, ..Values::default() };
+                self.call(function, depth, entry, status(0), |_| Ok(()))?;
+            } else if !(self.troubles.panics && self.choices.one_in(24)) {
+                self.hit(function, Role::InTurn, depth, Values { plugin, ..status(0) });
+            } else if self.choices.one_in(2) {
+                return Err(Panicked);
+            }
         }
         Ok(())
     }
@@ -618,17 +628,25 @@ impl Schedule {
                 continue;
             }
             let open = open.entry((*target, *goroutine)).or_default();
+            if *role == Role::InTurn {
+                // What is deeper has panicked.
+                let outer = open.iter().rposition(|(.., at, _, _)| at < depth).expect("a phase is around it");
+                open.truncate(outer + 1);
+                let start = mem::replace(&mut open[outer].4, *time_ns);
+                calls.entry(*key).or_default().push((*function, start, Some(*time_ns)));
+                continue;
+            }
             if *role == Role::Entry {
-                open.push((*key, *function, *depth, *time_ns));
+                open.push((*key, *function, *depth, *time_ns, *time_ns));
                 calls.entry(*key).or_default().push((*function, *time_ns, None));
                 continue;
             }
             // The innermost of this function and depth: those that panicked are deeper, or were called before.
-            let same = |(of, called, at, _): &Began| {
+            let same = |(of, called, at, ..): &Began| {
                 of == key && called == function && (at == depth || *role == Role::NextEntry)
             };
             let index = open.iter().rposition(same).expect("what ends has begun");
-            let (.., start) = open[index];
+            let (.., start, _) = open[index];
             open.truncate(index);
             let call = calls.get_mut(key).and_then(|calls| {
                 calls.iter_mut().find(|(called, began, _)| (called, *began) == (function, start))
@@ -710,7 +728,7 @@ fn key(attempt: &Attempt) -> Key {
 }
 
 fn of_calls(attempt: &Attempt) -> u64 {
-    attempt.calls.iter().map(|call| 1 + u64::from(call.returned)).sum()
+    attempt.calls.iter().map(|call| call.events).sum()
 }
 
 /// Every event is in a span, told on one, or counted; and counted once.

@@ -42,7 +42,7 @@ struct Script {
 }
 
 fn event(goroutine: u64, function: Function, role: Role, depth: u64, values: Values) -> Event {
-    Event { target: 0, time_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
+    Event { target: 0, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
 }
 
 /// `pool` addresses serve all attempts: they are used again once their owners are gone.
@@ -256,6 +256,7 @@ proptest! {
         let events = raw.into_iter().enumerate().map(|(time, (goroutine, function, role, depth, state, pod, lost))| Event {
             // The clocks of two CPUs may disagree, and a file may say anything.
             time_ns: (time as u64) ^ state,
+            took_ns: u64::from(lost),
             last_loss: u64::from(lost),
             ..event(goroutine, functions[function], roles[usize::from(role)], depth, Values {
                 cycle_state: (state > 0).then_some(state),
@@ -411,6 +412,51 @@ fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets
     );
     // The attempt went on after it.
     assert_eq!((&attempt.outcome, stats), (&Outcome::Scheduled, Stats::default()));
+}
+
+#[test]
+fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() {
+    let mut one = script(0, Fate::Bound, 2);
+    let place =
+        one.scheduling.iter().position(|event| event.function == Function::PreFilter).expect("it ran");
+    let turn = |plugin: &str| {
+        let values = Values { plugin: Some(plugin.into()), status_code: Some(5), ..Values::default() };
+        event(LOOP, Function::PreFilterPlugin, Role::InTurn, 300, values)
+    };
+    one.scheduling.splice(place + 1..place + 1, ["NodePorts", "NodeAffinity"].map(turn));
+    // In the next attempt the second one panics, and so the phase does not end.
+    let mut two = script(1, Fate::Bound, 2);
+    two.scheduling.splice(place + 1..place + 2, [turn("NodePorts")]);
+    let (attempts, stats) = play([one, two]);
+    let calls = |number: usize| {
+        let of_phase = [Function::PreFilter, Function::PreFilterPlugin];
+        let calls = attempts[number].calls.iter().filter(move |call| of_phase.contains(&call.function));
+        calls.collect::<Vec<_>>()
+    };
+    let [first, second, phase] = calls(0)[..] else { panic!("two plugins and a phase: {attempts:?}") };
+    assert_eq!((first.start_ns, second.start_ns), (phase.start_ns, first.end_ns));
+    assert!(first.start_ns < first.end_ns && second.end_ns < phase.end_ns);
+    let told: Vec<_> =
+        [first, second, phase].map(|call| (call.plugin.as_deref(), call.code)).into_iter().collect();
+    assert_eq!(
+        told,
+        [
+            (Some("NodePorts"), Some(Code::SKIP)),
+            (Some("NodeAffinity"), Some(Code::SKIP)),
+            (None, Some(Code::SUCCESS))
+        ]
+    );
+    // It is known who comes after the first.
+    let [first, phase] = calls(1)[..] else { panic!("a plugin and a phase: {attempts:?}") };
+    assert!(first.returned && !phase.returned);
+    assert_eq!((first.plugin.as_deref(), phase.plugin.as_deref()), (Some("NodePorts"), Some("NodeAffinity")));
+    assert_eq!(stats, Stats { unwound_calls: 1, ..Stats::default() });
+    // Nothing is told of a plugin whose phase is not known.
+    let mut three = script(2, Fate::Bound, 3);
+    three.scheduling.insert(place, turn("NodePorts"));
+    let (attempts, stats) = play([three]);
+    assert!(attempts[0].calls.iter().all(|call| call.plugin.is_none()));
+    assert_eq!(stats, Stats { stray_ends: 1, ..Stats::default() });
 }
 
 #[test]

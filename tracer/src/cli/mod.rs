@@ -5,11 +5,13 @@ pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod inspect;
+pub mod lifecycle;
 pub mod record;
 pub mod replay;
 pub mod run;
 pub mod top;
 pub mod trace;
+pub mod webhook;
 
 use clap::{Parser, Subcommand};
 
@@ -69,9 +71,20 @@ pub enum Command {
     /// They go the way of live ones, without a scheduler and without rights. Links to who created the Pods are not in a
     /// recording. Its figures, and what was lost, are said at the end on stderr.
     Replay(replay::Options),
+    /// Draw the life of a Pod, out of what a Collector received: with what API server, kubelet and whoever asked for it tell
+    ///
+    /// Needs spans of `schedspan run --lifecycle`. Joins the others by trace, by k8s.pod.uid, and by the key that the API server
+    /// wrote. What is shorter than a twentieth of its part is counted.
+    Lifecycle(lifecycle::Options),
     /// Compare spans with those of another witness, such as a scheduler that makes spans itself
     ///
     /// Twins are spans of the same kind in the same attempt of the same Pod. Says which spans have none, where twins differ,
     /// and by how much. The exit code is 1 beyond a limit and without any twins, and 2 if a side cannot be read.
     Compare(compare::Options),
+    /// Give new Pods the trace context of the request that creates them: a mutating admission webhook
+    ///
+    /// The API server's calls carry the context of its own span, or the client's. A Pod without the annotation
+    /// tracing.k8s.io/traceparent gets it, and so does the Pod template of a workload, where the webhook's configuration asks for
+    /// that. Needs no privileges, and nothing of the daemon.
+    Webhook(webhook::Options),
 }

@@ -9,8 +9,11 @@ use crate::{
     context, daemon,
     export::{Filter, Output},
     plan::Detail,
-    sample,
+    reinject, sample,
 };
+
+/// [`tracer_common::RING_BYTES`], as people write it.
+const RING_BUFFER: &str = "4MiB";
 
 /// How `run` and `trace` find what they trace and link.
 #[derive(clap::Args, Debug)]
@@ -22,7 +25,7 @@ pub struct Common {
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub detail: Detail,
     /// Size of the ring buffer between the probes and this program: a power of two, 4KiB to 1GiB
-    #[arg(long, default_value = "8MiB", value_name = "SIZE", value_parser = ring_bytes)]
+    #[arg(long, default_value = RING_BUFFER, value_name = "SIZE", value_parser = ring_bytes)]
     pub ring_buffer: u32,
     /// In waterfalls: a line for each plugin, also where it was quick and had nothing to say
     #[arg(long)]
@@ -39,12 +42,17 @@ pub struct Options {
     common: Common,
     #[command(flatten)]
     sample: sample::Options,
+    #[command(flatten)]
+    reinject: reinject::Options,
     /// Where spans go; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp")]
     output: Vec<Output>,
     /// Make a span of each stay of a Pod in a queue, before the root
     #[arg(long)]
     queue_spans: bool,
+    /// Make a trace of the life of each Pod until it is Ready, `PodLifecycle`: reads whole Pods
+    #[arg(long, env = "SCHEDSPAN_LIFECYCLE")]
+    lifecycle: bool,
     /// Say on each span when it began and ended by CLOCK_MONOTONIC, for `schedspan compare`
     #[arg(long)]
     monotonic: bool,
@@ -52,7 +60,7 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// With --listen: how many attempts to remember for `schedspan explain`, within 16 MiB; none with 0
-    #[arg(long, default_value_t = 4096, value_name = "ATTEMPTS")]
+    #[arg(long, default_value_t = 1024, value_name = "ATTEMPTS")]
     history: usize,
 }
 
@@ -62,9 +70,11 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { common, sample, output, queue_spans, monotonic, listen, history } = options;
+    let Options { common, sample, reinject, output, queue_spans, lifecycle, monotonic, listen, history } =
+        options;
     let options = common.daemon(output, Filter::default(), listen);
-    daemon::run(daemon::Options { sample, history, queue_spans, monotonic, ..options }).await
+    daemon::run(daemon::Options { sample, reinject, history, queue_spans, lifecycle, monotonic, ..options })
+        .await
 }
 
 impl Common {
@@ -81,12 +91,14 @@ impl Common {
             filter,
             context,
             sample: sample::Options::default(),
+            reinject: reinject::Options::default(),
             listen,
             history: 0,
             ebpf_object,
             ring_bytes: ring_buffer,
             detail,
             queue_spans: false,
+            lifecycle: false,
             monotonic: false,
         }
     }
@@ -129,10 +141,11 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::ring_bytes;
+    use super::{RING_BUFFER, ring_bytes};
 
     #[test]
     fn a_ring_buffer_has_a_size_that_the_kernel_takes() {
+        assert_eq!(ring_bytes(RING_BUFFER), Ok(tracer_common::RING_BYTES));
         assert_eq!(ring_bytes("8MiB"), Ok(8 << 20));
         assert_eq!(ring_bytes("65536"), Ok(65_536));
         assert_eq!(ring_bytes("64Ki"), Ok(65_536));

@@ -13,6 +13,9 @@ use crate::{
 pub struct Options {
     #[command(flatten)]
     filter: Filter,
+    /// Show the lives of Pods until they are Ready, in the place of attempts
+    #[arg(long)]
+    lifecycle: bool,
     /// How to print them
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "terminal")]
     output: Vec<Output>,
@@ -26,6 +29,7 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { filter, output, common } = options;
-    daemon::run(common.daemon(output, filter, None)).await
+    let Options { filter, lifecycle, output, common } = options;
+    let filter = Filter { lives: lifecycle, ..filter };
+    daemon::run(daemon::Options { lifecycle, ..common.daemon(output, filter, None) }).await
 }

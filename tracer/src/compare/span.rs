@@ -1,6 +1,6 @@
 //! Spans as they are compared, whoever made them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value::Value},
@@ -29,6 +29,8 @@ pub struct Span {
     pub parent_id: Vec<u8>,
     /// Its name.
     pub name: String,
+    /// Whose it is: the resource's `service.name`.
+    pub service: Arc<str>,
     /// Start and end, nanoseconds since the Unix epoch.
     pub wall: [u64; 2],
     /// Start and end by `CLOCK_MONOTONIC`, nanoseconds, where the span says so.
@@ -58,7 +60,12 @@ impl Span {
 
 /// Takes the spans out of a message, those of one instrumentation scope where it is given.
 pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Span>) -> Result<(), Error> {
-    for of_scope in message.resource_spans.into_iter().flat_map(|resource| resource.scope_spans) {
+    let of_services = message.resource_spans.into_iter().flat_map(|of_resource| {
+        let attributes = of_resource.resource.map(|resource| texts(&resource.attributes)).unwrap_or_default();
+        let service: Arc<str> = attributes.get("service.name").map_or("", String::as_str).into();
+        of_resource.scope_spans.into_iter().map(move |of_scope| (of_scope, Arc::clone(&service)))
+    });
+    for (of_scope, service) in of_services {
         let name = of_scope.scope.map(|scope| scope.name).unwrap_or_default();
         if scope.is_some_and(|scope| scope != name) {
             continue;
@@ -75,6 +82,7 @@ pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Spa
                 span_id: span.span_id,
                 parent_id: span.parent_span_id,
                 name: span.name,
+                service: Arc::clone(&service),
                 wall: [span.start_time_unix_nano, span.end_time_unix_nano],
                 monotonic: if let [Some(start), Some(end)] = monotonic { Some([start, end]) } else { None },
                 attributes,

@@ -11,8 +11,7 @@ mod owners;
 mod pod;
 
 use std::{
-    borrow::Cow,
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fmt,
     hash::{BuildHasher as _, RandomState},
     path::{Path, PathBuf},
@@ -24,12 +23,13 @@ use std::{
 };
 
 use axum::http::Response;
-use futures::{FutureExt as _, Stream, StreamExt as _, pin_mut};
+use futures::{StreamExt as _, pin_mut};
 use kube::{
-    Api, Client, Config, Resource as _, ResourceExt as _,
+    Api, Client, Config, Resource as _,
     api::ListParams,
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
+    core::ObjectMeta,
     runtime::{
         WatchStreamExt as _,
         watcher::{self, Event, watcher},
@@ -39,12 +39,12 @@ use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
 use tokio::{
     sync::Notify,
-    task::yield_now,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, timeout_at},
 };
 use tower::util::MapResponseLayer;
 use tracing::{info, warn};
 
+pub(crate) use self::pod::metadata;
 use self::{
     annotations::{Carriers, Recovered, Refused},
     owners::{Owner, Owners, Said},
@@ -56,7 +56,7 @@ pub use self::{
 };
 use crate::{
     metrics::{Label as _, Lookup, Metrics},
-    trace::{AttributeValue, Link, Origin, Relation, attributes},
+    trace::{Link, Origin, Relation, attributes},
     words::sentence,
 };
 
@@ -69,6 +69,8 @@ const POD_BYTES: u64 = 64;
 const MAX_BYTES: u64 = CAPACITY as u64 * POD_BYTES;
 /// Questions of samplers: a bit each.
 pub const MAX_SELECTORS: usize = u64::BITS as usize;
+/// As whom schedspan writes to the API, where it does.
+pub(crate) const FIELD_MANAGER: &str = "schedspan";
 /// Selects Pods without a Node.
 const UNASSIGNED: &str = "spec.nodeName=";
 /// Failures in a row from which on the API server counts as down: one alone is a restart or a cut connection,
@@ -76,13 +78,13 @@ const UNASSIGNED: &str = "spec.nodeName=";
 const DOWN: u32 = 2;
 /// Longer than anybody lives.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
+/// Pods in a page of a list: each page is in memory three times.
+const PAGE: u32 = 200;
 /// For the API server to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long what the watch brings is left in the connection, once that was read empty: reading it one by one costs
-/// several times as much. Nobody notices that a context comes so much later.
-const GATHER: Duration = Duration::from_millis(50);
-/// How often the task of the connection gets its turn to bring more, before it counts as read empty; it takes one.
-const TURNS: usize = 3;
+/// For the next bytes of an answer: longer than a watch may be silent, which is 290 s and what the watcher adds.
+/// <https://github.com/kube-rs/kube/blob/5.0.0/kube-runtime/src/watcher.rs>
+const READ_TIMEOUT: Duration = Duration::from_secs(360);
 
 /// Why Pods cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +97,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Nothing says where one is.
+    #[error("no API server is known: {0}; give a kubeconfig")]
+    NoServer(String),
     /// What is to be looked for cannot be there.
     #[error("{0}")]
     Key(String),
@@ -125,12 +130,16 @@ struct Shared {
     /// Failures of the watch in a row.
     failures: AtomicU32,
     metrics: Metrics,
+    /// For others who ask the API server, and its URL, where one is known.
+    client: OnceLock<(Client, String)>,
 }
 
 /// What is known of a Pod; of one about which there is nothing to say there is none.
 #[derive(Debug)]
 struct Known {
     found: Recovered,
+    /// Whether it has [`annotations::TRACEPARENT_KEY`], with whatever value.
+    annotated: bool,
     owner: Option<Arc<Owner>>,
     selected: u64,
 }
@@ -168,14 +177,13 @@ impl PodContexts {
     /// When the given kubeconfig cannot be used, or a key cannot be one.
     pub async fn start(options: &Options, selectors: Vec<Selector>, metrics: Metrics) -> Result<Self, Error> {
         let carriers = options.carriers().map_err(Error::Key)?;
-        let config = match options.kubeconfig.clone() {
-            Some(path) => Some(read(&path).await.map_err(|reason| Error::Kubeconfig { path, reason })?),
-            None => Config::infer()
-                .await
-                .inspect_err(|error| {
-                    warn!("no API server is known, so spans get no links: {error}; give a kubeconfig");
-                })
-                .ok(),
+        let config = match config(options.kubeconfig.clone()).await {
+            Ok(config) => Some(config),
+            Err(error @ Error::NoServer(_)) => {
+                warn!("{error}; without, spans get no links");
+                None
+            }
+            Err(error) => return Err(error),
         };
         let hasher = RandomState::new();
         // Once in the life of the program, and as many as there are arguments.
@@ -194,15 +202,19 @@ impl PodContexts {
             changed: Notify::new(),
             failures: AtomicU32::new(if config.is_some() { 0 } else { DOWN }),
             metrics,
+            client: OnceLock::new(),
         });
         if let Some(config) = config {
             let url = config.cluster_url.to_string();
-            match client(config, &shared) {
-                Ok(client) => {
+            let clients = client(config.clone(), &shared)
+                .and_then(|watching| Ok((watching, Client::try_from(config)?)));
+            match clients {
+                Ok((client, others)) => {
                     if options.context_owners {
-                        let owners = Owners::new(client.clone(), shared.carriers.clone());
+                        let owners = Owners::new(others.clone(), shared.carriers.clone());
                         shared.owners.get_or_init(|| owners);
                     }
+                    let _of_new = shared.client.set((others, url.clone()));
                     let shared = Arc::clone(&shared);
                     drop(if whole {
                         tokio::spawn(watch::<true>(client, url, shared))
@@ -244,16 +256,35 @@ impl PodContexts {
     /// Answers at once when the Pod is known, or when the API server does not answer; else waits for the
     /// watch to bring the Pod, and for its owner if need be, but not longer than `wait`.
     pub async fn lookup(&self, uid: &str, wait: Duration) -> Origin {
+        let (origin, result) = self.find(uid, wait).await;
+        self.0.metrics.looked_up(result);
+        origin
+    }
+
+    /// The same, for who asks about a Pod again: it does not count.
+    pub async fn origin(&self, uid: &str, wait: Duration) -> Origin {
+        self.find(uid, wait).await.0
+    }
+
+    /// The API server, and its URL.
+    pub(crate) fn client(&self) -> Option<(Client, String)> {
+        self.0.client.get().cloned()
+    }
+
+    /// Remembers a Pod that the watch does not bring, because it has a Node.
+    pub(crate) fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
+        self.0.learn(metadata, priority_class);
+    }
+
+    async fn find(&self, uid: &str, wait: Duration) -> (Origin, Lookup) {
         // A wait without end has no deadline.
         let deadline = Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + FOREVER);
         let shared = &*self.0;
         let Ok(Some(known)) = timeout_at(deadline, shared.known(uid)).await else {
-            shared.metrics.looked_up(Lookup::Unknown);
-            return Origin::default();
+            return (Origin::default(), Lookup::Unknown);
         };
         let Some(known) = known else {
-            shared.metrics.looked_up(Lookup::None);
-            return Origin { selected: Some(0), ..Origin::default() };
+            return (Origin { selected: Some(0), ..Origin::default() }, Lookup::None);
         };
         let said = match (&known.owner, shared.owners.get()) {
             (Some(owner), Some(owners)) => {
@@ -265,21 +296,24 @@ impl PodContexts {
             Some(Said { owner, found }) => (&**found, Some(owner)),
             None => (&known.found, None),
         };
-        shared.metrics.looked_up(match (found.causes.is_empty(), owner) {
+        let result = match (found.causes.is_empty(), owner) {
             (true, _) => Lookup::None,
             (false, None) => Lookup::Found,
             (false, Some(_)) => Lookup::Owner,
-        });
+        };
         let origin = shared.origin(found, owner);
         // That is the Pod's, whoever has the context.
-        let initial = known.found.initial.as_ref().map(|initial| (attributes::INITIAL, text(initial)));
+        let initial =
+            known.found.initial.as_ref().map(|initial| (attributes::INITIAL, initial.as_str().into()));
         let attributes = origin.attributes.into_iter().chain(initial).collect();
-        Origin { attributes, selected: Some(known.selected), ..origin }
+        (Origin { attributes, selected: Some(known.selected), ..origin }, result)
     }
-}
 
-fn text(value: &str) -> AttributeValue {
-    AttributeValue::String(Cow::Owned(value.to_owned()))
+    /// Whether a Pod has KEP-5915's annotation, valid or not; `None` where the Pod was not seen.
+    pub(crate) fn annotated(&self, uid: &str) -> Option<bool> {
+        let known = self.0.pods.get(&self.0.key(uid))?;
+        Some(known.is_some_and(|known| known.annotated))
+    }
 }
 
 impl Shared {
@@ -308,7 +342,8 @@ impl Shared {
             let relation = Relation::Cause { annotation, owner: owner.cloned() };
             Link { context: cause.context.clone(), relation }
         };
-        let member = |(index, value): &(u8, String)| (self.members[usize::from(*index)], text(value));
+        let member =
+            |(index, value): &(u8, String)| (self.members[usize::from(*index)], value.as_str().into());
         Origin {
             causes: found.causes.iter().map(cause).collect(),
             parent: self.mode == Mode::Parent,
@@ -337,23 +372,28 @@ impl Shared {
     }
 
     /// Remembers a Pod.
-    fn learn<const WHOLE: bool>(&self, pod: &Pod<WHOLE>) {
-        let Some(uid) = &pod.meta().uid else { return };
+    fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
+        let Some(uid) = &metadata.uid else { return };
         let key = self.key(uid);
-        let (found, refused) = self.carriers.recover(pod.annotations());
+        let none = BTreeMap::new();
+        let (found, refused) = self.carriers.recover(metadata.annotations.as_ref().unwrap_or(&none));
         // Said when it came.
         if !self.pods.contains_key(&key) {
             for refused in refused {
-                let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+                let [namespace, name] =
+                    [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default());
                 self.refuse(&refused, || format!("the Pod {namespace}/{name}"));
             }
         }
         let selected = self.selectors.iter().enumerate();
-        let selected = selected.map(|(bit, selector)| u64::from(pod.satisfies(selector)) << bit).sum();
+        let holds = |selector: &Selector| u64::from(selector.holds_of(metadata, priority_class));
+        let selected = selected.map(|(bit, selector)| holds(selector) << bit).sum();
         let owners = self.owners.get().filter(|_| found.causes.is_empty());
-        let owner = owners.and_then(|owners| owners.of(self, pod.meta()));
-        let known = (found != Recovered::default() || owner.is_some() || selected != 0)
-            .then(|| Arc::new(Known { found, owner, selected }));
+        let owner = owners.and_then(|owners| owners.of(self, metadata));
+        let all = metadata.annotations.as_ref();
+        let annotated = all.is_some_and(|all| all.contains_key(annotations::TRACEPARENT_KEY));
+        let known = (found != Recovered::default() || annotated || owner.is_some() || selected != 0)
+            .then(|| Arc::new(Known { found, annotated, owner, selected }));
         self.pods.insert(key, known);
         self.changed.notify_waiters();
     }
@@ -393,20 +433,32 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// How to reach the API server, for who must.
+///
+/// # Errors
+///
+/// If none is known, or the kubeconfig cannot be used.
+pub(crate) async fn config(kubeconfig: Option<PathBuf>) -> Result<Config, Error> {
+    let mut config = match kubeconfig {
+        Some(path) => read(&path).await.map_err(|reason| Error::Kubeconfig { path, reason })?,
+        None => Config::infer().await.map_err(|error| Error::NoServer(sentence(&error)))?,
+    };
+    // The watch asks again by itself, and says so when it must.
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // A server that is gone without a word would be waited for, page of a list or not.
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.reset_reader_on_write = true;
+    Ok(config)
+}
+
 /// Asks the API server once for a Pod, and says which server that is.
 ///
 /// # Errors
 ///
 /// If none is known, or it does not answer, or refuses; with what to do, in a line.
 pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
-    let mut config = match kubeconfig {
-        Some(path) => read(&path).await.map_err(|reason| Error::Kubeconfig { path, reason }.to_string())?,
-        None => Config::infer()
-            .await
-            .map_err(|error| format!("no API server is known: {}; give a kubeconfig", sentence(&error)))?,
-    };
-    config.default_retry = false;
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    let mut config = config(kubeconfig).await.map_err(|error| error.to_string())?;
     config.read_timeout = Some(CONNECT_TIMEOUT);
     let url = config.cluster_url.to_string();
     let client = Client::try_from(config)
@@ -426,10 +478,8 @@ async fn read(path: &Path) -> Result<Config, Box<dyn std::error::Error + Send + 
     Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
-fn client(mut config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
-    // The watch asks again by itself, and says so when it must.
-    config.default_retry = false;
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
+/// The client of the watch, and of nothing else: what it is answered says whether links can be given.
+fn client(config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
     let shared = Arc::clone(shared);
     // The watcher tells of failures and of Pods, but not that a broken watch stands again.
     let answers = MapResponseLayer::new(move |response: Response<_>| {
@@ -445,14 +495,16 @@ fn client(mut config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
 /// be relied upon: where its feature gate is off, the API server refuses the request.
 async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
     let pods = Api::<Pod<WHOLE>>::all(client);
-    let unassigned = watcher::Config::default().fields(UNASSIGNED);
+    let unassigned = watcher::Config::default().fields(UNASSIGNED).page_size(PAGE);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
-    while let Some(event) = next(&mut events).await {
+    while let Some(event) = events.next().await {
         match event {
             // To the selector, a Pod that got its Node is deleted; it may come so quickly that this is all we
             // see of it.
-            Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) => shared.learn(&pod),
+            Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) => {
+                shared.learn(pod.meta(), pod.priority_class());
+            }
             Ok(Event::InitDone) => {
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();
@@ -461,18 +513,6 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
             Err(error) => shared.failed(&url, &error),
         }
     }
-}
-
-/// The next event, after a pause where none is there.
-async fn next<S: Stream + Unpin>(events: &mut S) -> Option<S::Item> {
-    for _ in 0..TURNS {
-        if let Some(event) = events.next().now_or_never() {
-            return event;
-        }
-        yield_now().await;
-    }
-    sleep(GATHER).await;
-    events.next().await
 }
 
 #[cfg(test)]

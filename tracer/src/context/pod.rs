@@ -5,7 +5,11 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use k8s_openapi::{NamespaceResourceScope, api::core::v1, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1,
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
 use kube::{Resource, core::ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
@@ -34,18 +38,29 @@ pub enum Selector {
 }
 
 impl<const WHOLE: bool> Pod<WHOLE> {
-    pub(super) fn satisfies(&self, selector: &Selector) -> bool {
-        match selector {
-            Selector::Label(key, value) => {
-                let found = self.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+    pub(super) fn priority_class(&self) -> Option<&str> {
+        self.spec.priority_class_name.as_deref()
+    }
+}
+
+impl Selector {
+    pub(super) fn holds_of(&self, metadata: &ObjectMeta, priority_class: Option<&str>) -> bool {
+        match self {
+            Self::Label(key, value) => {
+                let found = metadata.labels.as_ref().and_then(|labels| labels.get(key));
                 found.is_some_and(|found| value.as_ref().is_none_or(|value| found == value))
             }
-            Selector::PriorityClass(name) => self.spec.priority_class_name.as_ref() == Some(name),
+            Self::PriorityClass(name) => priority_class == Some(name),
         }
     }
 }
 
-fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+/// Reads what is needed of the metadata.
+///
+/// # Errors
+///
+/// When it is something else.
+pub(crate) fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Read {
@@ -53,17 +68,27 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         namespace: Option<String>,
         uid: Option<String>,
         resource_version: Option<String>,
+        creation_timestamp: Option<Time>,
         annotations: Option<BTreeMap<String, String>>,
         labels: Option<BTreeMap<String, String>>,
         owner_references: Option<Vec<OwnerReference>>,
     }
-    let Read { name, namespace, uid, resource_version, annotations, labels, owner_references } =
-        Read::deserialize(deserializer)?;
+    let Read {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        creation_timestamp,
+        annotations,
+        labels,
+        owner_references,
+    } = Read::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name,
         namespace,
         uid,
         resource_version,
+        creation_timestamp,
         annotations,
         labels,
         owner_references,

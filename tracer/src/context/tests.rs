@@ -143,7 +143,7 @@ async fn context(contexts: &PodContexts, uid: &str, wait: Duration) -> Option<Re
 /// Waits for a line of the metrics to show.
 async fn until(metrics: &Metrics, line: &str) {
     while !metrics.encode().lines().any(|found| found == line) {
-        sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -286,8 +286,8 @@ async fn several_contexts_are_several_links_with_their_keys_and_selected_baggage
             causes: vec![cause(PARENT, TRACEPARENT), cause(&other, "tracing.k8s.io/traceparent.0")],
             parent: true,
             attributes: vec![
-                ("user", text("ann b")),
-                (attributes::INITIAL, text("0af7651916cd43dd8448eb211c80319c")),
+                ("user", "ann b".into()),
+                (attributes::INITIAL, "0af7651916cd43dd8448eb211c80319c".into()),
             ],
             selected: Some(0),
         }
@@ -403,7 +403,8 @@ async fn what_pods_carry_is_bounded_in_bytes() {
     let pods = 10_000;
     for number in 0..pods {
         let pod = pod(&number.to_string(), &annotations.clone().into());
-        contexts.0.learn::<false>(&serde_json::from_value(pod).unwrap());
+        let pod: Pod<false> = serde_json::from_value(pod).unwrap();
+        contexts.0.learn(pod.meta(), None);
     }
     let kept = contexts.0.pods.len();
     assert!(kept < pods && kept > 1_000, "{kept} Pods with four KiB each");

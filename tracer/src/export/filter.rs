@@ -19,12 +19,18 @@ pub struct Filter {
     /// Only attempts that took longer, such as `500us`, `10ms` or `1.5s`
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub slower_than: Option<Duration>,
+    /// Only lives of Pods, and no attempts.
+    #[arg(skip)]
+    pub lives: bool,
 }
 
 impl Filter {
     /// Whether a trace is one of those; with the attempt of one Pod, its whole group is.
     #[must_use]
     pub fn keeps(&self, trace: &Trace) -> bool {
+        if self.lives || trace.is_life() {
+            return trace.is_life() && self.wants(trace.root());
+        }
         trace
             .spans
             .iter()
@@ -33,7 +39,7 @@ impl Filter {
     }
 
     fn wants(&self, root: &Span) -> bool {
-        let Self { namespace, pod, failed, slower_than } = self;
+        let Self { namespace, pod, failed, slower_than, lives: _ } = self;
         let text = |key| match root.attribute(key) {
             Some(AttributeValue::String(text)) => text,
             _ => "",
@@ -43,7 +49,7 @@ impl Filter {
                 Some(prefix) => text(attributes::POD_NAME).starts_with(prefix),
                 None => text(attributes::POD_NAME) == pod,
             })
-            && (!failed || text(attributes::RESULT) != "Success")
+            && (!failed || root.came_to_nothing())
             && slower_than.is_none_or(|limit| Duration::from_nanos(root.duration_ns()) > limit)
     }
 }
@@ -60,7 +66,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
-        _ => return Err("give a number with the unit us, ms or s".to_owned()),
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("give a number with the unit us, ms, s, m or h".to_owned()),
     };
     let number: f64 = number.parse().map_err(|_| format!("`{number}` is no number"))?;
     Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
@@ -100,7 +108,11 @@ mod tests {
         assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
         assert_eq!(duration("10ms"), Ok(Duration::from_millis(10)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-        for wrong in ["", "10", "ms", "1.2.3s", "-1s", "5m", "99999999999999999999999s"] {
+        assert_eq!(
+            (duration("5m"), duration("24h")),
+            (Ok(Duration::from_secs(300)), Ok(Duration::from_secs(86_400)))
+        );
+        for wrong in ["", "10", "ms", "1.2.3s", "-1s", "5d", "99999999999999999999999s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -14,7 +14,6 @@ mod terminal;
 
 use std::{
     collections::HashMap,
-    env,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -36,6 +35,7 @@ pub use self::{
     terminal::{Style, waterfall},
 };
 use crate::{
+    environment,
     metrics::{Loss, Metrics},
     trace::Trace,
 };
@@ -58,15 +58,8 @@ pub enum Output {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A variable of the environment makes no sense.
-    #[error("{variable} is `{value}`; set it to {expected}")]
-    Variable {
-        /// Its name.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What it may be.
-        expected: &'static str,
-    },
+    #[error(transparent)]
+    Variable(#[from] environment::Error),
     /// There cannot be an exporter for the endpoint.
     #[error("cannot export to `{endpoint}`: {reason}; check the OTEL_EXPORTER_OTLP_* variables")]
     Exporter {
@@ -256,15 +249,10 @@ impl Queue {
     }
 }
 
-/// A variable of the environment; an empty one is none, as OpenTelemetry asks for.
-fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-fn number(name: &'static str, default: u64) -> Result<u64, Error> {
-    let Some(value) = variable(name) else { return Ok(default) };
+fn number(variable: &'static str, default: u64) -> Result<u64, environment::Error> {
+    let Some(value) = environment::variable(variable) else { return Ok(default) };
     let number = value.parse().ok().filter(|number| *number > 0);
-    number.ok_or(Error::Variable { variable: name, value, expected: "a whole number above 0" })
+    number.ok_or(environment::Error { variable, value, expected: "a whole number above 0" })
 }
 
 #[cfg(test)]

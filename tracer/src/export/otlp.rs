@@ -10,8 +10,9 @@ use opentelemetry_sdk::{error::OTelSdkError, trace::SpanExporter as _};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-use super::{Causes, Error, Item, Queue, number, spans::span_data, variable};
+use super::{Causes, Error, Item, Queue, number, spans::span_data};
 use crate::{
+    environment::{self, variable},
     leisure,
     metrics::{Export, Loss},
 };
@@ -81,7 +82,8 @@ impl Exporter {
             Some((_, value)) if value == "grpc" => Protocol::Grpc,
             Some((_, value)) if value == "http/protobuf" => Protocol::HttpBinary,
             Some((variable, value)) => {
-                return Err(Error::Variable { variable, value, expected: "`grpc` or `http/protobuf`" });
+                let expected = "`grpc` or `http/protobuf`";
+                return Err(environment::Error { variable, value, expected }.into());
             }
         };
         let batching = Batching {

@@ -5,7 +5,8 @@ use std::path::Path;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::resource::EnvResourceDetector;
 
-use super::variable;
+use super::spans::attribute;
+use crate::{environment::variable, lifecycle, trace::AttributeValue};
 
 /// A scheduler process, by OpenTelemetry's semantic conventions.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,19 @@ impl Resource {
         Self { target, attributes }
     }
 
+    /// What tells the lives of Pods: no scheduler, but schedspan itself.
+    #[must_use]
+    pub fn of_lives() -> Self {
+        let mut resource = Self::unknown(lifecycle::TARGET);
+        for (key, value) in &mut resource.attributes {
+            if *key == "service.name" {
+                *value = "schedspan".into();
+            }
+        }
+        resource.attributes.push(("service.version", env!("CARGO_PKG_VERSION").into()));
+        resource
+    }
+
     /// What can be said of a process: its id, its executable as it names it itself, and what its build says
     /// of Go and Kubernetes.
     #[must_use]
@@ -49,6 +63,13 @@ impl Resource {
             }
         }
         resource
+    }
+
+    /// With further attributes.
+    #[must_use]
+    pub fn with(mut self, further: Vec<(&'static str, AttributeValue)>) -> Self {
+        self.attributes.extend(further.into_iter().map(|(key, value)| (key, attribute(value))));
+        self
     }
 
     /// The attributes; over them what `OTEL_RESOURCE_ATTRIBUTES` says, and over that `OTEL_SERVICE_NAME`.

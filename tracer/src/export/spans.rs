@@ -79,6 +79,7 @@ fn link(link: &trace::Link) -> Link {
     let attributes = match relation {
         Relation::PreviousAttempt => vec![KeyValue::new(attributes::LINK, "previous attempt")],
         Relation::Attempt => vec![KeyValue::new(attributes::LINK, "attempt")],
+        Relation::Configuration => vec![KeyValue::new(attributes::LINK, "configuration")],
         Relation::Cause { annotation, owner } => {
             let owner = owner.as_ref().map(|owner| KeyValue::new(attributes::LINK_OWNER, owner.clone()));
             let annotation = KeyValue::new(attributes::LINK_ANNOTATION, annotation.clone());
@@ -93,7 +94,7 @@ fn vendors(text: &str) -> TraceState {
     TraceState::from_str(text).unwrap_or_default()
 }
 
-fn attribute(value: AttributeValue) -> Value {
+pub(super) fn attribute(value: AttributeValue) -> Value {
     match value {
         AttributeValue::String(value) => value.into(),
         AttributeValue::Int(value) => value.into(),

@@ -4,8 +4,8 @@ use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTermina
 
 use crate::{
     trace::{
-        AttributeValue, GROUP_ROOT, Link, PLUGIN, PREEMPT_POD, ROOT, Relation, Span, Status, Trace,
-        attributes,
+        AttributeValue, CONFIGURATION_ROOT, GROUP_ROOT, LIFECYCLE, Link, PLUGIN, PREEMPT_POD, ROOT, Relation,
+        Span, Status, Trace, attributes,
     },
     words::{clean, duration, milliseconds},
 };
@@ -21,6 +21,8 @@ const MESSAGE_LINES: usize = 6;
 /// A plugin's span that is shorter than this part of its attempt, and of which there is nothing to say, is no line of
 /// its own.
 const SHORT: u64 = 20;
+/// What the names of containers' spans begin with.
+const CONTAINERS: [&str; 2] = ["init: ", "container: "];
 /// Eighths of a block, from the left.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
@@ -107,13 +109,17 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
 fn head(trace: &Trace, style: Style) -> String {
     let root = trace.root();
     let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
+    if root.name == CONFIGURATION_ROOT {
+        return configuration(root, style);
+    }
     let name = text(attributes::POD_NAME).or_else(|| text(attributes::POD_GROUP));
     let name =
         [text(attributes::POD_NAMESPACE), name].map(|name| name.unwrap_or_else(|| "?".to_owned())).join("/");
-    let result = text(attributes::RESULT).unwrap_or_else(|| "unknown".to_owned());
+    let result = text(attributes::RESULT).or_else(|| text(attributes::LIFECYCLE_RESULT));
+    let result = result.unwrap_or_else(|| "unknown".to_owned());
     let colour = match result.as_str() {
-        "Success" => GREEN,
-        "Unschedulable" => YELLOW,
+        "Success" | "Ready" | "Running" | "Succeeded" => GREEN,
+        "Unschedulable" | "Deleted" => YELLOW,
         _ => RED,
     };
     let mut parts = vec![(BOLD, name), (colour, result)];
@@ -122,9 +128,11 @@ fn head(trace: &Trace, style: Style) -> String {
     {
         parts.push((PLAIN, format!("{bound} of {size} pods bound")));
     }
-    parts.extend(text(attributes::SELECTED_NODE).map(|node| (PLAIN, format!("on {node}"))));
+    let node = text(attributes::SELECTED_NODE).or_else(|| text(attributes::NODE));
+    parts.extend(node.map(|node| (PLAIN, format!("on {node}"))));
     parts.extend(text(attributes::ATTEMPT).map(|attempt| (PLAIN, format!("attempt {attempt}"))));
     parts.push((PLAIN, duration(root.duration_ns())));
+    parts.extend(life(root).into_iter().map(|part| (PLAIN, part)));
     parts.extend(waits(root).into_iter().chain(nodes(root)).map(|part| (PLAIN, part)));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
     parts.extend(root.links.iter().map(|Link { context, relation }| {
@@ -132,14 +140,48 @@ fn head(trace: &Trace, style: Style) -> String {
             Relation::Cause { .. } => "linked to",
             Relation::PreviousAttempt => "previous attempt",
             Relation::Attempt => "attempt",
+            Relation::Configuration => "configuration",
         };
         (DIM, format!("{what} {}", id(context.trace_id)))
     }));
     flow("", "  ", &parts, style)
 }
 
+/// Which scheduler has taken over, and what is different.
+fn configuration(root: &Span, style: Style) -> String {
+    let (colour, change) = match root.attribute(attributes::CONFIG_CHANGED) {
+        Some(AttributeValue::Bool(true)) => (YELLOW, "changed"),
+        Some(_) => (GREEN, "unchanged"),
+        None => (PLAIN, "not seen before"),
+    };
+    let list = |key| match root.attribute(key) {
+        Some(AttributeValue::Strings(lines)) => lines.clone(),
+        _ => Vec::new(),
+    };
+    let mut parts = vec![(BOLD, list(attributes::CONFIG_PROFILES).join(", ")), (colour, change.to_owned())];
+    parts.extend(list(attributes::CONFIG_DIFFERENCE).into_iter().map(|line| (PLAIN, line)));
+    let parts: Vec<_> = parts.into_iter().map(|(colour, text)| (colour, clean(&text))).collect();
+    flow("", "  ", &parts, style)
+}
+
 fn id(trace_id: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(trace_id))
+}
+
+/// What a Pod's life consists of.
+fn life(root: &Span) -> Vec<String> {
+    let count = |key, one: &str| match root.attribute(key) {
+        Some(AttributeValue::Int(count)) if *count > 0 => {
+            Some(format!("{count} {one}{}", if *count == 1 { "" } else { "s" }))
+        }
+        _ => None,
+    };
+    let counts = [
+        (attributes::LIFECYCLE_ATTEMPTS, "attempt"),
+        (attributes::LIFECYCLE_RESTARTS, "restart"),
+        (attributes::VOLUMES, "volume"),
+    ];
+    counts.into_iter().filter_map(|(key, one)| count(key, one)).collect()
 }
 
 /// How long the Pod was in each queue, and what ended that.
@@ -275,7 +317,12 @@ fn descend<'a>(
         let tree = format!("{lead}{mark}");
         match spans.as_slice() {
             [span] => {
-                let colour = if span.name == "bindingCycle" { CYAN } else { colour };
+                let colour = match &*span.name {
+                    "bindingCycle" | "kubelet" | "sandbox" | "ready" => CYAN,
+                    "gated" | "queued" => DIM,
+                    name if CONTAINERS.iter().any(|container| name.starts_with(container)) => CYAN,
+                    _ => colour,
+                };
                 rows.push(row(tree, span, colour));
                 descend(span, &format!("{lead}{further}"), colour, short_ns, children, rows);
             }
@@ -355,13 +402,18 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     let result = span.attribute(attributes::RESULT).map(|result| clean(&result.to_string()));
     let note = match (&span.status, result) {
         // The root's is in the head.
-        _ if span.parent_id.is_none() && [ROOT, GROUP_ROOT].contains(&span.name.as_ref()) => String::new(),
+        _ if span.parent_id.is_none() && [ROOT, GROUP_ROOT, LIFECYCLE].contains(&span.name.as_ref()) => {
+            String::new()
+        }
         (Status::Error(reason), _) if !reason.is_empty() => clean(reason),
         (_, Some(result)) if result != "Success" => result,
         // Of a Pod of a group.
         _ if span.name == ROOT => {
             let node = span.attribute(attributes::SELECTED_NODE);
             node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
+        }
+        _ if span.attribute(attributes::IMAGE).is_some() => {
+            span.attribute(attributes::IMAGE).map(|image| clean(&image.to_string())).unwrap_or_default()
         }
         _ => String::new(),
     };

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use goexe::{Call, Callee, Class, Executable, Functions, Kind, Machine, Type, Types};
-use tracer_common::Site;
+use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Type, Types};
+use tracer_common::{FIRST, FIRST_AND_LAST, LAST, Site};
 
 use super::{
     Missing, PlannedSite, Role, Slot, Structs, follow,
@@ -128,6 +128,11 @@ impl<'a> Builder<'a> {
 
     fn add(&mut self, row: &Row, function: &goexe::Function<'a>) -> Result<(), Why> {
         let found = self.signature(row, function)?;
+        if let (Begin::InTurn, Some(found)) = (row.begin, &found)
+            && self.add_in_turn(row, function, found)?
+        {
+            return Ok(());
+        }
         let beginnings = self.beginnings(row, function)?;
         if !beginnings.is_empty() {
             let parameters =
@@ -151,7 +156,7 @@ impl<'a> Builder<'a> {
         let first = match row.begin {
             Begin::Unused => return Ok(Vec::new()),
             Begin::CallsIn(packages) => return self.calls_in(packages, function),
-            Begin::Entry => None,
+            Begin::Entry | Begin::InTurn => None,
             Begin::FirstCall(symbol) => self.first_call(function, symbol).map(|call| call.site),
             Begin::AfterFirstCall(symbol) => self.first_call(function, symbol).map(|call| {
                 let after = |address| goexe::Site { address, class: Class::Emulated };
@@ -236,41 +241,9 @@ impl<'a> Builder<'a> {
                 let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
                 let locations = self.types.result_locations(&signature, true)?;
                 let (spec, values) = self.reads(row.at_end, &signature.results, &locations)?;
-                let needed = needed(&spec);
-                let calls: Vec<_> = self
-                    .calls
-                    .iter()
-                    .filter(|(caller, call)| match call.callee {
-                        Callee::Direct(address) => address == function.range.start,
-                        // Elsewhere the same place in an itab is another interface's.
-                        Callee::Indirect { .. } => {
-                            is_in(caller, SCHEDULER)
-                                && found.is_some_and(|found| found.called_by(call.callee))
-                        }
-                    })
-                    .copied()
-                    .collect();
-                let usable = !calls.is_empty()
-                    && calls
-                        .iter()
-                        .all(|(_, call)| call.return_site.is_some() && call.overwritten & needed == 0);
-                if usable {
-                    // On x86-64 a call takes its return address off the stack when it returns.
-                    let return_address = match self.executable.machine() {
-                        Machine::Amd64 => 8,
-                        Machine::Arm64 => 0,
-                    };
-                    for (caller, call) in calls {
-                        let address = call.return_site.unwrap_or_default();
-                        let site = goexe::Site { address, class: Class::Emulated };
-                        self.push(
-                            row,
-                            Role::ReturnSite,
-                            (site, -return_address),
-                            caller,
-                            spec,
-                            values.clone(),
-                        )?;
+                if let Some(sites) = self.return_sites(function, found, needed(&spec), 0) {
+                    for (caller, site, depth) in sites {
+                        self.push(row, Role::ReturnSite, (site, depth), caller, spec, values.clone())?;
                     }
                 } else {
                     for site in self.executable.return_instructions(function)? {
@@ -279,6 +252,75 @@ impl<'a> Builder<'a> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Adds sites that see all of a plugin's call at its end, if they can tell there whose it was: from where the callee kept
+    /// its arguments, in its caller's frame.
+    fn add_in_turn(&mut self, row: &Row, function: &goexe::Function<'a>, found: &Found) -> Result<bool, Why> {
+        /// Receiver, context (two words), plugin.
+        const PLUGIN: usize = 3;
+        let returns = self.executable.return_instructions(function)?;
+        let kept =
+            |part| returns.iter().all(|site| self.functions.argument_is_kept(function, part, site.address));
+        let arguments = self.functions.arguments(function).unwrap_or_default();
+        let Some(argument) = arguments.get(PLUGIN).filter(|_| kept(PLUGIN) && kept(PLUGIN + 1)) else {
+            return Ok(false);
+        };
+        // Seen from the callee; after the return, the stack pointer is nearer.
+        let offset = u64::from(argument.offset).saturating_sub(self.return_address());
+        let Found { signature, .. } = found;
+        let types: Vec<_> = signature.parameters[..2].iter().chain(&signature.results).copied().collect();
+        let results = self.types.result_locations(signature, true)?;
+        let locations: Vec<_> =
+            [Location::Elsewhere, Location::Stack { offset }].into_iter().chain(results).collect();
+        let wants = [row.at_end, row.at_entry].concat();
+        let (spec, values) = self.reads(&wants, &types, &locations)?;
+        // It is an interface, of two words.
+        let end = u64::from(argument.offset) + 16;
+        let Some(sites) = self.return_sites(function, Some(found), needed(&spec), end) else {
+            return Ok(false);
+        };
+        for (caller, site, depth) in sites {
+            self.push(row, Role::InTurn, (site, depth), caller, spec, values.clone())?;
+        }
+        Ok(true)
+    }
+
+    /// The sites after all calls of a function, and how deep the stack is there, if these registers and as many bytes of
+    /// the argument area are still what they were when the function returned.
+    fn return_sites(
+        &self,
+        function: &goexe::Function<'a>,
+        found: Option<&Found>,
+        needed: u16,
+        kept: u64,
+    ) -> Option<Vec<(&'a str, goexe::Site, i64)>> {
+        let depth = -self.return_address().cast_signed();
+        let sites: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|(caller, call)| match call.callee {
+                Callee::Direct(address) => address == function.range.start,
+                // Elsewhere the same place in an itab is another interface's.
+                Callee::Indirect { .. } => {
+                    is_in(caller, SCHEDULER) && found.is_some_and(|found| found.called_by(call.callee))
+                }
+            })
+            .map(|(caller, call)| {
+                let address = call.return_site?;
+                let site = goexe::Site { address, class: Class::Emulated };
+                (call.overwritten & needed == 0 && call.stored >= kept).then_some((*caller, site, depth))
+            })
+            .collect::<Option<_>>()?;
+        (!sites.is_empty()).then_some(sites)
+    }
+
+    /// Bytes that a call takes off the stack when it returns: on x86-64, its return address.
+    fn return_address(&self) -> u64 {
+        match self.executable.machine() {
+            Machine::Amd64 => 8,
+            Machine::Arm64 => 0,
         }
     }
 
@@ -295,7 +337,11 @@ impl<'a> Builder<'a> {
             .executable
             .file_offset(site.address)
             .ok_or_else(|| Why(format!("address {:#x} is not in the file", site.address)))?;
-        spec.begins = u32::from(role == Role::Entry);
+        spec.time = match role {
+            Role::Entry => LAST,
+            Role::InTurn => FIRST_AND_LAST,
+            Role::ReturnSite | Role::NextEntry | Role::Ret => FIRST,
+        };
         self.sites.push(PlannedSite {
             function: row.function,
             role,

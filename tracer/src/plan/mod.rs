@@ -116,6 +116,9 @@ pub enum Role {
     NextEntry,
     /// The function is about to return: its `ret`.
     Ret,
+    /// The function has been called and has returned, as with [`Role::ReturnSite`]. It was called when the one before it in the
+    /// same phase had returned, or when the phase began.
+    InTurn,
 }
 
 /// Which part of a record a value is in.
@@ -245,7 +248,7 @@ impl Plan {
                 let next = if let End::NextEntry(symbol, _) = row.end { Some(symbol) } else { None };
                 let first = match row.begin {
                     Begin::FirstCall(symbol) | Begin::AfterFirstCall(symbol) => Some(symbol),
-                    Begin::Unused | Begin::Entry | Begin::CallsIn(_) => None,
+                    Begin::Unused | Begin::Entry | Begin::InTurn | Begin::CallsIn(_) => None,
                 };
                 row.symbols.iter().copied().chain(next).chain(first)
             })

@@ -240,20 +240,35 @@ impl<'a> Builder<'a> {
         let wrapped = self.types.find(RUNTIME, &format!("instrumented{name}")).is_ok();
         let (mut read, kind) = self.interface_type(typ, location)?;
         if wrapped {
-            read.base += 1;
-            read.steps = 2;
-            read.offsets[..2].copy_from_slice(&[0, ITAB_TYPE]);
+            // The pointer to the wrapper is the interface's second word.
+            if let Location::Stack { .. } = location {
+                let data = read.offsets[0] + 8;
+                read.offsets[..3].copy_from_slice(&[data, 0, ITAB_TYPE]);
+            } else {
+                read.base += 1;
+                read.offsets[..2].copy_from_slice(&[0, ITAB_TYPE]);
+            }
+            read.steps += 1;
         }
         Ok((read, kind))
     }
 
     /// The type of what an interface holds: from its itab, the first of its words.
     fn interface_type(&self, typ: &Type, location: Location) -> Result<(Read, Kind), Why> {
-        let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is in no register", self.name(typ))));
-        };
-        let mut read = Read { base: first, kind: READ_WORD, steps: 1, ..Read::default() };
-        read.offsets[0] = ITAB_TYPE;
+        let mut read = Read { kind: READ_WORD, ..Read::default() };
+        match location {
+            Location::Registers { first, .. } => {
+                (read.base, read.steps, read.offsets[0]) = (first, 1, ITAB_TYPE);
+            }
+            Location::Stack { offset } => {
+                let offset = u32::try_from(8 + offset).map_err(|_| Why(format!("{offset} bytes away")))?;
+                (read.base, read.steps) = (STACK_POINTER, 2);
+                read.offsets[..2].copy_from_slice(&[offset, ITAB_TYPE]);
+            }
+            Location::Elsewhere => {
+                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
+            }
+        }
         Ok((read, Kind::Integer))
     }
 
@@ -343,6 +358,6 @@ fn index(part: &str) -> Result<u64, Why> {
 
 /// The registers that a read starts from, as the bits of [`Call::overwritten`].
 fn registers(read: Read) -> u16 {
-    let bit = |register: u8| if register < 16 { 1 << register } else { 0 };
+    let bit = |register: u8| if register < STACK_POINTER { 1 << register } else { 0 };
     bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
 }

@@ -250,6 +250,9 @@ pub(super) enum Begin {
     Unused,
     /// At its entry.
     Entry,
+    /// Where the call before it in the same phase has ended, or the phase has begun: nothing else is done in between. Its end
+    /// then tells what the entry would have told. As [`Begin::Entry`] where who was called cannot be read any more at the end.
+    InTurn,
     /// When the function calls this one for the first time: what it does before is not part of what the scheduler's own
     /// metric times. Nothing can be read there.
     FirstCall(&'static str),
@@ -271,7 +274,8 @@ pub(super) enum End {
     /// are its parameters, which are one of these lists; nothing where its arguments agree with none.
     NextEntry(&'static str, &'static [&'static [&'static str]]),
     /// Where a closure of the function, run as it returns, takes the time for the scheduler's own metric; as
-    /// [`End::Return`] where there is none. Nothing can be read there.
+    /// [`End::Return`] where there is none. Nothing can be read there: it is for what has no status. To observe the metric takes
+    /// longer than most of these phases.
     Metric,
 }
 

@@ -69,26 +69,28 @@ const fn phase(
     }
 }
 
-/// One plugin's part in a phase.
+/// One plugin's part in a phase that calls its plugins one after the other.
 const fn plugin(
     function: Function,
     symbols: &'static [&'static str],
     list: &'static str,
     methods: &'static [&'static str],
-    at_entry: &'static [Want],
 ) -> Row {
     Row {
         function,
         symbols,
         signature: Signature::PluginMethod(list, methods),
-        begin: Begin::Entry,
-        at_entry,
+        begin: Begin::InTurn,
+        at_entry: &[PLUGIN],
         end: End::Return,
         at_end: &[CODE, REASON],
         since: None,
         without: "no spans of plugins in this phase",
     }
 }
+
+/// What is different where they may run beside each other, on goroutines of their own.
+const AT_ENTRY_BESIDE: &[Want] = &[PLUGIN, STATE, THE_POD];
 
 macro_rules! run {
     ($method:literal) => {
@@ -792,6 +794,7 @@ pub(super) const TABLE: &[Row] = &[
         "no `reserve` span and no `k8s.scheduler.selected_node`",
     ),
     Row {
+        end: End::Metric,
         at_end: &[],
         ..phase(
             Function::Unreserve,
@@ -872,6 +875,7 @@ pub(super) const TABLE: &[Row] = &[
         ..phase(Function::Bind, run!("RunBindPlugins"), "RunBindPlugins", &[STATE, THE_POD], "no `bind` span")
     },
     Row {
+        end: End::Metric,
         at_end: &[],
         ..phase(
             Function::PostBind,
@@ -934,36 +938,20 @@ pub(super) const TABLE: &[Row] = &[
         ]),
         ..FAILURE_MESSAGE
     },
-    plugin(
-        Function::PreFilterPlugin,
-        run!("runPreFilterPlugin"),
-        "preFilterPlugins",
-        &["PreFilter"],
-        &[PLUGIN],
-    ),
-    plugin(
-        Function::PostFilterPlugin,
-        run!("runPostFilterPlugin"),
-        "postFilterPlugins",
-        &["PostFilter"],
-        &[PLUGIN],
-    ),
-    plugin(Function::PreScorePlugin, run!("runPreScorePlugin"), "preScorePlugins", &["PreScore"], &[PLUGIN]),
-    // On a goroutine of its own for each plugin.
-    plugin(
-        Function::NormalizeScorePlugin,
-        run!("runScoreExtension"),
-        "scorePlugins",
-        &["ScoreExtensions", "NormalizeScore"],
-        &[PLUGIN, STATE, THE_POD],
-    ),
-    plugin(
-        Function::ReservePlugin,
-        run!("runReservePluginReserve"),
-        "reservePlugins",
-        &["Reserve"],
-        &[PLUGIN],
-    ),
+    plugin(Function::PreFilterPlugin, run!("runPreFilterPlugin"), "preFilterPlugins", &["PreFilter"]),
+    plugin(Function::PostFilterPlugin, run!("runPostFilterPlugin"), "postFilterPlugins", &["PostFilter"]),
+    plugin(Function::PreScorePlugin, run!("runPreScorePlugin"), "preScorePlugins", &["PreScore"]),
+    Row {
+        begin: Begin::Entry,
+        at_entry: AT_ENTRY_BESIDE,
+        ..plugin(
+            Function::NormalizeScorePlugin,
+            run!("runScoreExtension"),
+            "scorePlugins",
+            &["ScoreExtensions", "NormalizeScore"],
+        )
+    },
+    plugin(Function::ReservePlugin, run!("runReservePluginReserve"), "reservePlugins", &["Reserve"]),
     Row {
         at_end: &[],
         ..plugin(
@@ -971,10 +959,9 @@ pub(super) const TABLE: &[Row] = &[
             run!("runReservePluginUnreserve"),
             "reservePlugins",
             &["Unreserve"],
-            &[PLUGIN],
         )
     },
-    plugin(Function::PermitPlugin, run!("runPermitPlugin"), "permitPlugins", &["Permit"], &[PLUGIN]),
+    plugin(Function::PermitPlugin, run!("runPermitPlugin"), "permitPlugins", &["Permit"]),
     Row {
         since: Some(34),
         ..plugin(
@@ -982,26 +969,17 @@ pub(super) const TABLE: &[Row] = &[
             run!("runPreBindPreFlight"),
             "preBindPlugins",
             &["PreBindPreFlight"],
-            &[PLUGIN],
         )
     },
-    // From 1.36 on, on goroutines of their own where several may run at once.
-    plugin(
-        Function::PreBindPlugin,
-        run!("runPreBindPlugin"),
-        "preBindPlugins",
-        &["PreBind"],
-        &[PLUGIN, STATE, THE_POD],
-    ),
-    plugin(Function::BindPlugin, run!("runBindPlugin"), "bindPlugins", &["Bind"], &[PLUGIN]),
+    // From 1.36 on several may run at once.
+    Row {
+        begin: Begin::Entry,
+        at_entry: AT_ENTRY_BESIDE,
+        ..plugin(Function::PreBindPlugin, run!("runPreBindPlugin"), "preBindPlugins", &["PreBind"])
+    },
+    plugin(Function::BindPlugin, run!("runBindPlugin"), "bindPlugins", &["Bind"]),
     Row {
         at_end: &[],
-        ..plugin(
-            Function::PostBindPlugin,
-            run!("runPostBindPlugin"),
-            "postBindPlugins",
-            &["PostBind"],
-            &[PLUGIN],
-        )
+        ..plugin(Function::PostBindPlugin, run!("runPostBindPlugin"), "postBindPlugins", &["PostBind"])
     },
 ];

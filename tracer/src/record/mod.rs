@@ -35,11 +35,18 @@ pub struct Event {
     pub function: Function,
     /// What about it.
     pub role: Role,
+    /// How much later what came next began, nanoseconds: where the time is that of an end, and of a beginning behind it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub took_ns: u64,
     /// Names the last loss of a record before this one.
     pub last_loss: u64,
     /// What was read there.
     #[serde(default)]
     pub values: Values,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The values that sites read. `None`: not read there, or not readable at that moment.
@@ -234,6 +241,7 @@ impl Decoder {
         Ok(Event {
             target,
             time_ns: long(0),
+            took_ns: int(36).into(),
             goroutine: long(8),
             depth: long(16).wrapping_add_signed(-stack_depth),
             function: *function,

@@ -241,7 +241,7 @@ impl<R: BufRead> Replay<R> {
             Line::Header(_) => {}
             Line::Found(found) => {
                 self.targets.insert(found.target);
-                self.ready.push(Message::Found(found.into_owned()));
+                self.ready.push(Message::Found(found.into_owned().into()));
             }
             Line::Clocks(clocks) => self.pipeline.look(clocks),
             Line::Event(event) => {

@@ -49,12 +49,22 @@ fn found(target: u32) -> Line<'static> {
         entry_point: 0,
     };
     let executable = format!("/opt/{SECRET}/kube-scheduler").into();
-    Line::Found(Cow::Owned(Found { target, pid: 42, executable, identity }))
+    Line::Found(Cow::Owned(Found { target, pid: 42, executable, identity, ..Found::default() }))
 }
 
 fn event(target: u32, function: Function, role: Role, values: Values) -> Line<'static> {
     let (time_ns, goroutine, depth, last_loss) = (7, 1, 100, 0);
-    Line::Event(Cow::Owned(Event { target, time_ns, goroutine, depth, function, role, last_loss, values }))
+    Line::Event(Cow::Owned(Event {
+        target,
+        time_ns,
+        took_ns: 0,
+        goroutine,
+        depth,
+        function,
+        role,
+        last_loss,
+        values,
+    }))
 }
 
 /// Texts of which JSON must write much otherwise.
@@ -136,12 +146,27 @@ fn events(name: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Line
         Just(Function::QueueMove),
         Just(Function::HandleFailure)
     ];
-    let roles =
-        prop_oneof![Just(Role::Entry), Just(Role::ReturnSite), Just(Role::NextEntry), Just(Role::Ret)];
+    let roles = prop_oneof![
+        Just(Role::Entry),
+        Just(Role::ReturnSite),
+        Just(Role::NextEntry),
+        Just(Role::Ret),
+        Just(Role::InTurn)
+    ];
     let numbers = (0..=MAX_TIME_NS, any::<u64>(), any::<u64>(), any::<u64>());
     let one = (functions, roles, numbers, values(name)).prop_map(
         |(function, role, (time_ns, goroutine, depth, last_loss), values)| {
-            let event = Event { target: 3, time_ns, goroutine, depth, function, role, last_loss, values };
+            let event = Event {
+                target: 3,
+                time_ns,
+                took_ns: depth,
+                goroutine,
+                depth,
+                function,
+                role,
+                last_loss,
+                values,
+            };
             Line::Event(Cow::Owned(event))
         },
     );

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tracing::warn;
 
 use super::{MAX_RULES, Rule};
+use crate::environment;
 
 /// Of a configuration: a scheduler's has some hundred lines.
 const MAX_BYTES: u64 = 1 << 20;
@@ -25,15 +26,8 @@ const KINDS: [(&str, &str); 2] = [
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A variable of the environment makes no sense.
-    #[error("{variable} is `{value}`; set it to {expected}")]
-    Variable {
-        /// Its name.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What it may be.
-        expected: &'static str,
-    },
+    #[error(transparent)]
+    Variable(#[from] environment::Error),
     /// A file cannot be read.
     #[error("cannot read `{}`: {reason}; give the path of a TracingConfiguration", path.display())]
     Unreadable {
@@ -57,7 +51,9 @@ pub enum Error {
 
 /// The sampler of `OTEL_TRACES_SAMPLER`.
 /// <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>
-pub(super) fn environment(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Rule>, Error> {
+pub(super) fn environment(
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Rule>, environment::Error> {
     const SAMPLER: &str = "OTEL_TRACES_SAMPLER";
     const ARGUMENT: &str = "OTEL_TRACES_SAMPLER_ARG";
     let Some(name) = variable(SAMPLER) else { return Ok(None) };
@@ -67,19 +63,17 @@ pub(super) fn environment(variable: impl Fn(&str) -> Option<String>) -> Result<O
         "traceidratio" => {
             let argument = variable(ARGUMENT).unwrap_or_else(|| "1.0".to_owned());
             let rule = format!("{name}={argument}").parse();
-            return rule.map(Some).map_err(|_| Error::Variable {
+            let expected = "a number from 0 to 1";
+            return rule.map(Some).map_err(|_| environment::Error {
                 variable: ARGUMENT,
                 value: argument,
-                expected: "a number from 0 to 1",
+                expected,
             });
         }
         _ => Err(String::new()),
     };
-    rule.map(Some).map_err(|_| Error::Variable {
-        variable: SAMPLER,
-        value: name,
-        expected: "always_on, always_off or traceidratio, or one of these with parentbased_ before",
-    })
+    let expected = "always_on, always_off or traceidratio, or one of these with parentbased_ before";
+    rule.map(Some).map_err(|_| environment::Error { variable: SAMPLER, value: name, expected })
 }
 
 /// The sampler of a file: as `component-base/tracing` makes it of the same.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 pub use self::{config::Error, rule::Rule};
 use crate::{
     context::{MAX_SELECTORS, Selector},
+    environment,
     metrics::Metrics,
     trace::{AttributeValue, Trace, attributes},
 };
@@ -62,9 +63,8 @@ impl Sampler {
     ///
     /// When the variable or the file makes no sense, or when there are too many rules.
     pub fn new(options: &Options) -> Result<Self, Error> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let further = [
-            config::environment(variable)?,
+            config::environment(environment::variable)?,
             options.tracing_config_file.as_deref().map(config::file).transpose()?,
         ];
         Self::of(options.keep.iter().cloned().chain(further.into_iter().flatten()))

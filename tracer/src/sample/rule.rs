@@ -151,7 +151,14 @@ impl Rule {
 
     /// Whether it keeps a trace; if not, why: the condition that came last.
     pub(super) fn judge(&mut self, trace: &Trace) -> Result<(), Dropped> {
-        let is_root = |span: &&Span| [ROOT, GROUP_ROOT].contains(&&*span.name);
+        // A Pod's life tells of attempts as well.
+        let root = trace.is_life().then(|| trace.root());
+        let is_root = |span: &&Span| {
+            root.map_or_else(
+                || [ROOT, GROUP_ROOT].contains(&&*span.name),
+                |root| root.span_id == span.span_id,
+            )
+        };
         // With the attempt of one Pod, its whole group is kept.
         let of_one = |span: &Span| self.conditions.iter().all(|condition| condition.holds_of(span));
         let one = trace.spans.iter().filter(is_root).any(of_one);
@@ -185,7 +192,7 @@ impl Condition {
     fn holds_of(&self, root: &Span) -> bool {
         let is = |key, value: &str| matches!(root.attribute(key), Some(AttributeValue::String(text)) if text == value);
         match self {
-            Self::Failed => !is(attributes::RESULT, "Success"),
+            Self::Failed => root.came_to_nothing(),
             Self::Preempting => root.attribute(attributes::PREEMPTION_NODE).is_some(),
             Self::FirstAttempt => root.attribute(attributes::ATTEMPT) == Some(&AttributeValue::Int(1)),
             Self::Namespace(name) => is(attributes::POD_NAMESPACE, name),
@@ -216,6 +223,8 @@ impl Condition {
                 holds(sampled || parent, Dropped::NoRule)
             }
             Self::SlowerThan(limit) => holds(Duration::from_nanos(duration_ns) > *limit, Dropped::NoRule),
+            // It is about attempts.
+            Self::SlowerThanMost(_) if trace.is_life() => Err(Dropped::NoRule),
             Self::SlowerThanMost(window) => holds(window.is_exceeded(duration_ns), Dropped::NoRule),
             Self::Pod(_, number) => match trace.selected {
                 Some(selected) => holds(selected >> *number & 1 == 1, Dropped::NoRule),

@@ -47,12 +47,18 @@ struct Signs {
 impl Default for Health {
     /// Alive, and not ready yet.
     fn default() -> Self {
-        let ready = Err("the first search for schedulers is not over".to_owned());
-        Self(Arc::new(Mutex::new(Signs { last_turn: Instant::now(), ready })))
+        Self::until("the first search for schedulers is not over")
     }
 }
 
 impl Health {
+    /// Alive, and not ready for this reason.
+    #[must_use]
+    pub fn until(reason: &str) -> Self {
+        let ready = Err(reason.to_owned());
+        Self(Arc::new(Mutex::new(Signs { last_turn: Instant::now(), ready })))
+    }
+
     /// The engine's loop turns: to be said at every turn.
     pub fn alive(&self) {
         self.signs().last_turn = Instant::now();
@@ -90,25 +96,44 @@ pub async fn start(
     health: Health,
     history: History,
 ) -> Result<SocketAddr, Error> {
-    let error = |reason| Error { address, reason };
-    let listener = TcpListener::bind(address).await.map_err(error)?;
-    let bound = listener.local_addr().map_err(error)?;
-    let router = Router::new()
-        .route(
-            "/metrics",
-            get(async |State(metrics): State<Metrics>| {
-                ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.encode())
-            }),
-        )
+    let of_metrics = metrics.clone();
+    let debug = Router::new()
         .route("/debug/top", get(debug::top))
         .with_state(metrics)
         .route("/debug/attempts", get(debug::attempts))
-        .with_state(history)
+        .with_state(history);
+    start_with(address, move || of_metrics.encode(), health, debug).await
+}
+
+/// The same for another server than the daemon: `/metrics` with this text, `/healthz`, `/readyz`, and what `more` has.
+///
+/// # Errors
+///
+/// When the address cannot be bound.
+pub async fn start_with(
+    address: SocketAddr,
+    metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
+    health: Health,
+    more: Router,
+) -> Result<SocketAddr, Error> {
+    let listener = bind(address).await?;
+    let bound = listener.local_addr().map_err(|reason| Error { address, reason })?;
+    let router = Router::new()
+        .route("/metrics", get(async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics())))
         .route("/healthz", get(async |State(health): State<Health>| answer(health.live())))
         .route("/readyz", get(async |State(health): State<Health>| answer(health.signs().ready.clone())))
         .with_state(health);
-    drop(tokio::spawn(axum::serve(listener, router).into_future()));
+    drop(tokio::spawn(axum::serve(listener, router.merge(more)).into_future()));
     Ok(bound)
+}
+
+/// Listens.
+///
+/// # Errors
+///
+/// When the address cannot be bound.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|reason| Error { address, reason })
 }
 
 fn answer(state: Result<(), String>) -> (StatusCode, String) {

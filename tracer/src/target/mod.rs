@@ -3,6 +3,8 @@
 //! A process is a scheduler by what its executable holds, not by its name. Executables are told apart by their inode:
 //! one look at a file serves all its processes, in whatever container.
 
+mod configuration;
+
 use std::{
     collections::HashMap,
     fs, io,
@@ -13,6 +15,7 @@ use std::{
 use goexe::File;
 use tracer_common::{INITIAL_PID_NAMESPACE, PidNamespace};
 
+pub use self::configuration::Configuration;
 use crate::plan::has_scheduler;
 
 /// Larger files are not read: the largest scheduler known, k3s with everything inside, has 80 MB.

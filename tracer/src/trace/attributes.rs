@@ -79,7 +79,7 @@ pub const PREEMPTION_VICTIMS: &str = "k8s.scheduler.preemption.victims";
 pub const PREEMPTION_VICTIM_NAMES: &str = "k8s.scheduler.preemption.victim_names";
 /// The plugins that asked to wait. On `waitOnPermit`.
 pub const WAITED_FOR: &str = "k8s.scheduler.permit.plugins";
-/// Name of the plugin. On spans of plugins.
+/// Name of the plugin. On spans of plugins, and of a phase that did not end: the one whose turn it was, where that is known.
 pub const PLUGIN_NAME: &str = "k8s.scheduler.plugin.name";
 /// Where the plugin or extender was called: the name of the phase's span. On spans of plugins and extenders.
 pub const EXTENSION_POINT: &str = "k8s.scheduler.plugin.extension_point";
@@ -105,8 +105,76 @@ pub const LINK_ANNOTATION: &str = "schedspan.link.annotation";
 pub const LINK_OWNER: &str = "schedspan.link.owner";
 /// The trace or the request that the Pod began with, where its annotation names one. On the root.
 pub const INITIAL: &str = "k8s.pod.annotation.trace.kubernetes.io/initial";
+/// How a Pod's life until then ended: `Ready`, `Running` where nothing says whether it is ready, `Succeeded`, `Failed` or
+/// `Deleted`. On `PodLifecycle`.
+pub const LIFECYCLE_RESULT: &str = "schedspan.lifecycle.result";
+/// How many attempts to schedule it were traced. On `PodLifecycle`.
+pub const LIFECYCLE_ATTEMPTS: &str = "schedspan.lifecycle.attempts";
+/// How often its containers were started again. On `PodLifecycle`.
+pub const LIFECYCLE_RESTARTS: &str = "k8s.pod.restarts";
+/// Name of the Node that a Pod is on. On `PodLifecycle`.
+pub const NODE: &str = "k8s.node.name";
+/// The images of its containers, those that run before the others first. On `PodLifecycle`.
+pub const IMAGES: &str = "k8s.pod.images";
+/// How many containers it has. On `PodLifecycle`.
+pub const CONTAINERS: &str = "k8s.pod.containers";
+/// How many run before these. On `PodLifecycle`.
+pub const INIT_CONTAINERS: &str = "k8s.pod.init_containers";
+/// How many volumes it has. On `PodLifecycle`.
+pub const VOLUMES: &str = "k8s.pod.volumes";
+/// Their kinds, each as `configMap: 2`. On `PodLifecycle`.
+pub const VOLUME_KINDS: &str = "k8s.pod.volume_kinds";
+/// Names of the claims among them. On `PodLifecycle`, and on `bind volume claims`.
+pub const CLAIMS: &str = "k8s.pod.volume_claims";
+/// Who owns it, each as `ReplicaSet/web-7c5ddbdf54`. On `PodLifecycle`.
+pub const OWNERS: &str = "k8s.pod.owners";
+/// Its priority. On `PodLifecycle`.
+pub const PRIORITY: &str = "k8s.pod.priority";
+/// Name of its priority class. On `PodLifecycle`.
+pub const PRIORITY_CLASS: &str = "k8s.pod.priority_class";
+/// Its quality of service. On `PodLifecycle`.
+pub const QOS_CLASS: &str = "k8s.pod.qos_class";
+/// Names of its scheduling gates. On `gated`.
+pub const GATES: &str = "k8s.pod.scheduling_gates";
+/// Name of the container. On spans of containers.
+pub const CONTAINER: &str = "k8s.container.name";
+/// Its image, as the Pod names it. On spans of containers.
+pub const IMAGE: &str = "container.image.name";
+/// How often it was started again. On spans of containers.
+pub const CONTAINER_RESTARTS: &str = "k8s.container.restart_count";
+/// What it ended with. On spans of containers that did, and on their events.
+pub const EXIT_CODE: &str = "k8s.container.exit_code";
+/// Why it waits or has ended. On events of spans of containers.
+pub const REASON: &str = "k8s.container.status.reason";
+/// What is not told, each as `images: 3`. On `PodLifecycle`, and on spans of containers.
+pub const LEFT_OUT: &str = "schedspan.left_out";
+/// By how much the span's beginning or end may be too late, milliseconds: the API's times are whole seconds. On spans of lives.
+pub const TIME_UNCERTAIN_MS: &str = "schedspan.time.uncertain_ms";
+/// True where the API says other times, which cannot be: the clocks differ. On spans of lives.
+pub const TIME_MOVED: &str = "schedspan.time.moved";
 /// The samplers that kept the trace. On the root, where there are samplers.
 pub const KEPT_BY: &str = "schedspan.kept_by";
+/// SHA-256 of the scheduler's flags and of what its configuration file says. On resources and `SchedulerConfiguration`.
+pub const CONFIG_HASH: &str = "k8s.scheduler.config.hash";
+/// The profiles that it names. On resources and `SchedulerConfiguration`.
+pub const CONFIG_PROFILES: &str = "k8s.scheduler.config.profiles";
+/// The configuration file, as the scheduler names it. On resources and `SchedulerConfiguration`.
+pub const CONFIG_FILE: &str = "k8s.scheduler.config.file";
+/// What `--feature-gates` says. On resources and `SchedulerConfiguration`.
+pub const CONFIG_FEATURE_GATES: &str = "k8s.scheduler.config.feature_gates";
+/// True where the file was written after the scheduler had started: it has read another one. On resources and
+/// `SchedulerConfiguration`.
+pub const CONFIG_OUTDATED: &str = "k8s.scheduler.config.outdated";
+/// The hash of the scheduler that made the attempts before, of the same profiles. On `SchedulerConfiguration`.
+pub const CONFIG_PREVIOUS_HASH: &str = "k8s.scheduler.config.previous_hash";
+/// Its process id. On `SchedulerConfiguration`.
+pub const PREVIOUS_PID: &str = "k8s.scheduler.previous_pid";
+/// Whether the configuration differs from that one's. On `SchedulerConfiguration`.
+pub const CONFIG_CHANGED: &str = "k8s.scheduler.config.changed";
+/// What differs: `-` before what was said, `+` before what is. On `SchedulerConfiguration`.
+pub const CONFIG_DIFFERENCE: &str = "k8s.scheduler.config.difference";
+/// How many differences are not told. On `SchedulerConfiguration`.
+pub const CONFIG_DIFFERENCE_LEFT_OUT: &str = "k8s.scheduler.config.difference.left_out";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";
 /// When the span began by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.

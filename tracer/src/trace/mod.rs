@@ -3,6 +3,7 @@
 //! Pure: an attempt, a clock anchor and a context in, a trace out.
 
 pub mod attributes;
+pub mod configuration;
 mod gather;
 mod kinds;
 mod span;
@@ -43,8 +44,12 @@ impl Anchor {
 
 /// Name of the root span, and of that of each Pod of a group.
 pub const ROOT: &str = "SchedulePod";
+/// Name of the root span of a Pod's life.
+pub const LIFECYCLE: &str = "PodLifecycle";
 /// Name of the root span of a group.
 pub const GROUP_ROOT: &str = "SchedulePodGroup";
+/// Name of the span from the start of a scheduler to its first attempt.
+pub const CONFIGURATION_ROOT: &str = "SchedulerConfiguration";
 /// What the names of plugins' spans begin with.
 pub const PLUGIN: &str = "plugin: ";
 /// Name of the span of what is done to a victim of preemption.
@@ -152,7 +157,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
     let seed = seed(attempt, attempt.start_ns);
     let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
     for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
-        let event = AttributeValue::String(Cow::Owned(event.clone()));
+        let event = event.as_str().into();
         trace.spans.push(Span {
             // Behind all that an attempt can have.
             span_id: span_id(&seed, u64::MAX - index as u64),
@@ -211,24 +216,23 @@ fn waited(attempt: &Attempt) -> bool {
 }
 
 fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
-    let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
-    let mut list = vec![(attributes::POD_NAMESPACE, string(&attempt.pod.namespace))];
+    let mut list = vec![(attributes::POD_NAMESPACE, attempt.pod.namespace.as_str().into())];
     if !matches!(attempt.subject, Subject::Group { .. }) {
-        list.push((attributes::POD_NAME, string(&attempt.pod.name)));
-        list.push((attributes::POD_UID, string(&attempt.pod.uid)));
+        list.push((attributes::POD_NAME, attempt.pod.name.as_str().into()));
+        list.push((attributes::POD_UID, attempt.pod.uid.as_str().into()));
     }
-    list.extend(attempt.group().map(|group| (attributes::POD_GROUP, string(&group.name))));
+    list.extend(attempt.group().map(|group| (attributes::POD_GROUP, group.name.as_str().into())));
     if let Subject::Group { size, scheduled, .. } = &attempt.subject {
         list.extend(size.map(|size| (attributes::POD_GROUP_SIZE, integer(size))));
         list.push((attributes::POD_GROUP_SCHEDULED, integer(*scheduled)));
     }
-    list.push((attributes::PROFILE, string(&attempt.pod.profile)));
+    list.push((attributes::PROFILE, attempt.pod.profile.as_str().into()));
     if let Some(result) = result(&attempt.outcome) {
         list.push((attributes::RESULT, AttributeValue::String(Cow::Borrowed(result))));
     }
     // A Node that was chosen and then not bound is no result.
     if let (Some(node), Outcome::Scheduled) = (&attempt.node, &attempt.outcome) {
-        list.push((attributes::SELECTED_NODE, string(node)));
+        list.push((attributes::SELECTED_NODE, node.as_str().into()));
     }
     if let Some(number) = attempt.number {
         list.push((attributes::ATTEMPT, integer(number)));
@@ -245,7 +249,7 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
     }
     list.extend(decision_attributes(attempt));
     if let Some(Preemption { node, victims, names }) = &attempt.preemption {
-        list.push((attributes::PREEMPTION_NODE, string(node)));
+        list.push((attributes::PREEMPTION_NODE, node.as_str().into()));
         list.push((attributes::PREEMPTION_VICTIMS, integer(*victims)));
         list.push((attributes::PREEMPTION_VICTIM_NAMES, AttributeValue::Strings(names.clone())));
     }
@@ -276,8 +280,7 @@ fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)>
         if looked_at < nodes {
             list.push((attributes::REJECTIONS_LOOKED_AT, integer(*looked_at)));
         }
-        let others = others.as_deref().map(|plugin| AttributeValue::String(Cow::Owned(plugin.to_owned())));
-        list.extend(others.map(|plugin| (attributes::REJECTED_OTHERS, plugin)));
+        list.extend(others.as_deref().map(|plugin| (attributes::REJECTED_OTHERS, plugin.into())));
     }
     list
 }
@@ -314,7 +317,7 @@ fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Att
         }
     }
     if let Some(Move { event, .. }) = attempt.moves.last() {
-        list.push((attributes::QUEUE_EVENT, AttributeValue::String(Cow::Owned(event.clone()))));
+        list.push((attributes::QUEUE_EVENT, event.as_str().into()));
         let moves = attempt.moves.iter().map(|Move { queue, event, .. }| format!("{queue}: {event}"));
         list.push((attributes::QUEUE_MOVES, AttributeValue::Strings(moves.collect())));
     }
@@ -331,7 +334,7 @@ fn time_in(queue: &str, attempt: &Attempt) -> u64 {
     stays.map(|(entry, end)| end.saturating_sub(entry.time_ns)).sum()
 }
 
-fn integer(value: u64) -> AttributeValue {
+pub(crate) fn integer(value: u64) -> AttributeValue {
     AttributeValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
@@ -339,8 +342,10 @@ fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'stati
     let mut list = Vec::with_capacity(4);
     list.extend([
         (attributes::PHASE, AttributeValue::String(Cow::Borrowed(kind.name))),
-        (attributes::PROFILE, AttributeValue::String(Cow::Owned(attempt.pod.profile.clone()))),
+        (attributes::PROFILE, attempt.pod.profile.as_str().into()),
     ]);
+    // Known of a phase that a panic has left.
+    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
     if kind.function == Function::WaitOnPermit {
         let asked = attempt
             .calls
@@ -354,38 +359,29 @@ fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'stati
 }
 
 fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let name = |name: &str| AttributeValue::String(Cow::Owned(name.to_owned()));
-    let placement = call.plugin.as_deref().map(|placement| (attributes::PLACEMENT, name(placement)));
+    let placement = call.plugin.as_deref().map(|placement| (attributes::PLACEMENT, placement.into()));
     let mut list: Vec<_> = placement.into_iter().collect();
     push_result(&mut list, call);
     list
 }
 
 fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
     let mut list = Vec::with_capacity(4);
-    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, string(name))));
+    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
     list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(kind.name))));
     push_result(&mut list, call);
-    if !call.reason.is_empty() {
-        list.push((attributes::MESSAGE, string(&call.reason)));
-    }
     list
 }
 
 fn api_call_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(4);
     if let Some(ApiCall { pod_uid, victim, queued_ns }) = call.api_call.as_deref() {
-        let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
-        list.push((attributes::POD_UID, string(pod_uid)));
-        list.extend(victim.as_deref().map(|name| (attributes::POD_NAME, string(name))));
+        list.push((attributes::POD_UID, pod_uid.as_str().into()));
+        list.extend(victim.as_deref().map(|name| (attributes::POD_NAME, name.into())));
         let waited = queued_ns.map(|queued_ns| call.start_ns.saturating_sub(queued_ns) as f64 / 1e6);
         list.extend(waited.map(|ms| (attributes::API_CALL_QUEUE_MS, AttributeValue::Double(ms))));
     }
     push_result(&mut list, call);
-    if !call.reason.is_empty() {
-        list.push((attributes::MESSAGE, AttributeValue::String(Cow::Owned(call.reason.clone()))));
-    }
     list
 }
 
@@ -393,9 +389,8 @@ fn extender_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, Attribute
     let mut list = Vec::with_capacity(8);
     list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(kind.name))));
     if let Some(Extender { url, verb, ignorable, nodes, passed }) = call.extender.as_deref() {
-        let string = |value: &str| AttributeValue::String(Cow::Owned(value.to_owned()));
-        list.push((attributes::EXTENDER_URL, string(url)));
-        list.push((attributes::EXTENDER_VERB, string(verb)));
+        list.push((attributes::EXTENDER_URL, url.as_str().into()));
+        list.push((attributes::EXTENDER_VERB, verb.as_str().into()));
         list.push((attributes::EXTENDER_IGNORABLE, AttributeValue::Bool(*ignorable)));
         list.extend(nodes.map(|nodes| (attributes::EXTENDER_NODES, integer(nodes))));
         // A list is none where there was no answer.
@@ -403,18 +398,19 @@ fn extender_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, Attribute
         list.extend(passed.map(|nodes| (attributes::EXTENDER_PASSED_NODES, integer(nodes))));
     }
     push_result(&mut list, call);
-    if !call.reason.is_empty() {
-        list.push((attributes::MESSAGE, AttributeValue::String(Cow::Owned(call.reason.clone()))));
-    }
     list
 }
 
+/// How a call ended, and why.
 fn push_result(list: &mut Vec<(&'static str, AttributeValue)>, call: &Call) {
     if let Some(code) = call.code {
         list.push((attributes::RESULT, AttributeValue::String(code.into())));
     }
     if !call.returned {
         list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
+    }
+    if !call.reason.is_empty() {
+        list.push((attributes::MESSAGE, call.reason.as_str().into()));
     }
 }
 
@@ -460,7 +456,7 @@ fn group_seed(attempt: &Attempt, group: &PodGroup) -> [u8; 16] {
     identify(&group.identity(), group.start_ns, attempt.target)
 }
 
-fn identify(who: &str, start_ns: u64, target: u32) -> [u8; 16] {
+pub(crate) fn identify(who: &str, start_ns: u64, target: u32) -> [u8; 16] {
     let mut hasher = SipHasher13::new();
     hasher.write(who.as_bytes());
     hasher.write_u64(start_ns);
@@ -470,7 +466,7 @@ fn identify(who: &str, start_ns: u64, target: u32) -> [u8; 16] {
     if id == [0; 16] { [1; 16] } else { id }
 }
 
-fn span_id(seed: &[u8; 16], index: u64) -> [u8; 8] {
+pub(crate) fn span_id(seed: &[u8; 16], index: u64) -> [u8; 8] {
     let mut hasher = SipHasher13::new();
     hasher.write(seed);
     hasher.write_u64(index);

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::{LIFECYCLE, attributes};
+
 /// A W3C trace context as it was found on a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteContext {
@@ -14,6 +16,9 @@ pub struct RemoteContext {
     /// The vendors' part, as it was found; empty when there is none.
     pub trace_state: String,
 }
+
+/// Sampled, and that the trace id is random.
+const KNOWN_FLAGS: u8 = 3;
 
 /// A span that another one is linked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +41,10 @@ pub enum Relation {
     },
     /// The root of the Pod's attempt before this one.
     PreviousAttempt,
-    /// The root of the attempt that asked for something which outlasts it.
+    /// The root of the attempt that asked for something which outlasts it, or that a Pod's life tells in short.
     Attempt,
+    /// What tells since when the attempt's scheduler has made attempts, and with which configuration.
+    Configuration,
 }
 
 /// Where a Pod comes from.
@@ -64,10 +71,11 @@ pub struct Event {
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
-/// One trace: all spans of one attempt, the root first, parents before their children, stays in queues last.
+/// One trace: all spans of one attempt, or of a Pod's life, the root first, parents before their children, stays in queues last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// The scheduler process that it happened in: [`Hit::target`](tracer_common::Hit::target).
+    /// The scheduler process that it happened in: [`Hit::target`](tracer_common::Hit::target); of a Pod's life
+    /// [`TARGET`](crate::lifecycle::TARGET).
     pub target: u32,
     /// Identifies the trace.
     pub trace_id: [u8; 16],
@@ -123,11 +131,36 @@ pub enum Status {
     Error(String),
 }
 
+impl From<&str> for AttributeValue {
+    /// A copy of it.
+    fn from(value: &str) -> Self {
+        Self::String(Cow::Owned(value.to_owned()))
+    }
+}
+
+impl RemoteContext {
+    /// As a `traceparent` of version 00. Flags that this version does not have are left out.
+    ///
+    /// <https://www.w3.org/TR/trace-context-2/#traceparent-header>
+    #[must_use]
+    pub fn traceparent(&self) -> String {
+        let Self { trace_id, span_id, flags, trace_state: _ } = self;
+        let (trace_id, span_id) = (u128::from_be_bytes(*trace_id), u64::from_be_bytes(*span_id));
+        format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", flags & KNOWN_FLAGS)
+    }
+}
+
 impl Trace {
     /// The span of the whole attempt.
     #[must_use]
     pub fn root(&self) -> &Span {
         &self.spans[0]
+    }
+
+    /// Whether it is a Pod's life, and no attempt.
+    #[must_use]
+    pub fn is_life(&self) -> bool {
+        self.root().name == LIFECYCLE
     }
 }
 
@@ -136,6 +169,16 @@ impl Span {
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.end_unix_ns.saturating_sub(self.start_unix_ns)
+    }
+
+    /// Whether the attempt, or the life of a Pod, that it is the root of came to nothing.
+    #[must_use]
+    pub fn came_to_nothing(&self) -> bool {
+        let is = |key, values: &[&str]| matches!(self.attribute(key), Some(AttributeValue::String(text)) if values.contains(&&**text));
+        match self.attribute(attributes::LIFECYCLE_RESULT) {
+            Some(_) => is(attributes::LIFECYCLE_RESULT, &["Failed", "Deleted"]),
+            None => !is(attributes::RESULT, &["Success"]),
+        }
     }
 
     /// An attribute by its key.

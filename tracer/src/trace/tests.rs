@@ -16,6 +16,7 @@ fn call(function: Function, start_ns: u64, end_ns: u64, code: Option<Code>) -> C
         extender: None,
         api_call: None,
         returned: true,
+        events: 2,
     }
 }
 

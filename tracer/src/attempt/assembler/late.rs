@@ -4,7 +4,7 @@
 
 use super::{
     super::{ApiCall, Attempt, Call},
-    Context, HashMap, MAX_CALLS, MAX_MOVING, Part, Process, events,
+    Context, HashMap, MAX_CALLS, MAX_MOVING, Part, Process,
 };
 use crate::{
     plan::{Function, Role},
@@ -134,11 +134,11 @@ impl Process {
         call.start_ns = call.start_ns.max(attempt.start_ns);
         call.end_ns = call.end_ns.max(call.start_ns);
         if attempt.calls.len() < MAX_CALLS {
-            attempt.events += events(&call);
+            attempt.events += call.events;
             attempt.incomplete |= !call.returned;
             attempt.calls.push(call);
         } else {
-            context.no_room(events(&call));
+            context.no_room(call.events);
         }
         *outstanding = outstanding.saturating_sub(1);
         if *outstanding == 0

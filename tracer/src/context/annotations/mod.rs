@@ -13,10 +13,14 @@ use std::collections::BTreeMap;
 pub use self::traceparent::{traceparent, tracestate};
 use crate::{metrics::Refusal, trace::RemoteContext};
 
+/// KEP-5915's: <https://github.com/kubernetes/enhancements/pull/5916>. What is written is written here.
+pub const TRACEPARENT_KEY: &str = "tracing.k8s.io/traceparent";
+/// What goes with it.
+pub const TRACESTATE_KEY: &str = "tracing.k8s.io/tracestate";
+
 /// The keys that are read without others being named, in order of preference.
 pub const KEYS: [&str; 7] = [
-    // KEP-5915: <https://github.com/kubernetes/enhancements/pull/5916>
-    "tracing.k8s.io/traceparent",
+    TRACEPARENT_KEY,
     // The propagator's own keys: <https://github.com/kubernetes/kubernetes/pull/124133>
     TRACEPARENT,
     "tekton.dev/traceparent",

@@ -154,6 +154,13 @@ mod tests {
         }
 
         #[test]
+        fn what_is_read_is_written_as_version_00(version in 0..0xff_u8, trace_id in 1..=u128::MAX, span_id in 1..=u64::MAX, flags in any::<u8>()) {
+            let ids = format!("{trace_id:032x}-{span_id:016x}");
+            let context = traceparent(&format!("{version:02x}-{ids}-{flags:02x}")).unwrap();
+            assert_eq!(context.traceparent(), format!("00-{ids}-{:02x}", flags & 3));
+        }
+
+        #[test]
         fn no_text_makes_it_panic_or_take_a_zero_id(text in prop_oneof![".{0,80}", "[0-9a-f-]{50,60}"]) {
             if let Ok(context) = traceparent(&text) {
                 assert!(context.trace_id != [0; 16] && context.span_id != [0; 8]);

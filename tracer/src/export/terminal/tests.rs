@@ -28,6 +28,23 @@ SchedulePod             ██████████████████�
 }
 
 #[test]
+fn a_scheduler_that_takes_over_says_what_is_different() {
+    let mut trace = scheduled();
+    let strings =
+        |values: &[&str]| AttributeValue::Strings(values.iter().map(|&text| text.to_owned()).collect());
+    trace.spans.truncate(1);
+    trace.spans[0].name = CONFIGURATION_ROOT.into();
+    trace.spans[0].attributes = vec![
+        (attributes::CONFIG_PROFILES, strings(&["default-scheduler"])),
+        (attributes::CONFIG_CHANGED, AttributeValue::Bool(true)),
+        (attributes::CONFIG_DIFFERENCE, strings(&["-parallelism=16", "+parallelism=\u{1b}8"])),
+    ];
+    let text = waterfall(&trace, &PLAIN_80);
+    assert!(text.starts_with("default-scheduler  changed  -parallelism=16  +parallelism=?8\n"), "{text}");
+    assert!(text.contains("\nSchedulerConfiguration  ███"), "{text}");
+}
+
+#[test]
 fn a_failure_says_why() {
     let expected = "\
 default/big  Unschedulable  attempt 1  820 us  queued 12.2 ms

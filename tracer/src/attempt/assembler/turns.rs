@@ -1,0 +1,102 @@
+//! Plugins that a phase calls one after the other: each is told about at its end, and began where the one before it ended.
+
+use std::{mem, sync::Arc};
+
+use super::{Context, HashMap, Open, Process};
+use crate::{attempt::Attempt, plan::Function, record::Event};
+
+/// Profiles whose plugins are remembered: a scheduler has a handful.
+const MAX_PROFILES: usize = 256;
+
+/// How far a phase has come with its plugins.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// When the next of them begins: the last has ended, and so has the program that saw it.
+    next_ns: Option<u64>,
+    count: usize,
+}
+
+/// In which order the phases of a profile call their plugins: it stays the same as long as the process lives.
+#[derive(Debug, Default)]
+pub(super) struct Orders(HashMap<String, HashMap<Function, Vec<Arc<str>>>>);
+
+/// The phase that calls a plugin's function.
+fn phase(plugin: Function) -> Option<Function> {
+    Some(match plugin {
+        Function::PreFilterPlugin => Function::PreFilter,
+        Function::PostFilterPlugin => Function::PostFilter,
+        Function::PreScorePlugin => Function::PreScore,
+        Function::ReservePlugin => Function::Reserve,
+        Function::UnreservePlugin => Function::Unreserve,
+        Function::PermitPlugin => Function::Permit,
+        Function::PreBindPreFlightPlugin => Function::PreBindPreFlight,
+        Function::BindPlugin => Function::Bind,
+        Function::PostBindPlugin => Function::PostBind,
+        _ => return None,
+    })
+}
+
+impl Orders {
+    /// A phase is over, which has had this many plugins: those that it calls, or as many of them as it came to.
+    pub(super) fn learn(&mut self, function: Function, turns: &Turns, attempt: &Attempt) {
+        if turns.count == 0 {
+            return;
+        }
+        if let Some(known) = self.of(function, attempt)
+            && known.len() >= turns.count
+        {
+            return;
+        }
+        let calls = attempt.calls.iter().rev().filter(|call| phase(call.function) == Some(function));
+        // Where one has no name, the places of all others say nothing.
+        let names: Option<Vec<_>> = calls.take(turns.count).map(|call| call.plugin.clone()).collect();
+        let Some(mut plugins) = names else { return };
+        plugins.reverse();
+        if self.0.len() >= MAX_PROFILES {
+            self.0.clear();
+        }
+        self.0.entry(attempt.pod.profile.clone()).or_default().insert(function, plugins);
+    }
+
+    /// The plugin that a phase was in when it was left, if that is known.
+    pub(super) fn next(&self, function: Function, turns: &Turns, attempt: &Attempt) -> Option<Arc<str>> {
+        self.of(function, attempt)?.get(turns.count).cloned()
+    }
+
+    fn of(&self, function: Function, attempt: &Attempt) -> Option<&Vec<Arc<str>>> {
+        self.0.get(attempt.pod.profile.as_str())?.get(&function)
+    }
+}
+
+impl Process {
+    /// A plugin has been called and has returned.
+    pub(super) fn take_turn(&mut self, event: Event, context: &mut Context<'_>) {
+        let Event { time_ns, took_ns, goroutine: number, depth, function, mut values, .. } = event;
+        let Some(mut goroutine) = self.goroutines.remove(&number) else {
+            context.stats.stray_ends += 1;
+            context.account.stray += 1;
+            return;
+        };
+        // What it called is over.
+        self.unwind(&mut goroutine, depth, time_ns, context);
+        goroutine.last_ns = time_ns;
+        match goroutine.open.last_mut().filter(|open| Some(open.function) == phase(function)) {
+            Some(open) => {
+                open.turns.count += 1;
+                let start_ns =
+                    open.turns.next_ns.replace(time_ns.saturating_add(took_ns)).unwrap_or(open.start_ns);
+                // A file may say anything.
+                let start_ns = start_ns.min(time_ns);
+                let owner = open.owner;
+                let plugin = mem::take(&mut values.plugin);
+                let call = Open { owner, plugin, events: 0, ..Open::new(function, start_ns, depth) };
+                self.close(&mut goroutine, call, time_ns, Some(values), context);
+            }
+            None => {
+                context.stats.stray_ends += 1;
+                context.account.stray += 1;
+            }
+        }
+        self.goroutines.insert(number, goroutine);
+    }
+}

@@ -1,0 +1,46 @@
+//! `schedspan lifecycle`: the life of a Pod as all who trace tell it.
+
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    compare,
+    export::{Style, waterfall},
+    lifecycle::joined,
+};
+
+/// Options of `lifecycle`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// The Pod
+    pod: String,
+    /// Spans as a Collector received them: OTLP as JSON lines, or as protobuf
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Its namespace
+    #[arg(long, short, default_value = "default")]
+    namespace: String,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When a file cannot be read, or has no `PodLifecycle` of the Pod.
+pub fn run(options: &Options) -> Result<()> {
+    let Options { pod, files, namespace } = options;
+    let mut spans = Vec::new();
+    for file in files {
+        spans.append(&mut compare::file(file, None)?);
+    }
+    let trace = joined(&spans, namespace, pod).with_context(|| {
+        format!("no span PodLifecycle is of {namespace}/{pod}: `schedspan run --lifecycle` makes it once the Pod is Ready")
+    })?;
+    // A closed terminal is nobody to tell.
+    let _ = io::stdout().write_all(waterfall(&trace, &Style::of_stdout()).as_bytes());
+    Ok(())
+}

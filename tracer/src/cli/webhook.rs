@@ -1,0 +1,53 @@
+//! `schedspan webhook`: the context of requests, as annotations of the Pods that they create.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use anyhow::Result;
+
+use crate::{export::duration, webhook};
+
+/// Options of `webhook`.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Where the API server asks: TLS, with certificates of its own
+    #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
+    address: SocketAddr,
+    /// Name or address under which the API server asks, as SERVICE.NAMESPACE.svc; may be given several times
+    #[arg(long, required = true, value_name = "HOST", value_delimiter = ',')]
+    host: Vec<String>,
+    /// Name of its MutatingWebhookConfiguration, into whose `caBundle` it puts its certificates: needs `get` and `patch` of it
+    #[arg(long, default_value = "schedspan-webhook", value_name = "NAME")]
+    configuration: String,
+    /// How long a certificate is valid; another one is served when two thirds are over
+    #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = duration)]
+    certificate_lifetime: Duration,
+    /// Inject contexts that are not sampled as well
+    #[arg(long, env = "SCHEDSPAN_WEBHOOK_UNSAMPLED")]
+    unsampled: bool,
+    /// Serve /metrics, /healthz and /readyz on this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Kubeconfig of the cluster [default: the ServiceAccount's, or ~/.kube/config]
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// Those of [`webhook::run`].
+pub async fn run(options: Options) -> Result<()> {
+    let Options { address, host, configuration, certificate_lifetime, unsampled, listen, kubeconfig } =
+        options;
+    webhook::run(webhook::Options {
+        address,
+        listen,
+        configuration,
+        hosts: host,
+        lifetime: certificate_lifetime,
+        unsampled,
+        kubeconfig,
+    })
+    .await
+}

@@ -1,0 +1,192 @@
+//! What is read of a Pod: what its start-up consists of, and what people ask about it. The rest is skipped in place.
+
+use std::{borrow::Cow, fmt};
+
+use k8s_openapi::{NamespaceResourceScope, api::core::v1, jiff::Timestamp};
+use kube::{Resource, core::ObjectMeta};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+
+use crate::context::metadata;
+
+/// A Pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Pod {
+    #[serde(deserialize_with = "metadata")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(super) spec: Spec,
+    #[serde(default)]
+    pub(super) status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Spec {
+    pub(super) node_name: Option<String>,
+    pub(super) scheduler_name: String,
+    pub(super) priority: Option<i64>,
+    pub(super) priority_class_name: Option<String>,
+    pub(super) scheduling_gates: Vec<Named>,
+    pub(super) init_containers: Vec<Container>,
+    pub(super) containers: Vec<Container>,
+    pub(super) volumes: Vec<Volume>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Named {
+    pub(super) name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Container {
+    pub(super) name: String,
+    pub(super) image: String,
+    /// `Always` of an init container that runs beside the others.
+    pub(super) restart_policy: Option<String>,
+}
+
+/// What it is, and which claim.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Volume {
+    pub(super) kind: String,
+    pub(super) claim: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Status {
+    pub(super) phase: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) qos_class: Option<String>,
+    #[serde(deserialize_with = "seconds")]
+    pub(super) start_time: Option<u64>,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) init_container_statuses: Vec<ContainerStatus>,
+    pub(super) container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Condition {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) status: String,
+    #[serde(deserialize_with = "seconds")]
+    pub(super) last_transition_time: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ContainerStatus {
+    pub(super) name: String,
+    pub(super) restart_count: i64,
+    pub(super) state: State,
+    pub(super) last_state: State,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct State {
+    pub(super) waiting: Option<Waiting>,
+    pub(super) running: Option<Run>,
+    pub(super) terminated: Option<Run>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Waiting {
+    pub(super) reason: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Run {
+    pub(super) exit_code: i64,
+    pub(super) reason: String,
+    #[serde(deserialize_with = "seconds")]
+    pub(super) started_at: Option<u64>,
+    #[serde(deserialize_with = "seconds")]
+    pub(super) finished_at: Option<u64>,
+}
+
+/// Seconds since the Unix epoch. What is no time is none, and so is what was before: the API server writes `null` and Go's
+/// own zero for times that are not known.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = Option::<Cow<'de, str>>::deserialize(deserializer)?;
+    let time = text.and_then(|text| text.parse::<Timestamp>().ok());
+    Ok(time.and_then(|time| u64::try_from(time.as_second()).ok()).filter(|seconds| *seconds > 0))
+}
+
+impl<'de> Deserialize<'de> for Volume {
+    /// The kind is the key of what is not the name.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        #[derive(Default)]
+        struct Claim {
+            claim_name: Option<String>,
+        }
+
+        struct Sources;
+
+        impl<'de> Visitor<'de> for Sources {
+            type Value = Volume;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a volume")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Volume, A::Error> {
+                let mut volume = Volume::default();
+                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                    match &*key {
+                        "name" => drop(map.next_value::<IgnoredAny>()?),
+                        "persistentVolumeClaim" => volume.claim = map.next_value::<Claim>()?.claim_name,
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                    if key != "name" {
+                        volume.kind = key.into_owned();
+                    }
+                }
+                Ok(volume)
+            }
+        }
+
+        deserializer.deserialize_map(Sources)
+    }
+}
+
+impl Resource for Pod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        v1::Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        v1::Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        v1::Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        v1::Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
