@@ -180,21 +180,14 @@ type status[C fmt.Stringer] interface {
 	Reasons() []string
 }
 
-// Done ends a span of something that has no status.
-func Done(span trace.Span) {
-	finish(span, time.Now())
-}
-
-// End ends a phase.
+// End ends a phase: as everybody who calls `span.End()`, it says first how that came out, and then takes the time.
 func End[C fmt.Stringer, S status[C]](span trace.Span, status *S) {
-	now := time.Now()
 	describe(span, *status)
-	finish(span, now)
+	Done(span)
 }
 
 // EndPlugin ends a plugin's part of a phase.
 func EndPlugin[C fmt.Stringer, S status[C]](span trace.Span, status *S) {
-	now := time.Now()
 	code := describe(span, *status)
 	if reason := reasonOf(*status); reason != "" {
 		span.SetAttributes(message.String(reason))
@@ -202,7 +195,7 @@ func EndPlugin[C fmt.Stringer, S status[C]](span trace.Span, status *S) {
 	if (*status).IsRejected() {
 		span.AddEvent("plugin rejected", trace.WithAttributes(result.String(code)))
 	}
-	finish(span, now)
+	Done(span)
 }
 
 // EndBinding ends the binding cycle, and with it an attempt that was successful.
@@ -212,9 +205,8 @@ func EndBinding[C fmt.Stringer, S status[C]](ctx context.Context, span trace.Spa
 	if attempt == nil || code != "Success" {
 		return
 	}
-	now := time.Now()
 	attempt.root.SetAttributes(result.String(code), selectedNode.String(node))
-	finish(attempt.root, now)
+	Done(attempt.root)
 }
 
 // EndFailure ends the handling of a failure, and with it the attempt.
@@ -224,7 +216,6 @@ func EndFailure[C fmt.Stringer, S status[C]](ctx context.Context, span trace.Spa
 	if attempt == nil {
 		return
 	}
-	now := time.Now()
 	// What `schedule_attempts_total` tells apart.
 	outcome := "Error"
 	if status.IsRejected() {
@@ -233,7 +224,7 @@ func EndFailure[C fmt.Stringer, S status[C]](ctx context.Context, span trace.Spa
 	attempt.root.SetAttributes(result.String(outcome))
 	// The message of a Pod that fits nowhere is about every Node: making it here takes longer than the span.
 	attempt.root.SetStatus(codes.Error, outcome)
-	finish(attempt.root, now)
+	Done(attempt.root)
 }
 
 // describe writes down how something ended.
@@ -257,11 +248,16 @@ func reasonOf[C fmt.Stringer, S status[C]](status S) string {
 	return ""
 }
 
-// finish ends a span at a time that was taken before.
-func finish(span trace.Span, now time.Time) {
-	if started, ok := span.(sdk.ReadOnlySpan); ok && monotonic {
-		start := anchor.at(started.StartTime())
-		span.SetAttributes(monotonicStart.Int64(start), monotonicEnd.Int64(anchor.at(now)))
+// Done ends a span. What the comparison wants to know of it is said before the time is taken, as far as that can be: it is no
+// part of what a span costs.
+func Done(span trace.Span) {
+	started, ok := span.(sdk.ReadOnlySpan)
+	if !ok || !monotonic {
+		span.End()
+		return
 	}
+	span.SetAttributes(monotonicStart.Int64(anchor.at(started.StartTime())))
+	now := time.Now()
+	span.SetAttributes(monotonicEnd.Int64(anchor.at(now)))
 	span.End(trace.WithTimestamp(now))
 }
