@@ -28,7 +28,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct Options {
     /// End after the summary, instead of tracing on until Ctrl-C
     #[arg(long)]
-    once: bool,
+    pub(crate) once: bool,
 }
 
 pub(crate) fn main(options: &Options) -> Result<()> {

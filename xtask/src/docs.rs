@@ -82,9 +82,10 @@ mod tests {
     use super::*;
 
     /// What may stand after `sh`, and what it means.
-    const TAGS: [(&str, &str); 6] = [
+    const TAGS: [(&str, &str); 7] = [
         ("chore", "a chore that takes minutes: `cargo xtask e2e` runs the same with fewer Pods"),
         ("here", "`cargo xtask e2e deploy` runs it, in the repository, with a control plane and the daemon"),
+        ("api", "`cargo xtask e2e inject` runs it, with an administrator's token"),
         ("cluster", "the test of a real cluster runs it, with kubectl and Helm"),
         ("uninstall", "the same, at its end"),
         ("engine", "no test runs it: it takes a container engine or a registry of the reader's"),

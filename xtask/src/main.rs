@@ -23,6 +23,7 @@ mod peak;
 mod peer;
 mod picture;
 mod process;
+mod proxy;
 mod schedspan;
 mod schedulers;
 mod setup;
@@ -33,6 +34,7 @@ mod tally;
 mod test;
 mod toolchain;
 mod twins;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -102,7 +104,7 @@ enum Command {
     /// CPU time per Pod, Pods per second, memory and the duration of attempts in three ways, in turns, on a cluster with many
     /// Nodes: untraced, with spans that the scheduler makes itself (`cargo xtask peer`), and traced by schedspan. Progress on
     /// stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
-    Bench(bench::Options),
+    Bench(bench::Arguments),
     /// Compare schedspan's spans with those that the scheduler makes itself
     ///
     /// A real cluster, whose scheduler is one of `cargo xtask peer`, traced by schedspan at the same time. Every span must

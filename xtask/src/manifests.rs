@@ -20,19 +20,21 @@ use crate::{
 /// Where the base and the overlays go, whatever namespace a release of the chart has.
 const NAMESPACE: &str = "kube-system";
 /// Files of values in the chart, and overlays.
-const VARIANTS: [&str; 3] = ["privileged", "least-privilege", "openshift"];
+const VARIANTS: [&str; 4] = ["privileged", "least-privilege", "openshift", "webhook"];
 /// What is rendered to be committed: the file, the chart's template, and the variant.
-const RENDERED: [(&str, &str, Option<&str>); 5] = [
+const RENDERED: [(&str, &str, Option<&str>); 6] = [
     ("base/rbac.yaml", "rbac.yaml", None),
     ("base/daemonset.yaml", "daemonset.yaml", None),
     ("base/service.yaml", "service.yaml", None),
     ("overlays/least-privilege/networkpolicy.yaml", "networkpolicy.yaml", Some("least-privilege")),
     ("overlays/openshift/scc.yaml", "scc.yaml", Some("openshift")),
+    ("overlays/webhook/webhook.yaml", "webhook.yaml", Some("webhook")),
 ];
 /// Everything that is off by default, on: for checks.
 const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true,\
-    networkPolicy.enabled=true,collector.enabled=true,openshift.enabled=true,queueSpans=true,hostNetwork=true,\
-    context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,keep={failed},\
+    networkPolicy.enabled=true,collector.enabled=true,openshift.enabled=true,queueSpans=true,lifecycle=true,hostNetwork=true,\
+    context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,reinject.enabled=true,webhook.enabled=true,webhook.templates=true,\
+    webhook.unsampled=true,webhook.hostNetwork=true,keep={failed},\
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,imagePullSecrets[0].name=registry";
 
 #[derive(clap::Args)]

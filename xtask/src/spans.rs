@@ -25,7 +25,7 @@ pub(crate) struct Span {
     pub(crate) parent_span_id: String,
     pub(crate) name: String,
     #[serde(deserialize_with = "nanoseconds")]
-    start_time_unix_nano: u64,
+    pub(crate) start_time_unix_nano: u64,
     #[serde(deserialize_with = "nanoseconds")]
     pub(crate) end_time_unix_nano: u64,
     #[serde(default)]
@@ -44,6 +44,12 @@ pub(crate) struct Span {
     /// The Pod's attempt before this one.
     #[serde(skip)]
     pub(crate) previous: Option<Link>,
+    /// What tells about the configuration of the attempt's scheduler.
+    #[serde(skip)]
+    pub(crate) configuration: Option<Link>,
+    /// The attempt that it is of.
+    #[serde(skip)]
+    pub(crate) attempt: Option<Link>,
     #[serde(default, rename = "links")]
     all_links: Vec<AnyLink>,
     #[serde(default)]
@@ -54,6 +60,9 @@ pub(crate) struct Span {
     /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
     #[serde(skip)]
     pub(crate) pid: String,
+    /// The hash of the scheduler's configuration, from the resource.
+    #[serde(skip)]
+    pub(crate) configuration_hash: String,
     /// Which of several daemons made it, where its resource says so.
     #[serde(skip)]
     pub(crate) daemon: String,
@@ -93,9 +102,13 @@ struct Attribute {
     value: BTreeMap<String, Value>,
 }
 
+/// Name of the span that tells of a scheduler's configuration.
+pub(crate) const CONFIGURATION: &str = "SchedulerConfiguration";
+
 impl Span {
+    /// Whether it is of an attempt or a group of them.
     pub(crate) fn is_root(&self) -> bool {
-        self.parent_span_id.is_empty() && !self.outlasts()
+        self.parent_span_id.is_empty() && !self.outlasts() && self.name != CONFIGURATION
     }
 
     /// Whether it is something that its attempt did not wait for.
@@ -135,12 +148,15 @@ impl Span {
     fn sorted(mut self) -> Self {
         self.status_message = std::mem::take(&mut self.status.message);
         for AnyLink { link, attributes } in std::mem::take(&mut self.all_links) {
-            if text(&attributes, "k8s.scheduler.link") == "previous attempt" {
-                self.previous = Some(link);
-            } else {
-                self.links.push(link);
-                self.link_annotations.push(text(&attributes, "schedspan.link.annotation"));
-                self.link_owners.push(text(&attributes, "schedspan.link.owner"));
+            match text(&attributes, "k8s.scheduler.link").as_str() {
+                "previous attempt" => self.previous = Some(link),
+                "configuration" => self.configuration = Some(link),
+                "attempt" => self.attempt = Some(link),
+                _ => {
+                    self.links.push(link);
+                    self.link_annotations.push(text(&attributes, "schedspan.link.annotation"));
+                    self.link_owners.push(text(&attributes, "schedspan.link.owner"));
+                }
             }
         }
         self
@@ -179,6 +195,17 @@ pub(crate) fn read(path: &Path, skip: u64) -> Result<Vec<Span>> {
     Ok(spans)
 }
 
+/// The names of a span and of those above it, up to another one that need not be there; `None` until all are there.
+pub(crate) fn ancestors<'a>(spans: &'a [Span], span_id: &str, top: &Link) -> Option<Vec<&'a str>> {
+    let (mut names, mut next) = (Vec::new(), span_id);
+    while next != top.span_id {
+        let span = spans.iter().find(|span| span.trace_id == top.trace_id && span.span_id == next)?;
+        names.push(span.name.as_str());
+        next = &span.parent_span_id;
+    }
+    Some(names)
+}
+
 fn request(line: &str) -> Result<Vec<Span>> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -209,13 +236,15 @@ fn request(line: &str) -> Result<Vec<Span>> {
     }
     let mut spans = Vec::new();
     for ResourceSpans { resource, scope_spans } in serde_json::from_str::<Request>(line)?.resource_spans {
-        let [pid, daemon] = ["process.pid", DAEMON].map(|key| text(&resource.attributes, key));
+        let [pid, daemon, hash] =
+            ["process.pid", DAEMON, "k8s.scheduler.config.hash"].map(|key| text(&resource.attributes, key));
         for ScopeSpans { scope, spans: of_scope } in scope_spans {
             let of_scope = of_scope.into_iter();
-            let (pid, daemon, scope) = (&pid, &daemon, &scope.name);
+            let (pid, daemon, hash, scope) = (&pid, &daemon, &hash, &scope.name);
             spans.extend(of_scope.map(|span| Span {
                 pid: pid.clone(),
                 daemon: daemon.clone(),
+                configuration_hash: hash.clone(),
                 scope: scope.clone(),
                 ..span.sorted()
             }));
@@ -239,7 +268,8 @@ mod tests {
          "attributes":[{"key":"k8s.pod.name","value":{"stringValue":"a"}},{"key":"n","value":{"intValue":"3"}},
                        {"key":"ms","value":{"doubleValue":0.5}}],
          "links":[{"traceId":"03","spanId":"04","traceState":"x=y"},{"traceId":"05","spanId":"06",
-         "attributes":[{"key":"k8s.scheduler.link","value":{"stringValue":"previous attempt"}}]}],"status":{}},
+         "attributes":[{"key":"k8s.scheduler.link","value":{"stringValue":"previous attempt"}}]},
+         {"traceId":"01","spanId":"07","attributes":[{"key":"k8s.scheduler.link","value":{"stringValue":"attempt"}}]}],"status":{}},
         {"traceId":"01","spanId":"05","parentSpanId":"02","name":"filter","startTimeUnixNano":"1500",
          "endTimeUnixNano":"3001","status":{}}]}]}]}"#;
 
@@ -255,6 +285,7 @@ mod tests {
         let link = Link { trace_id: "03".into(), span_id: "04".into(), trace_state: "x=y".into() };
         assert_eq!((&root.links, child.links.len()), (&vec![link], 0));
         assert_eq!(root.previous.as_ref().map(|link| link.trace_id.as_str()), Some("05"));
+        assert_eq!(root.attempt.as_ref().map(|link| link.span_id.as_str()), Some("07"));
         assert!(root.holds(root) && !root.holds(child));
     }
 

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::{
     build::OBJECT_VARIABLE,
-    build_ebpf, e2e, manifests, matrix, paths, setup,
+    build_ebpf, demo, e2e, manifests, matrix, paths, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
@@ -44,6 +44,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     }
     tally.run("manifests", || manifests::main(&manifests::Options { check: true }));
     tally.run("matrix", matrix::schedulers::check_few);
+    tally.run("demo", || demo::main(&demo::Options { once: true }));
     e2e::run(&[], None, &mut tally)?;
     Ok(tally.end())
 }

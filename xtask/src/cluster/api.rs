@@ -83,11 +83,13 @@ pub(crate) fn is_unschedulable(pod: &Value) -> bool {
 }
 
 /// Where objects of these kinds are, those with a namespace in kube-system.
-const COLLECTIONS: [(&str, &str); 7] = [
+const COLLECTIONS: [(&str, &str); 9] = [
     ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
     ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
     ("ConfigMap", "/api/v1/namespaces/kube-system/configmaps"),
     ("DaemonSet", "/apis/apps/v1/namespaces/kube-system/daemonsets"),
+    ("Deployment", "/apis/apps/v1/namespaces/kube-system/deployments"),
+    ("MutatingWebhookConfiguration", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"),
     ("NetworkPolicy", "/apis/networking.k8s.io/v1/namespaces/kube-system/networkpolicies"),
     ("Service", "/api/v1/namespaces/kube-system/services"),
     ("ServiceAccount", "/api/v1/namespaces/kube-system/serviceaccounts"),
@@ -96,7 +98,7 @@ const COLLECTIONS: [(&str, &str); 7] = [
 /// One object of a manifest.
 pub(crate) struct Object<'a> {
     pub(crate) kind: &'a str,
-    name: &'a str,
+    pub(crate) name: &'a str,
     yaml: &'a str,
 }
 
@@ -116,12 +118,19 @@ fn object(yaml: &str) -> Option<Object<'_>> {
 pub(crate) struct Api {
     agent: Agent,
     server: String,
-    authorization: String,
+    /// Of every request.
+    headers: Vec<(&'static str, String)>,
 }
 
 impl Api {
     pub(super) fn new(agent: Agent, server: String, token: &str) -> Self {
-        Self { agent, server, authorization: format!("Bearer {token}") }
+        Self { agent, server, headers: vec![("authorization", format!("Bearer {token}"))] }
+    }
+
+    /// The same client, with another header in each request.
+    pub(crate) fn with(&self, header: &'static str, value: &str) -> Self {
+        let headers = [&self.headers[..], &[(header, value.to_owned())]].concat();
+        Self { headers, ..self.clone() }
     }
 
     /// # Errors
@@ -233,13 +242,10 @@ impl Api {
 
     fn request(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Result<Value> {
         let what = || format!("{method} {path}");
-        let request = http::Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.server))
-            .header("authorization", &self.authorization)
-            .header("content-type", content_type)
-            .body(body)
-            .with_context(what)?;
+        let request = http::Request::builder().method(method).uri(format!("{}{path}", self.server));
+        let request =
+            self.headers.iter().fold(request, |request, (header, value)| request.header(*header, value));
+        let request = request.header("content-type", content_type).body(body).with_context(what)?;
         let mut response = self.agent.run(request).with_context(what)?;
         // Not ureq's own reader of JSON: it ends at 10 MB, which the Pods of a bench exceed.
         let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec().with_context(what)?;

@@ -44,6 +44,8 @@ use crate::{
 const POD_GROUP_GATES: &str = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true";
 pub(crate) const POD_GROUP_API: &str = "scheduling.k8s.io/v1alpha2";
 
+/// The user that the webhook of the chart is.
+const WEBHOOK: &str = "schedspan-webhook";
 /// In the cluster's folder.
 const SCHEDULER_CONFIGURATION: &str = "scheduler.json";
 /// How long a component may take until it is ready.
@@ -77,6 +79,9 @@ pub(crate) struct Options {
     /// Lets Pods be scheduled as groups, which is an alpha feature of 1.36
     #[arg(long)]
     pub(crate) pod_groups: bool,
+    /// Lets the API server make spans, of requests that carry a sampled context
+    #[arg(long)]
+    pub(crate) apiserver_tracing: bool,
     /// What a scheduler that makes spans itself does with them.
     #[arg(skip)]
     pub(crate) own_spans: OwnSpans,
@@ -194,6 +199,11 @@ impl Cluster {
         kubeconfig_path(&self.dir, "schedspan")
     }
 
+    /// The kubeconfig of the webhook, with the rights that its manifest gives it.
+    pub(crate) fn webhook_kubeconfig(&self) -> PathBuf {
+        kubeconfig_path(&self.dir, WEBHOOK)
+    }
+
     /// Where the Collector takes OTLP over gRPC: `http://127.0.0.1:PORT`.
     ///
     /// # Errors
@@ -263,11 +273,21 @@ impl Cluster {
     ///
     /// Those of [`restart_scheduler`](Self::restart_scheduler); if the configuration cannot be read or written.
     pub(crate) fn configure_scheduler(&mut self, change: impl FnOnce(&mut serde_json::Value)) -> Result<()> {
-        let path = self.dir.join(SCHEDULER_CONFIGURATION);
-        let mut configuration = serde_json::from_slice(&fs::read(&path)?)?;
-        change(&mut configuration);
-        fs::write(path, serde_json::to_vec_pretty(&configuration)?)?;
+        self.write_configuration(SCHEDULER_CONFIGURATION, change)?;
         self.restart_scheduler()
+    }
+
+    /// The scheduler's configuration, changed, in a file of this name.
+    fn write_configuration(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut serde_json::Value),
+    ) -> Result<PathBuf> {
+        let mut configuration = serde_json::from_slice(&fs::read(self.dir.join(SCHEDULER_CONFIGURATION))?)?;
+        change(&mut configuration);
+        let path = self.dir.join(name);
+        fs::write(&path, serde_json::to_vec_pretty(&configuration)?)?;
+        Ok(path)
     }
 
     fn start_another(&mut self, argv: Vec<String>, environment: Environment) -> Result<()> {
@@ -291,20 +311,18 @@ impl Cluster {
         executable: &Path,
         own_spans: OwnSpans,
     ) -> Result<()> {
-        let (configuration, own) =
-            (self.dir.join(SCHEDULER_CONFIGURATION), self.dir.join(format!("{name}.json")));
-        let mut changed: serde_json::Value = serde_json::from_slice(&fs::read(&configuration)?)?;
-        changed["profiles"] = json!([{ "schedulerName": name }]);
-        fs::write(&own, serde_json::to_vec_pretty(&changed)?)?;
-        let (configuration, own) = (configuration.display().to_string(), own.display().to_string());
-        let Process { argv, ports, .. } = self.state.process(SCHEDULER.name)?;
-        let (argv, first) = (argv.clone(), format!("={}", ports["https"]));
+        let only = |configuration: &mut serde_json::Value| {
+            configuration["profiles"] = json!([{ "schedulerName": name }]);
+        };
+        let configuration = self.write_configuration(&format!("{name}.json"), only)?;
+        let argv = self.state.process(SCHEDULER.name)?.argv.clone();
         let environment = self.environment(own_spans)?;
         self.launch_executable(name, executable, &environment, &["https"], |ports| {
             let port = ports["https"];
-            let argument = |argument: &String| match argument.strip_suffix(&first) {
-                Some(flag) => format!("{flag}={port}"),
-                None => argument.replace(&configuration, &own),
+            let argument = |argument: &String| match argument.split_once('=') {
+                Some((flag @ "--config", _)) => format!("{flag}={}", configuration.display()),
+                Some((flag @ "--secure-port", _)) => format!("{flag}={port}"),
+                _ => argument.clone(),
             };
             (argv[1..].iter().map(argument).collect(), format!("https://127.0.0.1:{port}/healthz"))
         })
@@ -361,7 +379,16 @@ impl Cluster {
     ///
     /// If the certificates or the token in the cluster's folder cannot be read.
     pub(crate) fn api(&self) -> Result<Api> {
-        let kubeconfig: serde_json::Value = serde_json::from_slice(&fs::read(self.kubeconfig())?)?;
+        self.api_as(&self.kubeconfig())
+    }
+
+    /// The same with the rights of whom this kubeconfig is for.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`api`](Self::api).
+    pub(crate) fn api_as(&self, kubeconfig: &Path) -> Result<Api> {
+        let kubeconfig: serde_json::Value = serde_json::from_slice(&fs::read(kubeconfig)?)?;
         let token = kubeconfig["users"][0]["user"]["token"].as_str().context("no token in the kubeconfig")?;
         Ok(Api::new(agent(&self.certificates())?, self.server()?, token))
     }
@@ -382,6 +409,26 @@ impl Cluster {
         let dir = self.dir.clone();
         let path = |name: &str| dir.join(name).display().to_string();
         let url = |ports: &Ports, name: &str| format!("http://127.0.0.1:{}", ports[name]);
+
+        // Before all those that may send spans there itself.
+        if !options.no_collector {
+            let spans = self.spans_file();
+            self.launch(COLLECTOR, &["grpc", "http"], |ports| {
+                let endpoint = |name: &str| json!({ "endpoint": format!("127.0.0.1:{}", ports[name]) });
+                let configuration = json!({
+                    "receivers": { "otlp": { "protocols": { "grpc": endpoint("grpc"), "http": endpoint("http") } } },
+                    "processors": { "batch": { "timeout": "200ms" } },
+                    "exporters": { "file": { "path": spans, "flush_interval": "200ms" } },
+                    "service": {
+                        "telemetry": { "metrics": { "level": "none" } },
+                        "pipelines": {
+                            "traces": { "receivers": ["otlp"], "processors": ["batch"], "exporters": ["file"] },
+                        },
+                    },
+                });
+                (vec![format!("--config=yaml:{configuration}")], url(ports, "http"))
+            })?;
+        }
 
         self.launch(ETCD, &["client", "peer"], |ports| {
             let (client, peer) = (url(ports, "client"), url(ports, "peer"));
@@ -410,6 +457,7 @@ impl Cluster {
             (CONTROLLER_MANAGER.name, "system:kube-controller-manager", ""),
             // What the manifest in deploy/ grants, and nothing else.
             ("schedspan", "system:serviceaccount:kube-system:schedspan", ""),
+            (WEBHOOK, "system:serviceaccount:kube-system:schedspan-webhook", ""),
         ];
         let tokens = users.map(|_| random_token()).into_iter().collect::<Result<Vec<_>>>()?;
         let rows = users.iter().zip(&tokens).map(|((name, user, group), token)| match *group {
@@ -419,6 +467,19 @@ impl Cluster {
         fs::write(dir.join("tokens.csv"), rows.collect::<String>())?;
         // The API server makes this key and its certificate by itself; nothing speaks against signing tokens with it.
         let key = path("apiserver.key");
+        let tracing = if options.apiserver_tracing {
+            let endpoint = self.otlp_grpc()?;
+            let configuration = json!({
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "TracingConfiguration",
+                "endpoint": endpoint.trim_start_matches("http://"),
+                "samplingRatePerMillion": 0,
+            });
+            fs::write(path("tracing.json"), serde_json::to_vec_pretty(&configuration)?)?;
+            Some(format!("--tracing-config-file={}", path("tracing.json")))
+        } else {
+            None
+        };
         self.launch(APISERVER, &["https"], |ports| {
             let mut args = vec![
                 format!("--etcd-servers={etcd}"),
@@ -442,6 +503,7 @@ impl Cluster {
                 "--max-requests-inflight=0".into(),
                 "--max-mutating-requests-inflight=0".into(),
             ];
+            args.extend(tracing.clone());
             if options.pod_groups {
                 args.push(format!("--feature-gates={POD_GROUP_GATES}"));
                 args.push(format!("--runtime-config={POD_GROUP_API}=true"));
@@ -461,26 +523,6 @@ impl Cluster {
         })?;
         let rbac = objects(include_str!("../../../deploy/kustomize/base/rbac.yaml"));
         rbac.iter().try_for_each(|object| api.apply(object, false))?;
-
-        // Before the scheduler, which may send spans there itself.
-        if !options.no_collector {
-            let spans = self.spans_file();
-            self.launch(COLLECTOR, &["grpc", "http"], |ports| {
-                let endpoint = |name: &str| json!({ "endpoint": format!("127.0.0.1:{}", ports[name]) });
-                let configuration = json!({
-                    "receivers": { "otlp": { "protocols": { "grpc": endpoint("grpc"), "http": endpoint("http") } } },
-                    "processors": { "batch": { "timeout": "200ms" } },
-                    "exporters": { "file": { "path": spans, "flush_interval": "200ms" } },
-                    "service": {
-                        "telemetry": { "metrics": { "level": "none" } },
-                        "pipelines": {
-                            "traces": { "receivers": ["otlp"], "processors": ["batch"], "exporters": ["file"] },
-                        },
-                    },
-                });
-                (vec![format!("--config=yaml:{configuration}")], url(ports, "http"))
-            })?;
-        }
 
         // Both serve with the API server's certificate: whoever trusts that one trusts them.
         let serve = |ports: &Ports| {

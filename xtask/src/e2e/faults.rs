@@ -3,8 +3,6 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io,
-    net::{TcpListener, TcpStream},
     os::unix::fs::FileExt as _,
     process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -18,6 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{Api, free_ports, is_bound, pod, wait_until},
     process,
+    proxy::Proxy,
     schedspan::{Options, Schedspan},
     spans::{self, Span},
     stage::Stage,
@@ -140,14 +139,7 @@ fn restart(stage: &mut Stage) -> Result<()> {
     let first = scheduled(stage, "before-restart", false)?;
     stage.cluster.restart_scheduler()?;
     // Tells of the old one until it has looked again.
-    let pid = stage.cluster.scheduler()?.pid.to_string();
-    wait_until("schedspan to trace the new scheduler", TIMEOUT, || {
-        Ok(schedspan
-            .log()?
-            .lines()
-            .any(|line| line.contains("tracing kube-scheduler") && line.contains(&pid))
-            .then_some(()))
-    })?;
+    super::is_traced(stage, &schedspan)?;
     let second = scheduled(stage, "after-restart", false)?;
     ensure!(first.pid != second.pid, "the span of a new scheduler names the old one");
     schedspan.stop()
@@ -171,7 +163,7 @@ fn no_api_server(stage: &Stage) -> Result<()> {
     let unknown = schedspan.metrics()?.sum("schedspan_context_lookups_total", &[("result", "unknown")]);
     ensure!(unknown == 1.0, "schedspan counts {unknown} Pods without known context instead of 1");
 
-    forward(TcpListener::bind(&address)?, real);
+    Proxy::start(&address, real)?;
     schedspan.wait_for("schedspan to watch Pods", TIMEOUT * 2, |metrics| {
         metrics.sum("schedspan_context_watch_up", &[]) == 1.0
     })?;
@@ -221,21 +213,4 @@ fn scheduled(stage: &Stage, name: &str, linked: bool) -> Result<Span> {
 fn warnings(schedspan: &Schedspan, thing: &str) -> Result<Vec<String>> {
     let log = schedspan.log()?;
     Ok(log.lines().filter(|line| line.contains("WARN") && line.contains(thing)).map(str::to_owned).collect())
-}
-
-/// Hands on every connection, as long as xtask runs.
-fn forward(listener: TcpListener, to: String) {
-    thread::spawn(move || {
-        for from in listener.incoming().map_while(Result::ok) {
-            let Ok(to) = TcpStream::connect(&to) else { continue };
-            let (Ok(from2), Ok(to2)) = (from.try_clone(), to.try_clone()) else { continue };
-            for (mut reader, mut writer) in [(from, to), (to2, from2)] {
-                thread::spawn(move || {
-                    // A connection that breaks is over.
-                    let _ = io::copy(&mut reader, &mut writer);
-                    let _ = writer.shutdown(std::net::Shutdown::Write);
-                });
-            }
-        }
-    });
 }

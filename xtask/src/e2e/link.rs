@@ -1,4 +1,5 @@
-//! The way from a Pod's annotation to a span link.
+//! The way from a Pod's annotation to a span link, and from a request's header to an annotation where the API server makes no
+//! spans.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::{
     schedspan::{Options, Schedspan},
     spans::{self, Link},
     stage::Stage,
+    webhook::{Webhook, register},
 };
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -17,6 +19,8 @@ const SPAN_ID: &str = "00f067aa0ba902b7";
 const TRACE_STATE: &str = "vendor=value,other=1";
 /// From the end of an attempt to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(20);
+/// For the API server to see the webhook's configuration.
+const SEEN: Duration = Duration::from_secs(10);
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
     for (protocol, endpoint) in
@@ -24,6 +28,25 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     {
         over(stage, protocol, endpoint).with_context(|| format!("over {protocol}"))?;
     }
+    from_request(stage)
+}
+
+/// What the API server sends the webhook then is the client's own context.
+fn from_request(stage: &Stage) -> Result<()> {
+    let api = stage.cluster.api()?;
+    let mut webhook = Webhook::start(stage, "webhook", &[])?;
+    register(&api, &webhook, &[])?;
+    webhook.wait()?;
+    let traceparent = format!("00-{TRACE_ID}-{SPAN_ID}-01");
+    let traced = api.with("traceparent", &traceparent);
+    let trial = wait_until("the API server to call the webhook", SEEN, || {
+        let trial = traced.post("/api/v1/namespaces/default/pods?dryRun=All", &pod("trial", "1"))?;
+        Ok(trial["metadata"]["annotations"]["tracing.k8s.io/traceparent"].as_str().map(str::to_owned))
+    })?;
+    ensure!(trial == traceparent, "the context is {trial} instead of {traceparent}");
+    let none = api.post("/api/v1/namespaces/default/pods?dryRun=All", &pod("trial", "1"))?;
+    ensure!(!none["metadata"]["annotations"].is_object(), "a Pod has got a context from nowhere: {none}");
+    ensure!(webhook.reviews("no_context")? > 0.0, "the webhook was not asked");
     Ok(())
 }
 

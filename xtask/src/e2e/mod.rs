@@ -2,6 +2,7 @@
 
 mod api_calls;
 mod compare;
+mod configuration;
 mod context;
 mod decision;
 mod deploy;
@@ -9,22 +10,25 @@ mod errors;
 mod extenders;
 mod faults;
 pub(crate) mod groups;
+mod inject;
 mod inspect;
+mod lifecycle;
 mod link;
 mod load;
 mod sampling;
 pub(crate) mod truth;
 mod versions;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{
     build,
-    cluster::{self, Metrics, OwnSpans},
+    cluster::{self, Metrics, OwnSpans, wait_until},
     components::{Component, SCHEDULER},
+    schedspan::Schedspan,
     schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, troubled, woven},
     stage::Stage,
     tally::Tally,
@@ -40,8 +44,10 @@ pub(crate) struct Options {
     scheduler: Option<String>,
 }
 
+/// For schedspan to notice a scheduler.
+const NOTICED: Duration = Duration::from_secs(20);
 /// How often a test that the machine has disturbed is run, at most.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 /// One test.
 struct Test {
@@ -54,6 +60,8 @@ struct Test {
     pod_groups: bool,
     /// Whether kube-controller-manager runs.
     controllers: bool,
+    /// Whether the API server makes spans.
+    apiserver_tracing: bool,
     /// Feature gates of a scheduler that makes trouble.
     gates: Option<&'static str>,
     run: fn(&mut Stage) -> Result<()>,
@@ -78,6 +86,7 @@ const TEST: Test = Test {
     verbosity: None,
     pod_groups: false,
     controllers: false,
+    apiserver_tracing: false,
     gates: None,
     run: inspect::run,
 };
@@ -89,7 +98,18 @@ const TESTS: &[Test] = &[
     Test { name: "errors", run: errors::run, ..TEST },
     Test { name: "deploy", run: deploy::run, ..TEST },
     Test { name: "link", nodes: 1, run: link::run, ..TEST },
+    Test { name: "configuration", nodes: 1, run: configuration::run, ..TEST },
     Test { name: "context", nodes: 1, controllers: true, run: context::run, ..TEST },
+    Test { name: "inject", nodes: 1, controllers: true, apiserver_tracing: true, run: inject::run, ..TEST },
+    Test {
+        name: "lifecycle",
+        nodes: 1,
+        // Its Pods have volume claims.
+        controllers: true,
+        apiserver_tracing: true,
+        run: lifecycle::run,
+        ..TEST
+    },
     Test {
         name: "truth",
         nodes: truth::NODES,
@@ -159,8 +179,18 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
     }
     let version = version.unwrap_or(SCHEDULER.version);
     let executable = build::build()?;
-    for Test { name, nodes, scheduler, verbosity, pod_groups, controllers, gates: own_gates, run } in chosen()
-    {
+    for test in chosen() {
+        let Test {
+            name,
+            nodes,
+            scheduler,
+            verbosity,
+            pod_groups,
+            controllers,
+            apiserver_tracing,
+            gates: own_gates,
+            run,
+        } = test;
         tally.run(&format!("e2e {name}"), || {
             let other = match *scheduler {
                 Scheduler::Own => None,
@@ -188,6 +218,7 @@ pub(crate) fn run(names: &[String], version: Option<&str>, tally: &mut Tally) ->
                 // More requests a second than any test asks for.
                 scheduler_qps: Some(5000),
                 no_controllers: !controllers,
+                apiserver_tracing: *apiserver_tracing,
                 ..cluster::Options::default()
             };
             for _ in 1..ROUNDS {
@@ -227,6 +258,18 @@ fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()> {
     ensure!(metrics.has(stray), "schedspan has no metric {stray}");
     ensure!(metrics.sum(stray, &[]) == 0.0, "{stray} is {}", metrics.sum(stray, &[]));
     Ok(())
+}
+
+/// Waits until schedspan traces the cluster's scheduler, which has just been started.
+fn is_traced(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
+    let pid = format!("pid={} ", stage.cluster.scheduler()?.pid);
+    wait_until("schedspan to trace the new scheduler", NOTICED, || {
+        let log = schedspan.log()?;
+        Ok(log
+            .lines()
+            .any(|line| line.contains("tracing kube-scheduler") && line.contains(&pid))
+            .then_some(()))
+    })
 }
 
 /// The text at a place of an object; empty if there is none.

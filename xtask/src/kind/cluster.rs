@@ -36,6 +36,16 @@ const CNI: &str = "/etc/cni/net.d/10-schedspan.conflist";
 /// Where the nodes have the folder that is shared with xtask.
 const SHARED: &str = "/shared";
 
+/// The Collector's address in the cluster, as its manifest has it.
+pub(super) const COLLECTOR: &str = "10.96.0.44:4317";
+
+/// Whether API server and kubelets send spans of their own to the Collector.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Tracing {
+    Off,
+    On,
+}
+
 /// A running cluster. It is taken down when it is dropped and when xtask ends, in whatever way, unless it is detached.
 pub(super) struct Cluster {
     pub(super) engine: Engine,
@@ -48,14 +58,14 @@ impl Cluster {
     /// # Errors
     ///
     /// If there is one already, or something that it takes cannot be made or does not start.
-    pub(super) fn up(provider: Provider) -> Result<Self> {
+    pub(super) fn up(provider: Provider, tracing: Tracing) -> Result<Self> {
         let dir = dir(provider)?;
         prepare(provider, &dir)?;
         let guard = Guard::start(&["kind", "guard", "--provider", provider.name()])?;
         let cluster = Self { engine: Engine::start(provider, &dir)?, guard: Some(guard) };
         let pulled = cluster.engine.is_own() && cluster.pull();
         let image = if pulled { PULLED.to_owned() } else { cluster.import()? };
-        cluster.create(&image, !pulled)?;
+        cluster.create(&image, !pulled, tracing)?;
         if !pulled {
             cluster.connect()?;
         }
@@ -151,7 +161,7 @@ impl Cluster {
     }
 
     /// Lets kind create the cluster. One of our own image has neither kind's network nor a DNS.
-    fn create(&self, image: &str, ours: bool) -> Result<()> {
+    fn create(&self, image: &str, ours: bool, tracing: Tracing) -> Result<()> {
         let node = |role: &str| {
             json!({
                 "role": role,
@@ -160,9 +170,29 @@ impl Cluster {
             })
         };
         // kubelet refuses control groups of version 1 unless told otherwise.
-        let mut patches = vec![json!({
-            "kind": "KubeletConfiguration", "failCgroupV1": false, "maxPods": MAX_PODS,
-        })];
+        let mut kubelet =
+            json!({ "kind": "KubeletConfiguration", "failCgroupV1": false, "maxPods": MAX_PODS });
+        let mut patches = Vec::new();
+        if tracing == Tracing::On {
+            kubelet["tracing"] = json!({ "endpoint": COLLECTOR, "samplingRatePerMillion": 1_000_000 });
+            // Only what somebody asks for who traces.
+            let requests = json!({
+                "apiVersion": "apiserver.config.k8s.io/v1", "kind": "TracingConfiguration",
+                "endpoint": COLLECTOR, "samplingRatePerMillion": 0,
+            });
+            fs::write(self.shared().join("tracing.json"), requests.to_string())?;
+            let file = format!("{SHARED}/tracing.json");
+            patches.push(json!({
+                "kind": "ClusterConfiguration",
+                "apiServer": {
+                    "extraArgs": [{ "name": "tracing-config-file", "value": file }],
+                    "extraVolumes": [{
+                        "name": "shared", "hostPath": SHARED, "mountPath": SHARED, "readOnly": true, "pathType": "Directory",
+                    }],
+                },
+            }));
+        }
+        patches.push(kubelet);
         let mut networking = json!({});
         if ours {
             networking = json!({ "disableDefaultCNI": true, "kubeProxyMode": "nftables" });

@@ -16,7 +16,7 @@ use super::{
         INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemon, delete, helm, items, logs, metrics, pod,
         probes, scheduler, traced, wait_for_pods,
     },
-    cluster::{CONTROL_PLANE, Cluster, WORKER},
+    cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, Tracing, WORKER},
     engine::Provider,
     images,
 };
@@ -40,9 +40,7 @@ const SECOND_MANIFEST: &str = include_str!("../../../tests/kind/second-scheduler
 /// What the second scheduler is called, and its namespace.
 const SECOND: &str = "second-scheduler";
 const COLLECTOR_MANIFEST: &str = include_str!("../../../tests/kind/collector.yaml");
-/// The Collector's address in the cluster, as its manifest has it.
-const ENDPOINT: &str = "http://10.96.0.44:4317";
-const RELEASE: &str = "schedspan";
+pub(super) const RELEASE: &str = "schedspan";
 /// CAP_SYS_PTRACE, CAP_PERFMON and CAP_BPF, by their bits, as `/proc/PID/status` has them.
 const CAPABILITIES: u64 = 1 << 19 | 1 << 38 | 1 << 39;
 /// Another tag of the same image, to upgrade to.
@@ -57,12 +55,15 @@ pub(super) fn run(provider: Provider) -> Result<()> {
     // All built first: a build takes minutes, in which nothing has to run.
     let archives = [image::image(image::own()?, None)?, images::collector()?, images::pause()?];
     let begin = Instant::now();
-    let cluster =
-        step("cluster up", || Cluster::up(provider).map(|cluster| (cluster, provider.name().into())))?;
+    let cluster = step("cluster up", || up(provider, Tracing::Off))?;
     let done = steps(&cluster, &archives).map_err(|error| anyhow!("{error:#}{}", logs(&cluster)));
     done.and_then(|()| step("cluster down", || Ok((cluster.down()?, String::new()))))?;
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())
+}
+
+pub(super) fn up(provider: Provider, tracing: Tracing) -> Result<(Cluster, String)> {
+    Ok((Cluster::up(provider, tracing)?, provider.name().into()))
 }
 
 fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {
@@ -77,7 +78,7 @@ fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {
 }
 
 /// Does something and prints a line about it, with what it says of itself.
-fn step<T>(name: &str, what: impl FnOnce() -> Result<(T, String)>) -> Result<T> {
+pub(super) fn step<T>(name: &str, what: impl FnOnce() -> Result<(T, String)>) -> Result<T> {
     let start = Instant::now();
     let (done, said) = what().with_context(|| name.to_owned())?;
     let separator = if said.is_empty() { "" } else { ": " };
@@ -85,7 +86,7 @@ fn step<T>(name: &str, what: impl FnOnce() -> Result<(T, String)>) -> Result<T> 
     Ok(done)
 }
 
-fn load(cluster: &Cluster, archives: &[PathBuf]) -> Result<((), String)> {
+pub(super) fn load(cluster: &Cluster, archives: &[PathBuf]) -> Result<((), String)> {
     archives.iter().try_for_each(|archive| cluster.load(archive))?;
     let (name, _) = image::NAME.rsplit_once(':').context("the image has no tag")?;
     let upgraded = format!("{name}:{UPGRADED}");
@@ -94,7 +95,7 @@ fn load(cluster: &Cluster, archives: &[PathBuf]) -> Result<((), String)> {
     Ok(((), format!("{} archives", archives.len())))
 }
 
-fn collector(cluster: &Cluster) -> Result<((), String)> {
+pub(super) fn collector(cluster: &Cluster) -> Result<((), String)> {
     let image = images::name(COLLECTOR.name, COLLECTOR.version);
     cluster.manifest("apply", &COLLECTOR_MANIFEST.replace("IMAGE", &image))?;
     cluster.kubectl(&[
@@ -119,7 +120,7 @@ fn install(cluster: &Cluster) -> Result<((), String)> {
             "--wait",
             "--timeout=2m",
             "--set",
-            &format!("otlp.endpoint={ENDPOINT}"),
+            &format!("otlp.endpoint=http://{ENDPOINT}"),
         ],
     )?;
     let metrics = traced(cluster, 1)?;

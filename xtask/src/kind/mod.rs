@@ -6,6 +6,7 @@
 //! - `root`, `images`: what nodes and containers are made of
 //! - `cluster`: the cluster
 //! - `e2e`, `asked`: what schedspan does in it, from `helm install` to `helm uninstall`
+//! - `lifecycle`: a Pod from the request that makes it until it is Ready, as all who trace tell it
 //!
 //! The scripts that run where Rust does not are in `tests/kind`.
 
@@ -15,13 +16,14 @@ mod cluster;
 mod e2e;
 mod engine;
 mod images;
+mod lifecycle;
 mod root;
 
 use anyhow::Result;
 use clap::Subcommand;
 
 use self::{
-    cluster::Cluster,
+    cluster::{Cluster, Tracing},
     engine::{Engine, Provider},
 };
 use crate::cluster::guard;
@@ -54,6 +56,10 @@ enum Command {
     ///
     /// A line for each step says how long it took; the cluster ends with the last one, or with the first that fails.
     E2e,
+    /// Follow a Pod from the request that makes it until it is Ready, and draw that: docs/lifecycle.svg
+    ///
+    /// With the tracing of API server and kubelets off, and then on: in a new cluster each.
+    Lifecycle,
     #[command(hide = true)]
     Guard,
 }
@@ -61,7 +67,7 @@ enum Command {
 pub(crate) fn run(Arguments { provider, command }: Arguments) -> Result<()> {
     match command {
         Command::Up => {
-            let cluster = Cluster::up(provider)?;
+            let cluster = Cluster::up(provider, Tracing::Off)?;
             println!("{}", cluster.kubectl(&["get", "nodes"])?);
             println!("next     cargo xtask kind exec --provider {0} kubectl get pods", provider.name());
             println!("         cargo xtask kind down --provider {0}", provider.name());
@@ -75,6 +81,7 @@ pub(crate) fn run(Arguments { provider, command }: Arguments) -> Result<()> {
             Ok(())
         }
         Command::E2e => e2e::run(provider),
+        Command::Lifecycle => lifecycle::run(provider),
         Command::Guard => guard::run(|| cluster::down(provider)),
     }
 }

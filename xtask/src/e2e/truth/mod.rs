@@ -1,6 +1,6 @@
 //! The spans against the scheduler's own metrics: every attempt, every phase, every label, every microsecond.
 
-mod workload;
+pub(super) mod workload;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -11,7 +11,6 @@ use crate::cluster::{Api, NodeSize, is_bound, pod, wait_until};
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Nodes that are larger than all others, and come later.
 const LARGE_NODES: usize = 2;
-/// The class of volumes that are bound once a Pod that claims them has a Node.
 const STORAGE_CLASS: &str = "local";
 /// Pods with a volume, and the number of the first Node that has one.
 const VOLUMES: usize = 10;
@@ -207,39 +206,50 @@ fn node(n: usize) -> String {
 
 /// Makes a claim for each Pod that has a volume, a volume on a Node for each, and a claim without one.
 fn provide_volumes(api: &Api) -> Result<()> {
+    create_storage_class(api)?;
+    for n in 1..=VOLUMES {
+        create_volume(api, &format!("volume-{n}"), &node(FIRST_VOLUME + n))?;
+    }
+    create_claim(api, "none", "1Ti")
+}
+
+/// The class of volumes that are bound once a Pod that claims them has a Node.
+pub(in crate::e2e) fn create_storage_class(api: &Api) -> Result<()> {
     let class = json!({
         "metadata": { "name": STORAGE_CLASS },
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer",
     });
-    api.post("/apis/storage.k8s.io/v1/storageclasses", &class)?;
-    let create_claim = |name: String, size: &str| {
-        let claim = json!({
-            "metadata": { "name": name },
-            "spec": {
-                "storageClassName": STORAGE_CLASS,
-                "accessModes": ["ReadWriteOnce"],
-                "resources": { "requests": { "storage": size } },
-            },
-        });
-        api.post("/api/v1/namespaces/default/persistentvolumeclaims", &claim)
-    };
-    for n in 1..=VOLUMES {
-        let host = json!({ "key": HOSTNAME, "operator": "In", "values": [node(FIRST_VOLUME + n)] });
-        let volume = json!({
-            "metadata": { "name": format!("volume-{n}") },
-            "spec": {
-                "storageClassName": STORAGE_CLASS,
-                "accessModes": ["ReadWriteOnce"],
-                "capacity": { "storage": "1Gi" },
-                "local": { "path": "/none" },
-                "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [host] }] } },
-            },
-        });
-        api.post("/api/v1/persistentvolumes", &volume)?;
-        create_claim(format!("volume-{n}"), "1Gi")?;
-    }
-    create_claim("none".to_owned(), "1Ti").map(drop)
+    api.post("/apis/storage.k8s.io/v1/storageclasses", &class).map(drop)
+}
+
+/// A volume of that class on a Node, and a claim that it suits.
+pub(in crate::e2e) fn create_volume(api: &Api, name: &str, node: &str) -> Result<()> {
+    let host = json!({ "key": HOSTNAME, "operator": "In", "values": [node] });
+    let volume = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "storageClassName": STORAGE_CLASS,
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": { "storage": "1Gi" },
+            "local": { "path": "/none" },
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [host] }] } },
+        },
+    });
+    api.post("/api/v1/persistentvolumes", &volume)?;
+    create_claim(api, name, "1Gi")
+}
+
+fn create_claim(api: &Api, name: &str, size: &str) -> Result<()> {
+    let claim = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "storageClassName": STORAGE_CLASS,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": size } },
+        },
+    });
+    api.post("/api/v1/namespaces/default/persistentvolumeclaims", &claim).map(drop)
 }
 
 /// Lets the API server refuse the binding of some Pods: an error that the scheduler can do nothing about.
