@@ -84,6 +84,11 @@ impl Lives {
         }
     }
 
+    /// Nobody lists Pods, which may stay so: what the API server tells of a Pod is not waited for.
+    pub(super) fn list_fails(&mut self) {
+        self.listing = false;
+    }
+
     /// Takes out what is over and can be told; at the `last` moment everything that is over.
     pub(super) fn due(&mut self, now_ns: u64, last: bool) -> Vec<(Box<str>, Life)> {
         let due = self.lives.extract_if(|_, life| {

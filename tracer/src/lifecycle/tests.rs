@@ -394,6 +394,23 @@ fn who_is_followed_told_and_forgotten() {
 }
 
 #[test]
+fn where_no_list_succeeds_pods_with_attempts_alone_are_let_go_and_counted() {
+    let metrics = Metrics::default();
+    let mut lives = Lives::new(metrics.clone());
+    lives.list_begins();
+    lives.attempt(&attempt(1, 0, 50, "Success"), at(70));
+    assert!(lives.due(at(60_000), false).is_empty(), "the list may bring it");
+    lives.list_fails();
+    let unknown = || {
+        let mut losses = metrics.losses().into_iter();
+        losses.find_map(|(cause, lost)| (cause == "life_unknown").then_some(lost))
+    };
+    assert_eq!(unknown(), Some(0));
+    assert!(lives.due(at(60_000), false).is_empty());
+    assert_eq!(unknown(), Some(1));
+}
+
+#[test]
 fn pods_without_end_find_no_room() {
     let metrics = Metrics::default();
     let mut lives = Lives::new(metrics.clone());

@@ -125,12 +125,16 @@ async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Met
             Ok(Event::Delete(pod)) => lives.gone(pod, now()),
             Ok(Event::Init) => lives.list_begins(),
             Ok(Event::InitDone) => lives.list_ends(now()),
-            Err(error) if !down => warn!(
-                "cannot watch all Pods at {url}, so their lives are not known until it works again: {}; check that the \
-                 API server runs and that `list` and `watch` of pods are granted",
-                sentence(error)
-            ),
-            Err(_) => {}
+            Err(error) => {
+                lives.list_fails();
+                if !down {
+                    warn!(
+                        "cannot watch all Pods at {url}, so their lives are not known until it works again: {}; check \
+                         that the API server runs and that `list` and `watch` of pods are granted",
+                        sentence(error)
+                    );
+                }
+            }
         }
         // It begins anew before it knows whether somebody answers.
         if !matches!(event, Ok(Event::Init)) {
