@@ -90,7 +90,7 @@ pub struct Account {
     pub events: u64,
     /// In attempts that have ended: the beginning or the end of a span, or something told on one.
     pub in_attempts: u64,
-    /// Of Pods that were popped and not scheduled.
+    /// Of Pods that were popped and not scheduled, or discarded before they left the queue.
     pub skipped: u64,
     /// About nothing that is traced: another metric than the queue's, or a `Pop` that returned no Pod.
     pub unrelated: u64,
@@ -362,7 +362,10 @@ impl Process {
                 self.popped_from_backoff.drain().for_each(|_| context.no_room(1));
             }
             if self.popped_from_backoff.insert(goroutine, time_ns).is_some() {
-                context.orphan_move();
+                // The scheduler has popped a Pod that it schedules already, and looked for another one:
+                // <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/backend/queue/active_queue.go>,
+                // `unlockedPop`
+                context.account.skipped += 1;
             }
             return;
         }

@@ -378,6 +378,20 @@ fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
 }
 
 #[test]
+fn a_pod_that_the_scheduler_discards_as_it_pops_it_is_no_loss() {
+    let mut one = script(0, Fate::Bound, 1);
+    let popped = || counted(LOOP, "active", "PopFromBackoffQ");
+    one.scheduling.splice(0..0, [popped(), popped()]);
+    let mut assembler = Assembler::default();
+    let events = one.scheduling.into_iter().chain(one.binding);
+    events.enumerate().for_each(|(time, event)| assembler.on(Event { time_ns: time as u64, ..event }));
+    let attempts = assembler.take_finished();
+    let moves: Vec<_> = attempts[0].moves.iter().map(|entry| entry.time_ns).collect();
+    assert_eq!((moves, assembler.stats()), (vec![1], Stats::default()));
+    assert_eq!((assembler.account().skipped, assembler.account().open()), (1, 0));
+}
+
+#[test]
 fn of_many_moves_the_first_and_the_last_are_kept() {
     let mut one = script(0, Fate::Bound, 1);
     let moves = (0..40).flat_map(|number| {
