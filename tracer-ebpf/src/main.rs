@@ -10,8 +10,8 @@ mod regs;
 use core::mem::MaybeUninit;
 
 use aya_ebpf::{
-    EbpfContext as _,
-    bindings::{BPF_RB_NO_WAKEUP, bpf_pidns_info},
+    EbpfContext as _, Global,
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_CONS_POS, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_pidns_info},
     cty::c_void,
     helpers::{
         bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
@@ -19,7 +19,7 @@ use aya_ebpf::{
         generated::{self, bpf_get_ns_current_pid_tgid},
     },
     macros::{map, uprobe},
-    maps::{Array, PerCpuArray, RingBuf},
+    maps::{Array, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
     programs::ProbeContext,
 };
 use tracer_common::{
@@ -46,6 +46,13 @@ static NAMESPACES: Array<PidNamespace> = Array::with_max_entries(MAX_PID_NAMESPA
 static TARGETS: Array<u64> = Array::with_max_entries(MAX_TARGETS, 0);
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+/// So many bytes in the ring buffer, and its reader is woken up. The daemon says how many.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+static WAKE_BYTES: Global<u64> = Global::new(0);
+/// The one value: behind where the reader was when it was woken up last.
+#[map]
+static WOKEN: Array<u64> = Array::with_max_entries(1, 0);
 /// The one value names the last loss of a record.
 #[map]
 static LAST_LOSS: Array<u64> = Array::with_max_entries(1, 0);
@@ -228,7 +235,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
         // SAFETY: the entry is a reserved Hit.
         let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
         end(hit, cookie);
-        entry.submit(BPF_RB_NO_WAKEUP.into());
+        send(entry);
         return Ok(());
     }
     let site = site(cookie)?;
@@ -248,7 +255,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
                 }
             }
             end(hit, cookie);
-            entry.submit(BPF_RB_NO_WAKEUP.into());
+            send(entry);
         }
         LONG_TEXT => {
             let Some(mut entry) = EVENTS.reserve::<LongTextHit>(0) else { return Err(Counter::RingFull) };
@@ -264,7 +271,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
                 fault(hit, 0);
             }
             end(hit, cookie);
-            entry.submit(BPF_RB_NO_WAKEUP.into());
+            send(entry);
         }
         _ => {
             let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
@@ -291,10 +298,34 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
                 }
             }
             end(hit, cookie);
-            entry.submit(BPF_RB_NO_WAKEUP.into());
+            send(entry);
         }
     }
     Ok(())
+}
+
+/// Sends a record. To wake its reader up costs the scheduler more than the record: it looks for itself several times a second.
+/// Only where much comes meanwhile it is woken up, once until it has read on.
+#[inline(always)]
+fn send<T>(entry: RingBufEntry<T>) {
+    let much = EVENTS.query(BPF_RB_AVAIL_DATA.into()) >= WAKE_BYTES.load();
+    entry.submit(if much && is_asleep() { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }.into());
+}
+
+/// Whether the reader has not been woken up where it is. Two CPUs may both say so, which does no harm.
+#[inline(always)]
+fn is_asleep() -> bool {
+    // At the beginning it is at 0, and has not been woken up there.
+    let behind = EVENTS.query(BPF_RB_CONS_POS.into()) + 1;
+    let Some(woken) = WOKEN.get_ptr_mut(0) else { return false };
+    // SAFETY: the map's value is aligned and lives as long as the program; one load or store takes it whole.
+    unsafe {
+        let asleep = woken.read_volatile() != behind;
+        if asleep {
+            woken.write_volatile(behind);
+        }
+        asleep
+    }
 }
 
 /// Which kind of record a hit is.

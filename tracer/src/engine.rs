@@ -12,7 +12,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -33,18 +32,12 @@ use crate::{
     target::{Configuration, FileId, Finder, ProcessId, Scheduler, load_bias, open_executable},
 };
 
-/// How often the ring buffer is emptied while there is little in it. The programs do not wake anybody up: that would cost
-/// the scheduler more than the record itself. Nor is the daemon woken up more often than somebody who watches would notice:
-/// most of what an attempt costs it is the cold start after each sleep.
+/// How often the ring buffer is emptied while there is little in it: for that the programs wake nobody up. Nor does the daemon
+/// wake up more often than somebody who watches would notice: most of what an attempt costs it is the cold start after each
+/// sleep.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// The same where nothing is traced, so that a node without a scheduler costs next to nothing.
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
-/// How often at most, however small the ring buffer is.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// One part of so many of the ring buffer may be full when it is emptied: the rest is for what comes all at once.
-const AIM: u64 = 8;
-/// Bytes before each record.
-const RECORD_HEADER: usize = 8;
 /// How often processes are looked for, clocks are compared and counters are published.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Readings of which the quickest is taken for an anchor.
@@ -56,7 +49,6 @@ pub type Observer = Box<dyn FnMut(Line<'_>) + Send>;
 /// The engine's own state.
 pub struct Engine {
     probes: Probes,
-    ring_bytes: u32,
     detail: Detail,
     finder: Finder,
     /// The only process that is traced, where there is to be but one.
@@ -104,7 +96,6 @@ impl Engine {
         let probes = Probes::load(object, ring_bytes)?;
         Ok(Self {
             probes,
-            ring_bytes,
             detail,
             finder: Finder::default(),
             only: None,
@@ -140,16 +131,14 @@ impl Engine {
     /// Runs until `stop` is set, then takes the probes away.
     pub fn run(mut self, stop: &Arc<AtomicBool>) {
         let mut looked: Option<Instant> = None;
-        let mut interval = DRAIN_INTERVAL;
         while !stop.load(Ordering::Relaxed) {
             if looked.is_none_or(|then| then.elapsed() >= LOOK_INTERVAL) {
                 looked = Some(Instant::now());
                 self.look();
             }
-            let bytes = self.drain();
+            self.drain();
             self.health.alive();
-            interval = next_interval(interval, bytes, self.ring_bytes);
-            thread::sleep(if self.targets.is_empty() { IDLE_INTERVAL } else { interval });
+            self.probes.wait(if self.targets.is_empty() { IDLE_INTERVAL } else { DRAIN_INTERVAL });
         }
         for (_, Executable { attached, .. }) in std::mem::take(&mut self.executables) {
             if let Err(error) = self.probes.detach(attached) {
@@ -172,27 +161,22 @@ impl Engine {
         }));
     }
 
-    /// Empties the ring buffer; says how many bytes there were.
-    fn drain(&mut self) -> u64 {
+    /// Empties the ring buffer.
+    fn drain(&mut self) {
         let Self { probes, decoder, pipeline, observer, metrics, records, .. } = self;
-        let mut bytes = 0;
-        *records += probes.drain(|record| {
-            bytes += record.len() + RECORD_HEADER;
-            match decoder.decode(record) {
-                Ok(event) => {
-                    if let Some(observer) = observer {
-                        observer(Line::Event(Cow::Borrowed(&event)));
-                    }
-                    pipeline.event(event);
+        *records += probes.drain(|record| match decoder.decode(record) {
+            Ok(event) => {
+                if let Some(observer) = observer {
+                    observer(Line::Event(Cow::Borrowed(&event)));
                 }
-                Err(error) => {
-                    metrics.loss(Loss::UndecodableRecord, 1);
-                    warn!("a record is dropped: {error}");
-                }
+                pipeline.event(event);
+            }
+            Err(error) => {
+                metrics.loss(Loss::UndecodableRecord, 1);
+                warn!("a record is dropped: {error}");
             }
         }) as u64;
         self.hand_over();
-        bytes as u64
     }
 
     fn hand_over(&mut self) {
@@ -384,38 +368,4 @@ fn clocks() -> Clocks {
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
-
-/// When to empty the ring buffer again, after an interval in which this many bytes came.
-fn next_interval(interval: Duration, bytes: u64, ring_bytes: u32) -> Duration {
-    let aim = u64::from(ring_bytes) / AIM;
-    let next = interval.as_micros() * u128::from(aim) / u128::from(bytes.max(1));
-    // It grows no faster than twofold: what has just been idle may be busy again.
-    Duration::from_micros(u64::try_from(next).unwrap_or(u64::MAX))
-        .min(interval * 2)
-        .clamp(SHORTEST_INTERVAL, DRAIN_INTERVAL)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RING: u32 = 64 << 10;
-
-    #[test]
-    fn a_ring_buffer_that_fills_is_emptied_more_often() {
-        let full = next_interval(DRAIN_INTERVAL, RING.into(), RING);
-        assert_eq!(full, DRAIN_INTERVAL / 8);
-        assert_eq!(next_interval(SHORTEST_INTERVAL, RING.into(), RING), SHORTEST_INTERVAL);
-    }
-
-    #[test]
-    fn one_that_is_nearly_empty_is_left_alone_again_step_by_step() {
-        let mut interval = SHORTEST_INTERVAL;
-        for steps in [2, 4, 8, 16, 32, 64] {
-            interval = next_interval(interval, 0, RING);
-            assert_eq!(interval, SHORTEST_INTERVAL * steps);
-        }
-        assert_eq!(next_interval(interval, 0, RING), DRAIN_INTERVAL);
-    }
 }

@@ -29,7 +29,7 @@
 //!
 //! # Design constraints
 //!
-//! * The scheduler is never harmed: nothing is written to it, and no record wakes anybody up.
+//! * The scheduler is never harmed: nothing is written to it, and it does not wait for whoever reads the records.
 //! * Everything read from a process, a file or the network is bounded and checked.
 //! * Every loss has a cause and a counter.
 

@@ -2,7 +2,13 @@
 
 mod host;
 
-use std::path::{Path, PathBuf};
+use std::{
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
@@ -15,6 +21,7 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use log::Log;
+use rustix::{event::epoll, io::Errno};
 use tracer_common::{
     Cookie, Counter, MAX_PID_NAMESPACES, MAX_SITES, MAX_TARGETS, NO_TEXTS, PidNamespace, SCORES, STATUSES,
     Site, Target,
@@ -31,6 +38,9 @@ use crate::{
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf.o"));
 /// Records taken from the ring buffer in one go, so that other work gets its turn.
 const MAX_DRAIN: usize = 65_536;
+/// One part of so many of the ring buffer is full when the programs wake up whoever waits for them: the rest is for what comes
+/// until it runs.
+const WAKE_AT: u64 = 8;
 
 /// Why probes cannot be loaded or attached.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +138,9 @@ pub struct Probes {
     /// There only when the object was built with log points.
     logger: Option<Logger>,
     ring: RingBuf<MapData>,
+    /// Of the ring buffer alone, and edge-triggered: it tells when the programs want somebody to look, not whether there is
+    /// something.
+    epoll: OwnedFd,
     sites: Array<MapData, Site>,
     namespaces: Array<MapData, PidNamespace>,
     targets: Array<MapData, u64>,
@@ -174,6 +187,7 @@ impl Probes {
         let name = || file.map_or_else(|| "inside".to_owned(), |path| format!("`{}`", path.display()));
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("EVENTS", ring_bytes)
+            .override_global("WAKE_BYTES", &(u64::from(ring_bytes) / WAKE_AT), true)
             .load(object)
             .map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
         // Before the program is loaded: that closes what nobody holds.
@@ -192,11 +206,14 @@ impl Probes {
                 Err(error) => return Err(error.into()),
             }
         }
+        let ring = take(&mut ebpf, "EVENTS")?;
+        let epoll = epoll_of(&ring).map_err(|error| Error::Map { name: "EVENTS", why: error.to_string() })?;
         Ok(Self {
             multi,
             lists,
             logger,
-            ring: take(&mut ebpf, "EVENTS")?,
+            ring,
+            epoll,
             sites: take(&mut ebpf, "SITES")?,
             namespaces: take(&mut ebpf, "NAMESPACES")?,
             targets: take(&mut ebpf, "TARGETS")?,
@@ -351,11 +368,28 @@ impl Probes {
         MAX_DRAIN
     }
 
+    /// Waits until the ring buffer has filled so far that it should be emptied, and no longer than this.
+    pub fn wait(&self, longest: Duration) {
+        let timeout = longest.try_into().ok();
+        let mut events = [MaybeUninit::uninit()];
+        match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => thread::sleep(longest),
+        }
+    }
+
     /// One of the programs' counters, over all CPUs.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.get(&(counter as u32), 0).map_or(0, |values| values.iter().sum())
     }
+}
+
+fn epoll_of(ring: &RingBuf<MapData>) -> rustix::io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, ring, epoll::EventData::new_u64(0), flags)?;
+    Ok(epoll)
 }
 
 fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, Error> {
