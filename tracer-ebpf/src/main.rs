@@ -235,7 +235,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
         // SAFETY: the entry is a reserved Hit.
         let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
         end(hit, cookie);
-        send(entry);
+        entry.submit(BPF_RB_NO_WAKEUP.into());
         return Ok(());
     }
     let site = site(cookie)?;
@@ -255,7 +255,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
                 }
             }
             end(hit, cookie);
-            send(entry);
+            entry.submit(BPF_RB_NO_WAKEUP.into());
         }
         LONG_TEXT => {
             let Some(mut entry) = EVENTS.reserve::<LongTextHit>(0) else { return Err(Counter::RingFull) };
@@ -304,8 +304,8 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
     Ok(())
 }
 
-/// Sends a record. To wake its reader up costs the scheduler more than the record: it looks for itself several times a second.
-/// Only where much comes meanwhile it is woken up, once until it has read on.
+/// Sends a record with strings, of which each attempt has some. To wake its reader up costs the scheduler more than the record:
+/// it looks for itself several times a second. Only where much comes meanwhile it is woken up, once until it has read on.
 #[inline(always)]
 fn send<T>(entry: RingBufEntry<T>) {
     let much = EVENTS.query(BPF_RB_AVAIL_DATA.into()) >= WAKE_BYTES.load();
