@@ -15,6 +15,8 @@ pub mod cases;
 pub mod memory;
 #[path = "../../../tracer/src/context/annotations/mod.rs"]
 pub mod annotations;
+#[path = "../../../tracer/src/trace/attributes.rs"]
+pub mod attributes;
 #[path = "../../../tracer/src/metrics/label.rs"]
 pub mod metrics;
 #[path = "../../../tracer/src/plan/mod.rs"]

@@ -20,7 +20,9 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 pub use self::gather::Gatherer;
 use self::kinds::{Kind, Of, kind};
-pub use self::span::{AttributeValue, Event, Link, Origin, Relation, RemoteContext, Span, Status, Trace};
+pub use self::span::{
+    AttributeValue, Event, LIFECYCLE, Link, Origin, Relation, RemoteContext, Span, Status, Trace,
+};
 use crate::{
     attempt::{
         ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
@@ -44,8 +46,6 @@ impl Anchor {
 
 /// Name of the root span, and of that of each Pod of a group.
 pub const ROOT: &str = "SchedulePod";
-/// Name of the root span of a Pod's life.
-pub const LIFECYCLE: &str = "PodLifecycle";
 /// Name of the root span of a group.
 pub const GROUP_ROOT: &str = "SchedulePodGroup";
 /// Name of the span from the start of a scheduler to its first attempt.

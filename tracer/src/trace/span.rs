@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::{LIFECYCLE, attributes};
+use super::attributes;
+
+/// Name of the root span of a Pod's life.
+pub const LIFECYCLE: &str = "PodLifecycle";
 
 /// A W3C trace context as it was found on a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
