@@ -44,7 +44,7 @@ use tokio::{
 use tower::util::MapResponseLayer;
 use tracing::{info, warn};
 
-pub(crate) use self::pod::metadata;
+pub(crate) use self::pod::PodWith;
 use self::{
     annotations::{Carriers, Recovered, Refused},
     owners::{Owner, Owners, Said},

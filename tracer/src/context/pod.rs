@@ -11,20 +11,25 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use kube::{Resource, core::ObjectMeta};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
-/// A Pod; the API server is asked for the metadata only, unless it is to be `WHOLE`.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Pod<const WHOLE: bool> {
+/// A Pod, and as much of it as its reader asks for; the API server is asked for the metadata only, unless it is to be `WHOLE`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct PodWith<Spec, Status = IgnoredAny, const WHOLE: bool = true> {
     #[serde(deserialize_with = "metadata")]
-    metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     #[serde(default)]
-    spec: Spec,
+    pub(crate) spec: Spec,
+    #[serde(default)]
+    pub(crate) status: Status,
 }
+
+/// A Pod, for who asks for its contexts.
+pub(super) type Pod<const WHOLE: bool> = PodWith<Spec, IgnoredAny, WHOLE>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+pub(super) struct Spec {
     priority_class_name: Option<String>,
 }
 
@@ -60,7 +65,7 @@ impl Selector {
 /// # Errors
 ///
 /// When it is something else.
-pub(crate) fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Read {
@@ -73,30 +78,21 @@ pub(crate) fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obj
         labels: Option<BTreeMap<String, String>>,
         owner_references: Option<Vec<OwnerReference>>,
     }
-    let Read {
-        name,
-        namespace,
-        uid,
-        resource_version,
-        creation_timestamp,
-        annotations,
-        labels,
-        owner_references,
-    } = Read::deserialize(deserializer)?;
+    let read = Read::deserialize(deserializer)?;
     Ok(ObjectMeta {
-        name,
-        namespace,
-        uid,
-        resource_version,
-        creation_timestamp,
-        annotations,
-        labels,
-        owner_references,
+        name: read.name,
+        namespace: read.namespace,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        creation_timestamp: read.creation_timestamp,
+        annotations: read.annotations,
+        labels: read.labels,
+        owner_references: read.owner_references,
         ..ObjectMeta::default()
     })
 }
 
-impl<const WHOLE: bool> Resource for Pod<WHOLE> {
+impl<Spec, Status, const WHOLE: bool> Resource for PodWith<Spec, Status, WHOLE> {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 

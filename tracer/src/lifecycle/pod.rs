@@ -2,25 +2,16 @@
 
 use std::{borrow::Cow, fmt};
 
-use k8s_openapi::{NamespaceResourceScope, api::core::v1, jiff::Timestamp};
-use kube::{Resource, core::ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
-use crate::context::metadata;
+use crate::context::PodWith;
 
 /// A Pod.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Pod {
-    #[serde(deserialize_with = "metadata")]
-    pub(super) metadata: ObjectMeta,
-    #[serde(default)]
-    pub(super) spec: Spec,
-    #[serde(default)]
-    pub(super) status: Status,
-}
+pub(super) type Pod = PodWith<Spec, Status>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -159,34 +150,5 @@ impl<'de> Deserialize<'de> for Volume {
         }
 
         deserializer.deserialize_map(Sources)
-    }
-}
-
-impl Resource for Pod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        v1::Pod::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        v1::Pod::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        v1::Pod::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        v1::Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }

@@ -52,19 +52,13 @@ fn found(target: u32) -> Line<'static> {
     Line::Found(Cow::Owned(Found { target, pid: 42, executable, identity, ..Found::default() }))
 }
 
-fn event(target: u32, function: Function, role: Role, values: Values) -> Line<'static> {
+fn hit(target: u32, function: Function, role: Role, values: Values) -> Event {
     let (time_ns, goroutine, depth, last_loss) = (7, 1, 100, 0);
-    Line::Event(Cow::Owned(Event {
-        target,
-        time_ns,
-        took_ns: 0,
-        goroutine,
-        depth,
-        function,
-        role,
-        last_loss,
-        values,
-    }))
+    Event { target, time_ns, took_ns: 0, goroutine, depth, function, role, last_loss, values }
+}
+
+fn event(target: u32, function: Function, role: Role, values: Values) -> Line<'static> {
+    Line::Event(Cow::Owned(hit(target, function, role, values)))
 }
 
 /// Texts of which JSON must write much otherwise.
@@ -156,17 +150,8 @@ fn events(name: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Line
     let numbers = (0..=MAX_TIME_NS, any::<u64>(), any::<u64>(), any::<u64>());
     let one = (functions, roles, numbers, values(name)).prop_map(
         |(function, role, (time_ns, goroutine, depth, last_loss), values)| {
-            let event = Event {
-                target: 3,
-                time_ns,
-                took_ns: depth,
-                goroutine,
-                depth,
-                function,
-                role,
-                last_loss,
-                values,
-            };
+            let hit = hit(3, function, role, values);
+            let event = Event { time_ns, took_ns: depth, goroutine, depth, last_loss, ..hit };
             Line::Event(Cow::Owned(event))
         },
     );
