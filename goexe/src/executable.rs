@@ -149,6 +149,14 @@ impl<'a> Executable<'a> {
             .map_err(|at| self.undecodable(function, at))
     }
 
+    /// How far above the stack pointer the integer register of that place in Go's sequence points when a function makes this
+    /// call, in bytes; `None` where the instructions before it do not say so.
+    #[must_use]
+    pub fn stack_argument(&self, function: &Function<'_>, call: &Call, register: usize) -> Option<u64> {
+        let code = self.code(function).ok()?;
+        code::stack_argument(self.machine(), code, function.range.start, call.site.address, register)
+    }
+
     /// The function's instructions, for people.
     pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<Instruction>, Error> {
         Ok(code::listing(self.machine(), self.code(function)?, function.range.start))

@@ -143,6 +143,26 @@ pub(super) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     Ok(calls)
 }
 
+/// How far above the stack pointer an integer register points where the code ends.
+pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Option<u64> {
+    let wanted = *INTEGER_REGISTERS.get(register)?;
+    let mut info = InstructionInfoFactory::new();
+    let mut found = None;
+    for instruction in instructions(code, address).ok()? {
+        if instruction.mnemonic() == Mnemonic::Lea && instruction.op0_register() == wanted {
+            let of_stack =
+                instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None;
+            found = of_stack.then(|| instruction.memory_displacement64());
+        } else if instruction.flow_control() == FlowControl::Call
+            || instruction.flow_control() == FlowControl::IndirectCall
+            || written(&instruction, &mut info).contains(&wanted)
+        {
+            found = None;
+        }
+    }
+    found
+}
+
 fn return_site(rest: &[Instruction], targets: &HashSet<u64>, info: &mut InstructionInfoFactory) -> Return {
     let mut found = Return::NONE;
     for instruction in rest.iter().take(MAX_STRAIGHT_LINE) {
@@ -261,6 +281,19 @@ mod tests {
         assert_eq!(stored(&[0x48, 0x8b, 0x44, 0x24, 0x28]), u64::MAX); // mov 0x28(%rsp),%rax
         assert_eq!(stored(&[0x48, 0x89, 0x43, 0x28]), u64::MAX); // mov %rax,0x28(%rbx)
         assert_eq!(stored(&[0x44, 0x0f, 0x11, 0x7c, 0x24, 0x30]), 0x30); // movups %xmm15,0x30(%rsp)
+    }
+
+    #[test]
+    fn a_register_points_into_the_stack_until_it_is_written_or_something_is_called() {
+        let with = |rest: &[u8]| {
+            // lea 0x40(%rsp),%rbx
+            let code = [&[0x48, 0x8d, 0x5c, 0x24, 0x40], rest].concat();
+            stack_argument(&code, 0x1000, 1)
+        };
+        assert_eq!(with(&[0x44, 0x0f, 0x11, 0x3b]), Some(0x40)); // movups %xmm15,(%rbx)
+        assert_eq!(with(&[0x31, 0xdb]), None); // xor %ebx,%ebx
+        assert_eq!(with(&[0xe8, 0, 0, 0, 0]), None); // call
+        assert_eq!(with(&[0x48, 0x8d, 0x1d, 0, 0, 0, 0]), None); // lea 0x0(%rip),%rbx
     }
 
     #[test]

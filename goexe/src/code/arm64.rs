@@ -252,6 +252,21 @@ pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
     calls
 }
 
+/// How far above the stack pointer an integer register points where the code ends.
+pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Option<u64> {
+    let wanted = u32::try_from(register).ok().filter(|register| *register < INTEGER_REGISTERS)?;
+    let mut found = None;
+    for (address, word) in words(code, address) {
+        let kind = kind(word, address);
+        found = match kind {
+            Kind::Add { register, from: STACK_POINTER, immediate } if register == wanted => Some(immediate),
+            Kind::Call { .. } | Kind::CallRegister { .. } => None,
+            _ => found.filter(|_| !written(kind).contains(&Some(wanted))),
+        };
+    }
+    found
+}
+
 fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> Return {
     let mut found = Return::NONE;
     for (address, word) in rest.iter().copied().take(MAX_STRAIGHT_LINE) {
@@ -392,6 +407,15 @@ mod tests {
         for word in [0xf81e_0ffe, 0x9100_0400, 0xf940_0020, 0xd503_201f] {
             assert_eq!(class(word), Class::SingleStepped, "{word:#x}");
         }
+    }
+
+    #[test]
+    fn a_register_points_into_the_stack_until_it_is_written_or_something_is_called() {
+        // add x1, sp, #64
+        let with = |word| stack_argument(&code(&[0x9101_03e1, word]), 0x1000, 1);
+        assert_eq!(with(0xf900_0020), Some(64)); // str x0, [x1]
+        assert_eq!(with(0xaa00_03e1), None); // mov x1, x0
+        assert_eq!(with(0x9400_0001), None); // bl
     }
 
     #[test]

@@ -126,6 +126,22 @@ pub(crate) fn calls(machine: Machine, code: &[u8], address: u64) -> Result<Vec<C
     }
 }
 
+/// How far above the stack pointer an integer register of Go's sequence points at the call at `call`, in bytes, where the code
+/// before it says so.
+pub(crate) fn stack_argument(
+    machine: Machine,
+    code: &[u8],
+    address: u64,
+    call: u64,
+    register: usize,
+) -> Option<u64> {
+    let code = code.get(..usize::try_from(call.checked_sub(address)?).ok()?)?;
+    match machine {
+        Machine::Amd64 => amd64::stack_argument(code, address, register),
+        Machine::Arm64 => arm64::stack_argument(code, address, register),
+    }
+}
+
 /// The address and length of the string constant that a function returns.
 pub(crate) fn constant_string(machine: Machine, code: &[u8], address: u64) -> Option<(u64, u64)> {
     match machine {
