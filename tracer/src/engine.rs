@@ -210,6 +210,7 @@ impl Engine {
         let clocks = clocks();
         self.observe(Line::Clocks(clocks));
         self.pipeline.look(clocks);
+        self.decoder.set_clock(clocks.unix_ns_at_zero);
         match self.finder.look() {
             Ok(mut running) => {
                 running.retain(|scheduler| self.only.is_none_or(|pid| pid == scheduler.process.pid));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use self::{
     groups::Part,
     late::{Late, is_late},
-    turns::{Orders, Turns},
+    turns::{Orders, Turn, Turns},
 };
 use super::{ApiCall, Attempt, Call, Code, Extender, Move, Outcome, Pod, Preemption, Previous};
 use crate::{
@@ -152,6 +152,8 @@ struct Goroutine {
     open: Vec<Open>,
     /// Calls that ended before it was known whose they are.
     closed: Vec<Call>,
+    /// Plugins of a phase that tells of itself at its end.
+    turns: Vec<Turn>,
 }
 
 #[derive(Debug)]
@@ -230,6 +232,7 @@ impl Assembler {
             (Function::PodGroup, _) => process.end_group(&event, &mut context),
             (_, Role::Entry) => process.enter(event, &mut context),
             (_, Role::InTurn) => process.take_turn(event, &mut context),
+            (_, Role::Metric) => process.take_whole(event, &mut context),
             (_, Role::ReturnSite | Role::NextEntry | Role::Ret) => process.leave(event, &mut context),
         }
     }
@@ -316,11 +319,6 @@ impl Context<'_> {
     fn no_room(&mut self, events: u64) {
         self.stats.table_full += 1;
         self.account.no_room += events;
-    }
-
-    fn orphan_calls(&mut self, calls: &[Call]) {
-        self.stats.orphan_calls += calls.len() as u64;
-        self.account.orphaned += calls.iter().map(|call| call.events).sum::<u64>();
     }
 
     fn orphan_move(&mut self) {
@@ -474,7 +472,7 @@ impl Process {
         }
         let Some(mut previous) = self.goroutines.remove(&goroutine) else { return };
         self.unwind(&mut previous, 0, now_ns, context);
-        context.orphan_calls(&previous.closed);
+        previous.give_up(context);
         let Some(id) = previous.attempt else { return };
         let elsewhere = |building: &Building| building.binding || building.stage == Stage::Scheduled;
         if !self.attempts.get(&id).is_none_or(elsewhere) {
@@ -496,7 +494,7 @@ impl Process {
             let building = goroutine.attempt.and_then(|id| self.attempts.get(&id));
             let last = building.map_or(goroutine.last_ns, |building| building.last_ns);
             self.unwind(&mut goroutine, 0, last, context);
-            context.orphan_calls(&goroutine.closed);
+            goroutine.give_up(context);
         }
     }
 
@@ -654,7 +652,7 @@ impl Process {
         if !over && (goroutine.attempt.is_some() || !goroutine.open.is_empty()) {
             self.goroutines.insert(number, goroutine);
         } else {
-            context.orphan_calls(&goroutine.closed);
+            goroutine.give_up(context);
         }
     }
 
@@ -828,6 +826,7 @@ impl Process {
             let Some(mut goroutine) = self.goroutines.remove(&number) else { continue };
             if goroutine.attempt == Some(id) {
                 self.unwind(&mut goroutine, 0, end_ns, context);
+                goroutine.give_up(context);
             } else {
                 self.unwind_of(&mut goroutine, id, end_ns, context);
                 self.goroutines.insert(number, goroutine);
@@ -922,6 +921,15 @@ impl Goroutine {
     /// The attempt that it is on just now.
     fn on(&self) -> Option<u64> {
         self.open.last().and_then(|open| open.owner).or(self.attempt)
+    }
+
+    /// What nobody has claimed of it nobody will.
+    fn give_up(&mut self, context: &mut Context<'_>) {
+        let Self { closed, turns, .. } = self;
+        context.stats.orphan_calls += (closed.len() + turns.len()) as u64;
+        context.account.orphaned += closed.iter().map(|call| call.events).sum::<u64>() + turns.len() as u64;
+        closed.clear();
+        turns.clear();
     }
 
     /// When the first of its calls began that belong to no attempt yet.

@@ -55,9 +55,10 @@ type Key = (u32, u64, u64);
 /// A call: of which attempt and function, how deep, and when it began; and when the last of its plugins ended.
 type Began = (Key, Function, u64, u64, u64);
 
-#[expect(clippy::large_enum_variant, reason = "nearly all steps are hits")]
 enum Step {
     Hit(Key, Event),
+    /// A call begins, and tells of it when it is over.
+    Begin(Key, Event),
     /// Another goroutine begins.
     Go(Lane),
     /// The goroutine waits for the end of another one.
@@ -71,6 +72,14 @@ struct Lane {
     steps: VecDeque<Step>,
     /// Number of the event before which its next one could have happened.
     ready: u64,
+    /// When its calls began that tell of themselves at their ends.
+    began: Vec<u64>,
+}
+
+impl Lane {
+    fn new(process: u32, goroutine: u64, steps: VecDeque<Step>) -> Self {
+        Self { process, goroutine, steps, ready: 0, began: Vec::new() }
+    }
 }
 
 /// A call that does not end.
@@ -91,10 +100,35 @@ struct Script<'a, 'b> {
 
 impl Script<'_, '_> {
     fn hit(&mut self, function: Function, role: Role, depth: u64, values: Values) {
-        let (target, goroutine) = (self.process, self.goroutine);
-        let event =
-            Event { target, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values };
+        let event = self.event(function, role, depth, values);
         self.steps.push_back(Step::Hit(self.key, event));
+    }
+
+    fn event(&self, function: Function, role: Role, depth: u64, values: Values) -> Event {
+        let (target, goroutine) = (self.process, self.goroutine);
+        Event { target, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
+    }
+
+    /// A phase, which tells of its beginning and its end, or of both at its end: also of one that a panic is.
+    fn phase(
+        &mut self,
+        function: Function,
+        depth: u64,
+        entry: Values,
+        end: Values,
+        inside: impl FnOnce(&mut Self) -> Result<(), Panicked>,
+    ) -> Result<(), Panicked> {
+        if self.choices.one_in(2) {
+            return self.call(function, depth, entry, end, inside);
+        }
+        let begin = self.event(function, Role::Entry, depth, Values::default());
+        self.steps.push_back(Step::Begin(self.key, begin));
+        let result = inside(self);
+        let result = if self.troubles.panics && self.choices.one_in(24) { Err(Panicked) } else { result };
+        // It is a closure that is called, by the phase or by what goes on after a panic.
+        let depth = depth + if result.is_ok() { 40 } else { 400 };
+        self.hit(function, Role::Metric, depth, end);
+        result.or_else(|panicked| if self.choices.one_in(2) { Ok(()) } else { Err(panicked) })
     }
 
     fn call(
@@ -136,11 +170,11 @@ impl Script<'_, '_> {
     }
 
     /// Plugins on goroutines of their own, which are waited for.
-    fn beside(&mut self, function: Function, pod: Option<u64>) {
+    fn beside(&mut self, function: Function, state: Option<u64>, pod: Option<u64>) {
         let mut goroutines = Vec::new();
         for _ in 0..self.choices.below(3) {
             let goroutine = self.go(|script| {
-                let entry = Values { cycle_state: STATE, pod, plugin: Some("P".into()), ..Values::default() };
+                let entry = Values { cycle_state: state, pod, plugin: Some("P".into()), ..Values::default() };
                 let _cut = script.call(function, 20, entry, status(0), |_| Ok(()));
             });
             goroutines.push(goroutine);
@@ -194,7 +228,7 @@ impl Script<'_, '_> {
         does(self);
         let steps = mem::replace(&mut self.steps, outer.1);
         self.goroutine = outer.0;
-        self.steps.push_back(Step::Go(Lane { process: self.process, goroutine, steps, ready: 0 }));
+        self.steps.push_back(Step::Go(Lane::new(self.process, goroutine, steps)));
         goroutine
     }
 
@@ -262,7 +296,8 @@ impl Script<'_, '_> {
             return;
         }
         let rest = |script: &mut Self| {
-            let _panicked = if fits { script.binding(bound, again) } else { script.fail(100, 2, again) };
+            let _panicked =
+                if fits { script.binding(STATE, bound, again) } else { script.fail(100, 2, again) };
         };
         if fits {
             self.go(rest);
@@ -339,7 +374,7 @@ impl Script<'_, '_> {
                 script.of(key, |script| {
                     script.go(|script| {
                         let bound = !script.choices.one_in(3);
-                        let _panicked = script.binding(bound, false);
+                        let _panicked = script.binding(state, bound, false);
                     })
                 });
             }
@@ -368,7 +403,10 @@ impl Script<'_, '_> {
                             script.call(Function::PreFilter, 200, known.clone(), status(0), |script| {
                                 script.plugins(Function::PreFilterPlugin, 300, POD)
                             })?;
-                            script.call(Function::Filter, 200, none(), none(), |_| Ok(()))?;
+                            script.phase(Function::Filter, 200, none(), none(), |_| Ok(()))?;
+                            script.phase(Function::Permit, 200, none(), status(0), |script| {
+                                script.plugins(Function::PermitPlugin, 300, POD)
+                            })?;
                             script.call(Function::Reserve, 150, known, status(0), |_| Ok(()))
                         })
                     })?;
@@ -396,7 +434,7 @@ impl Script<'_, '_> {
             script.call(Function::PreFilter, 200, known(POD), status(0), |script| {
                 script.plugins(Function::PreFilterPlugin, 300, POD)
             })?;
-            script.call(Function::Filter, 200, none(), none(), |_| Ok(()))?;
+            script.phase(Function::Filter, 200, none(), none(), |_| Ok(()))?;
             script.extenders(Function::ExtenderFilter, 220)?;
             if !fits {
                 return script.call(Function::PostFilter, 150, known(POD), status(2), |script| {
@@ -422,8 +460,11 @@ impl Script<'_, '_> {
                     script.plugins(Function::PostFilterPlugin, 250, POD)
                 });
             }
-            script.call(Function::Score, 200, known(POD), status(0), |script| {
-                script.beside(Function::NormalizeScorePlugin, None);
+            script.phase(Function::PreScore, 200, known(POD), status(0), |script| {
+                script.plugins(Function::PreScorePlugin, 300, POD)
+            })?;
+            script.phase(Function::Score, 200, known(POD), status(0), |script| {
+                script.beside(Function::NormalizeScorePlugin, STATE, None);
                 Ok(())
             })?;
             script.ask_beside();
@@ -434,15 +475,18 @@ impl Script<'_, '_> {
         })
     }
 
-    fn binding(&mut self, bound: bool, again: bool) -> Result<(), Panicked> {
+    fn binding(&mut self, state: Option<u64>, bound: bool, again: bool) -> Result<(), Panicked> {
         let none = Values::default;
-        let known = || Values { cycle_state: STATE, pod: ASSUMED, ..Values::default() };
-        self.call(Function::BindingCycle, 60, none(), none(), |script| {
+        let known = || Values { cycle_state: state, pod: ASSUMED, ..Values::default() };
+        self.call(Function::BindingCycle, 60, known(), none(), |script| {
             let wait = Values { pod: ASSUMED, ..Values::default() };
-            script.call(Function::WaitOnPermit, 90, wait, status(0), |_| Ok(()))?;
-            script.call(Function::PreBind, 90, known(), status(0), |script| {
+            script.phase(Function::PreBindPreFlight, 90, known(), status(0), |script| {
+                script.plugins(Function::PreBindPreFlightPlugin, 180, ASSUMED)
+            })?;
+            script.phase(Function::WaitOnPermit, 90, wait, status(0), |_| Ok(()))?;
+            script.phase(Function::PreBind, 90, known(), status(0), |script| {
                 if script.choices.one_in(2) {
-                    script.beside(Function::PreBindPlugin, ASSUMED);
+                    script.beside(Function::PreBindPlugin, state, ASSUMED);
                     return Ok(());
                 }
                 script.plugins(Function::PreBindPlugin, 180, ASSUMED)
@@ -457,7 +501,7 @@ impl Script<'_, '_> {
                     script.plugins(Function::BindPlugin, 150, ASSUMED)
                 })?;
             }
-            if bound { script.call(Function::PostBind, 90, known(), none(), |_| Ok(())) } else { Ok(()) }
+            if bound { script.phase(Function::PostBind, 90, known(), none(), |_| Ok(())) } else { Ok(()) }
         })?;
         if bound { Ok(()) } else { self.fail(70, 1, again) }
     }
@@ -478,6 +522,8 @@ struct Schedule {
     /// How many events an attempt has yet to come.
     left: HashMap<Key, usize>,
     ended: HashSet<(u32, u64)>,
+    /// When calls began that tell of it at their ends.
+    silent: HashSet<u64>,
 }
 
 impl Schedule {
@@ -495,6 +541,7 @@ impl Schedule {
             owned: HashMap::new(),
             left: HashMap::new(),
             ended: HashSet::new(),
+            silent: HashSet::new(),
         };
         for process in 0..processes {
             let mut next_goroutine = 100;
@@ -540,7 +587,7 @@ impl Schedule {
                 script.key = (process, 0, 0);
                 script.hit(Function::Pop, Role::ReturnSite, 50, Values::default());
             }
-            let lane = Lane { process, goroutine: LOOP, steps: script.steps, ready: 0 };
+            let lane = Lane::new(process, LOOP, script.steps);
             schedule.expect(&lane.steps);
             schedule.lanes.push(lane);
         }
@@ -552,7 +599,7 @@ impl Schedule {
     fn expect(&mut self, steps: &VecDeque<Step>) {
         for step in steps {
             match step {
-                Step::Hit(key, _) => *self.left.entry(*key).or_default() += 1,
+                Step::Hit(key, _) | Step::Begin(key, _) => *self.left.entry(*key).or_default() += 1,
                 Step::Go(lane) => self.expect(&lane.steps),
                 Step::Join(_) => {}
             }
@@ -585,20 +632,27 @@ impl Schedule {
                     }
                     continue;
                 }
-                Some(Step::Join(_) | Step::Hit(..)) => index += 1,
+                Some(Step::Join(_) | Step::Hit(..) | Step::Begin(..)) => index += 1,
             }
         }
         let able: Vec<usize> = (0..self.lanes.len())
-            .filter(|index| matches!(self.lanes[*index].steps.front(), Some(Step::Hit(..))))
+            .filter(|index| matches!(self.lanes[*index].steps.front(), Some(Step::Hit(..) | Step::Begin(..))))
             .collect();
         let Some(index) = (!able.is_empty()).then(|| able[choices.below(able.len())]) else { return false };
         let lane = &mut self.lanes[index];
-        if let Some(Step::Hit(key, mut event)) = lane.steps.pop_front() {
-            let ready = mem::replace(&mut lane.ready, now + 1);
-            self.place(key, &mut event.values);
-            event.time_ns = now;
-            self.order.push((key, ready, event));
+        let step = lane.steps.pop_front();
+        let tells_nothing = matches!(step, Some(Step::Begin(..)));
+        let Some(Step::Hit(key, mut event) | Step::Begin(key, mut event)) = step else { return true };
+        let ready = mem::replace(&mut lane.ready, now + 1);
+        if tells_nothing {
+            lane.began.push(now);
+            self.silent.insert(now);
+        } else if event.role == Role::Metric {
+            event.values.started_ns = lane.began.pop();
         }
+        self.place(key, &mut event.values);
+        event.time_ns = now;
+        self.order.push((key, ready, event));
         true
     }
 
@@ -643,7 +697,9 @@ impl Schedule {
             }
             // The innermost of this function and depth: those that panicked are deeper, or were called before.
             let same = |(of, called, at, ..): &Began| {
-                of == key && called == function && (at == depth || *role == Role::NextEntry)
+                of == key
+                    && called == function
+                    && (at == depth || [Role::NextEntry, Role::Metric].contains(role))
             };
             let index = open.iter().rposition(same).expect("what ends has begun");
             let (.., start, _) = open[index];
@@ -658,7 +714,8 @@ impl Schedule {
 
     /// In the order of the ring buffer: events that could have happened in either order may come in the other one.
     fn delivered(&self, choices: &mut Choices<'_>, troubles: Troubles) -> Vec<Event> {
-        let mut order: Vec<&(Key, u64, Event)> = self.order.iter().collect();
+        let told = |(_, _, event): &&(Key, u64, Event)| !self.silent.contains(&event.time_ns);
+        let mut order: Vec<&(Key, u64, Event)> = self.order.iter().filter(told).collect();
         let mut index = 1;
         while index < order.len() {
             let (_, ready, event) = order[index];

@@ -470,7 +470,7 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
     three.scheduling.insert(place, turn("NodePorts"));
     let (attempts, stats) = play([three]);
     assert!(attempts[0].calls.iter().all(|call| call.plugin.is_none()));
-    assert_eq!(stats, Stats { stray_ends: 1, ..Stats::default() });
+    assert_eq!(stats, Stats { orphan_calls: 1, ..Stats::default() });
 }
 
 #[test]

@@ -3,18 +3,22 @@
 use std::cell::RefCell;
 
 use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Type, Types};
-use tracer_common::{FIRST, FIRST_AND_LAST, LAST, Site};
+use tracer_common::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER, Site};
 
 use super::{
     Missing, PlannedSite, Role, Slot, Structs, follow,
     reads::needed,
     row::{Begin, End, Function, Row, Signature, Value},
-    table::{METRIC, QUEUES, RUNTIME, SCHEDULER},
+    table::{LABELLED, METRIC, METRIC_WANTS, QUEUES, RUNTIME, SCHEDULER},
 };
 
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
 const ITAB_METHODS: u64 = 24;
+/// Where a method with labels has their address: behind its receiver.
+const LABELS_REGISTER: usize = 1;
+/// Bytes of a string's header: address, length.
+const STRING: u32 = 16;
 /// Functions whose calls are looked at: 500 in 1.36.
 const MAX_CALLERS: usize = 4_000;
 /// Bytes of their code, together: 600 KB in 1.36.
@@ -127,6 +131,11 @@ impl<'a> Builder<'a> {
     }
 
     fn add(&mut self, row: &Row, function: &goexe::Function<'a>) -> Result<(), Why> {
+        if let End::Metric(label) = row.end
+            && self.add_metric(row, function, label)?
+        {
+            return Ok(());
+        }
         let found = self.signature(row, function)?;
         if let (Begin::InTurn, Some(found)) = (row.begin, &found)
             && self.add_in_turn(row, function, found)?
@@ -194,13 +203,55 @@ impl<'a> Builder<'a> {
         Ok(calls)
     }
 
-    /// Where a closure of the function takes the time for a metric.
-    fn metric(&self, function: &goexe::Function<'a>) -> Option<(&'a str, goexe::Site)> {
+    /// Adds a site that sees all of a call at its end: where the function, or a closure of it, takes the time for a metric.
+    fn add_metric(&mut self, row: &Row, function: &goexe::Function<'a>, label: u32) -> Result<bool, Why> {
         let closures = format!("{}.func", function.name);
-        self.found
-            .iter()
-            .filter(|closure| closure.name.starts_with(&closures))
-            .find_map(|closure| Some((closure.name, self.first_call(closure, METRIC)?.site)))
+        let may = |caller: &&goexe::Function<'_>| {
+            caller.name == function.name || caller.name.starts_with(&closures)
+        };
+        let taken = self.found.iter().filter(may).find_map(|caller| {
+            let calls = self.executable.calls(caller).ok()?;
+            let place = calls.iter().position(|call| self.is_of(call, METRIC))?;
+            Some((caller, calls, place))
+        });
+        let (Some((caller, calls, place)), Some(metric)) = (taken, self.function(METRIC)) else {
+            return Ok(false);
+        };
+        let (Ok(found), Some(depth)) = (
+            self.declared(metric, &["time.Time"]),
+            self.functions.stack_depth(caller, calls[place].site.address),
+        ) else {
+            return Ok(false);
+        };
+        let parameters = &found.signature.parameters;
+        let locations = self.types.parameter_locations(parameters, false)?;
+        let (mut spec, mut values) = self.reads(METRIC_WANTS, parameters, &locations)?;
+        // The labels are still where they were for the call before.
+        let labelled = calls[..place].iter().rfind(|call| self.is_of(call, LABELLED));
+        let labels = labelled.and_then(|call| self.executable.stack_argument(caller, call, LABELS_REGISTER));
+        let label = labels.and_then(|labels| u32::try_from(labels).ok()?.checked_add(STRING * label));
+        if label.is_none() && !row.at_end.is_empty() {
+            return Ok(false);
+        }
+        for (value, steps, offset) in label
+            .into_iter()
+            .flat_map(|label| [(Value::CodeName, 2, label), (Value::CodeNameLength, 1, label + STRING / 2)])
+        {
+            let slot = values.len();
+            let (base, slot_number) = (STACK_POINTER, slot as u8);
+            let mut read = Read { base, kind: READ_WORD, steps, slot: slot_number, ..Read::default() };
+            read.offsets[0] = offset;
+            spec.reads[slot] = read;
+            spec.reads_len += 1;
+            values.push((value, Slot::Word(slot)));
+        }
+        let site = (calls[place].site, depth.cast_signed());
+        self.push(row, Role::Metric, site, caller.name, spec, values)?;
+        Ok(true)
+    }
+
+    fn is_of(&self, call: &Call, symbol: &str) -> bool {
+        self.function(symbol).is_some_and(|function| call.callee == Callee::Direct(function.range.start))
     }
 
     /// The first direct call of a function in another.
@@ -218,7 +269,7 @@ impl<'a> Builder<'a> {
     ) -> Result<(), Why> {
         let after = match row.end {
             End::Unused => return Ok(()),
-            End::Return => None,
+            End::Return | End::Metric(_) => None,
             End::NextEntry(symbol, signatures) => match self.function(symbol) {
                 Some(next) => {
                     let site = self.executable.entry_site(self.functions, next)?;
@@ -228,7 +279,6 @@ impl<'a> Builder<'a> {
                 }
                 None => None,
             },
-            End::Metric => self.metric(function).map(|(symbol, site)| (symbol, site, Vec::new())),
         };
         match after {
             Some((symbol, site, parameters)) => {
@@ -340,7 +390,7 @@ impl<'a> Builder<'a> {
         spec.time = match role {
             Role::Entry => LAST,
             Role::InTurn => FIRST_AND_LAST,
-            Role::ReturnSite | Role::NextEntry | Role::Ret => FIRST,
+            Role::ReturnSite | Role::NextEntry | Role::Ret | Role::Metric => FIRST,
         };
         self.sites.push(PlannedSite {
             function: row.function,

@@ -26,7 +26,7 @@ pub(crate) use self::row::{MESSAGE_FIRST, STATUS_ERROR};
 use self::{
     builder::{Builder, is_caller},
     row::{Begin, End},
-    table::{METRIC, TABLE},
+    table::{LABELLED, METRIC, TABLE},
 };
 pub use self::{
     explain::explain,
@@ -112,13 +112,15 @@ pub enum Role {
     Entry,
     /// The function has returned: an instruction in its caller.
     ReturnSite,
-    /// The function is over: the entry of the function that comes next, or where it takes the time for its metric.
+    /// The function is over: the entry of the function that comes next.
     NextEntry,
     /// The function is about to return: its `ret`.
     Ret,
     /// The function has been called and has returned, as with [`Role::ReturnSite`]. It was called when the one before it in the
     /// same phase had returned, or when the phase began.
     InTurn,
+    /// The function has been called and is over: it takes the time for its metric, and knows when it began.
+    Metric,
 }
 
 /// Which part of a record a value is in.
@@ -253,7 +255,7 @@ impl Plan {
                 row.symbols.iter().copied().chain(next).chain(first)
             })
             .chain(MARKERS)
-            .chain([METRIC])
+            .chain([METRIC, LABELLED])
             .collect();
         let found = functions.matching(|name| {
             wanted.iter().any(|wanted| wanted.as_bytes() == name) || str::from_utf8(name).is_ok_and(is_caller)

@@ -208,6 +208,14 @@ pub enum Value {
     ApiCall,
     /// Address of the candidate for preemption: the same where it is chosen and where its victims are made to go.
     PreemptionCandidate,
+    /// First word of the `time.Time` at which the call began.
+    StartWall,
+    /// Its second word: nanoseconds since the process began, near enough.
+    StartMonotonic,
+    /// The first eight bytes of the name of a `Status.code`, and whatever comes behind a shorter one.
+    CodeName,
+    /// Length of that name.
+    CodeNameLength,
 }
 
 /// What client-go makes of an answer that is a failure:
@@ -273,10 +281,10 @@ pub(super) enum End {
     /// At the entry of the function that always comes next; as [`End::Return`] where there is none of that name. What is read
     /// are its parameters, which are one of these lists; nothing where its arguments agree with none.
     NextEntry(&'static str, &'static [&'static [&'static str]]),
-    /// Where a closure of the function, run as it returns, takes the time for the scheduler's own metric; as
-    /// [`End::Return`] where there is none. Nothing can be read there: it is for what has no status. To observe the metric takes
-    /// longer than most of these phases.
-    Metric,
+    /// Where the function, or a closure of it that runs as it returns, takes the time for the scheduler's own metric: when the
+    /// call began is an argument there, and the label in this place says how it came out, so that one hit tells it all. As
+    /// [`Row::begin`] and [`End::Return`] where there is no such place, or where its status is wanted and no label can be read.
+    Metric(u32),
 }
 
 /// One value to read.

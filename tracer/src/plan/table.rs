@@ -8,6 +8,15 @@ use super::row::{Begin, End, Function, Row, SeenAs, Signature, Value, Want};
 
 /// Takes the time since a start, for the scheduler's metrics.
 pub(super) const METRIC: &str = "k8s.io/kubernetes/pkg/scheduler/metrics.SinceInSeconds";
+/// Chooses a metric by its labels.
+pub(super) const LABELLED: &str = "k8s.io/component-base/metrics.(*HistogramVec).WithLabelValues";
+/// Since when, the time is taken.
+pub(super) const METRIC_WANTS: &[Want] = &[
+    want(Value::StartWall, &["time.Time"], &["wall"]),
+    want(Value::StartMonotonic, &["time.Time"], &["ext"]),
+];
+/// The labels of the metric of extension points are the point, the status and the profile.
+const STATUS_LABEL: u32 = 1;
 /// Package of the scheduling loop.
 pub(super) const SCHEDULER: &str = "k8s.io/kubernetes/pkg/scheduler";
 /// Package of what plugins and scheduler share.
@@ -637,8 +646,7 @@ pub(super) const TABLE: &[Row] = &[
         // Before it, lists for all Nodes are allocated.
         begin: Begin::FirstCall("time.Now"),
         at_entry: &[],
-        // After it, a context is cancelled.
-        end: End::Metric,
+        end: End::Metric(STATUS_LABEL),
         at_end: &[],
         since: None,
         without: "no `filter` span",
@@ -716,15 +724,19 @@ pub(super) const TABLE: &[Row] = &[
         ],
         ..API_CALL
     },
-    phase(
-        Function::PreScore,
-        run!("RunPreScorePlugins"),
-        "RunPreScorePlugins",
-        &[STATE, THE_POD],
-        "no `preScore` span",
-    ),
+    Row {
+        end: End::Metric(STATUS_LABEL),
+        ..phase(
+            Function::PreScore,
+            run!("RunPreScorePlugins"),
+            "RunPreScorePlugins",
+            &[STATE, THE_POD],
+            "no `preScore` span",
+        )
+    },
     Row {
         begin: Begin::AfterFirstCall("time.Now"),
+        end: End::Metric(STATUS_LABEL),
         ..phase(Function::Score, run!("RunScorePlugins"), "RunScorePlugins", &[], "no `score` span")
     },
     Row {
@@ -794,23 +806,26 @@ pub(super) const TABLE: &[Row] = &[
         "no `reserve` span and no `k8s.scheduler.selected_node`",
     ),
     Row {
-        end: End::Metric,
         at_end: &[],
         ..phase(
             Function::Unreserve,
             run!("RunReservePluginsUnreserve"),
             "RunReservePluginsUnreserve",
+            // Of a group of Pods, it says whose.
             &[STATE, THE_POD],
             "no `unreserve` span",
         )
     },
-    phase(
-        Function::Permit,
-        run!("RunPermitPlugins"),
-        "RunPermitPlugins",
-        &[STATE, THE_POD],
-        "no `permit` span",
-    ),
+    Row {
+        end: End::Metric(STATUS_LABEL),
+        ..phase(
+            Function::Permit,
+            run!("RunPermitPlugins"),
+            "RunPermitPlugins",
+            &[STATE, THE_POD],
+            "no `permit` span",
+        )
+    },
     Row {
         signature: Signature::Declared(&[
             CONTEXT,
@@ -841,6 +856,7 @@ pub(super) const TABLE: &[Row] = &[
     BINDING_CYCLE,
     Row {
         since: Some(34),
+        end: End::Metric(STATUS_LABEL),
         ..phase(
             Function::PreBindPreFlight,
             run!("RunPreBindPreFlights"),
@@ -849,14 +865,27 @@ pub(super) const TABLE: &[Row] = &[
             "no `preBindPreFlight` span",
         )
     },
-    phase(Function::WaitOnPermit, run!("WaitOnPermit"), "WaitOnPermit", &[THE_POD], "no `waitOnPermit` span"),
-    phase(
-        Function::PreBind,
-        run!("RunPreBindPlugins"),
-        "RunPreBindPlugins",
-        &[STATE, THE_POD],
-        "no `preBind` span",
-    ),
+    Row {
+        // The metric, of those that waited alone, has no other label.
+        end: End::Metric(0),
+        ..phase(
+            Function::WaitOnPermit,
+            run!("WaitOnPermit"),
+            "WaitOnPermit",
+            &[THE_POD],
+            "no `waitOnPermit` span",
+        )
+    },
+    Row {
+        end: End::Metric(STATUS_LABEL),
+        ..phase(
+            Function::PreBind,
+            run!("RunPreBindPlugins"),
+            "RunPreBindPlugins",
+            &[STATE, THE_POD],
+            "no `preBind` span",
+        )
+    },
     Row {
         // Its only caller does nothing but return the status through a deferred call of `finishBinding`, which gets it.
         end: End::NextEntry(
@@ -875,7 +904,7 @@ pub(super) const TABLE: &[Row] = &[
         ..phase(Function::Bind, run!("RunBindPlugins"), "RunBindPlugins", &[STATE, THE_POD], "no `bind` span")
     },
     Row {
-        end: End::Metric,
+        end: End::Metric(STATUS_LABEL),
         at_end: &[],
         ..phase(
             Function::PostBind,

@@ -2,7 +2,10 @@
 
 mod nodes;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use tracer_common::{
@@ -17,6 +20,9 @@ use crate::plan::{Function, MESSAGE_FIRST, PlannedSite, Plugin, Role, STATUS_ERR
 /// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
 const GO_WALL_ZERO: i64 = (1884 * 365 + 1884 / 4 - 1884 / 100 + 1884 / 400) * 86_400;
 const UNIX_ZERO: i64 = (1969 * 365 + 1969 / 4 - 1969 / 100 + 1969 / 400) * 86_400;
+
+/// The longest that may pass between two readings of clocks.
+const MAX_BETWEEN_CLOCKS_NS: i64 = 10_000_000;
 
 /// One hit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +101,8 @@ pub struct Values {
     pub nodes: Option<u64>,
     pub api_call: Option<u64>,
     pub preemption_candidate: Option<u64>,
+    /// When the call began that is over, `CLOCK_MONOTONIC`, nanoseconds.
+    pub started_ns: Option<u64>,
     /// The first ones' names, as far as they could be read; there may be fewer victims.
     pub victim_names: [Option<String>; 3],
 }
@@ -119,6 +127,10 @@ pub struct Decoder {
     plugins: HashMap<(u32, u64), Arc<str>>,
     /// Names of types by process and address of their descriptor.
     errors: HashMap<(u32, u64), Arc<str>>,
+    /// Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
+    unix_ns_at_zero: u64,
+    /// By process, what `CLOCK_MONOTONIC` was at the zero of Go's own monotonic clock.
+    zeros: HashMap<u32, i64>,
 }
 
 #[derive(Debug)]
@@ -167,14 +179,20 @@ impl Decoder {
         }
     }
 
+    /// From now on, the clocks stand so: `CLOCK_MONOTONIC` is 0 at this Unix time, nanoseconds.
+    pub fn set_clock(&mut self, unix_ns_at_zero: u64) {
+        self.unix_ns_at_zero = unix_ns_at_zero;
+    }
+
     /// The process has ended.
     pub fn remove_names(&mut self, target: u32) {
+        self.zeros.remove(&target);
         self.plugins.retain(|(of, _), _| *of != target);
         self.errors.retain(|(of, _), _| *of != target);
     }
 
     /// Reads one record of the ring buffer.
-    pub fn decode(&self, record: &[u8]) -> Result<Event, Undecodable> {
+    pub fn decode(&mut self, record: &[u8]) -> Result<Event, Undecodable> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
             length
@@ -197,7 +215,7 @@ impl Decoder {
             self.sites.get(site as usize).and_then(Option::as_ref).ok_or(Undecodable::Site(site))?;
         let (target, faults) = (int(28), int(32));
         let mut read = Values::default();
-        let mut error = None;
+        let (mut error, mut wall, mut monotonic, mut code) = (None, None, None, (None, None));
         for (index, (value, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
                 continue;
@@ -211,6 +229,10 @@ impl Decoder {
                             read.status_code = Some(i64::from(word != 0));
                             error = (word != 0).then(|| self.errors.get(&(target, word)));
                         }
+                        Value::StartWall => wall = unix_ns(word),
+                        Value::StartMonotonic => monotonic = Some(word.cast_signed()),
+                        Value::CodeName => code.0 = Some(word),
+                        Value::CodeNameLength => code.1 = Some(word),
                         _ => read.set_word(*value, word),
                     }
                 }
@@ -238,6 +260,12 @@ impl Decoder {
         if faults & 1 == 0 && record.len() == size_of::<StatusesHit>() {
             read.statuses = nodes::statuses(record, |address| self.plugins.get(&(target, address)).cloned());
         }
+        if let (Some(begins), Some(length)) = code {
+            read.status_code = code_named(begins, length);
+        }
+        if let (Some(wall), Some(monotonic)) = (wall, monotonic) {
+            read.started_ns = started(self.zeros.entry(target), self.unix_ns_at_zero, wall, monotonic);
+        }
         Ok(Event {
             target,
             time_ns: long(0),
@@ -250,6 +278,40 @@ impl Decoder {
             values: read,
         })
     }
+}
+
+/// `CLOCK_MONOTONIC` at a `time.Time`, whose process has this among its zeros. Go reads both clocks one after the other, and
+/// counts the monotonic one from when the process began
+/// (<https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L1325-L1345>): when that was, the reading tells best in which
+/// least time passed between the two.
+fn started(zero: Entry<'_, u32, i64>, unix_ns_at_zero: u64, wall: u64, monotonic: i64) -> Option<u64> {
+    let by_wall = i64::try_from(wall).ok()?.checked_sub_unsigned(unix_ns_at_zero)?;
+    let seen = by_wall.checked_sub(monotonic)?;
+    let zero = zero.or_insert(seen);
+    // More is a wall clock that was set.
+    if (0..MAX_BETWEEN_CLOCKS_NS).contains(&seen.saturating_sub(*zero)) {
+        *zero = seen;
+    }
+    u64::try_from(monotonic.checked_add(*zero)?).ok()
+}
+
+/// `Status.code` by what its name begins with and how long it is.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go#L80-L81>
+fn code_named(begins: u64, length: u64) -> Option<i64> {
+    const NAMES: [&[u8]; 7] = [
+        b"Success",
+        b"Error",
+        b"Unschedulable",
+        b"UnschedulableAndUnresolvable",
+        b"Wait",
+        b"Skip",
+        b"Pending",
+    ];
+    let begins = begins.to_ne_bytes();
+    let is = |name: &&[u8]| {
+        name.len() as u64 == length && name.iter().zip(begins).all(|(byte, read)| *byte == read)
+    };
+    NAMES.iter().position(is).and_then(|code| i64::try_from(code).ok())
 }
 
 impl Values {
@@ -368,7 +430,8 @@ mod tests {
 
     #[test]
     fn a_hit_carries_what_its_site_reads() {
-        let decoder = decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
+        let mut decoder =
+            decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
         let event = decoder.decode(&hit(7, 0, words(&[0xc000, 2]))).expect("it is well-formed");
         assert_eq!((event.target, event.time_ns, event.goroutine, event.depth), (3, 1_000, 42, 512));
         assert_eq!((event.values.pod, event.values.attempts), (Some(0xc000), Some(2)));
@@ -377,7 +440,8 @@ mod tests {
 
     #[test]
     fn a_value_that_could_not_be_read_is_absent() {
-        let decoder = decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
+        let mut decoder =
+            decoder(Role::Entry, &[(Value::Pod, Slot::Word(0)), (Value::Attempts, Slot::Word(1))]);
         let event = decoder.decode(&hit(7, 0b01, words(&[0, 2]))).expect("it is well-formed");
         assert_eq!((event.values.pod, event.values.attempts), (None, Some(2)));
     }
@@ -390,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_string_longer_than_its_slot_is_marked_as_cut() {
-        let decoder = decoder(Role::Entry, &[(Value::PodName, Slot::Text(1))]);
+        let mut decoder = decoder(Role::Entry, &[(Value::PodName, Slot::Text(1))]);
         let mut bytes = hit(7, 0, [0; MAX_WORDS]);
         for length in [0u32, 300, 0, 0] {
             bytes.extend(length.to_ne_bytes());
@@ -402,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_long_string_has_a_record_of_its_own() {
-        let decoder = decoder(Role::Entry, &[(Value::Message, Slot::Text(0))]);
+        let mut decoder = decoder(Role::Entry, &[(Value::Message, Slot::Text(0))]);
         let mut bytes = hit(7, 0, [0; MAX_WORDS]);
         for word in [1_000u32, 0] {
             bytes.extend(word.to_ne_bytes());
@@ -425,18 +489,18 @@ mod tests {
         // `hit` is of process 3.
         decoder.add_plugins(3, std::slice::from_ref(&plugin), 0x40_0000);
         decoder.add_plugins(4, &[plugin], 0);
-        let name = |decoder: &Decoder, address| {
+        let name = |decoder: &mut Decoder, address| {
             decoder.decode(&hit(7, 0, words(&[address]))).expect("well-formed").values.plugin
         };
-        assert_eq!(name(&decoder, 0x40_1000).as_deref(), Some("NodeName"));
-        assert_eq!(name(&decoder, 0x1000), None);
+        assert_eq!(name(&mut decoder, 0x40_1000).as_deref(), Some("NodeName"));
+        assert_eq!(name(&mut decoder, 0x1000), None);
         decoder.remove_names(3);
-        assert_eq!(name(&decoder, 0x40_1000), None);
+        assert_eq!(name(&mut decoder, 0x40_1000), None);
     }
 
     #[test]
     fn records_of_another_length_or_site_are_refused() {
-        let decoder = decoder(Role::Entry, &[]);
+        let mut decoder = decoder(Role::Entry, &[]);
         assert_eq!(decoder.decode(&[0; 71]), Err(Undecodable::Length(71)));
         assert_eq!(decoder.decode(&hit(8, 0, [0; MAX_WORDS])), Err(Undecodable::Site(8)));
     }

@@ -107,6 +107,7 @@ impl Redactor {
             nodes: _,
             api_call: _,
             preemption_candidate: _,
+            started_ns: _,
         } = &mut values;
         for (kind, name) in [
             (Some(Kind::Pod), pod_name),

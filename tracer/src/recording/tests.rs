@@ -73,7 +73,7 @@ fn secret() -> impl Strategy<Value = String> {
 fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> {
     let names = vec(option::of(name), 20);
     let texts = vec(option::of(any_text()), 4);
-    (names, texts, vec(option::of(any::<u64>()), 15), option::of(any::<i64>())).prop_map(
+    (names, texts, vec(option::of(any::<u64>()), 16), option::of(any::<i64>())).prop_map(
         |(mut names, mut texts, mut numbers, status_code)| {
             let mut name = || names.pop().flatten();
             let mut text = || texts.pop().flatten();
@@ -128,6 +128,7 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 nodes: number(),
                 api_call: number(),
                 preemption_candidate: number(),
+                started_ns: number(),
             }
         },
     )
@@ -145,7 +146,8 @@ fn events(name: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Line
         Just(Role::ReturnSite),
         Just(Role::NextEntry),
         Just(Role::Ret),
-        Just(Role::InTurn)
+        Just(Role::InTurn),
+        Just(Role::Metric)
     ];
     let numbers = (0..=MAX_TIME_NS, any::<u64>(), any::<u64>(), any::<u64>());
     let one = (functions, roles, numbers, values(name)).prop_map(

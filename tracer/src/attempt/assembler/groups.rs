@@ -109,7 +109,7 @@ impl Process {
     pub(super) fn leave_group(&mut self, number: u64, id: u64, now_ns: u64, context: &mut Context<'_>) {
         if let Some(mut goroutine) = self.goroutines.remove(&number) {
             self.unwind(&mut goroutine, 0, now_ns, context);
-            context.orphan_calls(&goroutine.closed);
+            goroutine.give_up(context);
         }
         let Some(Building { attempt, part: Part::Group { members, over, .. }, .. }) =
             self.attempts.get_mut(&id)

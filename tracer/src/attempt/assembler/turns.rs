@@ -2,8 +2,12 @@
 
 use std::{mem, sync::Arc};
 
-use super::{Context, HashMap, Open, Process};
-use crate::{attempt::Attempt, plan::Function, record::Event};
+use super::{Context, Goroutine, HashMap, MAX_CALLS, Open, Process};
+use crate::{
+    attempt::Attempt,
+    plan::Function,
+    record::{Event, Values},
+};
 
 /// Profiles whose plugins are remembered: a scheduler has a handful.
 const MAX_PROFILES: usize = 256;
@@ -14,6 +18,16 @@ pub(super) struct Turns {
     /// When the next of them begins: the last has ended, and so has the program that saw it.
     next_ns: Option<u64>,
     count: usize,
+}
+
+/// A plugin that has been called by a phase of which nothing has been told yet.
+#[derive(Debug)]
+pub(super) struct Turn {
+    function: Function,
+    end_ns: u64,
+    took_ns: u64,
+    depth: u64,
+    values: Values,
 }
 
 /// In which order the phases of a profile call their plugins: it stays the same as long as the process lives.
@@ -71,7 +85,7 @@ impl Orders {
 impl Process {
     /// A plugin has been called and has returned.
     pub(super) fn take_turn(&mut self, event: Event, context: &mut Context<'_>) {
-        let Event { time_ns, took_ns, goroutine: number, depth, function, mut values, .. } = event;
+        let Event { time_ns, took_ns, goroutine: number, depth, function, values, .. } = event;
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
             context.stats.stray_ends += 1;
             context.account.stray += 1;
@@ -80,23 +94,58 @@ impl Process {
         // What it called is over.
         self.unwind(&mut goroutine, depth, time_ns, context);
         goroutine.last_ns = time_ns;
-        match goroutine.open.last_mut().filter(|open| Some(open.function) == phase(function)) {
-            Some(open) => {
-                open.turns.count += 1;
-                let start_ns =
-                    open.turns.next_ns.replace(time_ns.saturating_add(took_ns)).unwrap_or(open.start_ns);
-                // A file may say anything.
-                let start_ns = start_ns.min(time_ns);
-                let owner = open.owner;
-                let plugin = mem::take(&mut values.plugin);
-                let call = Open { owner, plugin, events: 0, ..Open::new(function, start_ns, depth) };
-                self.close(&mut goroutine, call, time_ns, Some(values), context);
+        match goroutine.open.pop_if(|open| Some(open.function) == phase(function)) {
+            Some(mut open) => {
+                let turn = Turn { function, end_ns: time_ns, took_ns, depth, values };
+                self.close_turn(&mut goroutine, &mut open, turn, context);
+                goroutine.open.push(open);
             }
-            None => {
-                context.stats.stray_ends += 1;
-                context.account.stray += 1;
+            None if goroutine.turns.len() < MAX_CALLS => {
+                goroutine.turns.push(Turn { function, end_ns: time_ns, took_ns, depth, values });
             }
+            None => context.no_room(1),
         }
         self.goroutines.insert(number, goroutine);
+    }
+
+    /// A phase that tells of itself at its end, with the plugins that were told about before.
+    pub(super) fn take_whole(&mut self, event: Event, context: &mut Context<'_>) {
+        let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
+        let Some(mut goroutine) = self.goroutines.remove(&number) else {
+            context.stats.stray_ends += 1;
+            context.account.stray += 1;
+            return;
+        };
+        // What it called is over.
+        self.unwind(&mut goroutine, depth, time_ns, context);
+        goroutine.last_ns = time_ns;
+        // A file may say anything.
+        let start_ns = values.started_ns.unwrap_or(time_ns).min(time_ns);
+        let owner = goroutine.open.last().and_then(|open| open.owner);
+        let mut open = Open { owner, events: 0, ..Open::new(function, start_ns, depth) };
+        let own = |turn: &mut Turn| phase(turn.function) == Some(function);
+        for turn in goroutine.turns.extract_if(.., own).collect::<Vec<_>>() {
+            self.close_turn(&mut goroutine, &mut open, turn, context);
+        }
+        self.close(&mut goroutine, open, time_ns, Some(values), context);
+        self.goroutines.insert(number, goroutine);
+    }
+
+    /// The next plugin of a phase has returned.
+    fn close_turn(
+        &mut self,
+        goroutine: &mut Goroutine,
+        phase: &mut Open,
+        turn: Turn,
+        context: &mut Context<'_>,
+    ) {
+        let Turn { function, end_ns, took_ns, depth, mut values } = turn;
+        phase.turns.count += 1;
+        let start_ns = phase.turns.next_ns.replace(end_ns.saturating_add(took_ns)).unwrap_or(phase.start_ns);
+        // A file may say anything.
+        let start_ns = start_ns.min(end_ns);
+        let plugin = mem::take(&mut values.plugin);
+        let call = Open { owner: phase.owner, plugin, events: 0, ..Open::new(function, start_ns, depth) };
+        self.close(goroutine, call, end_ns, Some(values), context);
     }
 }
