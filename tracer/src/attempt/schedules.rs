@@ -127,7 +127,7 @@ impl Script<'_, '_> {
         let result = if self.troubles.panics && self.choices.one_in(24) { Err(Panicked) } else { result };
         // It is a closure that is called, by the phase or by what goes on after a panic.
         let depth = depth + if result.is_ok() { 40 } else { 400 };
-        self.hit(function, Role::Metric, depth, end);
+        self.hit(function, Role::Metric, depth, Values { panics: Some(result.is_err()), ..end });
         result.or_else(|panicked| if self.choices.one_in(2) { Ok(()) } else { Err(panicked) })
     }
 
@@ -707,7 +707,8 @@ impl Schedule {
             let call = calls.get_mut(key).and_then(|calls| {
                 calls.iter_mut().find(|(called, began, _)| (called, *began) == (function, start))
             });
-            call.expect("it was called").2 = Some(*time_ns);
+            let returned = event.values.panics != Some(true);
+            call.expect("it was called").2 = returned.then_some(*time_ns);
         }
         calls
     }

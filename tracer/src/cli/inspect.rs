@@ -164,7 +164,7 @@ fn text(plan: &Plan) -> String {
     line(format!("{} sites, {dear}.", plan.sites.len()));
     line("A hit on an emulated instruction costs well under a microsecond, on a single-stepped one 2 to 20 times".into());
     line(
-        "that. A successful attempt makes about 30 hits; `docs/performance.md` has the measured cost.".into(),
+        "that. A successful attempt makes about 50 hits; `docs/performance.md` has the measured cost.".into(),
     );
     line(String::new());
     let width = plan.plugins.iter().map(|plugin| plugin.name.len()).max().unwrap_or_default();

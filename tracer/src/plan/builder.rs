@@ -233,10 +233,12 @@ impl<'a> Builder<'a> {
         if label.is_none() && !row.at_end.is_empty() {
             return Ok(false);
         }
-        for (value, steps, offset) in label
-            .into_iter()
-            .flat_map(|label| [(Value::CodeName, 2, label), (Value::CodeNameLength, 1, label + STRING / 2)])
-        {
+        let named =
+            label.map(|label| [(Value::CodeName, 2, label), (Value::CodeNameLength, 1, label + STRING / 2)]);
+        let is_closure = caller.name != function.name;
+        let returns = self.return_address_at(depth).filter(|_| is_closure);
+        let returns = returns.map(|offset| (Value::ReturnAddress, 1, offset));
+        for (value, steps, offset) in named.into_iter().flatten().chain(returns) {
             let slot = values.len();
             let (base, slot_number) = (STACK_POINTER, slot as u8);
             let mut read = Read { base, kind: READ_WORD, steps, slot: slot_number, ..Read::default() };
@@ -247,7 +249,18 @@ impl<'a> Builder<'a> {
         }
         let site = (calls[place].site, depth.cast_signed());
         self.push(row, Role::Metric, site, caller.name, spec, values)?;
+        if let Some(planned) = self.sites.last_mut().filter(|_| is_closure) {
+            planned.called_by = Some(function.range.clone());
+        }
         Ok(true)
+    }
+
+    /// How far above the stack pointer a function's return address is, where the function has taken so much of the stack.
+    fn return_address_at(&self, depth: u64) -> Option<u32> {
+        match self.executable.machine() {
+            Machine::Amd64 => u32::try_from(depth).ok(),
+            Machine::Arm64 => Some(0),
+        }
     }
 
     fn is_of(&self, call: &Call, symbol: &str) -> bool {
@@ -400,6 +413,7 @@ impl<'a> Builder<'a> {
             class: site.class,
             stack_depth,
             symbol: symbol.to_owned(),
+            called_by: None,
             spec,
             values,
         });

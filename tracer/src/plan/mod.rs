@@ -16,6 +16,7 @@ use std::{
     borrow::Cow,
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
 };
 
 use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
@@ -149,6 +150,8 @@ pub struct PlannedSite {
     pub stack_depth: i64,
     /// The function that the instruction is in.
     pub symbol: String,
+    /// That of a closure: where it returns to, unless a panic runs it.
+    pub called_by: Option<Range<u64>>,
     /// What the eBPF program is told to read.
     pub spec: Site,
     /// What the reads are; the index is the index of the read.

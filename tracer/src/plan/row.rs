@@ -216,6 +216,8 @@ pub enum Value {
     CodeName,
     /// Length of that name.
     CodeNameLength,
+    /// Where a closure returns to: into its function, unless a panic runs it.
+    ReturnAddress,
 }
 
 /// What client-go makes of an answer that is a failure:

@@ -4,6 +4,7 @@ mod nodes;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
+    ops::Range,
     sync::Arc,
 };
 
@@ -103,6 +104,8 @@ pub struct Values {
     pub preemption_candidate: Option<u64>,
     /// When the call began that is over, `CLOCK_MONOTONIC`, nanoseconds.
     pub started_ns: Option<u64>,
+    /// Whether a panic is its end.
+    pub panics: Option<bool>,
     /// The first ones' names, as far as they could be read; there may be fewer victims.
     pub victim_names: [Option<String>; 3],
 }
@@ -127,6 +130,8 @@ pub struct Decoder {
     plugins: HashMap<(u32, u64), Arc<str>>,
     /// Names of types by process and address of their descriptor.
     errors: HashMap<(u32, u64), Arc<str>>,
+    /// By process, how far from its own addresses the executable is loaded.
+    biases: HashMap<u32, u64>,
     /// Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
     unix_ns_at_zero: u64,
     /// By process, what `CLOCK_MONOTONIC` was at the zero of Go's own monotonic clock.
@@ -138,15 +143,15 @@ struct Meaning {
     function: Function,
     role: Role,
     stack_depth: i64,
+    called_by: Option<Range<u64>>,
     values: Vec<(Value, Slot)>,
 }
 
 impl Decoder {
     /// From now on, a hit with this number is a hit at this site.
     pub fn add(&mut self, number: u32, site: &PlannedSite) {
-        let PlannedSite { function, role, stack_depth, values, .. } = site;
-        let meaning =
-            Meaning { function: *function, role: *role, stack_depth: *stack_depth, values: values.clone() };
+        let PlannedSite { function, role, stack_depth, called_by, values, .. } = site.clone();
+        let meaning = Meaning { function, role, stack_depth, called_by, values };
         let number = number as usize;
         if self.sites.len() <= number {
             self.sites.resize_with(number + 1, || None);
@@ -164,6 +169,7 @@ impl Decoder {
     /// From now on, the plugins of a process are known: `bias` is how far from its own addresses the executable is
     /// loaded.
     pub fn add_plugins(&mut self, target: u32, plugins: &[Plugin], bias: u64) {
+        self.biases.insert(target, bias);
         for Plugin { name, descriptor, constant, .. } in plugins {
             let name: Arc<str> = name.as_str().into();
             for address in constant.iter().chain([descriptor]) {
@@ -187,6 +193,7 @@ impl Decoder {
     /// The process has ended.
     pub fn remove_names(&mut self, target: u32) {
         self.zeros.remove(&target);
+        self.biases.remove(&target);
         self.plugins.retain(|(of, _), _| *of != target);
         self.errors.retain(|(of, _), _| *of != target);
     }
@@ -211,7 +218,7 @@ impl Decoder {
         let long = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().unwrap_or_default());
         let int = |at: usize| u32::from_ne_bytes(record[at..at + 4].try_into().unwrap_or_default());
         let site = int(24);
-        let Meaning { function, role, stack_depth, values } =
+        let Meaning { function, role, stack_depth, called_by, values } =
             self.sites.get(site as usize).and_then(Option::as_ref).ok_or(Undecodable::Site(site))?;
         let (target, faults) = (int(28), int(32));
         let mut read = Values::default();
@@ -233,6 +240,11 @@ impl Decoder {
                         Value::StartMonotonic => monotonic = Some(word.cast_signed()),
                         Value::CodeName => code.0 = Some(word),
                         Value::CodeNameLength => code.1 = Some(word),
+                        Value::ReturnAddress => {
+                            let bias = self.biases.get(&target).copied().unwrap_or_default();
+                            let address = word.wrapping_sub(bias);
+                            read.panics = called_by.as_ref().map(|function| !function.contains(&address));
+                        }
                         _ => read.set_word(*value, word),
                     }
                 }
@@ -407,6 +419,7 @@ mod tests {
             class: Class::Emulated,
             stack_depth: if role == Role::ReturnSite { -8 } else { 0 },
             symbol: String::new(),
+            called_by: Some(0x1000..0x2000),
             spec: Site::default(),
             values: values.to_vec(),
         };
@@ -505,12 +518,66 @@ mod tests {
         assert_eq!(decoder.decode(&hit(8, 0, [0; MAX_WORDS])), Err(Undecodable::Site(8)));
     }
 
+    /// A whole second of 2026-01-01.
+    const UNIX_SECONDS: u64 = 1_767_225_600;
+
+    /// As `time.Now()` would store it.
+    fn wall(unix_ns: u64) -> u64 {
+        let seconds = (unix_ns / 1_000_000_000).cast_signed() + UNIX_ZERO - GO_WALL_ZERO;
+        (1 << 63) | (seconds.cast_unsigned() << 30) | (unix_ns % 1_000_000_000)
+    }
+
+    #[test]
+    fn where_a_metric_is_taken_it_is_told_when_the_call_began() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut decoder = decoder(
+            Role::Metric,
+            &[(Value::StartWall, Slot::Word(0)), (Value::StartMonotonic, Slot::Word(1))],
+        );
+        decoder.set_clock(UNIX_SECONDS * SECOND);
+        // The process began at 5 s, and at 7 s it took 100 ns from one clock to the other.
+        let mut started = |wall_ns: u64, monotonic_ns: u64| {
+            let record = hit(7, 0, words(&[wall(UNIX_SECONDS * SECOND + wall_ns), monotonic_ns]));
+            decoder.decode(&record).expect("it is well-formed").values.started_ns
+        };
+        assert_eq!(started(7 * SECOND, 2 * SECOND + 100), Some(7 * SECOND));
+        // It is known better as soon as it took less, and stays so.
+        assert_eq!(started(8 * SECOND, 3 * SECOND), Some(8 * SECOND));
+        assert_eq!(started(9 * SECOND, 4 * SECOND + 100), Some(9 * SECOND + 100));
+        // The wall clock is set.
+        assert_eq!(started(3_600 * SECOND, 5 * SECOND), Some(10 * SECOND));
+        assert_eq!(started(0, 6 * SECOND), Some(11 * SECOND));
+    }
+
+    #[test]
+    fn a_closure_that_does_not_return_into_its_function_is_run_by_a_panic() {
+        let mut decoder = decoder(Role::Metric, &[(Value::ReturnAddress, Slot::Word(0))]);
+        // `hit` is of process 3.
+        decoder.add_plugins(3, &[], 0x40_0000);
+        let mut panics =
+            |address| decoder.decode(&hit(7, 0, words(&[address]))).expect("it is well-formed").values.panics;
+        assert_eq!(panics(0x40_1800), Some(false));
+        assert_eq!(panics(0x40_2000), Some(true));
+        assert_eq!(panics(0x1800), Some(true));
+    }
+
+    #[test]
+    fn a_status_is_known_by_the_label_of_the_metric() {
+        let code = |read: &[u8; 8], length| code_named(u64::from_ne_bytes(*read), length);
+        assert_eq!(code(b"SuccessE", 7), Some(0));
+        assert_eq!(code(b"Unschedu", 13), Some(2));
+        assert_eq!(code(b"Unschedu", 28), Some(3));
+        assert_eq!(code(b"WaitSkip", 4), Some(4));
+        assert_eq!(code(b"SkipWait", 4), Some(5));
+        assert_eq!(code(b"PendingS", 7), Some(6));
+        assert_eq!(code(b"SuccessE", 8), None);
+        assert_eq!(code(&[0; 8], 0), None);
+    }
+
     #[test]
     fn a_go_time_is_read_in_unix_nanoseconds() {
-        // 2026-01-01T00:00:00.000000005Z, as time.Now() would store it.
-        let unix: i64 = 1_767_225_600;
-        let wall = 1 << 63 | ((unix + UNIX_ZERO - GO_WALL_ZERO).cast_unsigned() << 30) | 5;
-        assert_eq!(unix_ns(wall), Some(1_767_225_600_000_000_005));
+        let unix = UNIX_SECONDS * 1_000_000_000 + 5;
+        assert_eq!(unix_ns(wall(unix)), Some(unix));
         assert_eq!(unix_ns(5), None);
     }
 }

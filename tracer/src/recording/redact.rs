@@ -108,6 +108,7 @@ impl Redactor {
             api_call: _,
             preemption_candidate: _,
             started_ns: _,
+            panics: _,
         } = &mut values;
         for (kind, name) in [
             (Some(Kind::Pod), pod_name),

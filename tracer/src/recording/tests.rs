@@ -129,6 +129,7 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 api_call: number(),
                 preemption_candidate: number(),
                 started_ns: number(),
+                panics: status_code.map(|code| code < 0),
             }
         },
     )

@@ -127,7 +127,9 @@ impl Process {
         for turn in goroutine.turns.extract_if(.., own).collect::<Vec<_>>() {
             self.close_turn(&mut goroutine, &mut open, turn, context);
         }
-        self.close(&mut goroutine, open, time_ns, Some(values), context);
+        let returned = (values.panics != Some(true)).then_some(values);
+        open.events += u64::from(returned.is_none());
+        self.close(&mut goroutine, open, time_ns, returned, context);
         self.goroutines.insert(number, goroutine);
     }
 
