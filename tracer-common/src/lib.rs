@@ -25,7 +25,7 @@ pub const MAX_TEXTS: usize = 4;
 pub const TEXT_LEN: usize = 256;
 /// Bytes kept of a long string: the message of a failure, which names each reason once, whatever the number of Nodes.
 pub const LONG_TEXT_LEN: usize = 2048;
-/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 60 hits each) fills it in about a second. The daemon has it mapped
+/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 51 hits each) fills it in about a second. The daemon has it mapped
 /// twice in a row.
 pub const RING_BYTES: u32 = 4 << 20;
 
