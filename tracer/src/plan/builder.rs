@@ -205,21 +205,11 @@ impl<'a> Builder<'a> {
 
     /// Adds a site that sees all of a call at its end: where the function, or a closure of it, takes the time for a metric.
     fn add_metric(&mut self, row: &Row, function: &goexe::Function<'a>, label: u32) -> Result<bool, Why> {
-        let closures = format!("{}.func", function.name);
-        let may = |caller: &&goexe::Function<'_>| {
-            caller.name == function.name || caller.name.starts_with(&closures)
-        };
-        let taken = self.found.iter().filter(may).find_map(|caller| {
-            let calls = self.executable.calls(caller).ok()?;
-            let place = calls.iter().position(|call| self.is_of(call, METRIC))?;
-            Some((caller, calls, place))
-        });
-        let (Some((caller, calls, place)), Some(metric)) = (taken, self.function(METRIC)) else {
-            return Ok(false);
-        };
-        let (Ok(found), Some(depth)) = (
-            self.declared(metric, &["time.Time"]),
-            self.functions.stack_depth(caller, calls[place].site.address),
+        let Some((place, caller)) = self.metric(function) else { return Ok(false) };
+        let site = self.calls[place].1.site;
+        let (Some(Ok(found)), Some(depth)) = (
+            self.function(METRIC).map(|metric| self.declared(metric, &["time.Time"])),
+            self.functions.stack_depth(caller, site.address),
         ) else {
             return Ok(false);
         };
@@ -227,14 +217,20 @@ impl<'a> Builder<'a> {
         let locations = self.types.parameter_locations(parameters, false)?;
         let (mut spec, mut values) = self.reads(METRIC_WANTS, parameters, &locations)?;
         // The labels are still where they were for the call before.
-        let labelled = calls[..place].iter().rfind(|call| self.is_of(call, LABELLED));
-        let labels = labelled.and_then(|call| self.executable.stack_argument(caller, call, LABELS_REGISTER));
-        let label = labels.and_then(|labels| u32::try_from(labels).ok()?.checked_add(STRING * label));
+        let labelled = self.function(LABELLED).map(|function| Callee::Direct(function.range.start));
+        let mut before = self.calls[..place].iter().rev().take_while(|(of, _)| *of == caller.name);
+        let labelled = before.find(|(_, call)| Some(call.callee) == labelled);
+        let labels =
+            labelled.and_then(|(_, call)| self.executable.stack_argument(caller, call, LABELS_REGISTER));
+        let label = labels.and_then(|labels| {
+            let label = u32::try_from(labels).ok()?.checked_add(STRING * label)?;
+            Some((label, label.checked_add(STRING / 2)?))
+        });
         if label.is_none() && !row.at_end.is_empty() {
             return Ok(false);
         }
         let named =
-            label.map(|label| [(Value::CodeName, 2, label), (Value::CodeNameLength, 1, label + STRING / 2)]);
+            label.map(|(name, length)| [(Value::CodeName, 2, name), (Value::CodeNameLength, 1, length)]);
         let is_closure = caller.name != function.name;
         let returns = self.return_address_at(depth).filter(|_| is_closure);
         let returns = returns.map(|offset| (Value::ReturnAddress, 1, offset));
@@ -247,8 +243,7 @@ impl<'a> Builder<'a> {
             spec.reads_len += 1;
             values.push((value, Slot::Word(slot)));
         }
-        let site = (calls[place].site, depth.cast_signed());
-        self.push(row, Role::Metric, site, caller.name, spec, values)?;
+        self.push(row, Role::Metric, (site, depth.cast_signed()), caller.name, spec, values)?;
         if let Some(planned) = self.sites.last_mut().filter(|_| is_closure) {
             planned.called_by = Some(function.range.clone());
         }
@@ -263,8 +258,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn is_of(&self, call: &Call, symbol: &str) -> bool {
-        self.function(symbol).is_some_and(|function| call.callee == Callee::Direct(function.range.start))
+    /// Where a function, or a closure of it, takes the time for a metric: the place among the calls, and who makes it.
+    fn metric(&self, function: &goexe::Function<'a>) -> Option<(usize, &'a goexe::Function<'a>)> {
+        let taken = Callee::Direct(self.function(METRIC)?.range.start);
+        let closures = format!("{}.func", function.name);
+        let place = self.calls.iter().position(|(caller, call)| {
+            call.callee == taken && (*caller == function.name || caller.starts_with(&closures))
+        })?;
+        Some((place, self.function(self.calls[place].0)?))
     }
 
     /// The first direct call of a function in another.
@@ -283,6 +284,10 @@ impl<'a> Builder<'a> {
         let after = match row.end {
             End::Unused => return Ok(()),
             End::Return | End::Metric(_) => None,
+            End::AtMetric => {
+                let found = self.metric(function);
+                found.map(|(place, caller)| (caller.name, self.calls[place].1.site, Vec::new()))
+            }
             End::NextEntry(symbol, signatures) => match self.function(symbol) {
                 Some(next) => {
                     let site = self.executable.entry_site(self.functions, next)?;

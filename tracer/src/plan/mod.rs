@@ -113,7 +113,7 @@ pub enum Role {
     Entry,
     /// The function has returned: an instruction in its caller.
     ReturnSite,
-    /// The function is over: the entry of the function that comes next.
+    /// The function is over: the entry of the function that comes next, or where it takes the time for its metric.
     NextEntry,
     /// The function is about to return: its `ret`.
     Ret,

@@ -287,6 +287,9 @@ pub(super) enum End {
     /// call began is an argument there, and the label in this place says how it came out, so that one hit tells it all. As
     /// [`Row::begin`] and [`End::Return`] where there is no such place, or where its status is wanted and no label can be read.
     Metric(u32),
+    /// There as well, where what the entry tells is needed: it is for what has no status. As [`End::Return`] where there is no
+    /// such place.
+    AtMetric,
 }
 
 /// One value to read.

@@ -806,6 +806,7 @@ pub(super) const TABLE: &[Row] = &[
         "no `reserve` span and no `k8s.scheduler.selected_node`",
     ),
     Row {
+        end: End::AtMetric,
         at_end: &[],
         ..phase(
             Function::Unreserve,
