@@ -272,6 +272,7 @@ impl Assembler {
         let Self { finished, stats, account, .. } = self;
         let mut context = Context { finished, stats, account };
         process.end_goroutines(|_| true, &mut context);
+        process.late.distrust();
         // Pods of a group are handed over before the group is.
         process.late.close();
         process.expire_late(u64::MAX, &mut context);
@@ -289,7 +290,6 @@ impl Assembler {
     fn distrust(&mut self) {
         let mut targets: Vec<u32> = self.processes.keys().copied().collect();
         targets.sort_unstable();
-        self.processes.values_mut().for_each(|process| process.late.distrust());
         for target in targets {
             self.exit(target);
         }
@@ -319,6 +319,11 @@ impl Context<'_> {
     fn no_room(&mut self, events: u64) {
         self.stats.table_full += 1;
         self.account.no_room += events;
+    }
+
+    fn stray_end(&mut self) {
+        self.stats.stray_ends += 1;
+        self.account.stray += 1;
     }
 
     fn orphan_move(&mut self) {
@@ -600,9 +605,7 @@ impl Process {
     fn leave(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, goroutine: number, depth, function, role, values, .. } = event;
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
-            context.stats.stray_ends += 1;
-            context.account.stray += 1;
-            return;
+            return context.stray_end();
         };
         goroutine.last_ns = time_ns;
         let same_call =
@@ -616,8 +619,7 @@ impl Process {
                 // Whoever binds, what comes next is the same.
                 context.account.unrelated += 1;
             } else {
-                context.stats.stray_ends += 1;
-                context.account.stray += 1;
+                context.stray_end();
             }
             self.goroutines.insert(number, goroutine);
             return;

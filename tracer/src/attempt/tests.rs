@@ -693,6 +693,16 @@ fn an_attempt_waits_for_no_call_that_is_not_made_and_for_none_for_ever() {
 }
 
 #[test]
+fn an_attempt_says_that_it_lacks_the_call_that_it_waited_for_when_its_scheduler_ended() {
+    let mut assembler = Assembler::default();
+    let events = failed_with_api_call(0);
+    events[..events.len() - 2].iter().for_each(|event| assembler.on(event.clone()));
+    assembler.exit(0);
+    let attempts = assembler.take_finished();
+    assert_eq!((attempts.len(), attempts[0].incomplete), (1, true));
+}
+
+#[test]
 fn what_an_extender_bound_has_no_end_of_a_phase_that_did_not_run() {
     let url = Some("http://extender".to_owned());
     let asked = Values { extender_url: url, ..Values::default() };

@@ -4,7 +4,7 @@
 
 use super::{
     super::{ApiCall, Attempt, Call},
-    Context, HashMap, MAX_CALLS, MAX_MOVING, Part, Process,
+    Context, Goroutine, HashMap, MAX_CALLS, MAX_MOVING, Part, Process,
 };
 use crate::{
     plan::{Function, Role},
@@ -73,7 +73,7 @@ impl Late {
         self.waiting.contains_key(&id)
     }
 
-    /// What is waited for may have been lost.
+    /// What is waited for may have been lost, or is not done any more.
     pub(super) fn distrust(&mut self) {
         self.waiting.values_mut().for_each(|waiting| waiting.attempt.incomplete = true);
     }
@@ -96,7 +96,7 @@ impl Process {
     /// The goroutine puts a call into the dispatcher's queue, which may not want it: then it is not made.
     pub(super) fn queue_api_call(&mut self, event: &Event, role: Role, context: &mut Context<'_>) {
         let Event { goroutine, time_ns, values, .. } = event;
-        let on = self.goroutines.get(goroutine).and_then(super::Goroutine::on);
+        let on = self.goroutines.get(goroutine).and_then(Goroutine::on);
         let Some((id, building)) = on.and_then(|id| Some((id, self.attempts.get_mut(&id)?))) else {
             // Another Pod loses its nomination, for example.
             context.account.unrelated += 1;
@@ -160,7 +160,10 @@ impl Process {
             }
             over.sort_unstable();
             for id in over {
-                if let Some(Waiting { attempt, part, .. }) = self.late.waiting.remove(&id) {
+                if let Some(Waiting { mut attempt, part, .. }) = self.late.waiting.remove(&id) {
+                    let goes_on =
+                        |goroutine: &Goroutine| goroutine.open.iter().any(|open| open.owner == Some(id));
+                    attempt.incomplete |= self.goroutines.values().any(goes_on);
                     self.hand_over(attempt, &part, context);
                 }
             }

@@ -86,14 +86,7 @@ impl Process {
     /// A plugin has been called and has returned.
     pub(super) fn take_turn(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, took_ns, goroutine: number, depth, function, values, .. } = event;
-        let Some(mut goroutine) = self.goroutines.remove(&number) else {
-            context.stats.stray_ends += 1;
-            context.account.stray += 1;
-            return;
-        };
-        // What it called is over.
-        self.unwind(&mut goroutine, depth, time_ns, context);
-        goroutine.last_ns = time_ns;
+        let Some(mut goroutine) = self.returned(number, depth, time_ns, context) else { return };
         match goroutine.open.pop_if(|open| Some(open.function) == phase(function)) {
             Some(mut open) => {
                 let turn = Turn { function, end_ns: time_ns, took_ns, depth, values };
@@ -111,14 +104,7 @@ impl Process {
     /// A phase that tells of itself at its end, with the plugins that were told about before.
     pub(super) fn take_whole(&mut self, event: Event, context: &mut Context<'_>) {
         let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
-        let Some(mut goroutine) = self.goroutines.remove(&number) else {
-            context.stats.stray_ends += 1;
-            context.account.stray += 1;
-            return;
-        };
-        // What it called is over.
-        self.unwind(&mut goroutine, depth, time_ns, context);
-        goroutine.last_ns = time_ns;
+        let Some(mut goroutine) = self.returned(number, depth, time_ns, context) else { return };
         // A file may say anything.
         let start_ns = values.started_ns.unwrap_or(time_ns).min(time_ns);
         let owner = goroutine.open.last().and_then(|open| open.owner);
@@ -131,6 +117,23 @@ impl Process {
         open.events += u64::from(returned.is_none());
         self.close(&mut goroutine, open, time_ns, returned, context);
         self.goroutines.insert(number, goroutine);
+    }
+
+    /// The goroutine that a call has returned on: what the call itself made is over.
+    fn returned(
+        &mut self,
+        number: u64,
+        depth: u64,
+        time_ns: u64,
+        context: &mut Context<'_>,
+    ) -> Option<Goroutine> {
+        let Some(mut goroutine) = self.goroutines.remove(&number) else {
+            context.stray_end();
+            return None;
+        };
+        self.unwind(&mut goroutine, depth, time_ns, context);
+        goroutine.last_ns = time_ns;
+        Some(goroutine)
     }
 
     /// The next plugin of a phase has returned.
