@@ -6,7 +6,7 @@ use super::report::{Cost, Report, Spread};
 
 /// Pixels.
 const WIDTH: f64 = 720.0;
-const LEFT: f64 = 120.0;
+const LEFT: f64 = 140.0;
 const RIGHT: f64 = 150.0;
 const BAR: f64 = 22.0;
 const ROW: f64 = 38.0;

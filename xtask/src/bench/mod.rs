@@ -91,9 +91,9 @@ struct Options {
     /// Pods created in a second: less than the scheduler can do, or the figures show the saturation
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pace: u32,
-    /// How much schedspan asks of the scheduler: phases, plugins or full
-    #[arg(long, default_value = "full", value_name = "LEVEL")]
-    detail: String,
+    /// How much schedspan asks of the scheduler: one level or several, of which each has rounds of its own
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "full", value_name = "LEVELS")]
+    detail: Vec<Detail>,
     /// Without the scheduler that makes spans itself
     #[arg(long)]
     no_peer: bool,
@@ -111,6 +111,24 @@ enum Output {
     Json,
 }
 
+/// As schedspan's own option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Detail {
+    Phases,
+    Plugins,
+    Full,
+}
+
+impl Detail {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Phases => "phases",
+            Self::Plugins => "plugins",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// Who makes spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -119,7 +137,7 @@ enum Way {
     /// The scheduler, with the OpenTelemetry SDK.
     InProcess,
     /// schedspan, of a scheduler that nobody changed.
-    Schedspan,
+    Schedspan(Detail),
 }
 
 impl Way {
@@ -127,7 +145,9 @@ impl Way {
         match self {
             Self::Untraced => "untraced",
             Self::InProcess => "in-process",
-            Self::Schedspan => "schedspan",
+            Self::Schedspan(Detail::Full) => "schedspan",
+            Self::Schedspan(Detail::Plugins) => "schedspan-plugins",
+            Self::Schedspan(Detail::Phases) => "schedspan-phases",
         }
     }
 }
@@ -176,11 +196,9 @@ fn cost(options: &Options) -> Result<()> {
     setup::ensure()?;
     let executable = build::build()?;
     let peer = woven(SCHEDULER.version)?.0.executable()?;
-    let ways: &[Way] = if options.no_peer {
-        &[Way::Untraced, Way::Schedspan]
-    } else {
-        &[Way::Untraced, Way::InProcess, Way::Schedspan]
-    };
+    let mut ways = vec![Way::Untraced];
+    ways.extend((!options.no_peer).then_some(Way::InProcess));
+    ways.extend(options.detail.iter().copied().map(Way::Schedspan));
     let cluster = cluster::Options {
         nodes: options.nodes,
         scheduler_qps: Some(QPS),
@@ -200,7 +218,7 @@ fn cost(options: &Options) -> Result<()> {
                 let Round { cpu_ms_per_pod, pods_per_second, .. } = &round;
                 let what = if number == 0 { "warm-up, thrown away" } else { way.name() };
                 eprintln!(
-                    "round    {number} of {}: {what:<10} {cpu_ms_per_pod:.3} ms of CPU a Pod, {pods_per_second:.1} Pods/s",
+                    "round    {number} of {}: {what:<20} {cpu_ms_per_pod:.3} ms of CPU a Pod, {pods_per_second:.1} Pods/s",
                     options.rounds
                 );
                 if number > 0 {
@@ -236,13 +254,17 @@ fn round(stage: &Stage, options: &Options, way: Way, warm_up: u32) -> Result<Rou
     let scheduler = match way {
         Way::InProcess => stage.cluster.scheduler_named(way.name())?,
         // One process for both: nothing else differs, not even where its memory happens to lie.
-        Way::Untraced | Way::Schedspan => stage.cluster.scheduler()?,
+        Way::Untraced | Way::Schedspan(_) => stage.cluster.scheduler()?,
     };
     let pid = scheduler.pid.cast_unsigned();
     let pods = f64::from(options.pods);
-    let arguments: &[&str] = &["--detail", &options.detail];
-    let trace = || Schedspan::start(&schedspan::Options { arguments, ..stage.options()? });
-    let schedspan = (way == Way::Schedspan).then(trace).transpose()?;
+    let schedspan = match way {
+        Way::Schedspan(detail) => {
+            let arguments: &[&str] = &["--detail", detail.name()];
+            Some(Schedspan::start(&schedspan::Options { arguments, ..stage.options()? })?)
+        }
+        Way::Untraced | Way::InProcess => None,
+    };
     let mut made = 0..;
     let mut create = |count| create(&api, way, made.by_ref().take(count as usize), options.pace);
     create(warm_up)?;

@@ -46,6 +46,8 @@ pub(super) struct Cost {
     pub(super) scheduler_resident_mib: Spread,
     pub(super) daemon_resident_mib: Option<Spread>,
     pub(super) resident_mib: Spread,
+    hits_per_attempt: Option<Spread>,
+    records_per_attempt: Option<Spread>,
 }
 
 /// A figure that some ways have.
@@ -56,14 +58,11 @@ pub(super) struct Report {
     pub(super) nodes: u32,
     pub(super) pods: u32,
     pub(super) pace: u32,
-    detail: String,
     pub(super) rounds: u32,
     /// Untraced first.
     pub(super) ways: Vec<Cost>,
-    hits_per_attempt: Spread,
-    /// Of these.
+    /// Of all ways' hits.
     single_stepped_hits_per_attempt: f64,
-    records_per_attempt: Spread,
     pub(super) lost: f64,
     sites_emulated: usize,
     sites_single_stepped: usize,
@@ -79,11 +78,9 @@ impl Report {
         single_stepped_hits_per_attempt: f64,
         inspect_ms: Spread,
     ) -> Self {
-        let Options { nodes, pods, pace, ref detail, .. } = *options;
+        let Options { nodes, pods, pace, .. } = *options;
         let untraced = &rounds[0].1;
-        let daemons: Vec<_> =
-            rounds.iter().flat_map(|(_, rounds)| rounds).filter_map(|round| round.daemon.as_ref()).collect();
-        let of_daemons = |value: fn(&Daemon) -> f64| Spread::of(daemons.iter().map(|daemon| value(daemon)));
+        let daemons = rounds.iter().flat_map(|(_, rounds)| rounds).filter_map(|round| round.daemon.as_ref());
         let sites = |class: &str| {
             plan["sites"].as_array().into_iter().flatten().filter(|site| site["class"] == class).count()
         };
@@ -91,13 +88,10 @@ impl Report {
             nodes,
             pods,
             pace,
-            detail: detail.clone(),
             rounds: options.rounds,
             ways: rounds.iter().map(|(way, rounds)| Cost::of(*way, rounds, untraced)).collect(),
-            hits_per_attempt: of_daemons(|daemon| daemon.hits_per_attempt),
             single_stepped_hits_per_attempt,
-            records_per_attempt: of_daemons(|daemon| daemon.records_per_attempt),
-            lost: daemons.iter().map(|daemon| daemon.lost).sum(),
+            lost: daemons.map(|daemon| daemon.lost).sum(),
             sites_emulated: sites("emulated"),
             sites_single_stepped: sites("single-stepped"),
             inspect_ms,
@@ -105,12 +99,10 @@ impl Report {
     }
 
     pub(super) fn print(&self) {
-        let Self { nodes, pods, pace, detail, rounds, lost, sites_emulated, sites_single_stepped, .. } = self;
-        println!(
-            "{nodes} Nodes, {pods} Pods a round at {pace} a second, {rounds} rounds of each way, --detail {detail}"
-        );
-        println!("{:<32} {:<12} {:>10} {:>10} {:>10}", "", "", "MEDIAN", "MIN", "MAX");
-        let rows: [Figure; 10] = [
+        let Self { nodes, pods, pace, rounds, lost, sites_emulated, sites_single_stepped, .. } = self;
+        println!("{nodes} Nodes, {pods} Pods a round at {pace} a second, {rounds} rounds of each way");
+        println!("{:<32} {:<18} {:>10} {:>10} {:>10}", "", "", "MEDIAN", "MIN", "MAX");
+        let rows: [Figure; 12] = [
             ("scheduler CPU ms/Pod", |cost| Some(&cost.scheduler_cpu_ms_per_pod)),
             ("schedspan CPU ms/Pod", |cost| cost.daemon_cpu_ms_per_pod.as_ref()),
             ("both CPU ms/Pod", |cost| Some(&cost.cpu_ms_per_pod)),
@@ -121,6 +113,8 @@ impl Report {
             ("scheduler resident MiB", |cost| Some(&cost.scheduler_resident_mib)),
             ("schedspan resident MiB", |cost| cost.daemon_resident_mib.as_ref()),
             ("both resident MiB", |cost| Some(&cost.resident_mib)),
+            ("hits/attempt", |cost| cost.hits_per_attempt.as_ref()),
+            ("records/attempt", |cost| cost.records_per_attempt.as_ref()),
         ];
         for (name, spread) in rows {
             for cost in &self.ways {
@@ -129,8 +123,6 @@ impl Report {
                 }
             }
         }
-        self.hits_per_attempt.print("hits/attempt", "schedspan");
-        self.records_per_attempt.print("records/attempt", "schedspan");
         self.inspect_ms.print("inspect ms", "");
         for cost in self.ways.iter().skip(1) {
             let means = [
@@ -181,6 +173,8 @@ impl Cost {
             scheduler_resident_mib: of(|round| round.resident_mib),
             daemon_resident_mib: of_daemon(|daemon| daemon.resident_mib),
             resident_mib: of(Round::resident),
+            hits_per_attempt: of_daemon(|daemon| daemon.hits_per_attempt),
+            records_per_attempt: of_daemon(|daemon| daemon.records_per_attempt),
         }
     }
 }
@@ -207,7 +201,7 @@ impl Spread {
 
     fn print(&self, name: &str, way: &str) {
         let Self { median, min, max } = self;
-        println!("{name:<32} {way:<12} {median:>10.3} {min:>10.3} {max:>10.3}");
+        println!("{name:<32} {way:<18} {median:>10.3} {min:>10.3} {max:>10.3}");
     }
 }
 
@@ -232,7 +226,7 @@ impl std::fmt::Display for Mean {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Detail, *};
 
     #[test]
     fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
@@ -265,7 +259,8 @@ mod tests {
             }),
             ..Round::default()
         };
-        let cost = Cost::of(Way::Schedspan, &[round(2.2, 1.1, Some(0.3))], &[round(2.0, 1.0, None)]);
+        let cost =
+            Cost::of(Way::Schedspan(Detail::Full), &[round(2.2, 1.1, Some(0.3))], &[round(2.0, 1.0, None)]);
         assert_eq!((cost.cpu_ms_per_pod.median, cost.resident_mib.median), (2.5, 80.0));
         assert!(
             (cost.cpu_ratio.mean - 1.25).abs() < 1e-9 && (cost.scheduler_cpu_ratio.mean - 1.1).abs() < 1e-9
