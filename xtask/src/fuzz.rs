@@ -14,7 +14,12 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{go::Go, paths, process, tally::Tally, toolchain::Rustc};
+use crate::{
+    go::Go,
+    paths, process,
+    tally::Tally,
+    toolchain::{self, Rustc},
+};
 
 /// Counters at every edge, which is how libFuzzer sees what is new.
 const COVERAGE: [&str; 5] = [
@@ -150,6 +155,17 @@ fn build() -> Result<PathBuf> {
         .current_dir(goexe().join("fuzz"));
     process::run("building the fuzz targets", &mut cargo)?;
     Ok(folder().join(host).join("release"))
+}
+
+/// Looks whether the targets compile, without warnings.
+///
+/// # Errors
+///
+/// If they do not.
+pub(crate) fn clippy() -> Result<()> {
+    let mut cargo = Rustc::installed()?.cargo("clippy");
+    cargo.args(["--release", "--no-default-features", "--target-dir"]).arg(folder());
+    toolchain::run(cargo.args(["--", "-Dwarnings"]).current_dir(goexe().join("fuzz")))
 }
 
 /// Builds a Go program in all ways that are damaged; the paths as the targets take them.

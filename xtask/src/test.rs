@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::{
     build::OBJECT_VARIABLE,
-    build_ebpf, demo, e2e, manifests, matrix, paths, setup,
+    build_ebpf, demo, e2e, fuzz, manifests, matrix, paths, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
@@ -31,6 +31,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("clippy of the eBPF crate", || {
         run(build_ebpf::cargo(&rustc, "clippy", ARCH)?.args(["--", "-Dwarnings"]))
     });
+    tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));
     let deny = || {
