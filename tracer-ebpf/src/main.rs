@@ -241,23 +241,10 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
     let site = site(cookie)?;
     let reads = u32::from(cookie.reads_len);
     match kind(cookie, site, registers) {
-        NO_TEXTS => {
-            let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
-            // SAFETY: the entry is a reserved Hit.
-            let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
-            for i in 0..MAX_READS {
-                if i as u32 >= reads {
-                    break;
-                }
-                // Strings that are not told are left out.
-                if site.reads[i].kind == READ_WORD {
-                    store_word(hit, &site.reads[i], i, registers);
-                }
-            }
-            end(hit, cookie);
-            entry.submit(BPF_RB_NO_WAKEUP.into());
-        }
-        LONG_TEXT => {
+        (NO_TEXTS, None) => words(cookie, site, registers, head, 0)?,
+        // Every word is the code at first, and its own is the first.
+        (NO_TEXTS, Some(word)) => words(cookie, site, registers, Head { word, ..head }, 1)?,
+        (LONG_TEXT, _) => {
             let Some(mut entry) = EVENTS.reserve::<LongTextHit>(0) else { return Err(Counter::RingFull) };
             let record = entry.as_mut_ptr();
             // SAFETY: `record` points to a reserved LongTextHit.
@@ -328,16 +315,41 @@ fn is_asleep() -> bool {
     }
 }
 
-/// Which kind of record a hit is.
+/// Sends the words of the reads from this one on: strings are left out.
 #[inline(always)]
-fn kind(cookie: Cookie, site: &Site, registers: &[u64; REGISTERS]) -> u32 {
+fn words(
+    cookie: Cookie,
+    site: &Site,
+    registers: &[u64; REGISTERS],
+    head: Head,
+    from: usize,
+) -> Result<(), Counter> {
+    let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
+    // SAFETY: the entry is a reserved Hit.
+    let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
+    for i in from..MAX_READS {
+        if i as u32 >= u32::from(cookie.reads_len) {
+            break;
+        }
+        if site.reads[i].kind == READ_WORD {
+            store_word(hit, &site.reads[i], i, registers);
+        }
+    }
+    end(hit, cookie);
+    entry.submit(BPF_RB_NO_WAKEUP.into());
+    Ok(())
+}
+
+/// Which kind of record a hit is; and the code that says so, which is the first word of the record.
+#[inline(always)]
+fn kind(cookie: Cookie, site: &Site, registers: &[u64; REGISTERS]) -> (u32, Option<u64>) {
     let texts = u32::from(cookie.texts);
     if texts != TEXTS_OF_FAILURES {
-        return texts;
+        return (texts, None);
     }
     match walk(&site.reads[0], registers) {
-        Some(code) if code != UNTOLD_CODES[0] && code != UNTOLD_CODES[1] => TEXTS,
-        _ => NO_TEXTS,
+        Some(code) if code != UNTOLD_CODES[0] && code != UNTOLD_CODES[1] => (TEXTS, None),
+        code => (NO_TEXTS, code),
     }
 }
 
