@@ -198,7 +198,8 @@ fn cost(options: &Options) -> Result<()> {
     let peer = woven(SCHEDULER.version)?.0.executable()?;
     let mut ways = vec![Way::Untraced];
     ways.extend((!options.no_peer).then_some(Way::InProcess));
-    ways.extend(options.detail.iter().copied().map(Way::Schedspan));
+    let asked = |detail: &&Detail| options.detail.contains(detail);
+    ways.extend(Detail::value_variants().iter().rev().filter(asked).copied().map(Way::Schedspan));
     let cluster = cluster::Options {
         nodes: options.nodes,
         scheduler_qps: Some(QPS),
