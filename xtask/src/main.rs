@@ -101,9 +101,9 @@ enum Command {
     Test,
     /// Measure what tracing costs the scheduler
     ///
-    /// CPU time per Pod, Pods per second, memory and the duration of attempts in three ways, in turns, on a cluster with many
-    /// Nodes: untraced, with spans that the scheduler makes itself (`cargo xtask peer`), and traced by schedspan. Progress on
-    /// stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
+    /// CPU time per Pod, Pods per second, memory and the duration of attempts in several ways, in turns, on a cluster with many
+    /// Nodes: untraced, with spans that the scheduler makes itself (`cargo xtask peer`), and traced by schedspan, at each level of
+    /// detail that is asked for. Progress on stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
     Bench(bench::Arguments),
     /// Compare schedspan's spans with those that the scheduler makes itself
     ///

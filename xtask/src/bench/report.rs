@@ -61,7 +61,7 @@ pub(super) struct Report {
     pub(super) rounds: u32,
     /// Untraced first.
     pub(super) ways: Vec<Cost>,
-    /// Of all ways' hits.
+    /// Of all ways together.
     single_stepped_hits_per_attempt: f64,
     pub(super) lost: f64,
     sites_emulated: usize,
