@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use tracer_common::{
     Cookie, Counter, MAX_CANDIDATES, MAX_GROUP, MAX_GROUPS, MAX_SCORED_PLUGINS, MAX_SCORES_CHUNKS,
-    MAX_STATUSES, MAX_TABLES, NodeStatus, PLUGIN_NAME_LEN, SCORES_CHUNK, ScoresHit, ScoresLayout,
+    MAX_STATUSES, MAX_TABLES, NodeStatus, PLUGIN_NAME_LEN, SCORES_CHUNK, ScoresHit, ScoresLayout, Site,
     StatusesHit, StatusesLayout, TEXT_LEN,
 };
 
@@ -51,7 +51,7 @@ pub(crate) fn scores(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -
     for candidate in &mut record.best {
         candidate.total = i64::MIN;
     }
-    let mut context = Scan { record, scratch, list, count, layout, before: 0, nodes: 0 };
+    let mut context = Scan { record, scratch, list, count, site, before: 0, nodes: 0 };
     repeat(MAX_SCORES_CHUNKS as u32, look_at_chunk, &mut context);
     chunk.discard(BPF_RB_NO_WAKEUP.into());
     describe(record, &layout, list);
@@ -67,7 +67,7 @@ struct Scan {
     scratch: *mut u8,
     list: u64,
     count: u64,
-    layout: ScoresLayout,
+    site: &'static Site,
     /// Nodes of the chunks before this one.
     before: u32,
     /// Nodes of this one.
@@ -86,12 +86,11 @@ unsafe extern "C" fn look_at_chunk(_: u32, context: *mut Scan) -> c_long {
     // SAFETY: `repeat` hands over its context, whose pointers are to reserved memory of the ring buffer.
     let (context, record) = unsafe { (&mut *context, &mut *(*context).record) };
     let left = context.count - u64::from(context.before);
-    let per_chunk = context.layout.per_chunk;
+    let ScoresLayout { per_chunk, stride, .. } = context.site.layout.into();
     let nodes = if left < u64::from(per_chunk) { left as u32 } else { per_chunk };
     if nodes == 0 {
         return 1;
     }
-    let stride = context.layout.stride;
     let bytes = (nodes * stride) as usize;
     let kept = if bytes > SCORES_CHUNK { SCORES_CHUNK } else { bytes };
     let from = context.list + u64::from(context.before) * u64::from(stride);
@@ -115,13 +114,14 @@ unsafe extern "C" fn look_at_chunk(_: u32, context: *mut Scan) -> c_long {
 unsafe extern "C" fn look_at(batch: u32, context: *mut Scan) -> c_long {
     // SAFETY: as above.
     let (context, record) = unsafe { (&*context, &mut *(*context).record) };
+    let ScoresLayout { stride, total: offset, .. } = context.site.layout.into();
     for place in 0..BATCH {
         let node = batch * BATCH + place;
         if node >= context.nodes {
             break;
         }
         // A number of eight bytes is where one may be.
-        let at = (node * context.layout.stride + context.layout.total) as usize & (SCORES_CHUNK - 8);
+        let at = (node * stride + offset) as usize & (SCORES_CHUNK - 8);
         // SAFETY: eight bytes from there are within the scratch memory.
         let total = unsafe { context.scratch.add(at).cast::<i64>().read_unaligned() };
         if total > record.best[0].total {
