@@ -8,6 +8,7 @@ mod build_ebpf;
 mod cluster;
 mod compare;
 mod components;
+mod debian;
 mod demo;
 mod docs;
 mod e2e;

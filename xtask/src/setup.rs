@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{image::Machine, paths, process, toolchain::Rustc};
+use crate::{debian::Suite, image::Machine, paths, process, toolchain::Rustc};
 
 /// The oldest Go that builds the test cluster's components.
 const GO_MIN: (u32, u32) = (1, 26);
@@ -59,12 +59,7 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
             ways: vec![apt(&["g++", "libc6-dev"])],
             by_hand: "sudo apt-get install g++".into(),
         },
-        Requirement {
-            what: "curl".into(), // Of the commands in docs/.
-            found: Box::new(|_| first_line("curl", &["--version"])),
-            ways: vec![apt(&["curl"])],
-            by_hand: "sudo apt-get install curl".into(),
-        },
+        from_debian("curl", "curl"), // Of the commands in docs/.
         Requirement {
             what: "clippy".into(),
             found: Box::new(|_| first_line("cargo", &["clippy", "--version"])),
@@ -169,13 +164,38 @@ pub(crate) fn ensure_static(machine: &'static Machine) -> Result<()> {
 ///
 /// As for [`ensure()`].
 pub(crate) fn ensure_debootstrap() -> Result<()> {
-    let debootstrap = Requirement {
-        what: "debootstrap".into(),
-        found: Box::new(|_| first_line("debootstrap", &["--version"])),
-        ways: vec![Way::Apt(vec!["debootstrap".to_owned()])],
-        by_hand: "sudo apt-get install debootstrap".into(),
-    };
-    install(&Rustc::installed()?, vec![debootstrap])
+    install(&Rustc::installed()?, vec![from_debian("debootstrap", "debootstrap")])
+}
+
+/// The same for what runs a machine with another kernel.
+///
+/// # Errors
+///
+/// As for [`ensure()`].
+pub(crate) fn ensure_emulator() -> Result<()> {
+    let requirements = vec![
+        from_debian("qemu-system-x86_64", "qemu-system-x86"),
+        Requirement {
+            what: "busybox".into(),
+            found: Box::new(|_| {
+                first_line("dpkg-query", &["-f", "${Package} ${Version}", "-W", "busybox-static"])
+            }),
+            ..from_debian("busybox", "busybox-static")
+        },
+        from_debian("cpio", "cpio"),
+        from_debian("xz", "xz-utils"),
+    ];
+    install(&Rustc::installed()?, requirements)
+}
+
+/// A program that is in a package of Debian.
+fn from_debian(program: &'static str, package: &'static str) -> Requirement {
+    Requirement {
+        what: program.into(),
+        found: Box::new(move |_| first_line(program, &["--version"])),
+        ways: vec![Way::Apt(vec![package.to_owned()])],
+        by_hand: format!("sudo apt-get install {package}"),
+    }
 }
 
 fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
@@ -295,53 +315,18 @@ fn install_bpf_linker(rustc: &Rustc) -> Result<()> {
     process::run("cargo install bpf-linker (about a minute)", command.env("PATH", path))
 }
 
-/// Debian's package of exactly the installed Rust, unpacked into the cache folder and linked into the sysroot. Its suite
-/// is read with lists and sources of our own: the machine's stay as they are.
+/// Debian's package of exactly the installed Rust, unpacked into the cache folder and linked into the sysroot.
 fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
     let dir = paths::cache()?.join(format!("rust-src-{}", rustc.release));
     let work = dir.join("apt");
     let _ = fs::remove_dir_all(&dir); // A half-filled one of an earlier try.
-    fs::create_dir_all(work.join("lists"))?;
-    let mirror = debian_mirror()?;
-    let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    fs::write(work.join("sources.list"), format!("deb [signed-by={keys}] {mirror} {RUST_SRC_SUITE} main\n"))?;
-    let apt = |what: &str, args: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.arg("-o").arg(format!("Dir::Etc::SourceList={}", work.join("sources.list").display()));
-        command.arg("-o").arg(format!("Dir::State::Lists={}", work.join("lists").display()));
-        command.args(["-o", "Dir::Etc::SourceParts=-", "-o", "APT::Sandbox::User=root"]);
-        process::run(what, command.args(args).current_dir(&work))
-    };
-    apt("apt-get update", &["update"])?;
-    apt("apt-get download rust-src", &["download", &format!("rust-src={}+*", rustc.release)])?;
-    let package = fs::read_dir(&work)?.filter_map(Result::ok).map(|entry| entry.path());
-    let package =
-        package.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
-    let package = package.context("apt-get downloaded no package")?;
-    process::run("unpack rust-src", Command::new("dpkg-deb").arg("--extract").arg(package).arg(&dir))?;
+    Suite::read(RUST_SRC_SUITE, &work)?.unpack(&[format!("rust-src={}+*", rustc.release)], &dir)?;
     fs::remove_dir_all(work)?;
     let link = rust_src()?;
     fs::create_dir_all(link.parent().expect("not the root folder"))?;
     let _ = fs::remove_file(&link); // A link into a cache folder that was emptied since.
     symlink(dir.join(format!("usr/src/rustc-{}", rustc.release)), &link)
         .with_context(|| format!("cannot link the sources as {}", link.display()))
-}
-
-/// Where this machine gets Debian's packages from.
-///
-/// # Errors
-///
-/// If it is no Debian.
-pub(crate) fn debian_mirror() -> Result<String> {
-    let uris = process::output(Command::new("apt-get").args([
-        "indextargets",
-        "--format",
-        "$(REPO_URI)",
-        "Created-By: Packages",
-        "Origin: Debian",
-    ]))?;
-    let mirror = uris.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"));
-    mirror.map(str::to_owned).context("apt's sources name no Debian mirror")
 }
 
 /// Where cargo looks for the sources of the standard library.

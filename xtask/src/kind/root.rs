@@ -10,7 +10,7 @@ use std::{
 use anyhow::Result;
 
 use super::cache::cached;
-use crate::{process, setup};
+use crate::{debian, process, setup};
 
 /// One release whatever the machine has: its systemd, unlike the next one's, starts on control groups of version 1.
 const SUITE: &str = "bookworm";
@@ -43,7 +43,7 @@ pub(super) fn root() -> Result<PathBuf> {
         setup::ensure_debootstrap()?;
         let mut debootstrap = Command::new("debootstrap");
         debootstrap.args(["--variant=minbase", &format!("--include={PACKAGES}"), SUITE]);
-        process::run("debootstrap", debootstrap.arg(path).arg(setup::debian_mirror()?))?;
+        process::run("debootstrap", debootstrap.arg(path).arg(debian::mirror()?))?;
         for useless in USELESS {
             fs::remove_dir_all(path.join(useless))?;
         }
