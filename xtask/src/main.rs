@@ -176,7 +176,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Kind(arguments) => kind::run(arguments)?,
         Command::Schedulers(options) => schedulers::main(&options)?,
         Command::Peer(options) => peer::main(&options)?,
-        Command::Matrix(arguments) => matrix::run(&arguments)?,
+        Command::Matrix(arguments) => return matrix::run(&arguments),
         Command::Fuzz(options) => return fuzz::main(&options),
         Command::Peak(options) => peak::main(&options)?,
     }

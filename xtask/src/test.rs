@@ -45,6 +45,11 @@ pub(crate) fn main() -> Result<ExitCode> {
     }
     tally.run("manifests", || manifests::main(&manifests::Options { check: true }));
     tally.run("matrix", matrix::schedulers::check_few);
+    if ARCH == "x86_64" {
+        tally.run("kernel 6.1", matrix::kernels::check_oldest);
+    } else {
+        println!("skipped  kernel 6.1: the one that is booted is for x86_64");
+    }
     tally.run("demo", || demo::main(&demo::Options { once: true }));
     e2e::run(&[], None, &mut tally)?;
     Ok(tally.end())

@@ -247,6 +247,16 @@ impl Cluster {
         })
     }
 
+    /// A port that a process of the cluster listens on, by what it is for.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such process or port.
+    pub(crate) fn port(&self, process: &str, port: &str) -> Result<u16> {
+        let port = self.state.process(process)?.ports.get(port);
+        port.copied().with_context(|| format!("{process} has no such port"))
+    }
+
     /// The cluster's etcd.
     ///
     /// # Errors
@@ -605,7 +615,8 @@ impl Cluster {
         )
     }
 
-    fn launch_executable(
+    /// The same with any executable, under this name.
+    pub(crate) fn launch_executable(
         &mut self,
         name: &str,
         executable: &Path,

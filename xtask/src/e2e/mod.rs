@@ -17,7 +17,7 @@ mod link;
 mod load;
 mod sampling;
 pub(crate) mod truth;
-mod versions;
+pub(crate) mod versions;
 
 use std::{process::ExitCode, time::Duration};
 

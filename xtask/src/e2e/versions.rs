@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{nothing_lost, text};
 use crate::{
-    cluster::{is_bound, is_unschedulable, pod},
-    compare::Comparison,
+    cluster::{Cluster, is_bound, is_unschedulable, pod},
+    compare::{Comparison, Observed},
     spans::Span,
     stage::Stage,
 };
@@ -17,8 +17,7 @@ use crate::{
 pub(super) const NODES: u32 = 20;
 
 /// Pods that fit, and those that fit nowhere.
-const PLACED: usize = 180;
-const NEVER: usize = 20;
+const PODS: Load<'_> = Load { scheduler: None, placed: 180, never: 20 };
 const SPAN_ID: &str = "00f067aa0ba902b7";
 
 /// The spans of each attempt that succeeded; from 1.34 on there is `preBindPreFlight`, too.
@@ -39,28 +38,48 @@ pub(super) const SUCCESS: [&str; 11] = [
 pub(super) const FAILURE: [&str; 5] =
     ["schedulingCycle", "preFilter", "filter", "postFilter", "handleSchedulingFailure"];
 
+/// What a scheduler is given to do.
+pub(crate) struct Load<'a> {
+    /// Whose Pods they are, if not the cluster's own scheduler's.
+    pub(crate) scheduler: Option<&'a str>,
+    /// Pods that fit.
+    pub(crate) placed: usize,
+    /// Pods that fit nowhere.
+    pub(crate) never: usize,
+}
+
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
-    let api = stage.cluster.api()?;
     let schedspan = stage.trace()?;
-    let comparison = Comparison::begin(&stage.cluster)?;
-    for number in 0..PLACED + NEVER {
-        let mut pod = if number < PLACED {
+    check(&stage.cluster, &stage.cluster, &PODS)?;
+    nothing_lost(&schedspan.metrics()?)?;
+    schedspan.stop()
+}
+
+/// Gives a traced scheduler of this cluster something to do, and compares what is told about it with what the API server and
+/// the scheduler itself say.
+pub(crate) fn check(cluster: &Cluster, observed: &dyn Observed, load: &Load<'_>) -> Result<()> {
+    let Load { scheduler, placed, never } = *load;
+    let api = cluster.api()?;
+    let comparison = Comparison::begin(observed)?;
+    for number in 0..placed + never {
+        let mut pod = if number < placed {
             pod(&format!("placed-{number}"), "100m")
         } else {
             pod(&format!("never-{number}"), "1000")
         };
+        if let Some(scheduler) = scheduler {
+            pod["spec"]["schedulerName"] = scheduler.into();
+        }
         let traceparent = format!("00-{}-{SPAN_ID}-01", trace_id(number));
         pod["metadata"]["annotations"] = json!({ "tracing.k8s.io/traceparent": traceparent });
         pod["metadata"]["labels"] = json!({ "number": number.to_string() });
         api.create_pod("default", &pod)?;
     }
     api.wait_for_pods("Pods to be bound or found unschedulable", |pods| {
-        pods.len() == PLACED + NEVER && pods.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
+        pods.len() == placed + never && pods.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
     })?;
     let pods = api.pods("default")?;
     let figures = comparison.end()?;
-    let metrics = schedspan.metrics()?;
-    schedspan.stop()?;
 
     let mut children = BTreeMap::<&str, Vec<&Span>>::new();
     for span in figures.spans.iter().filter(|span| !span.is_root()) {
@@ -80,7 +99,6 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         let (name, spans, metric) = (row.name, row.spans, row.metric);
         ensure!(spans == metric, "{spans} spans of {name}, and {metric} by the scheduler's own metrics");
     }
-    nothing_lost(&metrics)?;
     println!("         {} Pods, {} spans, as the API server says", pods.len(), figures.spans.len());
     Ok(())
 }
@@ -104,6 +122,9 @@ fn attempt(pod: &Value, root: &Span, below: &[&Span]) -> Result<()> {
     let linked = root.links.iter().any(|link| link.trace_id == trace_id(number));
     ensure!(linked, "its links are {:?}", root.links);
     ensure!(!root.attribute("k8s.scheduler.queue_wait_ms").is_empty(), "how long it was queued is not said");
+    // It takes programs of their own to read them.
+    let list = if placed { "k8s.scheduler.candidates" } else { "k8s.scheduler.rejections" };
+    ensure!(!root.list(list).is_empty(), "{list} is not said");
     let expected: &[&str] = if placed { &SUCCESS } else { &FAILURE };
     for name in expected {
         let count = below.iter().filter(|span| span.name == *name).count();
