@@ -85,7 +85,13 @@ fn host() -> Vec<Finding> {
         })),
     }
     match Probes::load(None, RING_BYTES) {
-        Ok(_) => findings.push(Finding::new("eBPF", State::Fine, "the kernel takes the programs")),
+        Ok(probes) if probes.reads_lists() => {
+            findings.push(Finding::new("eBPF", State::Fine, "the kernel takes the programs"));
+        }
+        Ok(_) => {
+            let text = "the kernel does not take those that go through all Nodes: no scores and no rejections by plugin";
+            findings.push(Finding::new("eBPF", State::Doubtful, text));
+        }
         // That is said already.
         Err(probe::Error::Unfit(_)) => {}
         Err(error) => findings.push(Finding::new("eBPF", State::Broken, sentence(&error))),

@@ -225,6 +225,12 @@ impl Probes {
         })
     }
 
+    /// Whether attempts will say the scores of Nodes, and the rejections by plugin.
+    #[must_use]
+    pub const fn reads_lists(&self) -> bool {
+        self.lists
+    }
+
     /// Attaches a plan's sites, for every process that runs this file or will.
     ///
     /// # Errors
