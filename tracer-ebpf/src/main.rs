@@ -29,7 +29,7 @@ use tracer_common::{
     TEXTS, TEXTS_OF_FAILURES, Target, TextHit, UNTOLD_CODES,
 };
 
-use crate::regs::{REGISTERS, Registers};
+use crate::regs::REGISTERS;
 
 /// `runtime.g` begins with `stack.lo`, `stack.hi`
 /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L394-L402>).
@@ -181,14 +181,15 @@ fn try_record(
     goroutine: Goroutine,
     record: Record,
 ) -> Result<(), Counter> {
-    let registers = Registers::of(ctx);
-    let (goroutine, stack_hi) = goroutine(registers.g, cookie).ok_or(Counter::GoroutineFault)?;
-    let depth = stack_hi - registers.values[REGISTERS - 1];
+    // Before the registers: on the stack, which is small, they take the place of what was read here.
+    let (goroutine, stack_hi) = goroutine(regs::g(ctx), cookie).ok_or(Counter::GoroutineFault)?;
+    let registers = regs::registers(ctx);
+    let depth = stack_hi - registers[REGISTERS - 1];
     // SAFETY: as for the store in `on_hit`; one load reads it whole.
     let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
-    let word = registers.values[cookie.pointer as usize & (REGISTERS - 1)];
+    let word = registers[cookie.pointer as usize & (REGISTERS - 1)];
     let head = Head { time_ns, goroutine, depth, target, last_loss, word };
-    let result = record(cookie, &registers.values, head);
+    let result = record(cookie, &registers, head);
     #[cfg(feature = "log")]
     if let Err(Counter::UnknownSite) = result {
         aya_log_ebpf::warn!(ctx, "no site with the number {}", cookie.site);

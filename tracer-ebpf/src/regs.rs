@@ -6,35 +6,40 @@ use tracer_common::STACK_POINTER;
 /// Room for every [`tracer_common::Register`].
 pub(crate) const REGISTERS: usize = STACK_POINTER as usize + 1;
 
-/// The registers at a hit, and the address of `runtime.g`.
-pub(crate) struct Registers {
-    pub(crate) values: [u64; REGISTERS],
-    pub(crate) g: u64,
+/// The registers at a hit.
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn registers(ctx: &ProbeContext) -> [u64; REGISTERS] {
+    // SAFETY: the kernel hands a valid pt_regs to every uprobe program.
+    let regs = unsafe { &*ctx.regs };
+    let (ax, bx, cx, di, si) = (regs.rax, regs.rbx, regs.rcx, regs.rdi, regs.rsi);
+    let (r8, r9, r10, r11) = (regs.r8, regs.r9, regs.r10, regs.r11);
+    // The gap is filled with what is at hand: zeros would be written by a loop, byte for byte.
+    [ax, bx, cx, di, si, r8, r9, r10, r11, ax, ax, ax, ax, ax, ax, regs.rsp]
 }
 
-impl Registers {
-    #[cfg(bpf_target_arch = "x86_64")]
-    #[inline(always)]
-    pub(crate) fn of(ctx: &ProbeContext) -> Self {
-        // SAFETY: the kernel hands a valid pt_regs to every uprobe program.
-        let regs = unsafe { &*ctx.regs };
-        let (ax, bx, cx, di, si) = (regs.rax, regs.rbx, regs.rcx, regs.rdi, regs.rsi);
-        let (r8, r9, r10, r11) = (regs.r8, regs.r9, regs.r10, regs.r11);
-        // The gap is filled with what is at hand: zeros would be written by a loop, byte for byte.
-        let values = [ax, bx, cx, di, si, r8, r9, r10, r11, ax, ax, ax, ax, ax, ax, regs.rsp];
-        Self { values, g: regs.r14 }
-    }
+/// The address of the current `runtime.g`.
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn g(ctx: &ProbeContext) -> u64 {
+    // SAFETY: as above.
+    unsafe { (*ctx.regs).r14 }
+}
 
-    #[cfg(bpf_target_arch = "aarch64")]
-    #[inline(always)]
-    pub(crate) fn of(ctx: &ProbeContext) -> Self {
-        // SAFETY: the kernel hands a valid user_pt_regs to every uprobe program.
-        let regs = unsafe { &*ctx.regs };
-        let r = &regs.regs;
-        let values = [
-            r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14],
-            regs.sp,
-        ];
-        Self { values, g: regs.regs[28] }
-    }
+/// The registers at a hit.
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn registers(ctx: &ProbeContext) -> [u64; REGISTERS] {
+    // SAFETY: the kernel hands a valid user_pt_regs to every uprobe program.
+    let regs = unsafe { &*ctx.regs };
+    let r = &regs.regs;
+    [r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], regs.sp]
+}
+
+/// The address of the current `runtime.g`.
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn g(ctx: &ProbeContext) -> u64 {
+    // SAFETY: as above.
+    unsafe { (*ctx.regs).regs[28] }
 }
