@@ -18,19 +18,22 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 pub(crate) struct Suite {
     work: PathBuf,
     name: &'static str,
+    /// As Debian calls it; this machine's own if there is none.
+    architecture: Option<&'static str>,
 }
 
 impl Suite {
-    /// Reads the lists of this suite into the folder `work`, which holds nothing else.
+    /// Reads the lists of this suite into the folder `work`, which holds nothing else: for this machine's architecture, or for
+    /// another one, as Debian calls it.
     ///
     /// # Errors
     ///
     /// If this machine is no Debian, or its mirror does not have the suite.
-    pub(crate) fn read(name: &'static str, work: &Path) -> Result<Self> {
+    pub(crate) fn read(name: &'static str, architecture: Option<&'static str>, work: &Path) -> Result<Self> {
         fs::create_dir_all(work.join("lists"))?;
         let mirror = mirror()?;
         fs::write(work.join("sources.list"), format!("deb [signed-by={KEYS}] {mirror} {name} main\n"))?;
-        let suite = Self { work: work.to_owned(), name };
+        let suite = Self { work: work.to_owned(), name, architecture };
         process::run(&format!("apt-get update for {name}"), suite.command("apt-get").arg("update"))?;
         Ok(suite)
     }
@@ -87,6 +90,9 @@ impl Suite {
             "-o",
             "Dir::Cache::SrcPkgCache=",
         ]);
+        for option in ["APT::Architecture", "APT::Architectures"] {
+            command.args(self.architecture.map(|name| format!("-o{option}={name}")));
+        }
         command.args(["-o", "APT::Sandbox::User=root"]).current_dir(&self.work);
         command
     }

@@ -167,24 +167,14 @@ pub(crate) fn ensure_debootstrap() -> Result<()> {
     install(&Rustc::installed()?, vec![from_debian("debootstrap", "debootstrap")])
 }
 
-/// The same for what runs a machine with another kernel.
+/// The same for what runs a machine with another kernel: an emulator, and the package that has it.
 ///
 /// # Errors
 ///
 /// As for [`ensure()`].
-pub(crate) fn ensure_emulator() -> Result<()> {
-    let requirements = vec![
-        from_debian("qemu-system-x86_64", "qemu-system-x86"),
-        Requirement {
-            what: "busybox".into(),
-            found: Box::new(|_| {
-                first_line("dpkg-query", &["-f", "${Package} ${Version}", "-W", "busybox-static"])
-            }),
-            ..from_debian("busybox", "busybox-static")
-        },
-        from_debian("cpio", "cpio"),
-        from_debian("xz", "xz-utils"),
-    ];
+pub(crate) fn ensure_emulator(emulator: &'static str, package: &'static str) -> Result<()> {
+    let requirements =
+        vec![from_debian(emulator, package), from_debian("cpio", "cpio"), from_debian("xz", "xz-utils")];
     install(&Rustc::installed()?, requirements)
 }
 
@@ -320,7 +310,7 @@ fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
     let dir = paths::cache()?.join(format!("rust-src-{}", rustc.release));
     let work = dir.join("apt");
     let _ = fs::remove_dir_all(&dir); // A half-filled one of an earlier try.
-    Suite::read(RUST_SRC_SUITE, &work)?.unpack(&[format!("rust-src={}+*", rustc.release)], &dir)?;
+    Suite::read(RUST_SRC_SUITE, None, &work)?.unpack(&[format!("rust-src={}+*", rustc.release)], &dir)?;
     fs::remove_dir_all(work)?;
     let link = rust_src()?;
     fs::create_dir_all(link.parent().expect("not the root folder"))?;

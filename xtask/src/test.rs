@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::{
     build::OBJECT_VARIABLE,
-    build_ebpf, demo, e2e, fuzz, manifests, matrix, paths, setup,
+    build_ebpf, demo, e2e, fuzz, image, manifests, matrix, paths, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
@@ -30,6 +30,9 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("clippy", || cargo("clippy", &["--all-targets", "--", "-Dwarnings"]));
     tally.run("clippy of the eBPF crate", || {
         run(build_ebpf::cargo(&rustc, "clippy", ARCH)?.args(["--", "-Dwarnings"]))
+    });
+    tally.run("eBPF of each architecture", || {
+        image::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch, true).map(drop))
     });
     tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));

@@ -66,7 +66,7 @@ const BASE64_LINE: usize = 64;
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
     /// As Rust calls it.
-    arch: &'static str,
+    pub(crate) arch: &'static str,
     /// As images call it.
     pub(crate) platform: &'static str,
     /// Linux with a C library that is linked statically.
@@ -77,7 +77,7 @@ pub(crate) struct Machine {
     pub(crate) packages: &'static [&'static str],
 }
 
-static MACHINES: [Machine; 2] = [
+pub(crate) static MACHINES: [Machine; 2] = [
     Machine {
         arch: "x86_64",
         platform: "amd64",
@@ -119,8 +119,17 @@ pub(crate) fn main(options: &Options) -> Result<()> {
 ///
 /// If there are no images for it.
 pub(crate) fn own() -> Result<&'static Machine> {
-    let machine = MACHINES.iter().find(|machine| machine.arch == ARCH);
-    machine.with_context(|| format!("no image is made for {ARCH}: give --arch"))
+    machine(ARCH).context("give --arch")
+}
+
+/// That of this name, as Rust has it.
+///
+/// # Errors
+///
+/// If there are no images for it.
+pub(crate) fn machine(arch: &str) -> Result<&'static Machine> {
+    let machine = MACHINES.iter().find(|machine| machine.arch == arch);
+    machine.with_context(|| format!("no image is made for {arch}"))
 }
 
 /// Makes the image for this machine, and says where its archive is. The folder that it was made of stays for

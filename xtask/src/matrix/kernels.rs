@@ -20,13 +20,13 @@ use crate::{
     build,
     cluster::{self, Cluster, Metrics, agent, wait_until},
     compare::Observed,
-    components::SCHEDULER,
+    components::{self, Component, SCHEDULER},
     debian::Suite,
     e2e::{
         nothing_lost,
         versions::{self, Load},
     },
-    paths, process, setup,
+    image, paths, process, setup,
     tally::Tally,
 };
 
@@ -34,19 +34,58 @@ use crate::{
 struct Kernel {
     name: &'static str,
     suite: &'static str,
+    architecture: &'static Architecture,
     /// What is different about it.
     has: &'static str,
 }
 
-const KERNELS: [Kernel; 3] = [
-    Kernel { name: "6.1", suite: "bookworm", has: "uprobes are attached one by one" },
-    Kernel { name: "6.12", suite: "trixie", has: "`uprobe.multi`" },
-    Kernel { name: "newest", suite: "sid", has: "what Debian has last" },
+/// What an architecture takes.
+struct Architecture {
+    /// As Rust calls it.
+    name: &'static str,
+    /// As Debian calls it.
+    debian: &'static str,
+    emulator: &'static str,
+    /// The package that has it.
+    package: &'static str,
+    /// Its arguments.
+    arguments: &'static [&'static str],
+    console: &'static str,
+    /// Needs the packages of the newest kernel for virtual machines.
+    kernel: &'static str,
+    scheduler: Component,
+}
+
+const X86_64: Architecture = Architecture {
+    name: "x86_64",
+    debian: "amd64",
+    emulator: "qemu-system-x86_64",
+    package: "qemu-system-x86",
+    arguments: &["-cpu", "max"],
+    console: "ttyS0",
+    kernel: "linux-image-cloud-amd64",
+    scheduler: SCHEDULER,
+};
+const AARCH64: Architecture = Architecture {
+    name: "aarch64",
+    debian: "arm64",
+    emulator: "qemu-system-aarch64",
+    package: "qemu-system-arm",
+    arguments: &["-machine", "virt", "-cpu", "neoverse-n1"],
+    console: "ttyAMA0",
+    kernel: "linux-image-cloud-arm64",
+    scheduler: Component { kind: components::ARM64, ..SCHEDULER },
+};
+const KERNELS: [Kernel; 4] = [
+    Kernel { name: "6.1", suite: "bookworm", architecture: &X86_64, has: "uprobes are attached one by one" },
+    Kernel { name: "6.12", suite: "trixie", architecture: &X86_64, has: "`uprobe.multi`" },
+    Kernel { name: "newest", suite: "sid", architecture: &X86_64, has: "what Debian has last" },
+    Kernel { name: "6.12-arm64", suite: "trixie", architecture: &AARCH64, has: "the other architecture" },
 ];
-/// Needs the packages of the newest kernel for virtual machines.
-const PACKAGE: &str = "linux-image-cloud-amd64";
-/// How their names begin: kernel and modules came in one up to 6.12.
+/// How the names of a kernel's packages begin: kernel and modules came in one up to 6.12.
 const PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
+/// All that there is of commands.
+const BUSYBOX: &str = "busybox-static";
 /// What the network takes. Where one is part of the kernel, there is no such file.
 const MODULES: [&str; 8] = [
     "failover",
@@ -97,12 +136,15 @@ pub(crate) fn check_oldest() -> Result<()> {
 }
 
 fn check(kernel: &Kernel) -> Result<()> {
-    ensure!(ARCH == "x86_64", "the kernels are for x86_64, and this is {ARCH}");
-    setup::ensure_emulator()?;
+    let Architecture { name, emulator, package, scheduler, .. } = kernel.architecture;
+    setup::ensure_emulator(emulator, package)?;
     let files = kernel.files()?;
-    let executable = build::build()?;
+    // That of another machine needs nothing of it.
+    let schedspan = if *name == ARCH { build::build()? } else { image::executable(image::machine(name)?)? };
+    let scheduler = scheduler.executable()?;
     let options = cluster::Options { nodes: NODES, no_controllers: true, ..cluster::Options::default() };
-    let guest = Guest::start(Cluster::fresh(&options)?, &files, &executable)?;
+    let cluster = Cluster::fresh(&options)?;
+    let guest = Guest::start(cluster, kernel.architecture, &files, &[&scheduler, &schedspan])?;
     let checked = guest.traces().and_then(|()| {
         versions::check(&guest.cluster, &guest, &LOAD)?;
         nothing_lost(&guest.schedspan()?)?;
@@ -118,15 +160,18 @@ fn check(kernel: &Kernel) -> Result<()> {
 impl Kernel {
     /// The folder with its files, which is filled if there is none: whoever wants a newer one of the suite removes it.
     fn files(&self) -> Result<PathBuf> {
-        let dir = paths::cache()?.join(format!("kernel-{}", self.suite));
+        let Architecture { debian, kernel, .. } = self.architecture;
+        let dir = paths::cache()?.join(format!("kernel-{}-{debian}", self.suite));
         if dir.exists() {
             return Ok(dir);
         }
         let partial = dir.with_extension("partial");
         let _ = fs::remove_dir_all(&partial); // What an interrupted download left.
         let work = partial.join("apt");
-        let suite = Suite::read(self.suite, &work)?;
-        suite.unpack(&suite.needed(PACKAGE, &PARTS)?, &partial)?;
+        let suite = Suite::read(self.suite, Some(debian), &work)?;
+        let mut packages = suite.needed(kernel, &PARTS)?;
+        packages.push(BUSYBOX.to_owned());
+        suite.unpack(&packages, &partial)?;
         fs::remove_dir_all(work)?;
         fs::rename(&partial, &dir)?;
         Ok(dir)
@@ -147,34 +192,37 @@ impl Guest {
     /// # Errors
     ///
     /// If it does not get there.
-    fn start(mut cluster: Cluster, kernel: &Path, schedspan: &Path) -> Result<Self> {
+    fn start(
+        mut cluster: Cluster,
+        architecture: &Architecture,
+        kernel: &Path,
+        programs: &[&Path],
+    ) -> Result<Self> {
         let dir = cluster.dir().join(GUEST);
         let archive = dir.with_extension("cpio");
-        lay_out(&dir, &cluster, kernel, schedspan)?;
+        lay_out(&dir, &cluster, kernel, programs)?;
         // Not compressed: to unpack it would take the emulator longer than to read it.
         let pack = format!("find . | cpio --create --format newc --quiet > {}", archive.display());
         process::run("pack the guest's files", Command::new("sh").args(["-c", &pack]).current_dir(&dir))?;
         let image = find(kernel, |name| name.starts_with("vmlinuz"))?.context("there is no vmlinuz")?;
+        let Architecture { emulator, arguments: own, console, .. } = architecture;
         let ports = &["https", "metrics"];
-        cluster.launch_executable(
-            GUEST,
-            "qemu-system-x86_64".as_ref(),
-            &BTreeMap::new(),
-            ports,
-            |ports| {
-                let forward = |port: &str, to| format!(",hostfwd=tcp:127.0.0.1:{}-:{to}", ports[port]);
-                let network = forward("https", SCHEDULER_PORT) + &forward("metrics", SCHEDSPAN_PORT);
-                let arguments = [
-                    &["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "3072"][..],
-                    &["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"],
-                    &["-kernel", &image.display().to_string(), "-initrd", &archive.display().to_string()],
-                    &["-append", "console=ttyS0 quiet panic=-1"],
-                    &["-nic", &format!("user,model=virtio-net-pci{network}")],
-                ];
-                let arguments = arguments.concat().into_iter().map(str::to_owned).collect();
-                (arguments, format!("https://127.0.0.1:{}/healthz", ports["https"]))
-            },
-        )?;
+        cluster.launch_executable(GUEST, emulator.as_ref(), &BTreeMap::new(), ports, |ports| {
+            let forward = |port: &str, to| format!(",hostfwd=tcp:127.0.0.1:{}-:{to}", ports[port]);
+            let network = forward("https", SCHEDULER_PORT) + &forward("metrics", SCHEDSPAN_PORT);
+            let arguments = [
+                own,
+                &["-accel", "tcg,thread=multi", "-smp", "2", "-m", "3072", "-no-reboot"][..],
+                &["-display", "none", "-monitor", "none", "-serial", "stdio"],
+                &["-kernel", &image.display().to_string(), "-initrd", &archive.display().to_string()],
+                &["-append", &format!("console={console} quiet panic=-1")],
+                &["-netdev", &format!("user,id=net{network}")],
+                // It is not booted from.
+                &["-device", "virtio-net-pci,netdev=net,romfile="],
+            ];
+            let arguments = arguments.concat().into_iter().map(str::to_owned).collect();
+            (arguments, format!("https://127.0.0.1:{}/healthz", ports["https"]))
+        })?;
         let console = cluster.scheduler_named(GUEST)?.log;
         Ok(Self { cluster, console })
     }
@@ -232,22 +280,22 @@ impl Observed for Guest {
 }
 
 /// Fills a folder with all files of the guest.
-fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, schedspan: &Path) -> Result<()> {
+fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> Result<()> {
     for folder in ["bin", "dev", "etc", "modules", "proc", "sys", "tmp"] {
         fs::create_dir_all(dir.join(folder))?;
     }
-    let program = |name: &str, from: &Path| -> Result<()> {
-        fs::copy(from, dir.join("bin").join(name)).with_context(|| format!("no {}", from.display()))?;
-        Ok(())
-    };
-    program("busybox", Path::new("/bin/busybox"))?;
-    program("kube-scheduler", &SCHEDULER.executable()?)?;
-    program("schedspan", schedspan)?;
-    let libraries = process::output(Command::new("ldd").arg(schedspan))?;
-    for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
-        let place = dir.join(library.trim_start_matches('/'));
-        fs::create_dir_all(place.parent().context("a library has a folder")?)?;
-        fs::copy(library, place)?;
+    let busybox = find(kernel, |name| name == "busybox")?.context("there is no busybox")?;
+    for program in programs.iter().copied().chain([busybox.as_path()]) {
+        let name = program.file_name().context("a program has a name")?;
+        fs::copy(program, dir.join("bin").join(name))
+            .with_context(|| format!("cannot copy {}", program.display()))?;
+        // It says so where there are none.
+        let libraries = process::output(Command::new("ldd").arg(program)).unwrap_or_default();
+        for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
+            let place = dir.join(library.trim_start_matches('/'));
+            fs::create_dir_all(place.parent().context("a library has a folder")?)?;
+            fs::copy(library, place)?;
+        }
     }
     for module in MODULES {
         let file = find(kernel, |name| [".ko", ".ko.xz"].iter().any(|end| name == format!("{module}{end}")))?;

@@ -24,11 +24,12 @@ enum Command {
     /// median of the times, the most memory that was resident, and what is missing from the plan. The exit code is 0
     /// only if nothing is.
     Schedulers(schedulers::Options),
-    /// Trace a scheduler on other kernels: Linux 6.1, 6.12, and the newest that Debian has
+    /// Trace a scheduler on other kernels: Linux 6.1, 6.12, the newest that Debian has, and one for arm64
     ///
     /// Boots each in an emulated machine of its own, with a scheduler and schedspan in it, and compares the spans with what
-    /// the API server and the scheduler say. A line per kernel; the exit code is 0 only if all do. Takes about a minute and a
-    /// half each. Needs root and a Debian for x86_64; installs the emulator and downloads the kernels.
+    /// the API server and the scheduler say. A line per kernel; the exit code is 0 only if all agree. Takes about half a
+    /// minute each once all is built, which for the other architecture takes ten. Needs root and a Debian; installs the emulator
+    /// and downloads the kernels.
     Kernels(kernels::Options),
 }
 
