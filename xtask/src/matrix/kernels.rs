@@ -136,6 +136,7 @@ pub(crate) fn check_oldest() -> Result<()> {
 }
 
 fn check(kernel: &Kernel) -> Result<()> {
+    ensure!(ARCH == "x86_64", "the scheduler that is booted is built on x86_64, and this is {ARCH}");
     let Architecture { name, emulator, package, scheduler, .. } = kernel.architecture;
     setup::ensure_emulator(emulator, package)?;
     let files = kernel.files()?;
@@ -202,8 +203,9 @@ impl Guest {
         let archive = dir.with_extension("cpio");
         lay_out(&dir, &cluster, kernel, programs)?;
         // Not compressed: to unpack it would take the emulator longer than to read it.
-        let pack = format!("find . | cpio --create --format newc --quiet > {}", archive.display());
-        process::run("pack the guest's files", Command::new("sh").args(["-c", &pack]).current_dir(&dir))?;
+        let pack = "find . | cpio --create --format newc --quiet > \"$0\"";
+        let mut shell = Command::new("sh");
+        process::run("pack the guest's files", shell.args(["-c", pack]).arg(&archive).current_dir(&dir))?;
         let image = find(kernel, |name| name.starts_with("vmlinuz"))?.context("there is no vmlinuz")?;
         let Architecture { emulator, arguments: own, console, .. } = architecture;
         let ports = &["https", "metrics"];
