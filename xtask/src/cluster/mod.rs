@@ -321,21 +321,37 @@ impl Cluster {
         executable: &Path,
         own_spans: OwnSpans,
     ) -> Result<()> {
-        let only = |configuration: &mut serde_json::Value| {
-            configuration["profiles"] = json!([{ "schedulerName": name }]);
-        };
-        let configuration = self.write_configuration(&format!("{name}.json"), only)?;
-        let argv = self.state.process(SCHEDULER.name)?.argv.clone();
+        let configuration = self.configuration_beside(name)?;
+        let own = self.state.process(SCHEDULER.name)?.argv.clone();
         let environment = self.environment(own_spans)?;
         self.launch_executable(name, executable, &environment, &["https"], |ports| {
             let port = ports["https"];
-            let argument = |argument: &String| match argument.split_once('=') {
-                Some((flag @ "--config", _)) => format!("{flag}={}", configuration.display()),
-                Some((flag @ "--secure-port", _)) => format!("{flag}={port}"),
-                _ => argument.clone(),
-            };
-            (argv[1..].iter().map(argument).collect(), format!("https://127.0.0.1:{port}/healthz"))
+            let changed = [("--config", configuration.clone()), ("--secure-port", port.to_string())];
+            (arguments(&own, &changed), format!("https://127.0.0.1:{port}/healthz"))
         })
+    }
+
+    /// The arguments of the cluster's own scheduler for one that runs elsewhere, for the Pods whose `schedulerName` is this
+    /// name, on this port of all addresses. The files that they name are in the cluster's folder.
+    ///
+    /// # Errors
+    ///
+    /// If its configuration cannot be read or written.
+    pub(crate) fn arguments_elsewhere(&self, name: &str, port: u16) -> Result<Vec<String>> {
+        let changed = [
+            ("--config", self.configuration_beside(name)?),
+            ("--secure-port", port.to_string()),
+            ("--bind-address", "0.0.0.0".to_owned()),
+        ];
+        Ok(arguments(&self.state.process(SCHEDULER.name)?.argv, &changed))
+    }
+
+    /// Writes the configuration of a scheduler for the Pods whose `schedulerName` is this name, and says where it is.
+    fn configuration_beside(&self, name: &str) -> Result<String> {
+        let only = |configuration: &mut serde_json::Value| {
+            configuration["profiles"] = json!([{ "schedulerName": name }]);
+        };
+        Ok(self.write_configuration(&format!("{name}.json"), only)?.display().to_string())
     }
 
     /// What a scheduler that makes spans itself finds in its environment.
@@ -706,6 +722,16 @@ pub(crate) fn wait_until<T>(
         ensure!(start.elapsed() < timeout, "waited {} s in vain for {what}", timeout.as_secs());
         thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// The arguments of a command line, with these flags' values in the place of their own.
+fn arguments(argv: &[String], changed: &[(&str, String)]) -> Vec<String> {
+    let argument = |argument: &String| {
+        let flag = argument.split_once('=').map_or(argument.as_str(), |(flag, _)| flag);
+        let value = changed.iter().find(|(name, _)| *name == flag);
+        value.map_or_else(|| argument.clone(), |(_, value)| format!("{flag}={value}"))
+    };
+    argv[1..].iter().map(argument).collect()
 }
 
 /// Makes the cluster's folder, readable for its user only, in the place of one whose cluster has ended.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     build,
@@ -286,6 +286,12 @@ fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> 
     for folder in ["bin", "dev", "etc", "modules", "proc", "sys", "tmp"] {
         fs::create_dir_all(dir.join(folder))?;
     }
+    // Files of this machine are where they are on it.
+    let place = |outside: &Path| -> Result<PathBuf> {
+        let inside = dir.join(outside.strip_prefix("/")?);
+        fs::create_dir_all(inside.parent().context("a file has a folder")?)?;
+        Ok(inside)
+    };
     let busybox = find(kernel, |name| name == "busybox")?.context("there is no busybox")?;
     for program in programs.iter().copied().chain([busybox.as_path()]) {
         let name = program.file_name().context("a program has a name")?;
@@ -294,9 +300,7 @@ fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> 
         // It says so where there are none.
         let libraries = process::output(Command::new("ldd").arg(program)).unwrap_or_default();
         for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
-            let place = dir.join(library.trim_start_matches('/'));
-            fs::create_dir_all(place.parent().context("a library has a folder")?)?;
-            fs::copy(library, place)?;
+            fs::copy(library, place(Path::new(library))?)?;
         }
     }
     for module in MODULES {
@@ -312,47 +316,29 @@ fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> 
             fs::copy(file, plain)?;
         }
     }
-    let etc = |name: &str| format!("/etc/{name}");
-    let write = |name: &str, content: &[u8]| fs::write(dir.join("etc").join(name), content);
-    for name in ["apiserver.crt", "apiserver.key"] {
-        write(name, &fs::read(cluster.dir().join(name))?)?;
+    let arguments = cluster.arguments_elsewhere(GUEST, SCHEDULER_PORT)?;
+    for name in ["apiserver.crt", "apiserver.key", &format!("{GUEST}.json")] {
+        let outside = cluster.dir().join(name);
+        fs::copy(&outside, place(&outside)?)?;
     }
     for user in [SCHEDULER.name, "schedspan"] {
-        let name = format!("{user}.kubeconfig");
-        let mut kubeconfig: Value = serde_json::from_slice(&fs::read(cluster.dir().join(&name))?)?;
+        let outside = cluster.dir().join(format!("{user}.kubeconfig"));
+        let mut kubeconfig: Value = serde_json::from_slice(&fs::read(&outside)?)?;
         let server = &mut kubeconfig["clusters"][0]["cluster"];
         server["server"] = server["server"].as_str().unwrap_or_default().replace("127.0.0.1", HOST).into();
-        server["certificate-authority"] = etc("apiserver.crt").into();
         // The certificate is for this address.
         server["tls-server-name"] = "127.0.0.1".into();
-        write(&name, &serde_json::to_vec(&kubeconfig)?)?;
+        fs::write(place(&outside)?, serde_json::to_vec(&kubeconfig)?)?;
     }
-    let configuration = json!({
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": { "kubeconfig": etc(&format!("{}.kubeconfig", SCHEDULER.name)) },
-        "profiles": [{ "schedulerName": GUEST }],
-        "leaderElection": { "leaderElect": false },
-    });
-    write("scheduler.json", &serde_json::to_vec(&configuration)?)?;
-    let arguments = [
-        format!("--config={}", etc("scheduler.json")),
-        format!("--secure-port={SCHEDULER_PORT}"),
-        format!("--tls-cert-file={}", etc("apiserver.crt")),
-        format!("--tls-private-key-file={}", etc("apiserver.key")),
-        "--authentication-skip-lookup".to_owned(),
-        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics".to_owned(),
-    ];
-    let collector = cluster.otlp_grpc()?.replace("127.0.0.1", HOST);
     let environment = [
-        ("SCHEDULER_ARGUMENTS", arguments.join(" ")),
-        ("KUBECONFIG", etc("schedspan.kubeconfig")),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector),
+        ("KUBECONFIG", cluster.schedspan_kubeconfig().display().to_string()),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", cluster.otlp_grpc()?.replace("127.0.0.1", HOST)),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc".to_owned()),
         ("NO_COLOR", "1".to_owned()),
     ];
     let environment = environment.map(|(name, value)| format!("export {name}='{value}'\n")).concat();
-    write("environment", environment.as_bytes())?;
+    let arguments: String = arguments.iter().map(|argument| format!(" '{argument}'")).collect();
+    fs::write(dir.join("etc/environment"), format!("{environment}set --{arguments}\n"))?;
     let init = dir.join("init");
     fs::write(&init, INIT)?;
     Ok(fs::set_permissions(init, fs::Permissions::from_mode(0o755))?)

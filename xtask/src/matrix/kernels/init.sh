@@ -17,8 +17,9 @@ ip address add 10.0.2.15/24 dev eth0
 ip link set eth0 up
 ip route add default via 10.0.2.2
 
+# Its arguments become the script's own.
 . /etc/environment
-kube-scheduler $SCHEDULER_ARGUMENTS &
+kube-scheduler "$@" &
 until pidof kube-scheduler > /dev/null; do sleep 1; done
 schedspan doctor
 echo "doctor ended with $?"
