@@ -89,7 +89,7 @@ fn host() -> Vec<Finding> {
             findings.push(Finding::new("eBPF", State::Fine, "the kernel takes the programs"));
         }
         Ok(_) => {
-            let text = "the kernel does not take those that go through all Nodes: no scores and no rejections by plugin";
+            let text = "the kernel refuses the programs that go through all Nodes: no scores and no rejections by plugin";
             findings.push(Finding::new("eBPF", State::Doubtful, text));
         }
         // That is said already.
