@@ -22,7 +22,7 @@ use aya_ebpf::{
     maps::{Array, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
     programs::ProbeContext,
 };
-use tracer_common::{
+use wire::{
     Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN, LongTextHit,
     MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_POINTER,
     NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN,

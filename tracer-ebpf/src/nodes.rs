@@ -5,7 +5,7 @@ use aya_ebpf::{
     cty::{c_long, c_void},
     helpers::{bpf_loop, bpf_probe_read_user_buf},
 };
-use tracer_common::{
+use wire::{
     Cookie, Counter, MAX_CANDIDATES, MAX_GROUP, MAX_GROUPS, MAX_SCORED_PLUGINS, MAX_SCORES_CHUNKS,
     MAX_STATUSES, MAX_TABLES, NodeStatus, PLUGIN_NAME_LEN, SCORES_CHUNK, ScoresHit, ScoresLayout, Site,
     StatusesHit, StatusesLayout, TEXT_LEN,

@@ -1,9 +1,9 @@
 //! Go's integer argument registers, in the order of its ABIInternal.
 
 use aya_ebpf::programs::ProbeContext;
-use tracer_common::STACK_POINTER;
+use wire::STACK_POINTER;
 
-/// Room for every [`tracer_common::Register`].
+/// Room for every [`wire::Register`].
 pub(crate) const REGISTERS: usize = STACK_POINTER as usize + 1;
 
 /// The registers at a hit.

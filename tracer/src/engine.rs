@@ -18,8 +18,8 @@ use std::{
 use goexe::Class;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{Sender, error::TrySendError};
-use tracer_common::Counter;
 use tracing::{error, info, warn};
+use wire::Counter;
 
 use crate::{
     metrics::{Loss, Metrics, Planned, Total},

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: damaged executables and hostile annotations, by the million, for everything that reads them.
 //!
-//! The targets are libFuzzer's, of goexe/fuzz. They are built here and not by cargo-fuzz: that has no way to say
+//! The targets are libFuzzer's, of fuzz/. They are built here and not by cargo-fuzz: that has no way to say
 //! `--ignore-rust-version`, and needs nothing of what it adds, because no sanitizer is wanted: the code is safe, and
 //! without one it is several times as fast.
 
@@ -98,11 +98,11 @@ impl Target {
         }
     }
 
-    /// The program that is damaged: its folder in goexe. Annotations need none.
+    /// The folder of the program that is damaged. Annotations need none.
     fn program(self) -> Option<&'static str> {
         match self {
             Self::Plan => Some("fuzz/scheduler"),
-            Self::Elf | Self::Functions | Self::Types => Some("tests/fixture"),
+            Self::Elf | Self::Functions | Self::Types => Some("crates/goexe/tests/fixture"),
             Self::Context => None,
         }
     }
@@ -137,8 +137,8 @@ fn folder() -> PathBuf {
     paths::target().join("fuzz")
 }
 
-fn goexe() -> PathBuf {
-    paths::repository().join("goexe")
+fn workspace() -> PathBuf {
+    paths::repository().join("fuzz")
 }
 
 /// Builds the targets and says in which folder they are.
@@ -152,7 +152,7 @@ fn build() -> Result<PathBuf> {
         .args(["--release", "--target", host, "--target-dir"])
         .arg(folder())
         .env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\u{1f}"))
-        .current_dir(goexe().join("fuzz"));
+        .current_dir(workspace());
     process::run("building the fuzz targets", &mut cargo)?;
     Ok(folder().join(host).join("release"))
 }
@@ -165,12 +165,12 @@ fn build() -> Result<PathBuf> {
 pub(crate) fn clippy() -> Result<()> {
     let mut cargo = Rustc::installed()?.cargo("clippy");
     cargo.args(["--release", "--no-default-features", "--target-dir"]).arg(folder());
-    toolchain::run(cargo.args(["--", "-Dwarnings"]).current_dir(goexe().join("fuzz")))
+    toolchain::run(cargo.args(["--", "-Dwarnings"]).current_dir(workspace()))
 }
 
 /// Builds a Go program in all ways that are damaged; the paths as the targets take them.
 fn seeds(program: &str) -> Result<String> {
-    let source = goexe().join(program);
+    let source = paths::repository().join(program);
     let name = Path::new(program).file_name().unwrap_or_default();
     let folder = folder().join("seeds").join(name);
     fs::create_dir_all(&folder)?;
@@ -246,7 +246,7 @@ fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
             .arg("-print_final_stats=1")
             .arg(&corpus)
             // What was found before is tried first.
-            .args(Some(goexe().join("fuzz/regressions").join(name)).filter(|folder| folder.exists()))
+            .args(Some(workspace().join("regressions").join(name)).filter(|folder| folder.exists()))
             .env(SEEDS_VARIABLE, seeds)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -18,8 +18,8 @@ use tokio::{
     sync::mpsc,
     time::sleep,
 };
-use tracer_common::RING_BYTES;
 use tracing::{info, warn};
+use wire::RING_BYTES;
 
 use crate::{
     engine::Engine,

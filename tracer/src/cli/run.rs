@@ -12,7 +12,7 @@ use crate::{
     reinject, sample,
 };
 
-/// [`tracer_common::RING_BYTES`], as people write it.
+/// [`wire::RING_BYTES`], as people write it.
 const RING_BUFFER: &str = "4MiB";
 
 /// How `run` and `trace` find what they trace and link.
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_ring_buffer_has_a_size_that_the_kernel_takes() {
-        assert_eq!(ring_bytes(RING_BUFFER), Ok(tracer_common::RING_BYTES));
+        assert_eq!(ring_bytes(RING_BUFFER), Ok(wire::RING_BYTES));
         assert_eq!(ring_bytes("8MiB"), Ok(8 << 20));
         assert_eq!(ring_bytes("65536"), Ok(65_536));
         assert_eq!(ring_bytes("64Ki"), Ok(65_536));

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Type, Types};
-use tracer_common::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER, Site};
+use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER, Site};
 
 use super::{
     Missing, PlannedSite, Role, Slot, Structs, follow,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use goexe::{Class, Executable, Machine};
-use tracer_common::{READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
+use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
 
 use super::{Error, Plan, PlannedSite, name};
 

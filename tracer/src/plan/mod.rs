@@ -21,7 +21,7 @@ use std::{
 
 use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::{Deserialize, Serialize};
-use tracer_common::{NO_TEXTS, SCORES, STATUSES, Site};
+use wire::{NO_TEXTS, SCORES, STATUSES, Site};
 
 pub(crate) use self::row::{MESSAGE_FIRST, STATUS_ERROR};
 use self::{

@@ -1,7 +1,7 @@
 //! What to read at a site: from parameters and results through fields, by the layouts that the executable tells.
 
 use goexe::{Kind, Location, Path, Type};
-use tracer_common::{
+use wire::{
     LAYOUT_LEN, LONG_TEXT, MAX_GROUP, MAX_NODES_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, NO_TEXTS,
     READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, SCORES, SCORES_CHUNK, STACK_POINTER, STATUSES,
     ScoresLayout, Site, StatusesLayout, TEXTS, TEXTS_OF_FAILURES,

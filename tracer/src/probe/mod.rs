@@ -22,11 +22,11 @@ use aya::{
 use aya_log::EbpfLogger;
 use log::Log;
 use rustix::{event::epoll, io::Errno};
-use tracer_common::{
+use tracing::warn;
+use wire::{
     Cookie, Counter, MAX_PID_NAMESPACES, MAX_SITES, MAX_TARGETS, NO_TEXTS, PidNamespace, SCORES, STATUSES,
     Site, Target,
 };
-use tracing::warn;
 
 pub use self::host::{Right, Unfit, check_btf, raise, rights};
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tracer_common::{
+use wire::{
     Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, ScoresHit, StatusesHit, TEXT_LEN, TextHit,
 };
 
@@ -405,7 +405,7 @@ fn unix_ns(wall: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use goexe::Class;
-    use tracer_common::Site;
+    use wire::Site;
 
     use super::*;
 

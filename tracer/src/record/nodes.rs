@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tracer_common::{
+use wire::{
     Candidate as RawCandidate, MAX_CANDIDATES, MAX_SCORED_PLUGINS, MAX_STATUSES, NodeStatus, PLUGIN_NAME_LEN,
     ScoresHit, StatusesHit, TEXT_LEN,
 };

@@ -13,7 +13,7 @@ use std::{
 };
 
 use goexe::File;
-use tracer_common::{INITIAL_PID_NAMESPACE, PidNamespace};
+use wire::{INITIAL_PID_NAMESPACE, PidNamespace};
 
 pub use self::configuration::Configuration;
 use crate::plan::has_scheduler;

@@ -77,7 +77,7 @@ pub struct Event {
 /// One trace: all spans of one attempt, or of a Pod's life, the root first, parents before their children, stays in queues last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// The scheduler process that it happened in: [`Hit::target`](tracer_common::Hit::target); of a Pod's life
+    /// The scheduler process that it happened in: [`Hit::target`](wire::Hit::target); of a Pod's life
     /// [`TARGET`](crate::lifecycle::TARGET).
     pub target: u32,
     /// Identifies the trace.

@@ -10,20 +10,20 @@
 //!
 //! `cargo xtask fuzz` builds the seeds and runs the targets.
 
-#[path = "../../../tracer/src/context/annotations/mod.rs"]
+#[path = "../../tracer/src/context/annotations/mod.rs"]
 pub mod annotations;
-#[path = "../../../tracer/src/trace/attributes.rs"]
+#[path = "../../tracer/src/trace/attributes.rs"]
 pub mod attributes;
 #[path = "cases/mod.rs"]
 pub mod cases;
 pub mod memory;
-#[path = "../../../tracer/src/metrics/label.rs"]
+#[path = "../../tracer/src/metrics/label.rs"]
 pub mod metrics;
 // Some of it serves only what is not compiled in here.
 #[allow(dead_code, unused_imports)]
-#[path = "../../../tracer/src/plan/mod.rs"]
+#[path = "../../tracer/src/plan/mod.rs"]
 pub mod plan;
-#[path = "../../../tracer/src/trace/span.rs"]
+#[path = "../../tracer/src/trace/span.rs"]
 pub mod trace;
 
 use std::{

@@ -1,7 +1,7 @@
 //! What fuzzing found once: each case is answered, with whatever error, and what no file may claim is refused by name.
 
 #[expect(unreachable_pub, reason = "shared with the fuzz targets")]
-#[path = "../fuzz/src/cases/mod.rs"]
+#[path = "../../../fuzz/src/cases/mod.rs"]
 mod cases;
 mod program;
 
@@ -44,7 +44,7 @@ fn what_once_crashed_is_answered() {
     if seeds.is_empty() {
         return;
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/regressions");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions");
     let targets: [(&str, Questions); 3] =
         [("elf", questions::elf), ("functions", questions::functions), ("types", questions::types)];
     let mut ran = 0;
