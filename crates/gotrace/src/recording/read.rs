@@ -3,17 +3,14 @@
 use std::{
     collections::BTreeSet,
     io::{self, BufRead, Read as _},
+    marker::PhantomData,
 };
 
 use super::{End, FORMAT, Header, Line, MAX_LINE, MAX_TARGETS, MAX_TIME_NS};
 use crate::{
-    metrics::{Label as _, Loss, Metrics},
-    pipeline::{Message, Pipeline},
+    pipeline::{Clocks, Found, Output, Pipeline},
+    program::Program,
 };
-
-/// Losses that came about before there was an event: a replay cannot find them again.
-const BEFORE_EVENTS: [Loss; 4] =
-    [Loss::RingFull, Loss::GoroutineFault, Loss::UnknownSite, Loss::UndecodableRecord];
 
 /// What is wrong with a file, and where.
 #[derive(Debug, thiserror::Error)]
@@ -54,14 +51,14 @@ pub enum Fault {
     /// A line where it cannot be.
     #[error("{0}")]
     Order(&'static str),
-    /// An event or an end of a scheduler that was not found before.
-    #[error("scheduler {0} was not found before")]
+    /// An event or an end of a process that was not found before.
+    #[error("process {0} was not found before")]
     Unknown(u32),
     /// The same number again.
-    #[error("scheduler {0} was found before")]
+    #[error("process {0} was found before")]
     Again(u32),
     /// More than a machine runs.
-    #[error("more than {MAX_TARGETS} schedulers")]
+    #[error("more than {MAX_TARGETS} processes")]
     TooMany,
     /// After the end of the world.
     #[error("{0} nanoseconds are more than a machine runs")]
@@ -70,7 +67,7 @@ pub enum Fault {
 
 /// Reads a recording, line by line.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct Reader<R, P> {
     input: R,
     /// The line that was read last.
     number: u64,
@@ -78,6 +75,7 @@ pub struct Reader<R> {
     header: Header,
     found: BTreeSet<u32>,
     state: State,
+    program: PhantomData<P>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +87,7 @@ enum State {
     Over,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead, P: Program> Reader<R, P> {
     /// Reads the header.
     ///
     /// # Errors
@@ -99,7 +97,7 @@ impl<R: BufRead> Reader<R> {
         let mut buffer = Vec::new();
         let first = |what| Error { line: 1, what };
         let header = match read(&mut input, &mut buffer) {
-            Ok(true) => match serde_json::from_slice(&buffer) {
+            Ok(true) => match serde_json::from_slice::<Line<'_, P>>(&buffer) {
                 Ok(Line::Header(header)) => header,
                 _ => return Err(first(Fault::NoHeader)),
             },
@@ -110,7 +108,7 @@ impl<R: BufRead> Reader<R> {
             let Header { format, schedspan, .. } = header;
             return Err(first(Fault::Format { format, schedspan }));
         }
-        Ok(Self { input, number: 1, buffer, header, found: BTreeSet::new(), state: State::Open })
+        Ok(Self { input, number: 1, buffer, header, found: BTreeSet::new(), state: State::Open, program: PhantomData })
     }
 
     /// What the file is.
@@ -118,7 +116,7 @@ impl<R: BufRead> Reader<R> {
         &self.header
     }
 
-    fn line(&mut self) -> Result<Option<Line<'static>>, Fault> {
+    fn line(&mut self) -> Result<Option<Line<'static, P>>, Fault> {
         self.number += 1;
         match (read(&mut self.input, &mut self.buffer)?, self.state) {
             (false, State::Open) => return Err(Fault::CutOff),
@@ -148,8 +146,8 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Line<'static>, Error>;
+impl<R: BufRead, P: Program> Iterator for Reader<R, P> {
+    type Item = Result<Line<'static, P>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.state == State::Over {
@@ -186,32 +184,39 @@ fn form(error: &serde_json::Error) -> String {
     format!("column {}: {what}", error.column())
 }
 
-/// What the daemon would have told its outputs: the lines of a recording, gone through the pipeline.
-///
-/// Losses, those of the recording too, are in the metrics.
+/// What a replay gives, in the order in which the daemon gave it.
+#[derive(Clone, Debug)]
+pub enum Step<T> {
+    /// A process is traced from now on.
+    Found(Box<Found>),
+    /// Something has ended, and the clocks by which it is dated.
+    Finished(T, Clocks),
+    /// A process has ended.
+    Gone(u32),
+}
+
+/// What the daemon gave its outputs: the lines of a recording, gone through the pipeline.
 #[derive(Debug)]
-pub struct Replay<R> {
-    reader: Reader<R>,
-    pipeline: Pipeline,
-    metrics: Metrics,
+pub struct Replay<R, P: Program> {
+    reader: Reader<R, P>,
+    pipeline: Pipeline<P>,
     targets: BTreeSet<u32>,
     events: u64,
     /// What comes before the next line is read, the last first.
-    ready: Vec<Message>,
+    ready: Vec<Step<Output<P>>>,
     end: Option<End>,
 }
 
-impl<R: BufRead> Replay<R> {
+impl<R: BufRead, P: Program> Replay<R, P> {
     /// Reads the header.
     ///
     /// # Errors
     ///
     /// Those of [`Reader::new`].
-    pub fn new(input: R, metrics: Metrics) -> Result<Self, Error> {
+    pub fn new(input: R) -> Result<Self, Error> {
         Ok(Self {
             reader: Reader::new(input)?,
-            pipeline: Pipeline::new(metrics.clone()),
-            metrics,
+            pipeline: Pipeline::default(),
             targets: BTreeSet::new(),
             events: 0,
             ready: Vec::new(),
@@ -224,24 +229,24 @@ impl<R: BufRead> Replay<R> {
         self.events
     }
 
-    /// The last line, once it was read.
+    /// The last line, once it was read: what was lost before there was an event, a replay cannot find again.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
     /// What follows upon the events.
-    pub fn pipeline(&self) -> &Pipeline {
+    pub fn pipeline(&self) -> &Pipeline<P> {
         &self.pipeline
     }
 
-    fn take(&mut self, line: Line<'static>) {
-        // An ended scheduler is forgotten after its last attempts, a found one known before its first.
+    fn take(&mut self, line: Line<'static, P>) {
+        // An ended process is forgotten after its last traces, a found one known before its first.
         let mut gone = None;
         match line {
             Line::Header(_) => {}
             Line::Found(found) => {
                 self.targets.insert(found.target);
-                self.ready.push(Message::Found(found.into_owned().into()));
+                self.ready.push(Step::Found(found.into_owned().into()));
             }
             Line::Clocks(clocks) => self.pipeline.look(clocks),
             Line::Event(event) => {
@@ -251,27 +256,24 @@ impl<R: BufRead> Replay<R> {
             Line::Gone { target } => {
                 self.targets.remove(&target);
                 self.pipeline.exit(target);
-                gone = Some(Message::Gone(target));
+                gone = Some(Step::Gone(target));
             }
             Line::End(end) => {
                 for target in std::mem::take(&mut self.targets) {
                     self.pipeline.exit(target);
                 }
-                for cause in BEFORE_EVENTS {
-                    let lost = end.losses.get(cause.label()).copied();
-                    self.metrics.set_loss(cause, lost.unwrap_or_default());
-                }
                 self.end = Some(end);
             }
         }
-        self.ready.extend(self.pipeline.finished());
+        let clocks = self.pipeline.clocks();
+        self.ready.extend(self.pipeline.take_finished().into_iter().map(|output| Step::Finished(output, clocks)));
         self.ready.extend(gone);
         self.ready.reverse();
     }
 }
 
-impl<R: BufRead> Iterator for Replay<R> {
-    type Item = Result<Message, Error>;
+impl<R: BufRead, P: Program> Iterator for Replay<R, P> {
+    type Item = Result<Step<Output<P>>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -281,10 +283,7 @@ impl<R: BufRead> Iterator for Replay<R> {
             match self.reader.next() {
                 Some(Ok(line)) => self.take(line),
                 Some(Err(error)) => return Some(Err(error)),
-                None => {
-                    self.pipeline.publish();
-                    return None;
-                }
+                None => return None,
             }
         }
     }

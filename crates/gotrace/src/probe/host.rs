@@ -9,7 +9,7 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 const SYS_PTRACE: Capability = Capability {
     bit: CapabilitySet::SYS_PTRACE,
     name: "CAP_SYS_PTRACE",
-    what: "open a scheduler's executable",
+    what: "open the executable of a traced process",
 };
 const SYS_ADMIN: Capability = Capability {
     bit: CapabilitySet::SYS_ADMIN,

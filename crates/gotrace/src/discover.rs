@@ -1,9 +1,7 @@
-//! Which schedulers run on this node.
+//! Which processes on this node run a program that is described.
 //!
-//! A process is a scheduler by what its executable holds, not by its name. Executables are told apart by their inode:
-//! one look at a file serves all its processes, in whatever container.
-
-mod configuration;
+//! What its executable holds decides, not its name. Executables are told apart by their inode: one look at a file serves all its
+//! processes, in whatever container. A file is opened once, here; what is planned and attached later is what was opened.
 
 use std::{
     collections::HashMap,
@@ -15,14 +13,11 @@ use std::{
 use goexe::File;
 use wire::{INITIAL_PID_NAMESPACE, PidNamespace};
 
-pub use self::configuration::Configuration;
-use crate::plan::has_scheduler;
-
-/// Larger files are not read: the largest scheduler known, k3s with everything inside, has 80 MB.
+/// Larger files are not read: the largest known, k3s with everything inside, has 80 MB.
 pub const MAX_EXECUTABLE: u64 = 512 << 20;
-/// Smaller files are not read: Go's runtime and the scheduler's libraries alone are larger.
+/// Smaller files are not read: Go's runtime and the libraries of Kubernetes alone are larger.
 const MIN_EXECUTABLE: u64 = 8 << 20;
-/// Executables remembered as being no scheduler.
+/// Executables remembered, with whether they are of interest.
 const MAX_KNOWN_FILES: usize = 4096;
 
 /// An executable file, however many containers see it. Each has an overlay of its own over the layers of its image, and so a
@@ -48,68 +43,108 @@ pub struct ProcessId {
     pub start_ticks: u64,
 }
 
-/// A running scheduler.
+/// A running process.
 #[derive(Clone, Debug)]
-pub struct Scheduler {
+pub struct Process {
     /// Which process.
-    pub process: ProcessId,
+    pub id: ProcessId,
     /// Which executable.
     pub file: FileId,
-    /// Where its executable can be opened, whatever mount namespace it lives in.
-    pub path: PathBuf,
     /// The PID namespace that its id is known in.
     pub namespace: PidNamespace,
     /// Its process id in that namespace.
     pub namespaced_pid: u32,
 }
 
-/// Looks for schedulers, and remembers which files are none.
+/// An executable that is open.
+#[derive(Debug)]
+pub struct Opened {
+    /// The open file: it stays the same whatever becomes of its path.
+    handle: fs::File,
+    /// Its contents.
+    data: File,
+    /// Which file.
+    pub id: FileId,
+    /// Its path as the process that runs it has it, or as it was named.
+    pub path: PathBuf,
+}
+
+impl Opened {
+    /// Opens an executable, within bounds.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened or mapped, or is larger than [`MAX_EXECUTABLE`].
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let handle = fs::File::open(path)?;
+        let (data, id) = (File::of(&handle, MAX_EXECUTABLE)?, file_id(&handle.metadata()?));
+        Ok(Self { handle, data, id, path: fs::read_link(path).unwrap_or_else(|_| path.into()) })
+    }
+
+    /// Its contents.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The handle alone: to attach to what was planned.
+    #[must_use]
+    pub fn into_handle(self) -> fs::File {
+        self.handle
+    }
+}
+
+/// Looks for processes of interest, and remembers which files are not.
 #[derive(Debug, Default)]
 pub struct Finder {
     files: HashMap<FileId, bool>,
 }
 
 impl Finder {
-    /// The schedulers that run now.
+    /// The processes of interest that run now. `judge` decides about an executable that was not seen before, and keeps what it
+    /// wants of it.
     ///
-    /// Of a process that is none, nothing is asked but which file it runs, every time: it may replace its executable by a
-    /// scheduler, as a container's first process does.
+    /// Of a process that is of no interest, nothing is asked but which file it runs, every time: it may replace its executable, as
+    /// a container's first process does.
     ///
     /// # Errors
     ///
-    /// When `/proc` cannot be listed. A process that ends meanwhile, or may not be looked at, is none.
-    pub fn look(&mut self) -> io::Result<Vec<Scheduler>> {
+    /// When `/proc` cannot be listed. A process that ends meanwhile, or may not be looked at, is skipped.
+    pub fn look(&mut self, mut judge: impl FnMut(Opened) -> bool) -> io::Result<Vec<Process>> {
         let mut running = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            running.extend(self.scheduler(pid));
+            running.extend(self.process(pid, &mut judge));
         }
-        running.sort_by_key(|scheduler| scheduler.process.pid);
+        running.sort_by_key(|process| process.id.pid);
         Ok(running)
     }
 
-    fn scheduler(&mut self, pid: u32) -> Option<Scheduler> {
+    /// Judges a file anew when a process runs it next.
+    pub fn forget(&mut self, file: FileId) {
+        self.files.remove(&file);
+    }
+
+    fn process(&mut self, pid: u32, judge: &mut impl FnMut(Opened) -> bool) -> Option<Process> {
         let path = PathBuf::from(format!("/proc/{pid}/exe"));
-        let file = file_id(&path)?;
+        let meta = fs::metadata(&path).ok()?;
+        let file = file_id(&meta);
         if self.files.len() >= MAX_KNOWN_FILES {
             self.files.clear();
         }
-        if !*self.files.entry(file).or_insert_with(|| is_scheduler(&path)) {
+        let plausible = (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len());
+        let of_interest = *self.files.entry(file).or_insert_with(|| {
+            // What is open may be another file by now: then this one is not judged.
+            let opened = Opened::open(&path).ok().filter(|opened| plausible && opened.id == file);
+            opened.is_some_and(judge)
+        });
+        if !of_interest {
             return None;
         }
-        let process = process_id(pid)?;
+        let id = process_id(pid)?;
         let (namespace, namespaced_pid) = namespace(pid)?;
-        Some(Scheduler { process, file, path, namespace, namespaced_pid })
+        Some(Process { id, file, namespace, namespaced_pid })
     }
-}
-
-/// Opens an executable, within bounds.
-///
-/// # Errors
-///
-/// When it cannot be opened or mapped, or is larger than [`MAX_EXECUTABLE`].
-pub fn open_executable(path: &Path) -> io::Result<File> {
-    File::open(path, MAX_EXECUTABLE)
 }
 
 /// How far from its own addresses a process has loaded its executable, whose first instruction is at `entry_point`: the
@@ -136,15 +171,8 @@ fn entry_of(vector: &[u8]) -> Option<u64> {
     })
 }
 
-fn is_scheduler(path: &Path) -> bool {
-    let plausible =
-        fs::metadata(path).is_ok_and(|meta| (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len()));
-    plausible && open_executable(path).is_ok_and(|file| has_scheduler(&file))
-}
-
-fn file_id(path: &Path) -> Option<FileId> {
-    let meta = fs::metadata(path).ok()?;
-    Some(FileId { inode: meta.ino(), bytes: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) })
+fn file_id(meta: &fs::Metadata) -> FileId {
+    FileId { inode: meta.ino(), bytes: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }
 }
 
 fn process_id(pid: u32) -> Option<ProcessId> {
@@ -213,7 +241,7 @@ mod tests {
         fs::write(&file, "text").unwrap();
         fs::hard_link(&file, &link).unwrap();
         fs::copy(&file, &copy).unwrap();
-        let [file_id, link_id, copy_id] = [&file, &link, &copy].map(|path| file_id(path).unwrap());
+        let [file_id, link_id, copy_id] = [&file, &link, &copy].map(|path| file_id(&fs::metadata(path).unwrap()));
         assert_eq!(file_id, link_id);
         assert_ne!(file_id, copy_id);
         for path in [file, link, copy] {
@@ -222,9 +250,19 @@ mod tests {
     }
 
     #[test]
-    fn this_test_is_no_scheduler() {
+    fn a_file_is_judged_once_and_its_processes_follow_from_that() {
+        let own = fs::metadata("/proc/self/exe").map(|meta| file_id(&meta)).expect("this test runs");
         let mut finder = Finder::default();
-        let running = finder.look().expect("/proc is there");
-        assert!(running.iter().all(|scheduler| scheduler.process.pid != std::process::id()));
+        let mut judged = 0;
+        for _ in 0..2 {
+            let running = finder.look(|opened| {
+                judged += usize::from(opened.id == own);
+                opened.id == own
+            });
+            let running = running.expect("/proc is there");
+            assert!(running.iter().any(|process| process.id.pid == std::process::id()));
+            assert!(running.iter().all(|process| process.file == own));
+        }
+        assert_eq!(judged, 1);
     }
 }

@@ -3,11 +3,14 @@
 use goexe::{Location, Machine, Signature, Type, Types};
 use serde::Serialize;
 
+use super::builder::Builder;
+use crate::program::{Program, SpelledOut};
+
 /// A function's parameters and results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSignature {
-    /// A method of `framework.Framework`, or a field of `Scheduler` that holds a function.
+    /// A method of an interface, or a field of a struct that holds a function.
     pub function: String,
     /// In order, without the receiver.
     pub parameters: Vec<Place>,
@@ -26,17 +29,17 @@ pub struct Place {
     pub place: String,
 }
 
-/// Those of all methods of the framework and of the scheduler's functions that can be exchanged.
+/// Those of all methods of these interfaces and of all functions in these structs, as far as the executable has them.
 ///
 /// # Errors
 ///
 /// When a type is broken.
-pub(super) fn find(
-    types: &Types<'_>,
+pub(super) fn find<P: Program>(
+    builder: &Builder<'_, P>,
     machine: Machine,
-    framework: &Type,
-    scheduler: &Type,
+    SpelledOut { interfaces, structs }: SpelledOut,
 ) -> Result<Vec<FunctionSignature>, goexe::Error> {
+    let types = builder.types;
     let mut found = Vec::new();
     let mut add = |function: &str, typ: &Type| {
         let signature = types.signature(typ)?;
@@ -50,12 +53,18 @@ pub(super) fn find(
         });
         Ok::<_, goexe::Error>(())
     };
-    for (method, typ) in types.interface_methods(framework)? {
-        add(method, &typ)?;
+    for interface in interfaces {
+        let Ok((interface, _)) = builder.interface(*interface) else { continue };
+        for (method, typ) in types.interface_methods(&interface)? {
+            add(method, &typ)?;
+        }
     }
-    for field in types.fields(scheduler)? {
-        if field.typ.kind == goexe::Kind::Func {
-            add(field.name, &field.typ)?;
+    for (package, name) in structs {
+        let Ok(holder) = types.find(package, name) else { continue };
+        for field in types.fields(&holder)? {
+            if field.typ.kind == goexe::Kind::Func {
+                add(field.name, &field.typ)?;
+            }
         }
     }
     Ok(found)

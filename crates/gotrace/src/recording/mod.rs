@@ -28,8 +28,6 @@
 
 mod read;
 mod redact;
-#[cfg(test)]
-mod tests;
 mod write;
 
 use std::{borrow::Cow, collections::BTreeMap};
@@ -37,38 +35,38 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    read::{Error, Reader, Replay},
+    read::{Error, Reader, Replay, Step},
     write::{Recorder, Summary, WriteError},
 };
 use crate::{
-    attempt::{Account, Stats},
+    assemble::{Account, Stats},
+    decode::Event,
     pipeline::{Clocks, Found},
-    record::Event,
+    program::Program,
 };
 
 /// Version of the format. A file of another one is refused.
 pub const FORMAT: u32 = 1;
 /// Bytes of a line. The longest text has some 2,000, each of which JSON may write as six.
 pub const MAX_LINE: usize = 64 << 10;
-/// Schedulers in a file, one after the other.
+/// Processes in a file, one after the other.
 const MAX_TARGETS: usize = 4_096;
 /// No machine runs for 18 years; sums of some such times still fit into 64 bits.
 const MAX_TIME_NS: u64 = 1 << 59;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "nearly all lines are events, and one is held at a time")]
-pub enum Line<'a> {
+#[serde(rename_all = "camelCase", bound = "")]
+pub enum Line<'a, P: Program> {
     /// What the file is.
     Header(Header),
-    /// A scheduler is traced from now on.
+    /// A process is traced from now on.
     Found(Cow<'a, Found>),
     /// The clocks were compared, and what was silent for too long was given up.
     Clocks(Clocks),
     /// A hit of a probe.
-    Event(Cow<'a, Event>),
-    /// A scheduler has ended.
+    Event(Cow<'a, Event<P>>),
+    /// A process has ended.
     Gone {
         /// Its number.
         target: u32,

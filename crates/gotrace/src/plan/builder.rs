@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 
 use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Type, Types};
-use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER, Site};
+use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
 
 use super::{
-    Missing, PlannedSite, Role, Slot, Structs, follow,
-    reads::needed,
-    row::{Begin, End, Function, Row, Signature, Value},
-    table::{LABELLED, METRIC, METRIC_WANTS, QUEUES, RUNTIME, SCHEDULER},
+    Missing, PlannedSite, Reading, Role, Slot, Structs, follow, name,
+    reads::{Reads, needed},
+    row::{Begin, End, Field, Interface, Row, Signature},
 };
+use crate::program::{Metric, Program};
 
 /// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
@@ -19,24 +19,22 @@ const ITAB_METHODS: u64 = 24;
 const LABELS_REGISTER: usize = 1;
 /// Bytes of a string's header: address, length.
 const STRING: u32 = 16;
-/// Functions whose calls are looked at: 500 in 1.36.
+/// Functions whose calls are looked at: 500 in kube-scheduler 1.36.
 const MAX_CALLERS: usize = 4_000;
-/// Bytes of their code, together: 600 KB in 1.36.
+/// Bytes of their code, together: 600 KB there.
 const MAX_CALLERS_CODE: u64 = 16 << 20;
 
-pub(super) struct Builder<'a> {
+pub(super) struct Builder<'a, P: Program> {
     executable: &'a Executable<'a>,
     functions: &'a Functions<'a>,
     pub(super) types: &'a Types<'a>,
     found: &'a [goexe::Function<'a>],
-    /// The calls of functions in [`CALLERS`], with who makes them.
+    /// The calls of functions in [`Program::CALLERS`], with who makes them.
     calls: Vec<(&'a str, Call)>,
-    pub(super) scheduler: Type,
-    pub(super) framework: Type,
     pub(super) goid_offset: u32,
-    pub(super) sites: Vec<PlannedSite>,
+    pub(super) sites: Vec<PlannedSite<P>>,
     pub(super) missing: Vec<Missing>,
-    pub(super) not_yet: Vec<Function>,
+    pub(super) not_yet: Vec<P::Function>,
     /// Filled as paths are followed.
     pub(super) structs: RefCell<Structs>,
 }
@@ -56,7 +54,7 @@ impl Found {
     }
 }
 
-impl<'a> Builder<'a> {
+impl<'a, P: Program> Builder<'a, P> {
     pub(super) fn new(
         executable: &'a Executable<'a>,
         functions: &'a Functions<'a>,
@@ -64,12 +62,9 @@ impl<'a> Builder<'a> {
         found: &'a [goexe::Function<'a>],
     ) -> Result<Self, goexe::Error> {
         let structs = RefCell::default();
-        let scheduler = types.find(SCHEDULER, "Scheduler")?;
-        // profile.Map: the scheduler's name to its framework.
-        let framework = types.element(&follow(types, &structs, &scheduler, &["Profiles"])?.typ)?;
         let goid = follow(types, &structs, &types.find("runtime", "g")?, &["goid"])?;
         let (mut calls, mut code) = (Vec::new(), 0);
-        for caller in found.iter().filter(|function| is_caller(function.name)).take(MAX_CALLERS) {
+        for caller in found.iter().filter(|function| is_caller::<P>(function.name)).take(MAX_CALLERS) {
             code += caller.range.end - caller.range.start;
             if code > MAX_CALLERS_CODE {
                 break;
@@ -85,8 +80,6 @@ impl<'a> Builder<'a> {
             types,
             found,
             calls,
-            scheduler,
-            framework,
             goid_offset: u32::try_from(goid.offset)
                 .map_err(|_| goexe::Error::NoType("plausible field `goid` of `runtime.g`".into()))?,
             sites: Vec::new(),
@@ -96,22 +89,23 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Adds the sites of the first row that can be followed; all rows are about one function.
-    pub(super) fn add_first(&mut self, rows: &[Row]) {
+    /// Adds the sites of the first row of a function that can be followed.
+    pub(super) fn add(&mut self, of: P::Function) {
+        let rows = P::rows(of);
         let (mut reasons, sites) = (Vec::new(), self.sites.len());
         for row in rows {
             let Some(function) = row.symbols.iter().find_map(|symbol| self.function(symbol)) else {
                 continue;
             };
-            match self.add(row, function) {
+            match self.add_row(of, row, function) {
                 Ok(()) => return,
                 Err(Why(why)) => reasons.push(why),
             }
             self.sites.truncate(sites);
         }
-        let Row { function, symbols, since, without, .. } = rows[0];
+        let Some(Row { symbols, since, without, .. }) = rows.first() else { return };
         if reasons.is_empty() && since.is_some() {
-            self.not_yet.push(function);
+            self.not_yet.push(of);
             return;
         }
         if reasons.is_empty() {
@@ -119,10 +113,11 @@ impl<'a> Builder<'a> {
             let into = into.map(|caller| format!(": it is inlined into `{caller}`")).unwrap_or_default();
             reasons.push(format!("no function `{}`{into}", symbols[0]));
         }
-        self.missing.push(Missing { function, why: reasons.join("; "), without: without.to_owned() });
+        let (function, why, without) = (name(of), reasons.join("; "), (*without).to_owned());
+        self.missing.push(Missing { function, why, without });
     }
 
-    /// A function of the scheduler's own package that holds the body of another.
+    /// A function among those that are looked at that holds the body of another.
     fn inlined_into(&self, symbol: &str) -> Option<&'a str> {
         let holds = |caller: &&goexe::Function<'_>| {
             self.functions.inlined(caller).iter().any(|inlined| inlined.name == symbol)
@@ -130,15 +125,20 @@ impl<'a> Builder<'a> {
         self.found.iter().find(holds).map(|caller| caller.name)
     }
 
-    fn add(&mut self, row: &Row, function: &goexe::Function<'a>) -> Result<(), Why> {
-        if let End::Metric(label) = row.end
-            && self.add_metric(row, function, label)?
+    fn add_row(
+        &mut self,
+        of: P::Function,
+        row: &Row<P::Value>,
+        function: &goexe::Function<'a>,
+    ) -> Result<(), Why> {
+        if let (End::Metric(label), Some(metric)) = (row.end, P::METRIC)
+            && self.add_metric(of, row, function, &metric, label)?
         {
             return Ok(());
         }
         let found = self.signature(row, function)?;
         if let (Begin::InTurn, Some(found)) = (row.begin, &found)
-            && self.add_in_turn(row, function, found)?
+            && self.add_in_turn(of, row, function, found)?
         {
             return Ok(());
         }
@@ -148,18 +148,18 @@ impl<'a> Builder<'a> {
                 found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
             let receiver = function.name.contains(")."); // As in `package.(*Type).method`.
             let locations = self.types.parameter_locations(parameters, receiver)?;
-            let (spec, values) = self.reads(row.at_entry, parameters, &locations)?;
+            let reads = self.reads(row.at_entry, parameters, &locations)?;
             for (symbol, site, depth) in beginnings {
-                self.push(row, Role::Entry, (site, depth), symbol, spec, values.clone())?;
+                self.push(of, Role::Entry, (site, depth), symbol, reads.clone())?;
             }
         }
-        self.add_end(row, function, found.as_ref())
+        self.add_end(of, row, function, found.as_ref())
     }
 
     /// Where a call begins: in which function, at which instruction, and how deep the stack is there.
     fn beginnings(
         &self,
-        row: &Row,
+        row: &Row<P::Value>,
         function: &goexe::Function<'a>,
     ) -> Result<Vec<(&'a str, goexe::Site, i64)>, Why> {
         let first = match row.begin {
@@ -204,20 +204,27 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a site that sees all of a call at its end: where the function, or a closure of it, takes the time for a metric.
-    fn add_metric(&mut self, row: &Row, function: &goexe::Function<'a>, label: u32) -> Result<bool, Why> {
-        let Some((place, caller)) = self.metric(function) else { return Ok(false) };
+    fn add_metric(
+        &mut self,
+        of: P::Function,
+        row: &Row<P::Value>,
+        function: &goexe::Function<'a>,
+        metric: &Metric<P::Value>,
+        label: u32,
+    ) -> Result<bool, Why> {
+        let Some((place, caller)) = self.metric(function, metric) else { return Ok(false) };
         let site = self.calls[place].1.site;
         let (Some(Ok(found)), Some(depth)) = (
-            self.function(METRIC).map(|metric| self.declared(metric, &["time.Time"])),
+            self.function(metric.taken).map(|taken| self.declared(taken, &["time.Time"])),
             self.functions.stack_depth(caller, site.address),
         ) else {
             return Ok(false);
         };
         let parameters = &found.signature.parameters;
         let locations = self.types.parameter_locations(parameters, false)?;
-        let (mut spec, mut values) = self.reads(METRIC_WANTS, parameters, &locations)?;
+        let mut reads = self.start_of(parameters, &locations)?;
         // The labels are still where they were for the call before.
-        let labelled = self.function(LABELLED).map(|function| Callee::Direct(function.range.start));
+        let labelled = self.function(metric.labelled).map(|function| Callee::Direct(function.range.start));
         let mut before = self.calls[..place].iter().rev().take_while(|(of, _)| *of == caller.name);
         let labelled = before.find(|(_, call)| Some(call.callee) == labelled);
         let labels =
@@ -230,20 +237,20 @@ impl<'a> Builder<'a> {
             return Ok(false);
         }
         let named =
-            label.map(|(name, length)| [(Value::CodeName, 2, name), (Value::CodeNameLength, 1, length)]);
+            label.map(|(name, length)| [(Reading::Result, 2, name), (Reading::ResultLength, 1, length)]);
         let is_closure = caller.name != function.name;
         let returns = self.return_address_at(depth).filter(|_| is_closure);
-        let returns = returns.map(|offset| (Value::ReturnAddress, 1, offset));
-        for (value, steps, offset) in named.into_iter().flatten().chain(returns) {
-            let slot = values.len();
+        let returns = returns.map(|offset| (Reading::ReturnAddress, 1, offset));
+        for (reading, steps, offset) in named.into_iter().flatten().chain(returns) {
+            let slot = reads.values.len();
             let (base, slot_number) = (STACK_POINTER, slot as u8);
             let mut read = Read { base, kind: READ_WORD, steps, slot: slot_number, ..Read::default() };
             read.offsets[0] = offset;
-            spec.reads[slot] = read;
-            spec.reads_len += 1;
-            values.push((value, Slot::Word(slot)));
+            reads.site.reads[slot] = read;
+            reads.site.reads_len += 1;
+            reads.values.push((reading, Slot::Word(slot)));
         }
-        self.push(row, Role::Metric, (site, depth.cast_signed()), caller.name, spec, values)?;
+        self.push(of, Role::Metric, (site, depth.cast_signed()), caller.name, reads)?;
         if let Some(planned) = self.sites.last_mut().filter(|_| is_closure) {
             planned.called_by = Some(function.range.clone());
         }
@@ -259,8 +266,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Where a function, or a closure of it, takes the time for a metric: the place among the calls, and who makes it.
-    fn metric(&self, function: &goexe::Function<'a>) -> Option<(usize, &'a goexe::Function<'a>)> {
-        let taken = Callee::Direct(self.function(METRIC)?.range.start);
+    fn metric(
+        &self,
+        function: &goexe::Function<'a>,
+        metric: &Metric<P::Value>,
+    ) -> Option<(usize, &'a goexe::Function<'a>)> {
+        let taken = Callee::Direct(self.function(metric.taken)?.range.start);
         let closures = format!("{}.func", function.name);
         let place = self.calls.iter().position(|(caller, call)| {
             call.callee == taken && (*caller == function.name || caller.starts_with(&closures))
@@ -277,7 +288,8 @@ impl<'a> Builder<'a> {
 
     fn add_end(
         &mut self,
-        row: &Row,
+        of: P::Function,
+        row: &Row<P::Value>,
         function: &goexe::Function<'a>,
         found: Option<&Found>,
     ) -> Result<(), Why> {
@@ -285,7 +297,7 @@ impl<'a> Builder<'a> {
             End::Unused => return Ok(()),
             End::Return | End::Metric(_) => None,
             End::AtMetric => {
-                let found = self.metric(function);
+                let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
                 found.map(|(place, caller)| (caller.name, self.calls[place].1.site, Vec::new()))
             }
             End::NextEntry(symbol, signatures) => match self.function(symbol) {
@@ -302,20 +314,20 @@ impl<'a> Builder<'a> {
             Some((symbol, site, parameters)) => {
                 let locations = self.types.parameter_locations(&parameters, true)?;
                 let wants = if parameters.is_empty() { &[] } else { row.at_end };
-                let (spec, values) = self.reads(wants, &parameters, &locations)?;
-                self.push(row, Role::NextEntry, (site, 0), symbol, spec, values)
+                let reads = self.reads(wants, &parameters, &locations)?;
+                self.push(of, Role::NextEntry, (site, 0), symbol, reads)
             }
             None => {
                 let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
                 let locations = self.types.result_locations(&signature, true)?;
-                let (spec, values) = self.reads(row.at_end, &signature.results, &locations)?;
-                if let Some(sites) = self.return_sites(function, found, needed(&spec), 0) {
+                let reads = self.reads(row.at_end, &signature.results, &locations)?;
+                if let Some(sites) = self.return_sites(function, found, needed(&reads.site), 0) {
                     for (caller, site, depth) in sites {
-                        self.push(row, Role::ReturnSite, (site, depth), caller, spec, values.clone())?;
+                        self.push(of, Role::ReturnSite, (site, depth), caller, reads.clone())?;
                     }
                 } else {
                     for site in self.executable.return_instructions(function)? {
-                        self.push(row, Role::Ret, (site, 0), function.name, spec, values.clone())?;
+                        self.push(of, Role::Ret, (site, 0), function.name, reads.clone())?;
                     }
                 }
                 Ok(())
@@ -323,16 +335,22 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds sites that see all of a plugin's call at its end, if they can tell there whose it was: from where the callee kept
-    /// its arguments, in its caller's frame.
-    fn add_in_turn(&mut self, row: &Row, function: &goexe::Function<'a>, found: &Found) -> Result<bool, Why> {
-        /// Receiver, context (two words), plugin.
-        const PLUGIN: usize = 3;
+    /// Adds sites that see all of an implementation's call at its end, if it can be read there whose it was: from where the
+    /// callee kept its arguments, in its caller's frame.
+    fn add_in_turn(
+        &mut self,
+        of: P::Function,
+        row: &Row<P::Value>,
+        function: &goexe::Function<'a>,
+        found: &Found,
+    ) -> Result<bool, Why> {
+        /// Receiver, context (two words), implementation.
+        const IMPLEMENTATION: usize = 3;
         let returns = self.executable.return_instructions(function)?;
         let kept =
             |part| returns.iter().all(|site| self.functions.argument_is_kept(function, part, site.address));
         let arguments = self.functions.arguments(function).unwrap_or_default();
-        let Some(argument) = arguments.get(PLUGIN).filter(|_| kept(PLUGIN) && kept(PLUGIN + 1)) else {
+        let Some(argument) = arguments.get(IMPLEMENTATION).filter(|_| kept(IMPLEMENTATION) && kept(IMPLEMENTATION + 1)) else {
             return Ok(false);
         };
         // Seen from the callee; after the return, the stack pointer is nearer.
@@ -343,14 +361,14 @@ impl<'a> Builder<'a> {
         let locations: Vec<_> =
             [Location::Elsewhere, Location::Stack { offset }].into_iter().chain(results).collect();
         let wants = [row.at_end, row.at_entry].concat();
-        let (spec, values) = self.reads(&wants, &types, &locations)?;
+        let reads = self.reads(&wants, &types, &locations)?;
         // It is an interface, of two words.
         let end = u64::from(argument.offset) + 16;
-        let Some(sites) = self.return_sites(function, Some(found), needed(&spec), end) else {
+        let Some(sites) = self.return_sites(function, Some(found), needed(&reads.site), end) else {
             return Ok(false);
         };
         for (caller, site, depth) in sites {
-            self.push(row, Role::InTurn, (site, depth), caller, spec, values.clone())?;
+            self.push(of, Role::InTurn, (site, depth), caller, reads.clone())?;
         }
         Ok(true)
     }
@@ -372,7 +390,7 @@ impl<'a> Builder<'a> {
                 Callee::Direct(address) => address == function.range.start,
                 // Elsewhere the same place in an itab is another interface's.
                 Callee::Indirect { .. } => {
-                    is_in(caller, SCHEDULER) && found.is_some_and(|found| found.called_by(call.callee))
+                    is_in(caller, P::CALLS_INDIRECTLY) && found.is_some_and(|found| found.called_by(call.callee))
                 }
             })
             .map(|(caller, call)| {
@@ -394,13 +412,13 @@ impl<'a> Builder<'a> {
 
     fn push(
         &mut self,
-        row: &Row,
+        function: P::Function,
         role: Role,
         (site, stack_depth): (goexe::Site, i64),
         symbol: &str,
-        mut spec: Site,
-        values: Vec<(Value, Slot)>,
+        reads: Reads<P::Value>,
     ) -> Result<(), Why> {
+        let Reads { site: mut spec, values, list } = reads;
         let file_offset = self
             .executable
             .file_offset(site.address)
@@ -411,7 +429,7 @@ impl<'a> Builder<'a> {
             Role::ReturnSite | Role::NextEntry | Role::Ret | Role::Metric => FIRST,
         };
         self.sites.push(PlannedSite {
-            function: row.function,
+            function,
             role,
             address: site.address,
             file_offset,
@@ -421,6 +439,7 @@ impl<'a> Builder<'a> {
             called_by: None,
             spec,
             values,
+            list,
         });
         Ok(())
     }
@@ -433,81 +452,89 @@ impl<'a> Builder<'a> {
             .max_by_key(|function| function.range.end - function.range.start)
     }
 
-    fn signature(&self, row: &Row, function: &goexe::Function<'a>) -> Result<Option<Found>, Why> {
-        let method = |interface: &Type, name: &str| {
-            let methods = self.types.interface_methods(interface)?;
-            let slot = methods
-                .iter()
-                .position(|(method, _)| *method == name)
-                .ok_or_else(|| Why(format!("interface `{}` has no method `{name}`", self.name(interface))))?;
-            let signature = self.types.signature(&methods[slot].1)?;
-            Ok::<_, Why>(Found { signature, called: Some((ITAB_METHODS + 8 * slot as u64, None)) })
-        };
-        match row.signature {
-            Signature::Unused => Ok(None),
-            Signature::Framework(name) => method(&self.framework, name).map(Some),
-            Signature::FuncField(package, name, field) => {
-                let holder = self.types.find(package, name)?;
-                let path = follow(self.types, &self.structs, &holder, &[field])?;
-                let signature = self.types.signature(&path.typ)?;
-                Ok(Some(Found { signature, called: None }))
+    /// An interface, and how its methods' calls look: `None` where only direct calls are recognized, else where the itab was
+    /// loaded from, if that is known.
+    pub(super) fn interface(&self, interface: Interface) -> Result<(Type, Option<Option<u64>>), Why> {
+        match interface {
+            Interface::Named(packages, name) => {
+                let found = packages.iter().find_map(|package| self.types.find(package, name).ok());
+                Ok((found.ok_or_else(|| Why(format!("no interface `{name}`")))?, None))
             }
-            Signature::Interface(packages, name, method_name) => {
-                let interface = packages.iter().find_map(|package| self.types.find(package, name).ok());
-                let interface = interface.ok_or_else(|| Why(format!("no interface `{name}`")))?;
-                let signature = method(&interface, method_name)?.signature;
-                Ok(Some(Found { signature, called: None }))
+            Interface::In(field) => {
+                let path = self.field(field)?;
+                // Another interface may have a method at the same place.
+                Ok((path.typ, Some(Some(path.offset))))
             }
-            Signature::ResultsOf(name) => {
-                let signature = method(&self.framework, name)?.signature;
-                Ok(Some(Found { signature, called: None }))
+            Interface::ElementOf(field) => {
+                let holder = self.field(field)?.typ;
+                // Where the itab comes from is not known of an element of a list.
+                let called = if holder.kind == Kind::Map { Some(None) } else { None };
+                Ok((self.types.element(&holder)?, called))
             }
-            Signature::InterfaceOf(func, name) => {
+            Interface::FirstParameterOf(func) => {
                 let func = self.types.find_unnamed(func)?;
                 let signature = self.types.signature(&func)?;
-                let interface = signature
-                    .parameters
-                    .first()
-                    .ok_or_else(|| Why("the function type has no parameter".into()))?;
-                method(interface, name).map(Some)
+                let first = signature.parameters.first();
+                Ok((
+                    *first.ok_or_else(|| Why("the function type has no parameter".into()))?,
+                    Some(None),
+                ))
             }
-            Signature::SchedulerField(field) => {
-                let path = follow(self.types, &self.structs, &self.scheduler, &[field])?;
-                let signature = self.types.signature(&path.typ)?;
-                Ok(Some(Found { signature, called: Some((0, Some(path.offset))) }))
+        }
+    }
+
+    fn field(&self, Field(package, name, field): Field) -> Result<goexe::Path<'a>, Why> {
+        let holder = self.types.find(package, name)?;
+        Ok(follow(self.types, &self.structs, &holder, &[field])?)
+    }
+
+    /// The signature of a method of an interface, and the offset of its address in an itab.
+    fn method(&self, interface: &Type, name: &str) -> Result<(goexe::Signature, u64), Why> {
+        let methods = self.types.interface_methods(interface)?;
+        let slot = methods
+            .iter()
+            .position(|(method, _)| *method == name)
+            .ok_or_else(|| Why(format!("interface `{}` has no method `{name}`", self.name(interface))))?;
+        Ok((self.types.signature(&methods[slot].1)?, ITAB_METHODS + 8 * slot as u64))
+    }
+
+    fn signature(&self, row: &Row<P::Value>, function: &goexe::Function<'a>) -> Result<Option<Found>, Why> {
+        let found = match row.signature {
+            Signature::Unused => return Ok(None),
+            Signature::Method(interface, name) => {
+                let (interface, called) = self.interface(interface)?;
+                let (signature, slot) = self.method(&interface, name)?;
+                Found { signature, called: called.map(|base| (slot, base)) }
             }
-            Signature::FieldOf(package, name, field, method_name) => {
-                let holder = self.types.find(package, name)?;
-                let path = follow(self.types, &self.structs, &holder, &[field])?;
-                if path.typ.kind == Kind::Slice {
-                    // Where the itab comes from is not known.
-                    let signature = method(&self.types.element(&path.typ)?, method_name)?.signature;
-                    return Ok(Some(Found { signature, called: None }));
-                }
-                let Found { signature, called } = method(&path.typ, method_name)?;
-                // The itab comes from the field: another interface may have a method at the same place.
-                let called = called.map(|(slot, _)| (slot, Some(path.offset)));
-                Ok(Some(Found { signature, called }))
+            Signature::ResultsOf(interface, name) => {
+                let (signature, _) = self.method(&self.interface(interface)?.0, name)?;
+                Found { signature, called: None }
             }
-            Signature::Declared(names) => self.declared(function, names).map(Some),
-            Signature::PluginMethod(list, methods) => {
-                let holder = self.types.find(RUNTIME, "frameworkImpl")?;
-                let list = follow(self.types, &self.structs, &holder, &[list])?;
-                let plugin = self.types.element(&list.typ)?;
-                let mut interface = plugin;
+            Signature::Called(field) => {
+                let path = self.field(field)?;
+                Found { signature: self.types.signature(&path.typ)?, called: Some((0, Some(path.offset))) }
+            }
+            Signature::Closure(field) => {
+                Found { signature: self.types.signature(&self.field(field)?.typ)?, called: None }
+            }
+            Signature::Declared(names) => self.declared(function, names)?,
+            Signature::CallerOf(list, methods) => {
+                let implementation = self.types.element(&self.field(list)?.typ)?;
+                let mut interface = implementation;
                 let mut signature = goexe::Signature::default();
                 for name in methods {
-                    signature = method(&interface, name)?.signature;
+                    (signature, _) = self.method(&interface, name)?;
                     // It matters only where another method follows.
-                    interface = signature.results.first().copied().unwrap_or(plugin);
+                    interface = signature.results.first().copied().unwrap_or(implementation);
                 }
                 let Some((context, rest)) = signature.parameters.split_first() else {
                     return Err(Why(format!("`{}` takes nothing", methods.join("."))));
                 };
-                let parameters = [*context, plugin].into_iter().chain(rest.iter().copied()).collect();
-                self.checked(function, goexe::Signature { parameters, ..signature }, true).map(Some)
+                let parameters = [*context, implementation].into_iter().chain(rest.iter().copied()).collect();
+                self.checked(function, goexe::Signature { parameters, ..signature }, true)?
             }
-        }
+        };
+        Ok(Some(found))
     }
 
     /// The signature with these parameters, if the function's arguments agree with it.
@@ -549,10 +576,8 @@ fn is_in(function: &str, package: &str) -> bool {
 }
 
 /// Whether calls that a function makes are looked at.
-pub(super) fn is_caller(function: &str) -> bool {
-    is_in(function, SCHEDULER)
-        || QUEUES.iter().any(|queue| is_in(function, queue))
-        || function.strip_prefix(RUNTIME).is_some_and(|rest| rest.starts_with(".(*frameworkImpl)"))
+pub(super) fn is_caller<P: Program>(function: &str) -> bool {
+    P::CALLERS.iter().any(|callers| is_in(function, callers))
 }
 
 /// Why a row of the table cannot be followed.

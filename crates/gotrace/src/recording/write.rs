@@ -6,15 +6,16 @@ use serde_json::Value;
 use tracing::warn;
 
 use super::{End, FORMAT, Header, Line, redact::Redactor};
+use crate::program::Program;
 
 /// Bytes that are kept free for the last line.
 const END_ROOM: u64 = 16 << 10;
 
 /// Writes a recording.
 #[derive(Debug)]
-pub struct Recorder<W> {
+pub struct Recorder<W, P> {
     out: W,
-    redactor: Option<Redactor>,
+    redactor: Option<Redactor<P>>,
     /// Bytes that may still be written.
     room: u64,
     full: bool,
@@ -47,7 +48,7 @@ pub enum WriteError {
     NotEnded,
 }
 
-impl<W: Write> Recorder<W> {
+impl<W: Write, P: Program> Recorder<W, P> {
     /// Begins a recording of at most `max_size` bytes; `redact` replaces names.
     ///
     /// # Errors
@@ -73,7 +74,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Takes the next line; whether there is use in more. The last one is taken in any case.
-    pub fn take(&mut self, line: Line<'_>) -> bool {
+    pub fn take(&mut self, line: Line<'_, P>) -> bool {
         let line = match &mut self.redactor {
             Some(redactor) => redactor.line(line),
             None => line,
@@ -95,7 +96,7 @@ impl<W: Write> Recorder<W> {
             return false;
         }
         let text = match line {
-            Line::End(end) => text(&Line::End(End { left_out: summary.left_out, ..end })),
+            Line::End(end) => text(&Line::<P>::End(End { left_out: summary.left_out, ..end })),
             line => text(&line),
         };
         let length = text.len() as u64;
@@ -135,7 +136,7 @@ impl<W: Write> Recorder<W> {
 }
 
 /// A line as it is written: what is `None` is left out, which no attribute of serde does for all fields at once.
-fn text(line: &Line<'_>) -> String {
+fn text<P: Program>(line: &Line<'_, P>) -> String {
     // Strings and numbers: nothing that JSON could not say.
     let mut value = serde_json::to_value(line).expect("a line becomes JSON");
     prune(&mut value);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use goexe::{BuildInfo, Executable, Functions, Kind, Type, Types};
-use serde::Serialize;
+use gotrace::program::Named;
 
 /// Packages that declare the plugins' interfaces: from Kubernetes 1.34 on, and before.
 const FRAMEWORKS: [&str; 2] =
@@ -30,37 +30,16 @@ const EXTENSION_POINTS: [&str; 16] = [
     "PodGroupPostFilter",
 ];
 
-/// A plugin's type.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Plugin {
-    /// What its `Name` method returns, as a profile names it; the type's name where that is no constant.
-    pub name: String,
-    /// The type, with its package's path.
-    #[serde(rename = "type")]
-    pub typ: String,
-    /// Where it takes part in an attempt, by the methods that it has.
-    pub extension_points: Vec<&'static str>,
-    /// The Go module that it comes from, with its version.
-    pub module: Option<String>,
-    /// Virtual address of its type descriptor: how a call of it is recognized.
-    #[serde(skip)]
-    pub descriptor: u64,
-    /// Virtual address of its name, where that is a constant: how a status of it is recognized.
-    #[serde(skip)]
-    pub constant: Option<u64>,
-}
-
 /// All plugins, by name.
 ///
 /// # Errors
 ///
 /// When the list of implementations is broken, or names no plugin.
-pub(super) fn find(
+pub(crate) fn find(
     executable: &Executable<'_>,
     functions: &Functions<'_>,
     types: &Types<'_>,
-) -> Result<Vec<Plugin>, goexe::Error> {
+) -> Result<Vec<Named>, goexe::Error> {
     let framework =
         FRAMEWORKS.iter().find_map(|package| Some((package, types.find(package, "Plugin").ok()?)));
     let Some((package, plugin)) = framework else {
@@ -89,7 +68,7 @@ pub(super) fn find(
         };
         let (typ, short) = type_name(types, &named)?;
         let constant = constant();
-        found.insert(Plugin {
+        found.insert(Named {
             name: constant.map_or(short, |(_, name)| name.to_owned()),
             constant: constant.map(|(address, _)| address),
             extension_points: points

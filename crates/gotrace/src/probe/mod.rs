@@ -3,8 +3,9 @@
 mod host;
 
 use std::{
+    fs::File,
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -29,10 +30,7 @@ use wire::{
 };
 
 pub use self::host::{Right, Unfit, check_btf, raise, rights};
-use crate::{
-    plan::{Plan, PlannedSite},
-    target::Scheduler,
-};
+use crate::discover::Process;
 
 /// The object that the build put inside; empty when it was built without.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf.o"));
@@ -198,7 +196,7 @@ impl Probes {
                 Ok(()) => {}
                 Err(error) if program.for_lists => {
                     warn!(
-                        "no scores of Nodes and no rejections by plugin: the kernel does not take `{}`: {error}",
+                        "nothing is read of lists and maps: the kernel does not take `{}`: {error}",
                         program.name(multi)
                     );
                     lists = false;
@@ -231,15 +229,16 @@ impl Probes {
         self.lists
     }
 
-    /// Attaches a plan's sites, for every process that runs this file or will.
+    /// Attaches sites, by their offset in the file, for every process that runs this file or will.
     ///
     /// # Errors
     ///
     /// When the kernel refuses, or there is no room for so many sites.
-    pub fn attach(&mut self, plan: &Plan, path: &Path) -> Result<Attached, Error> {
-        let left = self.free_sites.len().checked_sub(plan.sites.len()).ok_or(Error::Full("executable"))?;
+    pub fn attach(&mut self, sites: &[(u64, Site)], file: &File) -> Result<Attached, Error> {
+        let left = self.free_sites.len().checked_sub(sites.len()).ok_or(Error::Full("executable"))?;
         let numbers = self.free_sites.split_off(left);
-        let result = self.attach_as(plan, path, &numbers);
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let result = self.attach_as(sites, &path, &numbers);
         match result {
             Ok(links) => Ok(Attached { links, numbers }),
             Err(error) => {
@@ -251,21 +250,21 @@ impl Probes {
 
     fn attach_as(
         &mut self,
-        plan: &Plan,
+        planned: &[(u64, Site)],
         path: &Path,
         numbers: &[u32],
     ) -> Result<Vec<(&'static str, UProbeLinkId)>, Error> {
-        let told = |site: &PlannedSite| match site.spec.texts {
+        let texts = |site: &Site| match site.texts {
             // All but the list.
             SCORES | STATUSES if !self.lists => NO_TEXTS,
             texts => texts,
         };
-        let mut sites = Vec::with_capacity(plan.sites.len());
-        for (site, number) in plan.sites.iter().zip(numbers) {
-            let spec = Site { texts: told(site), ..site.spec };
+        let mut sites = Vec::with_capacity(planned.len());
+        for ((file_offset, site), number) in planned.iter().zip(numbers) {
+            let spec = Site { texts: texts(site), ..*site };
             let cookie = Cookie::of(&spec, *number).ok_or(Error::Full("site"))?;
             self.sites.set(*number, &spec, 0).map_err(|error| unfit("SITES", &error))?;
-            sites.push((site.file_offset, spec.texts, u64::from(cookie)));
+            sites.push((*file_offset, spec.texts, u64::from(cookie)));
         }
         let mut links = Vec::with_capacity(PROGRAMS.len());
         for program in &PROGRAMS {
@@ -315,8 +314,8 @@ impl Probes {
     /// # Errors
     ///
     /// When there is no room for another PID namespace or process.
-    pub fn trace(&mut self, scheduler: &Scheduler, target: u32) -> Result<(), Error> {
-        let known = self.known_namespaces.iter().position(|known| *known == scheduler.namespace);
+    pub fn trace(&mut self, process: &Process, target: u32) -> Result<(), Error> {
+        let known = self.known_namespaces.iter().position(|known| *known == process.namespace);
         let index = match known {
             Some(index) => index as u32,
             None => {
@@ -325,9 +324,9 @@ impl Probes {
                     return Err(Error::Full("PID namespace"));
                 }
                 self.namespaces
-                    .set(index, &scheduler.namespace, 0)
+                    .set(index, &process.namespace, 0)
                     .map_err(|error| unfit("NAMESPACES", &error))?;
-                self.known_namespaces.push(scheduler.namespace);
+                self.known_namespaces.push(process.namespace);
                 index
             }
         };
@@ -335,17 +334,17 @@ impl Probes {
         if place as u32 == MAX_TARGETS {
             return Err(Error::Full("process"));
         }
-        let target = Target { key: Target::key(index, scheduler.namespaced_pid), number: target };
+        let target = Target { key: Target::key(index, process.namespaced_pid), number: target };
         self.set_target(place, Some(target)).map_err(|error| unfit("TARGETS", &error))?;
         self.known_targets.push(target);
         Ok(())
     }
 
     /// The process has ended. Its number may be used by another program.
-    pub fn untrace(&mut self, scheduler: &Scheduler) {
-        let namespace = self.known_namespaces.iter().position(|known| *known == scheduler.namespace);
+    pub fn untrace(&mut self, process: &Process) {
+        let namespace = self.known_namespaces.iter().position(|known| *known == process.namespace);
         let Some(namespace) = namespace else { return };
-        let key = Target::key(namespace as u32, scheduler.namespaced_pid);
+        let key = Target::key(namespace as u32, process.namespaced_pid);
         // It is not there when it never fitted in.
         let Some(place) = self.known_targets.iter().position(|known| known.key == key) else { return };
         self.known_targets.swap_remove(place);

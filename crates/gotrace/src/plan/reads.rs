@@ -8,32 +8,68 @@ use wire::{
 };
 
 use super::{
-    Slot,
+    Reading, Slot,
     builder::{Builder, Why},
     follow,
-    row::{SeenAs, Value, Want},
-    table::{FRAMEWORK, RUNTIME},
+    row::{EntriesOf, SeenAs, TopOf, Want},
+};
+use crate::{
+    program::Program,
+    values::{Kind as ValueKind, Value as _},
 };
 
 /// Offset of the type in an itab.
 const ITAB_TYPE: u32 = 8;
 
-impl<'a> Builder<'a> {
+/// What is read at a site.
+#[derive(Clone, Debug)]
+pub(super) struct Reads<V> {
+    pub(super) site: Site,
+    pub(super) values: Vec<(Reading<V>, Slot)>,
+    /// What the list is that is gone through.
+    pub(super) list: Option<V>,
+}
+
+impl<V> Reads<V> {
+    /// Adds a read whose leaf is of this kind.
+    fn push(&mut self, reading: Reading<V>, mut read: Read, leaf: Kind) -> Result<(), Why> {
+        let is_text = leaf == Kind::String;
+        let same = |slot: &Slot| matches!(slot, Slot::Text(_)) == is_text;
+        let number = self.values.iter().filter(|(_, slot)| same(slot)).count();
+        if number >= if is_text { MAX_TEXTS } else { MAX_WORDS } {
+            return Err(Why("more values than a record has".into()));
+        }
+        read.slot = number as u8;
+        let place = self.values.len();
+        *self.site.reads.get_mut(place).ok_or_else(|| Why("more reads than a site has".into()))? = read;
+        self.values.push((reading, if is_text { Slot::Text(number) } else { Slot::Word(number) }));
+        self.site.reads_len += 1;
+        Ok(())
+    }
+}
+
+impl<'a, P: Program> Builder<'a, P> {
     pub(super) fn reads(
         &self,
-        wants: &[Want],
+        wants: &[Want<P::Value>],
         types: &[Type],
         locations: &[Location],
-    ) -> Result<(Site, Vec<(Value, Slot)>), Why> {
-        let mut site = Site { goid_offset: self.goid_offset, ..Site::default() };
-        let mut values = Vec::with_capacity(wants.len());
-        let (mut words, mut texts) = (0, 0);
+    ) -> Result<Reads<P::Value>, Why> {
+        let site = Site { goid_offset: self.goid_offset, ..Site::default() };
+        let mut reads = Reads { site, values: Vec::with_capacity(wants.len()), list: None };
         let mut list = None;
         for want in wants {
             let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
                 // Behind the context.
-                SeenAs::Plugin => *place == 1,
-                _ => want.of.contains(&self.name(typ)),
+                SeenAs::Implementation { .. } => *place == 1,
+                SeenAs::Declared
+                | SeenAs::Receiver
+                | SeenAs::Last
+                | SeenAs::Failure
+                | SeenAs::PointerTo(..)
+                | SeenAs::MessageOf { .. }
+                | SeenAs::TopOf(_)
+                | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
             };
             let receiver = match want.seen_as {
                 // Go passes it first.
@@ -52,91 +88,138 @@ impl<'a> Builder<'a> {
                 .map(|(typ, location)| (typ, location))
                 .or_else(listed)
                 .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
-            let (mut read, leaf) = match want.seen_as {
-                SeenAs::Scores => {
-                    list = Some((SCORES, self.scores(typ, *location)?));
+            let (read, leaf) = match want.seen_as {
+                SeenAs::TopOf(top) => {
+                    (list, reads.list) = (Some((SCORES, self.top(typ, *location, top)?)), Some(want.value));
                     continue;
                 }
-                SeenAs::Statuses => {
-                    list = Some((STATUSES, self.statuses(typ, *location)?));
+                SeenAs::EntriesOf(entries) => {
+                    list = Some((STATUSES, self.entries(typ, *location, entries)?));
+                    reads.list = Some(want.value);
                     continue;
                 }
-                SeenAs::Plugin => self.plugin_type(typ, *location)?,
-                SeenAs::InterfaceType => self.interface_type(typ, *location)?,
-                _ => self.read(typ, *location, want)?,
+                SeenAs::Implementation { wrapper } => self.implementation(typ, *location, wrapper)?,
+                SeenAs::Failure => self.interface_type(typ, *location)?,
+                SeenAs::Declared
+                | SeenAs::Receiver
+                | SeenAs::Last
+                | SeenAs::PointerTo(..)
+                | SeenAs::MessageOf { .. } => self.read(typ, *location, want)?,
             };
-            let slot = if leaf == Kind::String {
-                texts += 1;
-                Slot::Text(texts - 1)
-            } else {
-                words += 1;
-                Slot::Word(words - 1)
-            };
-            let (Slot::Word(number) | Slot::Text(number)) = slot;
-            read.slot = number as u8;
-            let read_number = values.len();
-            values.push((want.value, slot));
-            *site.reads.get_mut(read_number).ok_or_else(|| Why("more reads than a site has".into()))? = read;
+            reads.push(self.reading(want, &reads), read, leaf)?;
         }
-        if words > MAX_WORDS || texts > MAX_TEXTS {
-            return Err(Why("more values than a record has".into()));
-        }
-        site.reads_len = values.len() as u32;
-        site.texts = match values[..] {
-            [(Value::Message, _)] => LONG_TEXT,
-            [(Value::StatusCode | Value::ErrorType, Slot::Word(0)), ..] if texts > 0 => TEXTS_OF_FAILURES,
-            _ if texts > 0 => TEXTS,
+        let texts = reads.values.iter().any(|(_, slot)| matches!(slot, Slot::Text(_)));
+        reads.site.texts = match reads.values[..] {
+            [(Reading::Value(value), _)] if value.kind() == ValueKind::LongText => LONG_TEXT,
+            [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..]
+                if texts && P::QUIET.is_some_and(|(result, _)| result == value) =>
+            {
+                TEXTS_OF_FAILURES
+            }
+            _ if texts => TEXTS,
             _ => NO_TEXTS,
         };
         if let Some((kind, layout)) = list {
-            (site.texts, site.layout) = (kind, layout);
+            (reads.site.texts, reads.site.layout) = (kind, layout);
         }
-        Ok((site, values))
+        Ok(reads)
     }
 
-    /// Where the scores of all Nodes are.
-    fn scores(&self, typ: &Type, location: Location) -> Result<[u32; LAYOUT_LEN], Why> {
+    /// What a wanted read brings.
+    fn reading(&self, want: &Want<P::Value>, before: &Reads<P::Value>) -> Reading<P::Value> {
+        let value = want.value;
+        match want.seen_as {
+            SeenAs::Failure => Reading::Failure(value),
+            SeenAs::MessageOf { types, .. } => Reading::MessageOf(value, types),
+            SeenAs::Declared
+            | SeenAs::Implementation { .. }
+            | SeenAs::Receiver
+            | SeenAs::Last
+            | SeenAs::PointerTo(..)
+            | SeenAs::TopOf(_)
+            | SeenAs::EntriesOf(_) => match value.kind() {
+                ValueKind::Texts => {
+                    let own = |(reading, _): &&(Reading<P::Value>, Slot)| {
+                        matches!(reading, Reading::TextAt(of, _) if *of == value)
+                    };
+                    Reading::TextAt(value, before.values.iter().filter(own).count() as u8)
+                }
+                ValueKind::Number
+                | ValueKind::Signed
+                | ValueKind::Flag
+                | ValueKind::Time
+                | ValueKind::Text
+                | ValueKind::LongText
+                | ValueKind::Name
+                | ValueKind::Top
+                | ValueKind::Entries => Reading::Value(value),
+            },
+        }
+    }
+
+    /// The two words of a `time.Time` that is the only parameter: when a call began.
+    pub(super) fn start_of(
+        &self,
+        parameters: &[Type],
+        locations: &[Location],
+    ) -> Result<Reads<P::Value>, Why> {
+        let site = Site { goid_offset: self.goid_offset, texts: NO_TEXTS, ..Site::default() };
+        let mut reads = Reads { site, values: Vec::new(), list: None };
+        let (Some(typ), Some(location)) = (parameters.first(), locations.first()) else {
+            return Err(Why("no start of the call".into()));
+        };
+        for (reading, path) in [(Reading::StartWall, &["wall"]), (Reading::StartMonotonic, &["ext"])] {
+            let (read, leaf) = self.read_path(typ, *location, SeenAs::Declared, path)?;
+            reads.push(reading, read, leaf)?;
+        }
+        Ok(reads)
+    }
+
+    /// Where the elements of a slice are.
+    fn top(&self, typ: &Type, location: Location, of: TopOf) -> Result<[u32; LAYOUT_LEN], Why> {
+        let TopOf { key, label, parts: (parts, part, value) } = of;
         let Location::Registers { first, .. } = location else {
             return Err(Why(format!("`{}` is in no register", self.name(typ))));
         };
-        let node = self.types.element(typ)?;
-        let offset = |field: &str| follow(self.types, &self.structs, &node, &[field]);
-        let plugin = self.types.element(&offset("Scores")?.typ)?;
-        let (name, score) = (
-            follow(self.types, &self.structs, &plugin, &["Name"])?.offset,
-            follow(self.types, &self.structs, &plugin, &["Score"])?.offset,
+        let element = self.types.element(typ)?;
+        let offset = |field: &str| follow(self.types, &self.structs, &element, &[field]);
+        let named = self.types.element(&offset(parts)?.typ)?;
+        let (name_offset, value_offset) = (
+            follow(self.types, &self.structs, &named, &[part])?.offset,
+            follow(self.types, &self.structs, &named, &[value])?.offset,
         );
-        if (plugin.size, name, score) != (24, 0, 16) {
-            return Err(Why(format!("`{}` is another struct than it was", self.name(&plugin))));
+        if (named.size, name_offset, value_offset) != (24, 0, 16) {
+            return Err(Why(format!("`{}` is not a name and a number of 24 bytes", self.name(&named))));
         }
-        let stride = u32::try_from(node.size).unwrap_or_default();
+        let stride = u32::try_from(element.size).unwrap_or_default();
         let per_chunk = (SCORES_CHUNK as u32).checked_div(stride).unwrap_or_default();
         if per_chunk == 0 || per_chunk as usize > MAX_NODES_PER_CHUNK {
-            return Err(Why(format!("`{}` has {stride} bytes", self.name(&node))));
+            return Err(Why(format!("`{}` has {stride} bytes", self.name(&element))));
         }
         Ok(ScoresLayout {
             base: first.into(),
             stride,
-            total: offset("TotalScore")?.offset as u32,
-            name: offset("Name")?.offset as u32,
-            scores: offset("Scores")?.offset as u32,
+            total: offset(key)?.offset as u32,
+            name: offset(label)?.offset as u32,
+            scores: offset(parts)?.offset as u32,
             per_chunk,
         }
         .into())
     }
 
-    /// Where the statuses of Nodes are.
-    fn statuses(&self, typ: &Type, location: Location) -> Result<[u32; LAYOUT_LEN], Why> {
+    /// Where the values of a map are.
+    fn entries(&self, typ: &Type, location: Location, of: EntriesOf) -> Result<[u32; LAYOUT_LEN], Why> {
+        let EntriesOf { holder: (package, holder, map, absent), fields: (number, text) } = of;
         let Location::Registers { first, .. } = location else {
             return Err(Why(format!("`{}` is in no register", self.name(typ))));
         };
         let within_struct = typ.kind == Kind::Interface;
         let map = if within_struct {
-            let holder = self.types.find(FRAMEWORK, "NodeToStatus")?;
-            let map = follow(self.types, &self.structs, &holder, &["nodeToStatus"])?;
-            let absent = follow(self.types, &self.structs, &holder, &["absentNodesStatus"])?;
+            let typ = self.types.find(package, holder)?;
+            let map = follow(self.types, &self.structs, &typ, &[map])?;
+            let absent = follow(self.types, &self.structs, &typ, &[absent])?;
             if (map.offset, absent.offset) != (0, 8) {
-                return Err(Why("`NodeToStatus` is another struct than it was".into()));
+                return Err(Why(format!("`{holder}` does not begin with the map")));
             }
             map.typ
         } else {
@@ -157,8 +240,8 @@ impl<'a> Builder<'a> {
         if group.size > MAX_GROUP as u64 {
             return Err(Why(format!("a group of `{}` has {} bytes", self.name(&map), group.size)));
         }
-        let status = self.types.element(&self.types.element(&map)?)?;
-        let offset = |field: &str| follow(self.types, &self.structs, &status, &[field]);
+        let value = self.types.element(&self.types.element(&map)?)?;
+        let offset = |field: &str| follow(self.types, &self.structs, &value, &[field]);
         Ok(StatusesLayout {
             base: u32::from(first) + u32::from(within_struct),
             within_struct: within_struct.into(),
@@ -166,14 +249,24 @@ impl<'a> Builder<'a> {
             group: group.size as u32,
             values: values as u32,
             stride: stride as u32,
-            code: offset("code")?.offset as u32,
-            plugin: offset("plugin")?.offset as u32,
+            code: offset(number)?.offset as u32,
+            plugin: offset(text)?.offset as u32,
         }
         .into())
     }
 
     /// One read: from the parameter or result through the fields.
-    fn read(&self, typ: &Type, location: Location, want: &Want) -> Result<(Read, Kind), Why> {
+    fn read(&self, typ: &Type, location: Location, want: &Want<P::Value>) -> Result<(Read, Kind), Why> {
+        self.read_path(typ, location, want.seen_as, want.path)
+    }
+
+    fn read_path(
+        &self,
+        typ: &Type,
+        location: Location,
+        seen_as: SeenAs,
+        fields: &[&str],
+    ) -> Result<(Read, Kind), Why> {
         let mut steps: Vec<u64> = Vec::new();
         let base = match location {
             // The program keeps the stack pointer in this place.
@@ -183,14 +276,14 @@ impl<'a> Builder<'a> {
             // The second word of an interface points to the value.
             Location::Registers { first, .. } if typ.kind == Kind::Interface => first + 1,
             Location::Registers { first, .. } if typ.kind == Kind::Struct => {
-                return self.register_of(typ, first, want);
+                return self.register_of(typ, first, fields);
             }
-            Location::Registers { first, .. } if typ.kind == Kind::Slice || want.path == ["#"] => {
-                return self.element_or_length(typ, first, want);
+            Location::Registers { first, .. } if typ.kind == Kind::Slice || fields == ["#"] => {
+                return self.element_or_length(typ, first, fields);
             }
             Location::Registers { first, .. } => first,
             Location::Stack { offset } if typ.kind == Kind::Struct => {
-                let path = follow(self.types, &self.structs, typ, want.path)?;
+                let path = follow(self.types, &self.structs, typ, fields)?;
                 // It is there itself.
                 let mut read = Read { base: STACK_POINTER, kind: READ_WORD, steps: 1, ..Read::default() };
                 let offset = 8 + offset + path.offset;
@@ -206,10 +299,10 @@ impl<'a> Builder<'a> {
                 return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
             }
         };
-        let (leaf, last) = if want.path.is_empty() {
+        let (leaf, last) = if fields.is_empty() {
             (typ.kind, 0)
         } else {
-            let path = self.path(typ, want)?;
+            let path = self.path(typ, seen_as, fields)?;
             // The pointer itself is in the register: the first step goes from there.
             steps.extend(&path.dereferences);
             if path.typ.kind == Kind::String {
@@ -220,11 +313,11 @@ impl<'a> Builder<'a> {
             }
         };
         let kind = match leaf {
-            Kind::String if want.path.is_empty() => READ_TEXT_IN_REGISTERS,
+            Kind::String if fields.is_empty() => READ_TEXT_IN_REGISTERS,
             Kind::String => READ_TEXT,
             _ => READ_WORD,
         };
-        let too_far = || Why(format!("`{}` is more than {MAX_STEPS} pointers away", want.path.join(".")));
+        let too_far = || Why(format!("`{}` is more than {MAX_STEPS} pointers away", fields.join(".")));
         let mut read = Read { base, kind, last: last as u32, steps: steps.len() as u8, ..Read::default() };
         for (place, step) in steps.iter().enumerate() {
             *read.offsets.get_mut(place).ok_or_else(too_far)? =
@@ -233,11 +326,17 @@ impl<'a> Builder<'a> {
         Ok((read, leaf))
     }
 
-    /// The type of a plugin: from its itab, or from that of the plugin which a wrapper holds as its first field
-    /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/instrumented_plugins.go>).
-    fn plugin_type(&self, typ: &Type, location: Location) -> Result<(Read, Kind), Why> {
+    /// The type of an implementation: from its itab, or from that of the implementation which a wrapper holds as its first field,
+    /// as in
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/instrumented_plugins.go>.
+    fn implementation(
+        &self,
+        typ: &Type,
+        location: Location,
+        (package, prefix): (&str, &str),
+    ) -> Result<(Read, Kind), Why> {
         let name = self.name(typ).rsplit('.').next().unwrap_or_default();
-        let wrapped = self.types.find(RUNTIME, &format!("instrumented{name}")).is_ok();
+        let wrapped = self.types.find(package, &format!("{prefix}{name}")).is_ok();
         let (mut read, kind) = self.interface_type(typ, location)?;
         if wrapped {
             // The pointer to the wrapper is the interface's second word.
@@ -273,10 +372,10 @@ impl<'a> Builder<'a> {
     }
 
     /// A field of a struct whose words are in registers.
-    fn register_of(&self, typ: &Type, first: u8, want: &Want) -> Result<(Read, Kind), Why> {
-        let path = follow(self.types, &self.structs, typ, want.path)?;
-        let fields = self.types.fields(typ)?;
-        let whole_words = fields.iter().all(|field| field.offset % 8 == 0 && field.typ.kind != Kind::Float);
+    fn register_of(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
+        let path = follow(self.types, &self.structs, typ, fields)?;
+        let all = self.types.fields(typ)?;
+        let whole_words = all.iter().all(|field| field.offset % 8 == 0 && field.typ.kind != Kind::Float);
         if !whole_words || !path.dereferences.is_empty() {
             return Err(Why(format!("`{}` is not made of words", self.name(typ))));
         }
@@ -285,16 +384,21 @@ impl<'a> Builder<'a> {
     }
 
     /// An element of a slice, or the length of a slice, string or map, that is in registers.
-    fn element_or_length(&self, typ: &Type, first: u8, want: &Want) -> Result<(Read, Kind), Why> {
-        if want.path == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
+    fn element_or_length(
+        &self,
+        typ: &Type,
+        first: u8,
+        fields: &[&str],
+    ) -> Result<(Read, Kind), Why> {
+        if fields == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
             return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
         }
-        if want.path == ["#"] && typ.kind == Kind::Map {
+        if fields == ["#"] && typ.kind == Kind::Map {
             // It begins with the number of entries.
             return Ok((Read { base: first, kind: READ_WORD, steps: 1, ..Read::default() }, Kind::Integer));
         }
         let element = self.types.element(typ)?;
-        match want.path {
+        match fields {
             [one] if element.kind == Kind::String => {
                 let last = (index(one)? * element.size) as u32;
                 Ok((Read { base: first, kind: READ_TEXT, last, ..Read::default() }, Kind::String))
@@ -304,13 +408,21 @@ impl<'a> Builder<'a> {
     }
 
     /// A path from a pointer.
-    fn path(&self, pointer: &Type, want: &Want) -> Result<Path<'a>, Why> {
-        let target = match want.seen_as {
-            SeenAs::PointerTo(package, name) => self.types.find(package, name)?,
-            _ => self.types.element(pointer)?,
+    fn path(&self, pointer: &Type, seen_as: SeenAs, fields: &[&str]) -> Result<Path<'a>, Why> {
+        let target = match seen_as {
+            SeenAs::PointerTo(package, name) | SeenAs::MessageOf { of: (package, name), .. } => {
+                self.types.find(package, name)?
+            }
+            SeenAs::Declared
+            | SeenAs::Implementation { .. }
+            | SeenAs::Receiver
+            | SeenAs::Last
+            | SeenAs::Failure
+            | SeenAs::TopOf(_)
+            | SeenAs::EntriesOf(_) => self.types.element(pointer)?,
         };
         let mut way = Path { dereferences: Vec::new(), offset: 0, typ: target, steps: Vec::new() };
-        for part in want.path.chunk_by(|one, next| !is_special(one) && !is_special(next)) {
+        for part in fields.chunk_by(|one, next| !is_special(one) && !is_special(next)) {
             if !is_special(part[0]) {
                 let mut next = follow(self.types, &self.structs, &way.typ, part)?;
                 if next.dereferences.is_empty() {

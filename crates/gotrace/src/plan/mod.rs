@@ -6,11 +6,9 @@
 
 mod builder;
 mod explain;
-mod plugins;
 mod reads;
 mod row;
 mod signatures;
-mod table;
 
 use std::{
     borrow::Cow,
@@ -23,24 +21,13 @@ use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::{Deserialize, Serialize};
 use wire::{NO_TEXTS, SCORES, STATUSES, Site};
 
-pub(crate) use self::row::{MESSAGE_FIRST, STATUS_ERROR};
-use self::{
-    builder::{Builder, is_caller},
-    row::{Begin, End},
-    table::{LABELLED, METRIC, TABLE},
-};
+use self::builder::{Builder, is_caller};
 pub use self::{
     explain::explain,
-    plugins::Plugin,
-    row::{Function, Value},
+    row::{Begin, End, EntriesOf, Field, Interface, Row, SeenAs, Signature, TopOf, Want},
     signatures::{FunctionSignature, Place},
 };
-
-/// A function that only a scheduler has, by its names from 1.30 on and in 1.29.
-const MARKERS: [&str; 2] = [
-    "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
-    "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).scheduleOne",
-];
+use crate::program::{Detail, Function as _, Named, Program};
 
 /// Which executable a plan is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,48 +48,6 @@ pub struct Identity {
     /// Virtual address of the first instruction.
     #[serde(skip)]
     pub entry_point: u64,
-}
-
-/// How much is asked of a scheduler: each level includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Detail {
-    /// Attempts, their phases, and why they failed.
-    Phases,
-    /// The calls of each plugin as well, and preemption.
-    Plugins,
-    /// The ways of Pods through the queues as well, the best Nodes and who rejected the others.
-    #[default]
-    Full,
-}
-
-impl Function {
-    /// From which level of detail on it is probed.
-    fn detail(self) -> Detail {
-        match self {
-            Self::EnqueueBackoff
-            | Self::EnqueueUnschedulable
-            | Self::QueueMove
-            | Self::NodeHint
-            | Self::Prioritize => Detail::Full,
-            Self::Preemption
-            | Self::PreFilterPlugin
-            | Self::PostFilterPlugin
-            | Self::PreScorePlugin
-            | Self::NormalizeScorePlugin
-            | Self::ReservePlugin
-            | Self::UnreservePlugin
-            | Self::PermitPlugin
-            | Self::PreBindPreFlightPlugin
-            | Self::PreBindPlugin
-            | Self::BindPlugin
-            | Self::PostBindPlugin
-            | Self::PreemptPod
-            | Self::ApiCallAdd
-            | Self::PodBindingCall
-            | Self::PodStatusPatchCall => Detail::Plugins,
-            _ => Detail::Phases,
-        }
-    }
 }
 
 /// What a hit at a site means.
@@ -133,12 +78,51 @@ pub enum Slot {
     Text(usize),
 }
 
+/// What a read brings, and what is made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading<V> {
+    /// A value, as its [kind](crate::values::Kind) says.
+    Value(V),
+    /// One place of a list of strings.
+    TextAt(V, u8),
+    /// The type of what an error holds: the value is 0 for nil, else 1.
+    Failure(V),
+    /// The beginning of what an error holds: its message, if its type is one of these; else the value is the type's name.
+    MessageOf(V, &'static [&'static str]),
+    /// First word of the `time.Time` at which the call began.
+    StartWall,
+    /// Its second word: nanoseconds since the process began, near enough.
+    StartMonotonic,
+    /// The first eight bytes of the result's label, and whatever comes behind a shorter one.
+    Result,
+    /// Length of that label.
+    ResultLength,
+    /// Where a closure returns to: into its function, unless a panic runs it.
+    ReturnAddress,
+}
+
+impl<V: Serialize> Reading<V> {
+    /// As `schedspan inspect` shows it: the value's serialized name, or its own.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Value(value) | Self::MessageOf(value, _) => name(value),
+            Self::TextAt(value, place) => format!("{}[{place}]", name(value)),
+            Self::Failure(value) => format!("{} of an error", name(value)),
+            Self::StartWall => "start".to_owned(),
+            Self::StartMonotonic => "start (monotonic)".to_owned(),
+            Self::Result => "result".to_owned(),
+            Self::ResultLength => "length of the result".to_owned(),
+            Self::ReturnAddress => "return address".to_owned(),
+        }
+    }
+}
+
 /// A probe site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedSite {
-    /// The function that a hit tells about.
-    pub function: Function,
-    /// What it tells.
+pub struct PlannedSite<P: Program> {
+    /// The function that a hit is about.
+    pub function: P::Function,
+    /// What a hit means.
     pub role: Role,
     /// Virtual address.
     pub address: u64,
@@ -155,7 +139,9 @@ pub struct PlannedSite {
     /// What the eBPF program is told to read.
     pub spec: Site,
     /// What the reads are; the index is the index of the read.
-    pub values: Vec<(Value, Slot)>,
+    pub values: Vec<(Reading<P::Value>, Slot)>,
+    /// What the list is that the eBPF program goes through, where it goes through one.
+    pub list: Option<P::Value>,
 }
 
 /// A field of a struct that is gone through, and where the executable says it is.
@@ -192,8 +178,8 @@ pub struct CrossCheck {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Missing {
-    /// The function that it would have told about.
-    pub function: Function,
+    /// The serialized name of the function that it would have been about.
+    pub function: String,
     /// What was looked for and not found.
     pub why: String,
     /// What a user misses.
@@ -202,17 +188,17 @@ pub struct Missing {
 
 /// The sites chosen for one executable.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct Plan<P: Program> {
     /// Which executable.
     pub identity: Identity,
     /// Where probes go.
-    pub sites: Vec<PlannedSite>,
+    pub sites: Vec<PlannedSite<P>>,
     /// What cannot be traced, and why.
     pub missing: Vec<Missing>,
     /// Functions that this Kubernetes version does not have yet.
-    pub not_yet: Vec<Function>,
-    /// The plugins in the executable.
-    pub plugins: Vec<Plugin>,
+    pub not_yet: Vec<P::Function>,
+    /// The implementations in the executable whose names events may say.
+    pub names: Vec<Named>,
     /// The types of errors in the executable: virtual address of the type descriptor, and name.
     pub errors: Vec<(u64, String)>,
     /// The structs that are gone through, by the type descriptors.
@@ -230,25 +216,30 @@ pub enum Error {
     #[error(transparent)]
     Executable(#[from] goexe::Error),
     /// A Go program, but another one.
-    #[error("a Go program, but no kube-scheduler: it has no function `{}`", MARKERS[0])]
-    NoScheduler,
+    #[error("a Go program, but not {program}: it has no function `{marker}`")]
+    AnotherProgram {
+        /// The program that was looked for.
+        program: &'static str,
+        /// What only that program has.
+        marker: &'static str,
+    },
     /// Nothing that is probed is called so.
     #[error("nothing that is probed is called `{0}`: `schedspan inspect` without --explain lists what is")]
     NotProbed(String),
 }
 
-impl Plan {
+impl<P: Program> Plan<P> {
     /// Reads an executable and chooses the sites.
     ///
     /// # Errors
     ///
-    /// When the file is not a readable Go executable or holds no scheduler. What is missing from a scheduler is not
-    /// an error: see [`Plan::missing`].
+    /// When the file is not a readable Go executable or not this program. What is missing from the program is not an error: see
+    /// [`Plan::missing`].
     pub fn of(data: &[u8]) -> Result<Self, Error> {
         let executable = Executable::parse(data)?;
         let functions = executable.functions()?;
-        let wanted: Vec<&str> = TABLE
-            .iter()
+        let rows = || P::Function::ALL.iter().flat_map(|function| P::rows(*function));
+        let wanted: BTreeSet<&[u8]> = rows()
             .flat_map(|row| {
                 let next = if let End::NextEntry(symbol, _) = row.end { Some(symbol) } else { None };
                 let first = match row.begin {
@@ -257,28 +248,28 @@ impl Plan {
                 };
                 row.symbols.iter().copied().chain(next).chain(first)
             })
-            .chain(MARKERS)
-            .chain([METRIC, LABELLED])
+            .chain(P::MARKERS.iter().copied())
+            .chain(P::METRIC.iter().flat_map(|metric| [metric.taken, metric.labelled]))
+            .map(str::as_bytes)
             .collect();
         let found = functions.matching(|name| {
-            wanted.iter().any(|wanted| wanted.as_bytes() == name) || str::from_utf8(name).is_ok_and(is_caller)
+            wanted.contains(name) || str::from_utf8(name).is_ok_and(is_caller::<P>)
         });
-        if !found.iter().any(|function| MARKERS.contains(&function.name)) {
-            return Err(Error::NoScheduler);
+        if !found.iter().any(|function| P::MARKERS.contains(&function.name)) {
+            return Err(Error::AnotherProgram { program: P::NAME, marker: P::MARKERS[0] });
         }
         let types = executable.types();
-        let mut builder = Builder::new(&executable, &functions, &types, &found)?;
-        for rows in TABLE.chunk_by(|row, next| row.function == next.function) {
-            builder.add_first(rows);
+        let mut builder = Builder::<P>::new(&executable, &functions, &types, &found)?;
+        for function in P::Function::ALL {
+            builder.add(*function);
         }
-        let plugins = plugins::find(&executable, &functions, &types)?;
+        let names = P::names(&executable, &functions, &types)?;
         let errors = errors(&types)?;
-        let signatures =
-            signatures::find(&types, executable.machine(), &builder.framework, &builder.scheduler)?;
+        let signatures = signatures::find(&builder, executable.machine(), P::SPELLED_OUT)?;
         let Builder { sites, missing, not_yet, structs, .. } = builder;
         let layouts = layouts(&types, &structs.into_inner())?;
         let identity = identity(&executable);
-        Ok(Self { identity, sites, missing, not_yet, plugins, errors, layouts, signatures, debug_info: None })
+        Ok(Self { identity, sites, missing, not_yet, names, errors, layouts, signatures, debug_info: None })
     }
 
     /// As [`Plan::of`], and compares what the plan rests on with the debug information, where there is some. It is read
@@ -296,7 +287,7 @@ impl Plan {
     /// With the sites of this level of detail alone.
     #[must_use]
     pub fn with_detail(mut self, detail: Detail) -> Self {
-        self.sites.retain(|site| site.function.detail() <= detail);
+        self.sites.retain(|site| P::detail(site.function) <= detail);
         if detail < Detail::Full {
             for site in self.sites.iter_mut().filter(|site| [SCORES, STATUSES].contains(&site.spec.texts)) {
                 site.spec.texts = NO_TEXTS;
@@ -312,10 +303,10 @@ impl Plan {
     }
 }
 
-/// Whether a file is a Go program with a scheduler's loop: a quick look before [`Plan::of`]. A scheduler whose Go
-/// version cannot be read is one, too, so that somebody hears of it.
+/// Whether a file is a Go program that has this program inside: a quick look before [`Plan::of`]. One whose Go version cannot be
+/// read has it, too, so that a user hears of it.
 #[must_use]
-pub fn has_scheduler(data: &[u8]) -> bool {
+pub fn has<P: Program>(data: &[u8]) -> bool {
     let executable = match Executable::parse(data) {
         Ok(executable) => executable,
         Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)) => return false,
@@ -323,15 +314,18 @@ pub fn has_scheduler(data: &[u8]) -> bool {
         Err(_) => {
             let named =
                 |marker: &&str| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some();
-            return MARKERS.iter().any(named);
+            return P::MARKERS.iter().any(named);
         }
     };
     let functions = executable.functions();
-    functions.is_ok_and(|functions| MARKERS.iter().any(|marker| functions.names_contain(marker)))
+    functions.is_ok_and(|functions| P::MARKERS.iter().any(|marker| functions.names_contain(marker)))
 }
 
 /// Compares what the plan rests on with debug information, where there is some.
-fn cross_check(executable: &Executable<'_>, plan: &Plan) -> Result<Option<CrossCheck>, Error> {
+fn cross_check<P: Program>(
+    executable: &Executable<'_>,
+    plan: &Plan<P>,
+) -> Result<Option<CrossCheck>, Error> {
     let structs = plan.layouts.iter().map(|layout| layout.typ.as_str()).collect();
     let probed = plan.sites.iter().map(|site| site.symbol.as_str()).collect();
     let info = match executable.debug_info(&structs, &probed) {
@@ -434,6 +428,6 @@ fn follow<'a>(
 }
 
 /// The name that the JSON output has, too.
-pub(crate) fn name(value: impl Serialize) -> String {
+pub fn name(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -6,6 +6,7 @@ use goexe::{Class, Executable, Machine};
 use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
 
 use super::{Error, Plan, PlannedSite, name};
+use crate::program::Program;
 
 /// Instructions shown before and behind a site.
 const AROUND: usize = 6;
@@ -16,8 +17,8 @@ const AROUND: usize = 6;
 /// # Errors
 ///
 /// When the executable cannot be read, or nothing that is probed has this name.
-pub fn explain(data: &[u8], wanted: &str) -> Result<String, Error> {
-    let plan = Plan::of(data)?;
+pub fn explain<P: Program>(data: &[u8], wanted: &str) -> Result<String, Error> {
+    let plan = Plan::<P>::of(data)?;
     let executable = Executable::parse(data)?;
     let functions = executable.functions()?;
     let mut text = String::new();
@@ -62,9 +63,9 @@ pub fn explain(data: &[u8], wanted: &str) -> Result<String, Error> {
     if text.is_empty() { Err(Error::NotProbed(wanted.to_owned())) } else { Ok(text) }
 }
 
-fn reads(text: &mut String, site: &PlannedSite, machine: Machine) {
-    for ((value, _), read) in site.values.iter().zip(&site.spec.reads) {
-        let _ = writeln!(text, "   reads {} from {}", name(*value), way(read, machine));
+fn reads<P: Program>(text: &mut String, site: &PlannedSite<P>, machine: Machine) {
+    for ((reading, _), read) in site.values.iter().zip(&site.spec.reads) {
+        let _ = writeln!(text, "   reads {} from {}", reading.name(), way(read, machine));
     }
     let _ = writeln!(
         text,

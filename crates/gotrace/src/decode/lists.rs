@@ -1,4 +1,4 @@
-//! What the eBPF program found out about Nodes.
+//! What the eBPF program found in a list or a map.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,62 +8,70 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use wire::{
-    Candidate as RawCandidate, MAX_CANDIDATES, MAX_SCORED_PLUGINS, MAX_STATUSES, NodeStatus, PLUGIN_NAME_LEN,
+    Candidate as RawElement, MAX_CANDIDATES, MAX_SCORED_PLUGINS, MAX_STATUSES, NodeStatus, PLUGIN_NAME_LEN,
     ScoresHit, StatusesHit, TEXT_LEN,
 };
 
-/// The scores of an attempt.
+/// The elements of a slice that have the highest keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Scores {
-    /// How many Nodes were scored.
-    pub nodes: u64,
-    /// How many of them were looked at here; fewer than all of a very large cluster.
+pub struct Top {
+    /// Elements of the slice.
+    #[serde(rename = "nodes")]
+    pub elements: u64,
+    /// How many of them were looked at; fewer than all of a very long slice.
     pub looked_at: u64,
-    /// How many of these have the highest total.
+    /// How many of these have the highest key.
     pub ties: u64,
-    /// The best of them, the highest total first.
-    pub best: Vec<Candidate>,
+    /// The best of them, the highest key first.
+    pub best: Vec<Element>,
 }
 
-/// A Node that would do.
+/// An element of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Candidate {
-    /// The Node's name.
-    pub node: String,
-    /// The sum of the scores.
-    pub total: i64,
-    /// The weighted score of each plugin, in the order of the profile.
-    pub scores: Vec<(Arc<str>, i64)>,
-    /// Whether there are more plugins than are listed.
+pub struct Element {
+    /// Its label.
+    #[serde(rename = "node")]
+    pub label: String,
+    /// Its key.
+    #[serde(rename = "total")]
+    pub key: i64,
+    /// What the key is made of, by name, in the slice's order.
+    #[serde(rename = "scores")]
+    pub parts: Vec<(Arc<str>, i64)>,
+    /// Whether there are more parts than are listed.
     pub cut: bool,
 }
 
-/// Why Nodes would not do.
+/// The values of a map, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Statuses {
-    /// How many Nodes were rejected by name.
-    pub nodes: u64,
-    /// How many of them were looked at here.
+pub struct Entries {
+    /// Keys in the map.
+    #[serde(rename = "nodes")]
+    pub keys: u64,
+    /// How many of them were looked at.
     pub looked_at: u64,
-    /// By whom.
-    pub rejections: Vec<Rejection>,
-    /// Who rejected all other Nodes, where somebody did.
+    /// Equal values, the most frequent first.
+    #[serde(rename = "rejections")]
+    pub groups: Vec<Group>,
+    /// The name in the value of all keys that are not in the map, where there is one.
     pub others: Option<Arc<str>>,
 }
 
-/// Nodes that one plugin rejected.
+/// Keys that have equal values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Rejection {
-    /// The plugin; `None` where its name is not known.
-    pub plugin: Option<Arc<str>>,
-    /// The code of the status, such as `UnschedulableAndUnresolvable`.
+pub struct Group {
+    /// The value's name; `None` where it is not known.
+    #[serde(rename = "plugin")]
+    pub name: Option<Arc<str>>,
+    /// The value's number.
     pub code: i64,
-    /// How many Nodes.
-    pub nodes: u64,
+    /// How many keys.
+    #[serde(rename = "nodes")]
+    pub keys: u64,
 }
 
 /// Stands for who gave a score and is not known.
@@ -96,12 +104,12 @@ impl<'a> Fields<'a> {
 }
 
 /// Reads a [`ScoresHit`].
-pub(super) fn scores(record: &[u8]) -> Option<Scores> {
+pub(super) fn top(record: &[u8]) -> Option<Top> {
     let fields = Fields(record);
     // The names that were read are those of the first candidate, and others may have other scores, or in another order: not
     // every extender has one for every Node. But a name is at the same address everywhere.
-    let first = offset_of!(ScoresHit, best) + offset_of!(RawCandidate, scores);
-    let scored = fields.int(offset_of!(ScoresHit, best) + offset_of!(RawCandidate, plugins))? as usize;
+    let first = offset_of!(ScoresHit, best) + offset_of!(RawElement, scores);
+    let scored = fields.int(offset_of!(ScoresHit, best) + offset_of!(RawElement, plugins))? as usize;
     let names = (0..scored.min(MAX_SCORED_PLUGINS))
         .map(|number| {
             let length = fields.int(offset_of!(ScoresHit, name_lengths) + 4 * number)?;
@@ -111,35 +119,35 @@ pub(super) fn scores(record: &[u8]) -> Option<Scores> {
         .collect::<Option<HashMap<u64, Arc<str>>>>()?;
     let count = fields.int(offset_of!(ScoresHit, best_len))? as usize;
     let candidate = |number: usize| {
-        let start = offset_of!(ScoresHit, best) + size_of::<RawCandidate>() * number;
-        let length = fields.int(start + offset_of!(RawCandidate, name_length))?;
-        let plugins = fields.int(start + offset_of!(RawCandidate, plugins))? as usize;
+        let start = offset_of!(ScoresHit, best) + size_of::<RawElement>() * number;
+        let length = fields.int(start + offset_of!(RawElement, name_length))?;
+        let plugins = fields.int(start + offset_of!(RawElement, plugins))? as usize;
         let score = |number: usize| {
-            let at = start + offset_of!(RawCandidate, scores) + 24 * number;
+            let at = start + offset_of!(RawElement, scores) + 24 * number;
             let name = names.get(&fields.long(at)?).map_or_else(|| UNKNOWN.into(), Arc::clone);
             Some((name, fields.long(at + 16)?.cast_signed()))
         };
-        Some(Candidate {
-            node: fields.text(start + offset_of!(RawCandidate, name), length, TEXT_LEN)?,
-            total: fields.long(start + offset_of!(RawCandidate, total))?.cast_signed(),
-            scores: (0..plugins.min(MAX_SCORED_PLUGINS)).map(score).collect::<Option<_>>()?,
+        Some(Element {
+            label: fields.text(start + offset_of!(RawElement, name), length, TEXT_LEN)?,
+            key: fields.long(start + offset_of!(RawElement, total))?.cast_signed(),
+            parts: (0..plugins.min(MAX_SCORED_PLUGINS)).map(score).collect::<Option<_>>()?,
             cut: plugins > MAX_SCORED_PLUGINS,
         })
     };
-    Some(Scores {
-        nodes: fields.int(offset_of!(ScoresHit, nodes))?.into(),
+    Some(Top {
+        elements: fields.int(offset_of!(ScoresHit, nodes))?.into(),
         looked_at: fields.int(offset_of!(ScoresHit, looked_at))?.into(),
         ties: fields.int(offset_of!(ScoresHit, ties))?.into(),
         best: (0..count.min(MAX_CANDIDATES)).map(candidate).collect::<Option<_>>()?,
     })
 }
 
-/// Reads a [`StatusesHit`]; `plugin` knows the plugin by the address of its name.
-pub(super) fn statuses(record: &[u8], plugin: impl Fn(u64) -> Option<Arc<str>>) -> Option<Statuses> {
+/// Reads a [`StatusesHit`]; `name` knows a name by its address.
+pub(super) fn entries(record: &[u8], name: impl Fn(u64) -> Option<Arc<str>>) -> Option<Entries> {
     let fields = Fields(record);
     let status = |at: usize| {
         let code = fields.long(at + offset_of!(NodeStatus, code))?.cast_signed();
-        Some((plugin(fields.long(at + offset_of!(NodeStatus, plugin))?), code))
+        Some((name(fields.long(at + offset_of!(NodeStatus, plugin))?), code))
     };
     let count = (fields.int(offset_of!(StatusesHit, len))? as usize).min(MAX_STATUSES);
     let mut counts = BTreeMap::<_, u64>::new();
@@ -147,13 +155,13 @@ pub(super) fn statuses(record: &[u8], plugin: impl Fn(u64) -> Option<Arc<str>>) 
         let at = offset_of!(StatusesHit, statuses) + size_of::<NodeStatus>() * number;
         *counts.entry(status(at)?).or_default() += 1;
     }
-    let mut rejections: Vec<_> =
-        counts.into_iter().map(|((plugin, code), nodes)| Rejection { plugin, code, nodes }).collect();
-    rejections.sort_by_key(|rejection| std::cmp::Reverse(rejection.nodes));
-    Some(Statuses {
-        nodes: fields.long(offset_of!(StatusesHit, nodes))?,
+    let mut groups: Vec<_> =
+        counts.into_iter().map(|((name, code), keys)| Group { name, code, keys }).collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.keys));
+    Some(Entries {
+        keys: fields.long(offset_of!(StatusesHit, nodes))?,
         looked_at: count as u64,
-        rejections,
+        groups,
         others: status(offset_of!(StatusesHit, absent))?.0,
     })
 }
@@ -175,21 +183,21 @@ mod tests {
             (offset_of!(ScoresHit, ties), 2),
             (offset_of!(ScoresHit, best_len), 1),
             (offset_of!(ScoresHit, name_lengths), 3),
-            (offset_of!(ScoresHit, best) + offset_of!(RawCandidate, name_length), 6),
-            (offset_of!(ScoresHit, best) + offset_of!(RawCandidate, plugins), 1),
+            (offset_of!(ScoresHit, best) + offset_of!(RawElement, name_length), 6),
+            (offset_of!(ScoresHit, best) + offset_of!(RawElement, plugins), 1),
         ] {
             put(&mut record, at, &value.to_ne_bytes());
         }
         let best = offset_of!(ScoresHit, best);
-        put(&mut record, best + offset_of!(RawCandidate, total), &(-7i64).to_ne_bytes());
-        put(&mut record, best + offset_of!(RawCandidate, name), b"node-1");
-        put(&mut record, best + offset_of!(RawCandidate, scores), &0x10u64.to_ne_bytes());
-        put(&mut record, best + offset_of!(RawCandidate, scores) + 16, &(-7i64).to_ne_bytes());
+        put(&mut record, best + offset_of!(RawElement, total), &(-7i64).to_ne_bytes());
+        put(&mut record, best + offset_of!(RawElement, name), b"node-1");
+        put(&mut record, best + offset_of!(RawElement, scores), &0x10u64.to_ne_bytes());
+        put(&mut record, best + offset_of!(RawElement, scores) + 16, &(-7i64).to_ne_bytes());
         put(&mut record, offset_of!(ScoresHit, names), b"Fit");
         let candidate =
-            Candidate { node: "node-1".into(), total: -7, scores: vec![("Fit".into(), -7)], cut: false };
-        let expected = Scores { nodes: 900, looked_at: 800, ties: 2, best: vec![candidate] };
-        assert_eq!(scores(&record), Some(expected));
+            Element { label: "node-1".into(), key: -7, parts: vec![("Fit".into(), -7)], cut: false };
+        let expected = Top { elements: 900, looked_at: 800, ties: 2, best: vec![candidate] };
+        assert_eq!(top(&record), Some(expected));
     }
 
     #[test]
@@ -198,10 +206,10 @@ mod tests {
         put(&mut record, offset_of!(ScoresHit, best_len), &2u32.to_ne_bytes());
         for (place, scored) in [&[(0x10u64, 1u64), (0x20, 2)][..], &[(0x20, 3), (0x30, 4)]].iter().enumerate()
         {
-            let start = offset_of!(ScoresHit, best) + size_of::<RawCandidate>() * place;
-            put(&mut record, start + offset_of!(RawCandidate, plugins), &2u32.to_ne_bytes());
+            let start = offset_of!(ScoresHit, best) + size_of::<RawElement>() * place;
+            put(&mut record, start + offset_of!(RawElement, plugins), &2u32.to_ne_bytes());
             for (number, (name, score)) in scored.iter().enumerate() {
-                let at = start + offset_of!(RawCandidate, scores) + 24 * number;
+                let at = start + offset_of!(RawElement, scores) + 24 * number;
                 put(&mut record, at, &name.to_ne_bytes());
                 put(&mut record, at + 16, &score.to_ne_bytes());
             }
@@ -210,9 +218,9 @@ mod tests {
             put(&mut record, offset_of!(ScoresHit, name_lengths) + 4 * number, &3u32.to_ne_bytes());
             put(&mut record, offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number, *name);
         }
-        let best = scores(&record).expect("it is whole").best;
+        let best = top(&record).expect("it is whole").best;
         let told: Vec<_> =
-            best.iter().flat_map(|candidate| &candidate.scores).map(|(name, _)| &**name).collect();
+            best.iter().flat_map(|candidate| &candidate.parts).map(|(name, _)| &**name).collect();
         assert_eq!(told, ["one", "two", "two", "?"]);
     }
 
@@ -227,19 +235,20 @@ mod tests {
             put(&mut record, at + offset_of!(NodeStatus, plugin), &name.to_ne_bytes());
         }
         let plugin = |address| (address == 0x10).then(|| Arc::from("Fit"));
-        let found = statuses(&record, plugin).expect("it is whole");
-        let rejections = vec![
-            Rejection { plugin: Some("Fit".into()), code: 2, nodes: 2 },
-            Rejection { plugin: None, code: 3, nodes: 1 },
+        let found = entries(&record, plugin).expect("it is whole");
+        let groups = vec![
+            Group { name: Some("Fit".into()), code: 2, keys: 2 },
+            Group { name: None, code: 3, keys: 1 },
         ];
-        assert_eq!(found, Statuses { nodes: 4, looked_at: 3, rejections, others: None });
+        assert_eq!(found, Entries { keys: 4, looked_at: 3, groups, others: None });
     }
 
     #[test]
     fn no_bytes_make_it_panic() {
-        proptest::proptest!(|(byte: u8)| {
-            let _any = scores(&vec![byte; size_of::<ScoresHit>()]);
-            let _any = statuses(&vec![byte; size_of::<StatusesHit>()], |_| None);
+        let bytes = |length: usize| proptest::collection::vec(proptest::num::u8::ANY, length);
+        proptest::proptest!(|(one in bytes(size_of::<ScoresHit>()), other in bytes(size_of::<StatusesHit>()))| {
+            let _any = top(&one);
+            let _any = entries(&other, |_| None);
         });
     }
 }
