@@ -174,7 +174,12 @@ macro_rules! functions {
             /// The ways to find it: the first that the executable can follow counts.
             #[must_use]
             pub const fn rows(self) -> &'static [$crate::plan::Row<$value>] {
-                match self { $(Self::$function => const { &[$($row),*] },)* }
+                match self {
+                    $(Self::$function => {
+                        const ROWS: &[$crate::plan::Row<$value>] = &[$($row),*];
+                        ROWS
+                    })*
+                }
             }
         }
     };

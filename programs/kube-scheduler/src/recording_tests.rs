@@ -196,25 +196,9 @@ proptest! {
 
 #[test]
 fn redaction_keeps_what_a_report_is_about() {
-    let values = Values {
-        pod_name: Some("web".into()),
-        node_name: Some("web".into()),
-        status_plugin: Some("NodeResourcesFit".into()),
-        status_code: Some(2),
-        message: Some(String::new()),
-        queue: Some("backoff".into()),
-        queue_event: Some("NodeAdd".into()),
-        labels: Some(2),
-        victim_names: [None, Some("web".into()), None],
-        ..Values::default()
-    };
+    let values = Values::default().with(Value::PodName, "web").with(Value::NodeName, "web").with(Value::StatusPlugin, "NodeResourcesFit").with(Value::StatusCode, 2).with(Value::Message, String::new()).with(Value::Queue, "backoff").with(Value::QueueEvent, "NodeAdd").with(Value::Labels, 2).with(Value::VictimNames, [None, Some("web".into()), None]);
     let redacted = read_again(&[found(0), event(0, Function::Pop, Role::Ret, values.clone())], true);
-    let expected = Values {
-        pod_name: Some("pod-1".into()),
-        node_name: Some("node-1".into()),
-        victim_names: [None, Some("pod-1".into()), None],
-        ..values
-    };
+    let expected = values.with(Value::PodName, "pod-1").with(Value::NodeName, "node-1").with(Value::VictimNames, [None, Some("pod-1".into()), None]);
     assert_eq!(redacted[1], event(0, Function::Pop, Role::Ret, expected));
     let Line::Found(found) = &redacted[0] else { panic!("{redacted:?}") };
     assert_eq!(found.executable.to_str(), Some("kube-scheduler"));
@@ -233,7 +217,7 @@ fn what_was_not_read_takes_no_room() {
 
 /// A short recording of everything there is.
 fn recording() -> String {
-    let values = Values { pod_name: Some("web\n\"1\"".into()), ..Values::default() };
+    let values = Values::default().with(Value::PodName, "web\n\"1\"");
     let lines = [
         found(0),
         Line::Clocks(Clocks { monotonic_ns: 5, unix_ns_at_zero: 9 }),
@@ -350,8 +334,8 @@ fn a_full_disk_ends_the_recording_and_is_an_error() {
 
 #[test]
 fn a_replay_makes_of_events_what_the_daemon_makes_of_them() {
-    let popped = Values { queued_pod_info: Some(1), pod_uid: Some("u".into()), ..Values::default() };
-    let failed = Values { status_code: Some(2), ..Values::default() };
+    let popped = Values::default().with(Value::QueuedPodInfo, 1).with(Value::PodUid, "u");
+    let failed = Values::default().with(Value::StatusCode, 2);
     let lines = [
         Line::Clocks(Clocks { monotonic_ns: 5, unix_ns_at_zero: 9 }),
         found(0),

@@ -16,10 +16,6 @@ type Row = RowOf<Value>;
 type Want = WantOf<Value>;
 
 
-/// Takes the time since a start, for the scheduler's metrics.
-pub(crate) const METRIC: &str = "k8s.io/kubernetes/pkg/scheduler/metrics.SinceInSeconds";
-/// Chooses a metric by its labels.
-pub(crate) const LABELLED: &str = "k8s.io/component-base/metrics.(*HistogramVec).WithLabelValues";
 /// The labels of the metric of extension points are the point, the status and the profile.
 const STATUS_LABEL: u32 = 1;
 /// Package of the scheduling loop.
@@ -80,7 +76,6 @@ const fn phase(
     without: &'static str,
 ) -> Row {
     Row {
-        function,
         symbols,
         signature: Signature::Method(FRAMEWORK_METHODS, method),
         begin: Begin::Entry,
@@ -99,7 +94,6 @@ const fn plugin(
     methods: &'static [&'static str],
 ) -> Row {
     Row {
-        function,
         symbols,
         signature: Signature::CallerOf(Field(RUNTIME, "frameworkImpl", list), methods),
         begin: Begin::InTurn,
@@ -138,10 +132,8 @@ const ENQUEUE: Row = Row {
     without: "no `k8s.scheduler.queue_wait_ms`",
 };
 
-const ENQUEUE_BACKOFF: Row = Row { function: Function::EnqueueBackoff, without: NO_MOVES, ..ENQUEUE };
-const ENQUEUE_UNSCHEDULABLE: Row =
-    Row { function: Function::EnqueueUnschedulable, without: NO_MOVES, ..ENQUEUE };
-const NO_MOVES: &str = "Pods whose ways through the queues have gaps";
+/// A Pod enters another queue.
+const ENQUEUE_ELSEWHERE: Row = Row { without: "Pods whose ways through the queues have gaps", ..ENQUEUE };
 
 /// An attempt begins.
 const POP: Row = Row {
@@ -202,7 +194,6 @@ const fn extender(
     at_entry: &'static [Want],
 ) -> Row {
     Row {
-        function,
         symbols,
         signature: Signature::Method(Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Extenders")), method),
         begin: Begin::Entry,
@@ -388,13 +379,28 @@ const CONDITION_OF_GROUP: Row = Row {
 };
 
 
-/// Which span the calls of a function become.
+/// What a function is to an attempt, and which span its calls become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// None: what is read there becomes attributes.
-    No,
-    /// One of this name; below the call that it is a part of, or else below the root.
+pub enum Part {
+    /// A Pod enters a queue.
+    EntersQueue {
+        /// Whether that is the active queue.
+        active: bool,
+    },
+    /// The scheduler counts a Pod that enters a queue.
+    CountsMove,
+    /// A Pod leaves the queue: its attempt begins.
+    Pop,
+    /// A group of Pods is tried: an attempt of its own.
+    Group,
+    /// A call of the API server is put into the queue of those that others make.
+    QueuesApiCall,
+    /// Something about the attempt that the goroutine is on: it becomes attributes.
+    Fact(Fact),
+    /// A phase: a span of this name, below the call that it is a part of, or else below the root.
     Phase(&'static str, Option<Function>),
+    /// The same of a call that changes the attempt's stage.
+    Stage(Stage, &'static str, Option<Function>),
     /// One plugin's part of a phase.
     Plugin {
         /// The extension point.
@@ -417,43 +423,121 @@ pub enum Shown {
     Late(&'static str, Function),
 }
 
-impl Shown {
-    /// The span's name; of a plugin or an extender the extension point.
+/// What an attempt is told about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// Whether a Node is known that did for a Pod of the same kind.
+    NodeHint,
+    /// The scores of all Nodes.
+    Scores,
+    /// Victims, and the Node for which they go.
+    Preemption,
+    /// Why it failed.
+    FailureMessage,
+    /// On which part of the cluster a group is tried.
+    Placement,
+    /// How the attempt of a group came out.
+    GroupCondition,
+}
+
+/// A call that changes an attempt's stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All Pods of a group are tried.
+    PlacementTrial,
+    /// A Pod of a group is tried.
+    Member,
+    /// The part of an attempt that runs one Pod at a time.
+    SchedulingCycle,
+    /// The part of an attempt that runs beside the next attempts.
+    BindingCycle,
+    /// What is done about an attempt that failed.
+    HandleFailure,
+}
+
+impl Part {
+    /// The span's name; of a plugin or an extender the extension point. `None` for what becomes no span.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         match self {
-            Self::No => None,
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_) => None,
             Self::Phase(name, _)
+            | Self::Stage(_, name, _)
             | Self::Plugin { point: name, .. }
             | Self::Extender { point: name, .. }
             | Self::Late(name, _) => Some(name),
         }
     }
 
-    /// The call that it is a part of; `None` for what is below the root.
+    /// The call that it is a part of; `None` for what is below the root, and for what becomes no span.
     #[must_use]
     pub const fn parent(self) -> Option<Function> {
         match self {
-            Self::No => None,
-            Self::Phase(_, parent) => parent,
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_) => None,
+            Self::Phase(_, parent) | Self::Stage(_, _, parent) => parent,
             Self::Plugin { phase: parent, .. }
             | Self::Extender { part_of: parent, .. }
             | Self::Late(_, parent) => Some(parent),
         }
     }
+
+    /// Whether it may run on a goroutine of its own, beside others.
+    #[must_use]
+    pub const fn runs_beside(self) -> bool {
+        match self {
+            Self::Plugin { beside, .. } | Self::Extender { beside, .. } => beside,
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_)
+            | Self::Phase(..)
+            | Self::Stage(..)
+            | Self::Late(..) => false,
+        }
+    }
+
+    /// Which stage of an attempt it is.
+    #[must_use]
+    pub const fn stage(self) -> Option<Stage> {
+        if let Self::Stage(stage, ..) = self { Some(stage) } else { None }
+    }
+
+    /// Whether it is done for an attempt, and not by it.
+    #[must_use]
+    pub const fn is_late(self) -> bool {
+        matches!(self, Self::Late(..))
+    }
+
+    /// The phase that calls the plugin, where it calls one plugin after the other.
+    #[must_use]
+    pub const fn serial_phase(self) -> Option<Function> {
+        if let Self::Plugin { phase, beside: false, .. } = self { Some(phase) } else { None }
+    }
 }
 
 /// Name of the span of what is done to a victim of preemption.
-pub const PREEMPT_POD: &str = "preemptPod";
+pub const PREEMPT_POD_SPAN: &str = "preemptPod";
 
 functions! {
     /// What a probed function is to an attempt.
-    pub enum Function: Shown, Value;
+    pub enum Function: Part, Value;
 
     /// A Pod enters the active queue.
     Enqueue {
         detail: Phases,
-        about: Shown::No,
+        about: Part::EntersQueue { active: true },
         rows: [
             Row {
                 symbols: &[queue!("backend", "(*unlockedActiveQueue).add")], // 1.33 to 1.36
@@ -485,13 +569,13 @@ functions! {
     /// A Pod enters the backoff queue.
     EnqueueBackoff {
         detail: Full,
-        about: Shown::No,
+        about: Part::EntersQueue { active: false },
         rows: [
             Row {
                 symbols: &[queue!("backend", "(*backoffQueue).add")], // from 1.33 on
                 signature: Signature::Method(Interface::In(Field(QUEUES[0], "PriorityQueue", "backoffQ")), "add"),
                 at_entry: &[want(Value::QueuedPodInfo, ANY_QUEUED, &[])],
-                ..ENQUEUE_BACKOFF
+                ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[
@@ -500,25 +584,25 @@ functions! {
                 ],
                 signature: Signature::Declared(&[LOGGER, QUEUED, "int64"]),
                 at_entry: &[of_queued(Value::QueuedPodInfo, &[])],
-                ..ENQUEUE_BACKOFF
+                ..ENQUEUE_ELSEWHERE
             },
         ],
     }
     /// A Pod enters the unschedulable Pods.
     EnqueueUnschedulable {
         detail: Full,
-        about: Shown::No,
+        about: Part::EntersQueue { active: false },
         rows: [
             Row {
                 symbols: &[queue!("backend", "(*unschedulableEntities).addOrUpdate")], // 1.37
                 signature: Signature::Declared(&[QUEUED_ENTITY, "bool", "string", "*int"]),
                 at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
-                ..ENQUEUE_UNSCHEDULABLE
+                ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[queue!("backend", "(*unschedulablePods).addOrUpdate")], // 1.36
                 signature: Signature::Declared(&[QUEUED, "bool", "string"]),
-                ..ENQUEUE_UNSCHEDULABLE
+                ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[
@@ -526,7 +610,7 @@ functions! {
                     queue!("backend", "(*UnschedulablePods).addOrUpdate"), // 1.33
                 ],
                 signature: Signature::Declared(&[QUEUED, "string"]),
-                ..ENQUEUE_UNSCHEDULABLE
+                ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[
@@ -535,14 +619,14 @@ functions! {
                 ],
                 // The strategy is a number.
                 signature: Signature::Declared(&[LOGGER, QUEUED, "int", "string"]),
-                ..ENQUEUE_UNSCHEDULABLE
+                ..ENQUEUE_ELSEWHERE
             },
         ],
     }
     /// The scheduler counts a Pod that enters a queue, and says which and why.
     QueueMove {
         detail: Full,
-        about: Shown::No,
+        about: Part::CountsMove,
         rows: [
             Row {
                 symbols: &["k8s.io/component-base/metrics.(*CounterVec).WithLabelValues"],
@@ -563,7 +647,7 @@ functions! {
     /// A Pod leaves the queue: its attempt begins.
     Pop {
         detail: Phases,
-        about: Shown::No,
+        about: Part::Pop,
         rows: [
             Row {
                 symbols: &[
@@ -589,7 +673,7 @@ functions! {
     /// The part of an attempt that runs one Pod at a time.
     SchedulingCycle {
         detail: Phases,
-        about: Shown::Phase("schedulingCycle", Some(Function::PodGroupMember)),
+        about: Part::Stage(Stage::SchedulingCycle, "schedulingCycle", Some(Function::PodGroupMember)),
         rows: [
             Row {
                 symbols: &[scheduler!("schedulingCycle")],
@@ -606,7 +690,7 @@ functions! {
     /// Takes the state of all Nodes from the cache.
     Snapshot {
         detail: Phases,
-        about: Shown::Phase("snapshot", Some(Function::SchedulingCycle)),
+        about: Part::Phase("snapshot", Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 symbols: &[
@@ -626,7 +710,7 @@ functions! {
     /// Whether a Node is known that did for a Pod of the same kind (1.35 and later).
     NodeHint {
         detail: Full,
-        about: Shown::No,
+        about: Part::Fact(Fact::NodeHint),
         rows: [
             Row {
                 // It is told which Node was hinted: the first of its strings.
@@ -644,7 +728,7 @@ functions! {
     /// A group of Pods is scheduled as one (1.36 and later, with its feature gate on).
     PodGroup {
         detail: Phases,
-        about: Shown::No,
+        about: Part::Group,
         rows: [
             Row {
                 symbols: &[scheduler!("scheduleOnePodGroup")],
@@ -667,7 +751,7 @@ functions! {
     // Of a Pod of a group, which has no scheduling cycle of its own.
     PodGroupMember {
         detail: Phases,
-        about: Shown::Phase("trial", None),
+        about: Part::Stage(Stage::Member, "trial", None),
         rows: [
             Row {
                 signature: Signature::Declared(&[
@@ -696,7 +780,7 @@ functions! {
     /// The scheduler turns to a part of the cluster that may hold the whole group.
     Placement {
         detail: Phases,
-        about: Shown::No,
+        about: Part::Fact(Fact::Placement),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/cache.(*Snapshot).AssumePlacement"],
@@ -712,7 +796,7 @@ functions! {
     /// All Pods of a group are tried, on that part of the cluster or on all of it.
     PlacementTrial {
         detail: Phases,
-        about: Shown::Phase("placement", None),
+        about: Part::Stage(Stage::PlacementTrial, "placement", None),
         rows: [
             Row {
                 symbols: &[scheduler!("podGroupSchedulingDefaultAlgorithm")],
@@ -725,7 +809,7 @@ functions! {
     // Of a group, whose Pods have spans of their own.
     PlacementGenerate {
         detail: Phases,
-        about: Shown::Phase("placementGenerate", None),
+        about: Part::Phase("placementGenerate", None),
         rows: [
             Row {
                 since: Some(36),
@@ -740,7 +824,7 @@ functions! {
     /// `PlacementFeasible` plugins: whether it is worth going on (1.37 and later).
     PlacementFeasible {
         detail: Phases,
-        about: Shown::Phase("placementFeasible", Some(Function::PlacementTrial)),
+        about: Part::Phase("placementFeasible", Some(Function::PlacementTrial)),
         rows: [
             Row {
                 since: Some(37),
@@ -755,7 +839,7 @@ functions! {
     /// `PlacementScore` plugins: which of the parts is best.
     PlacementScore {
         detail: Phases,
-        about: Shown::Phase("placementScore", None),
+        about: Part::Phase("placementScore", None),
         rows: [
             Row {
                 since: Some(36),
@@ -770,7 +854,7 @@ functions! {
     /// What is done for a group that does not fit: preemption for all of it.
     PodGroupPostFilter {
         detail: Phases,
-        about: Shown::Phase("podGroupPostFilter", None),
+        about: Part::Phase("podGroupPostFilter", None),
         rows: [
             Row {
                 since: Some(36),
@@ -790,7 +874,7 @@ functions! {
     /// The group's condition is written: it says how the attempt came out.
     PodGroupCondition {
         detail: Phases,
-        about: Shown::No,
+        about: Part::Fact(Fact::GroupCondition),
         rows: [
             Row {
                 signature: Signature::Declared(&[
@@ -809,7 +893,7 @@ functions! {
     /// `PreFilter` plugins.
     PreFilter {
         detail: Phases,
-        about: Shown::Phase("preFilter", Some(Function::SchedulingCycle)),
+        about: Part::Phase("preFilter", Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 at_end: &[CODE, want(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],
@@ -824,7 +908,7 @@ functions! {
     /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
     Filter {
         detail: Phases,
-        about: Shown::Phase("filter", Some(Function::SchedulingCycle)),
+        about: Part::Phase("filter", Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 symbols: &[scheduler!("findNodesThatPassFilters")],
@@ -842,7 +926,7 @@ functions! {
     /// `PostFilter` plugins, preemption among them.
     PostFilter {
         detail: Phases,
-        about: Shown::Phase("postFilter", Some(Function::SchedulingCycle)),
+        about: Part::Phase("postFilter", Some(Function::SchedulingCycle)),
         rows: [
             phase(run!("RunPostFilterPlugins"),
                 "RunPostFilterPlugins",
@@ -854,7 +938,7 @@ functions! {
     /// Victims are chosen, and the Node for which they go.
     Preemption {
         detail: Plugins,
-        about: Shown::No,
+        about: Part::Fact(Fact::Preemption),
         rows: [
             Row {
                 // 1.36 and later. With the gate of asynchronous preemption switched off nobody calls it, and no victims are seen.
@@ -892,7 +976,7 @@ functions! {
     /// One victim is made to go; from 1.33 on by default when the attempt is over already.
     PreemptPod {
         detail: Plugins,
-        about: Shown::Late(PREEMPT_POD, Function::PostFilterPlugin),
+        about: Part::Late(PREEMPT_POD_SPAN, Function::PostFilterPlugin),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.NewExecutor.func1"], // 1.36 and later
@@ -909,7 +993,7 @@ functions! {
     /// A call of the API server is put into the queue of those that others make (1.34 and later, with its feature gate on).
     ApiCallAdd {
         detail: Plugins,
-        about: Shown::No,
+        about: Part::QueuesApiCall,
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/api_dispatcher.(*APIDispatcher).Add"],
@@ -923,7 +1007,7 @@ functions! {
     /// Such a call binds the Pod.
     PodBindingCall {
         detail: Plugins,
-        about: Shown::Late("api call: pod_binding", Function::BindPlugin),
+        about: Part::Late("api call: pod_binding", Function::BindPlugin),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodBindingCall).Execute"],
@@ -938,7 +1022,7 @@ functions! {
     /// Such a call writes the Pod's condition or its nominated Node.
     PodStatusPatchCall {
         detail: Plugins,
-        about: Shown::Late("api call: pod_status_patch", Function::HandleFailure),
+        about: Part::Late("api call: pod_status_patch", Function::HandleFailure),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodStatusPatchCall).Execute"],
@@ -953,7 +1037,7 @@ functions! {
     /// `PreScore` plugins.
     PreScore {
         detail: Phases,
-        about: Shown::Phase("preScore", Some(Function::SchedulingCycle)),
+        about: Part::Phase("preScore", Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -968,7 +1052,7 @@ functions! {
     /// `Score` plugins on all feasible Nodes.
     Score {
         detail: Phases,
-        about: Shown::Phase("score", Some(Function::SchedulingCycle)),
+        about: Part::Phase("score", Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 begin: Begin::AfterFirstCall("time.Now"),
@@ -980,7 +1064,7 @@ functions! {
     /// All Nodes have their totals, extenders' scores included.
     Prioritize {
         detail: Full,
-        about: Shown::No,
+        about: Part::Fact(Fact::Scores),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler.prioritizeNodes"],
@@ -998,7 +1082,7 @@ functions! {
     // The phase, which the scheduler times by itself, is over.
     ExtenderFilter {
         detail: Phases,
-        about: Shown::Extender { point: "filter", part_of: Function::SchedulingCycle, beside: false },
+        about: Part::Extender { point: "filter", part_of: Function::SchedulingCycle, beside: false },
         rows: [
             Row {
                 at_end: &[ERROR_TYPE, ERROR_MESSAGE, NODES],
@@ -1017,7 +1101,7 @@ functions! {
     /// An extender is asked for its scores.
     ExtenderPrioritize {
         detail: Phases,
-        about: Shown::Extender { point: "prioritize", part_of: Function::SchedulingCycle, beside: true },
+        about: Part::Extender { point: "prioritize", part_of: Function::SchedulingCycle, beside: true },
         rows: [
             // On a goroutine of its own for each extender.
             extender(extender!("Prioritize"),
@@ -1036,7 +1120,7 @@ functions! {
     // In place of the phase.
     ExtenderBind {
         detail: Phases,
-        about: Shown::Extender { point: "bind", part_of: Function::BindingCycle, beside: false },
+        about: Part::Extender { point: "bind", part_of: Function::BindingCycle, beside: false },
         rows: [
             extender(extender!("Bind"),
                 "Bind",
@@ -1051,7 +1135,7 @@ functions! {
     /// An extender is asked which victims will do.
     ExtenderPreemption {
         detail: Phases,
-        about: Shown::Extender { point: "processPreemption", part_of: Function::PostFilterPlugin, beside: false },
+        about: Part::Extender { point: "processPreemption", part_of: Function::PostFilterPlugin, beside: false },
         rows: [
             extender(extender!("ProcessPreemption"),
                 "ProcessPreemption",
@@ -1067,7 +1151,7 @@ functions! {
     /// `Reserve` plugins.
     Reserve {
         detail: Phases,
-        about: Shown::Phase("reserve", Some(Function::SchedulingCycle)),
+        about: Part::Phase("reserve", Some(Function::SchedulingCycle)),
         rows: [
             phase(run!("RunReservePluginsReserve"),
                 "RunReservePluginsReserve",
@@ -1081,7 +1165,7 @@ functions! {
     // failure.
     Unreserve {
         detail: Phases,
-        about: Shown::Phase("unreserve", Some(Function::SchedulingCycle)),
+        about: Part::Phase("unreserve", Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 end: End::AtMetric,
@@ -1098,7 +1182,7 @@ functions! {
     /// `Permit` plugins.
     Permit {
         detail: Phases,
-        about: Shown::Phase("permit", Some(Function::SchedulingCycle)),
+        about: Part::Phase("permit", Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -1113,7 +1197,7 @@ functions! {
     /// The part of an attempt that runs beside the next attempts.
     BindingCycle {
         detail: Phases,
-        about: Shown::Phase("bindingCycle", None),
+        about: Part::Stage(Stage::BindingCycle, "bindingCycle", None),
         rows: [
             Row {
                 signature: Signature::Declared(&[
@@ -1148,7 +1232,7 @@ functions! {
     /// Whether `PreBind` plugins have anything to do (1.34 and later).
     PreBindPreFlight {
         detail: Phases,
-        about: Shown::Phase("preBindPreFlight", Some(Function::BindingCycle)),
+        about: Part::Phase("preBindPreFlight", Some(Function::BindingCycle)),
         rows: [
             Row {
                 since: Some(34),
@@ -1164,7 +1248,7 @@ functions! {
     /// Waits for what a `Permit` plugin asked to wait for.
     WaitOnPermit {
         detail: Phases,
-        about: Shown::Phase("waitOnPermit", Some(Function::BindingCycle)),
+        about: Part::Phase("waitOnPermit", Some(Function::BindingCycle)),
         rows: [
             Row {
                 // The metric, of those that waited alone, has no other label.
@@ -1180,7 +1264,7 @@ functions! {
     /// `PreBind` plugins.
     PreBind {
         detail: Phases,
-        about: Shown::Phase("preBind", Some(Function::BindingCycle)),
+        about: Part::Phase("preBind", Some(Function::BindingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -1195,7 +1279,7 @@ functions! {
     /// `Bind` plugins.
     Bind {
         detail: Phases,
-        about: Shown::Phase("bind", Some(Function::BindingCycle)),
+        about: Part::Phase("bind", Some(Function::BindingCycle)),
         rows: [
             Row {
                 // Its only caller does nothing but return the status through a deferred call of `finishBinding`, which gets it.
@@ -1219,7 +1303,7 @@ functions! {
     /// `PostBind` plugins.
     PostBind {
         detail: Phases,
-        about: Shown::Phase("postBind", Some(Function::BindingCycle)),
+        about: Part::Phase("postBind", Some(Function::BindingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -1236,7 +1320,7 @@ functions! {
     // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
     HandleFailure {
         detail: Phases,
-        about: Shown::Phase("handleSchedulingFailure", None),
+        about: Part::Stage(Stage::HandleFailure, "handleSchedulingFailure", None),
         rows: [
             Row {
                 symbols: &[scheduler!("handleSchedulingFailure")],
@@ -1263,7 +1347,7 @@ functions! {
     /// The Pod's condition is written: it says why the attempt failed.
     FailureMessage {
         detail: Phases,
-        about: Shown::No,
+        about: Part::Fact(Fact::FailureMessage),
         rows: [
             Row {
                 signature: Signature::Declared(&[
@@ -1302,7 +1386,7 @@ functions! {
     /// One plugin's `PreFilter`.
     PreFilterPlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "preFilter", phase: Function::PreFilter, beside: false },
+        about: Part::Plugin { point: "preFilter", phase: Function::PreFilter, beside: false },
         rows: [
             plugin(run!("runPreFilterPlugin"), "preFilterPlugins", &["PreFilter"]),
         ],
@@ -1310,7 +1394,7 @@ functions! {
     /// One plugin's `PostFilter`.
     PostFilterPlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "postFilter", phase: Function::PostFilter, beside: false },
+        about: Part::Plugin { point: "postFilter", phase: Function::PostFilter, beside: false },
         rows: [
             plugin(run!("runPostFilterPlugin"), "postFilterPlugins", &["PostFilter"]),
         ],
@@ -1318,7 +1402,7 @@ functions! {
     /// One plugin's `PreScore`.
     PreScorePlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "preScore", phase: Function::PreScore, beside: false },
+        about: Part::Plugin { point: "preScore", phase: Function::PreScore, beside: false },
         rows: [
             plugin(run!("runPreScorePlugin"), "preScorePlugins", &["PreScore"]),
         ],
@@ -1326,7 +1410,7 @@ functions! {
     /// One plugin's `NormalizeScore`.
     NormalizeScorePlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "normalizeScore", phase: Function::Score, beside: true },
+        about: Part::Plugin { point: "normalizeScore", phase: Function::Score, beside: true },
         rows: [
             Row {
                 begin: Begin::Entry,
@@ -1341,7 +1425,7 @@ functions! {
     /// One plugin's `Reserve`.
     ReservePlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "reserve", phase: Function::Reserve, beside: false },
+        about: Part::Plugin { point: "reserve", phase: Function::Reserve, beside: false },
         rows: [
             plugin(run!("runReservePluginReserve"), "reservePlugins", &["Reserve"]),
         ],
@@ -1349,7 +1433,7 @@ functions! {
     /// One plugin's `Unreserve`.
     UnreservePlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "unreserve", phase: Function::Unreserve, beside: false },
+        about: Part::Plugin { point: "unreserve", phase: Function::Unreserve, beside: false },
         rows: [
             Row {
                 at_end: &[],
@@ -1363,7 +1447,7 @@ functions! {
     /// One plugin's `Permit`.
     PermitPlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "permit", phase: Function::Permit, beside: false },
+        about: Part::Plugin { point: "permit", phase: Function::Permit, beside: false },
         rows: [
             plugin(run!("runPermitPlugin"), "permitPlugins", &["Permit"]),
         ],
@@ -1371,7 +1455,7 @@ functions! {
     /// One plugin's `PreBindPreFlight`.
     PreBindPreFlightPlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "preBindPreFlight", phase: Function::PreBindPreFlight, beside: false },
+        about: Part::Plugin { point: "preBindPreFlight", phase: Function::PreBindPreFlight, beside: false },
         rows: [
             Row {
                 since: Some(34),
@@ -1385,7 +1469,7 @@ functions! {
     /// One plugin's `PreBind`.
     PreBindPlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "preBind", phase: Function::PreBind, beside: true },
+        about: Part::Plugin { point: "preBind", phase: Function::PreBind, beside: true },
         rows: [
             // From 1.36 on several may run at once.
             Row {
@@ -1398,7 +1482,7 @@ functions! {
     /// One plugin's `Bind`.
     BindPlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "bind", phase: Function::Bind, beside: false },
+        about: Part::Plugin { point: "bind", phase: Function::Bind, beside: false },
         rows: [
             plugin(run!("runBindPlugin"), "bindPlugins", &["Bind"]),
         ],
@@ -1406,7 +1490,7 @@ functions! {
     /// One plugin's `PostBind`.
     PostBindPlugin {
         detail: Plugins,
-        about: Shown::Plugin { point: "postBind", phase: Function::PostBind, beside: false },
+        about: Part::Plugin { point: "postBind", phase: Function::PostBind, beside: false },
         rows: [
             Row {
                 at_end: &[],

@@ -20,12 +20,11 @@ mod tests;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
+use gotrace::decode::{Entries, Top};
+
+pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
 pub(crate) use self::assembler::moved;
-pub use self::assembler::{Account, Assembler, Stats};
-use crate::{
-    plan::Function,
-    record::{Scores, Statuses},
-};
+use crate::table::Function;
 
 /// Who an attempt is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,9 +116,9 @@ pub struct Attempt {
     /// To how many Nodes `PreFilter` plugins restricted the search.
     pub restricted_to: Option<u64>,
     /// The Nodes with the best scores.
-    pub scores: Option<Scores>,
+    pub scores: Option<Box<Top>>,
     /// Why Nodes would not do.
-    pub statuses: Option<Statuses>,
+    pub statuses: Option<Box<Entries>>,
     /// Who must go so that the Pod can come.
     pub preemption: Option<Preemption>,
     /// The calls, in the order of their ends.

@@ -127,7 +127,7 @@ impl Script<'_, '_> {
         let result = if self.troubles.panics && self.choices.one_in(24) { Err(Panicked) } else { result };
         // It is a closure that is called, by the phase or by what goes on after a panic.
         let depth = depth + if result.is_ok() { 40 } else { 400 };
-        self.hit(function, Role::Metric, depth, Values { panics: Some(result.is_err()), ..end });
+        self.hit(function, Role::Metric, depth, end.with(Value::Panics, result.is_err()));
         result.or_else(|panicked| if self.choices.one_in(2) { Ok(()) } else { Err(panicked) })
     }
 
@@ -158,10 +158,10 @@ impl Script<'_, '_> {
         for plugin in ["P", "Q"].into_iter().take(self.choices.below(3)) {
             let plugin = Some(plugin.into());
             if !in_turn {
-                let entry = Values { cycle_state: STATE, pod, plugin, ..Values::default() };
+                let entry = Values::default().with(Value::CycleState, STATE).with(Value::Pod, pod).with(Value::Plugin, plugin);
                 self.call(function, depth, entry, status(0), |_| Ok(()))?;
             } else if !(self.troubles.panics && self.choices.one_in(24)) {
-                self.hit(function, Role::InTurn, depth, Values { plugin, ..status(0) });
+                self.hit(function, Role::InTurn, depth, status(0).with(Value::Plugin, plugin));
             } else if self.choices.one_in(2) {
                 return Err(Panicked);
             }
@@ -174,7 +174,7 @@ impl Script<'_, '_> {
         let mut goroutines = Vec::new();
         for _ in 0..self.choices.below(3) {
             let goroutine = self.go(|script| {
-                let entry = Values { cycle_state: state, pod, plugin: Some("P".into()), ..Values::default() };
+                let entry = Values::default().with(Value::CycleState, state).with(Value::Pod, pod).with(Value::Plugin, Arc::<str>::from("P"));
                 let _cut = script.call(function, 20, entry, status(0), |_| Ok(()));
             });
             goroutines.push(goroutine);
@@ -186,7 +186,7 @@ impl Script<'_, '_> {
     fn api_call(&mut self, function: Function, waits: bool) {
         // Also where no goroutine comes to have that number.
         *self.next_goroutine += 1;
-        let entry = Values { api_call: Some(0x90_0000 + *self.next_goroutine), ..Values::default() };
+        let entry = Values::default().with(Value::ApiCall, 0x90_0000 + *self.next_goroutine);
         self.hit(Function::ApiCallAdd, Role::Entry, 350, entry.clone());
         let wanted = !self.choices.one_in(4);
         let goroutine = wanted.then(|| {
@@ -204,7 +204,7 @@ impl Script<'_, '_> {
             .map(|_| {
                 self.go(|script| {
                     let url = Some("http://e".to_owned());
-                    let entry = Values { extender_url: url, pod: POD, ..Values::default() };
+                    let entry = Values::default().with(Value::ExtenderUrl, url).with(Value::Pod, POD);
                     let _cut = script.call(Function::ExtenderPrioritize, 20, entry, status(0), |_| Ok(()));
                 })
             })
@@ -215,7 +215,7 @@ impl Script<'_, '_> {
     /// Extenders are asked, on this goroutine.
     fn extenders(&mut self, function: Function, depth: u64) -> Result<(), Panicked> {
         for _ in 0..self.choices.below(2) {
-            let entry = Values { extender_url: Some("http://e".to_owned()), ..Values::default() };
+            let entry = Values::default().with(Value::ExtenderUrl, "http://e".to_owned());
             self.call(function, depth, entry, status(0), |_| Ok(()))?;
         }
         Ok(())
@@ -234,24 +234,19 @@ impl Script<'_, '_> {
 
     /// The Pod enters a queue.
     fn enqueue(&mut self, function: Function, queue: &str) {
-        let entry = Values { queued_pod_info: Some(0x2000 + self.key.1), ..Values::default() };
+        let entry = Values::default().with(Value::QueuedPodInfo, 0x2000 + self.key.1);
         self.hit(function, Role::Entry, 10, entry);
         self.count(queue, "Reason");
     }
 
     fn count(&mut self, queue: &str, event: &str) {
-        let values = Values {
-            queue: Some(queue.to_owned()),
-            queue_event: Some(event.to_owned()),
-            labels: Some(2),
-            ..Values::default()
-        };
+        let values = Values::default().with(Value::Queue, queue.to_owned()).with(Value::QueueEvent, event.to_owned()).with(Value::Labels, 2);
         self.hit(Function::QueueMove, Role::Entry, 10, values);
     }
 
     fn fail(&mut self, depth: u64, code: i64, again: bool) -> Result<(), Panicked> {
         self.call(Function::HandleFailure, depth, status(code), Values::default(), |script| {
-            let message = Values { message: Some("why".to_owned()), ..Values::default() };
+            let message = Values::default().with(Value::Message, "why".to_owned());
             script.hit(Function::FailureMessage, Role::Entry, 300, message);
             if script.choices.one_in(2) {
                 script.api_call(Function::PodStatusPatchCall, false);
@@ -342,18 +337,13 @@ impl Script<'_, '_> {
                 let informer = script.go(|script| script.enqueue(Function::Enqueue, "active"));
                 script.steps.push_back(Step::Join(informer));
             }
-            let group = Values {
-                queued_pod_info: Some(0x2000 + GROUPS + first),
-                group_name: Some(format!("uid-{}", whole.1)),
-                group_size: Some(members.len() as u64),
-                ..Values::default()
-            };
+            let group = Values::default().with(Value::QueuedPodInfo, 0x2000 + GROUPS + first).with(Value::GroupName, format!("uid-{}", whole.1)).with(Value::GroupSize, members.len() as u64);
             script.hit(Function::PodGroup, Role::Entry, 60, group);
             let Ok(tried) = script.placements(members) else { return };
             for key in members.iter().copied() {
                 let state = tried.iter().rev().find(|(tried, _)| *tried == key).map(|(_, state)| *state);
                 let Some(state) = state.filter(|_| !script.choices.one_in(3)) else {
-                    let failure = Values { status_code: Some(2), ..script.member(key) };
+                    let failure = script.member(key).with(Value::StatusCode, 2);
                     let failed = script.of(key, |script| {
                         script.call(Function::HandleFailure, 100, failure, Values::default(), |_| Ok(()))
                     });
@@ -362,7 +352,7 @@ impl Script<'_, '_> {
                     }
                     continue;
                 };
-                let known = Values { cycle_state: state, pod: ASSUMED, ..Values::default() };
+                let known = Values::default().with(Value::CycleState, state).with(Value::Pod, ASSUMED);
                 let reserved = script.of(key, |script| {
                     script.call(Function::Reserve, 100, known, status(0), |script| {
                         script.plugins(Function::ReservePlugin, 250, ASSUMED)
@@ -378,7 +368,7 @@ impl Script<'_, '_> {
                     })
                 });
             }
-            let condition = Values { condition_reason: Some("Scheduled".to_owned()), ..Values::default() };
+            let condition = Values::default().with(Value::ConditionReason, "Scheduled".to_owned());
             script.hit(Function::PodGroupCondition, Role::Entry, 300, condition);
             script.hit(Function::PodGroup, Role::ReturnSite, 60, Values::default());
         });
@@ -389,7 +379,7 @@ impl Script<'_, '_> {
         let mut all = Vec::new();
         for state in [STATE, SECOND_STATE].into_iter().take(1 + self.choices.below(2)) {
             if self.choices.one_in(2) {
-                let name = Values { placement_name: Some("zone".to_owned()), ..Values::default() };
+                let name = Values::default().with(Value::PlacementName, "zone".to_owned());
                 self.hit(Function::Placement, Role::Entry, 300, name);
             }
             let none = Values::default;
@@ -397,7 +387,7 @@ impl Script<'_, '_> {
             self.call(Function::PlacementTrial, 80, none(), none(), |script| {
                 for key in members.iter().copied() {
                     let member = script.member(key);
-                    let known = Values { cycle_state: state, pod: POD, ..Values::default() };
+                    let known = Values::default().with(Value::CycleState, state).with(Value::Pod, POD);
                     script.of(key, |script| {
                         script.call(Function::PodGroupMember, 100, member, none(), |script| {
                             script.call(Function::PreFilter, 200, known.clone(), status(0), |script| {
@@ -416,7 +406,7 @@ impl Script<'_, '_> {
                     }
                 }
                 for (key, _) in tried.iter().rev().copied() {
-                    let known = Values { cycle_state: state, pod: ASSUMED, ..Values::default() };
+                    let known = Values::default().with(Value::CycleState, state).with(Value::Pod, ASSUMED);
                     script
                         .of(key, |script| script.call(Function::Unreserve, 90, known, none(), |_| Ok(())))?;
                 }
@@ -429,7 +419,7 @@ impl Script<'_, '_> {
 
     fn scheduling_cycle(&mut self, fits: bool) -> Result<(), Panicked> {
         let none = Values::default;
-        let known = |pod| Values { cycle_state: STATE, pod, ..Values::default() };
+        let known = |pod| Values::default().with(Value::CycleState, STATE).with(Value::Pod, pod);
         self.call(Function::SchedulingCycle, 100, none(), none(), |script| {
             script.call(Function::PreFilter, 200, known(POD), status(0), |script| {
                 script.plugins(Function::PreFilterPlugin, 300, POD)
@@ -441,11 +431,7 @@ impl Script<'_, '_> {
                     script.extenders(Function::ExtenderPreemption, 350)?;
                     let candidate = Some(0x80_0000 + *script.next_goroutine);
                     let victims = script.choices.below(3) as u64;
-                    let preemption = Values {
-                        victims: Some(victims),
-                        preemption_candidate: candidate,
-                        ..Values::default()
-                    };
+                    let preemption = Values::default().with(Value::Victims, victims).with(Value::PreemptionCandidate, candidate);
                     script.hit(Function::Preemption, Role::Entry, 400, preemption);
                     for _ in 0..victims {
                         // Some are being deleted already.
@@ -453,7 +439,7 @@ impl Script<'_, '_> {
                             continue;
                         }
                         script.go(|script| {
-                            let entry = Values { preemption_candidate: candidate, ..Values::default() };
+                            let entry = Values::default().with(Value::PreemptionCandidate, candidate);
                             let _cut = script.call(Function::PreemptPod, 20, entry, status(0), |_| Ok(()));
                         });
                     }
@@ -477,9 +463,9 @@ impl Script<'_, '_> {
 
     fn binding(&mut self, state: Option<u64>, bound: bool, again: bool) -> Result<(), Panicked> {
         let none = Values::default;
-        let known = || Values { cycle_state: state, pod: ASSUMED, ..Values::default() };
+        let known = || Values::default().with(Value::CycleState, state).with(Value::Pod, ASSUMED);
         self.call(Function::BindingCycle, 60, known(), none(), |script| {
-            let wait = Values { pod: ASSUMED, ..Values::default() };
+            let wait = Values::default().with(Value::Pod, ASSUMED);
             script.phase(Function::PreBindPreFlight, 90, known(), status(0), |script| {
                 script.plugins(Function::PreBindPreFlightPlugin, 180, ASSUMED)
             })?;

@@ -51,20 +51,14 @@ fn script(number: u64, fate: Fate, pool: u64) -> Script {
     let pod = Some(0x8000 + number % pool);
     let assumed = Some(0xf000 + number % pool);
     let goroutine = 100 + number;
-    let known = |pod| Values { cycle_state: state, pod, ..Values::default() };
-    let status = |code| Values { status_code: Some(code), ..Values::default() };
+    let known = |pod| Values::default().with(Value::CycleState, state).with(Value::Pod, pod);
+    let status = |code| Values::default().with(Value::StatusCode, code);
     let mut scheduling = vec![event(
         LOOP,
         Function::Pop,
         Role::ReturnSite,
         50,
-        Values {
-            queued_pod_info: Some(0x2000 + number),
-            pod,
-            pod_uid: Some(format!("uid-{number}")),
-            attempts: Some(1),
-            ..Values::default()
-        },
+        Values::default().with(Value::QueuedPodInfo, 0x2000 + number).with(Value::Pod, pod).with(Value::PodUid, format!("uid-{number}")).with(Value::Attempts, 1),
     )];
     let call = |list: &mut Vec<Event>, goroutine, function, depth, entry, end| {
         list.push(event(goroutine, function, Role::Entry, depth, entry));
@@ -89,7 +83,7 @@ fn script(number: u64, fate: Fate, pool: u64) -> Script {
             fail(&mut scheduling, LOOP, 100, 2);
         } else {
             binding.push(event(goroutine, Function::BindingCycle, Role::Entry, 60, Values::default()));
-            let wait = Values { pod: assumed, ..Values::default() };
+            let wait = Values::default().with(Value::Pod, assumed);
             call(&mut binding, goroutine, Function::WaitOnPermit, 90, wait, status(0));
             call(&mut binding, goroutine, Function::PreBind, 90, known(assumed), status(0));
             if fate == Fate::Bound {
@@ -258,16 +252,7 @@ proptest! {
             time_ns: (time as u64) ^ state,
             took_ns: u64::from(lost),
             last_loss: u64::from(lost),
-            ..event(goroutine, functions[function], roles[usize::from(role)], depth, Values {
-                cycle_state: (state > 0).then_some(state),
-                pod: (pod > 0).then_some(pod),
-                queued_pod_info: Some(pod),
-                status_code: Some(state.cast_signed()),
-                queue: Some("active".to_owned()),
-                queue_event: Some(if state == 1 { "PopFromBackoffQ" } else { "NodeAdd" }.to_owned()),
-                labels: Some(2),
-                ..Values::default()
-            })
+            ..event(goroutine, functions[function], roles[usize::from(role)], depth, Values::default().with(Value::CycleState, (state > 0).then_some(state)).with(Value::Pod, (pod > 0).then_some(pod)).with(Value::QueuedPodInfo, pod).with(Value::StatusCode, state.cast_signed()).with(Value::Queue, "active".to_owned()).with(Value::QueueEvent, if state == 1 { "PopFromBackoffQ" } else { "NodeAdd" }.to_owned()).with(Value::Labels, 2))
         });
         let (attempts, _) = assemble(events);
         for attempt in attempts {
@@ -326,17 +311,12 @@ fn play(scripts: impl IntoIterator<Item = Script>) -> (Vec<Attempt>, Stats) {
 }
 
 fn entered(goroutine: u64, function: Function, entry: u64) -> Event {
-    let values = Values { queued_pod_info: Some(entry), ..Values::default() };
+    let values = Values::default().with(Value::QueuedPodInfo, entry);
     event(goroutine, function, Role::Entry, 10, values)
 }
 
 fn counted(goroutine: u64, queue: &str, reason: &str) -> Event {
-    let values = Values {
-        queue: Some(queue.to_owned()),
-        queue_event: Some(reason.to_owned()),
-        labels: Some(2),
-        ..Values::default()
-    };
+    let values = Values::default().with(Value::Queue, queue.to_owned()).with(Value::QueueEvent, reason.to_owned()).with(Value::Labels, 2);
     event(goroutine, Function::QueueMove, Role::Entry, 10, values)
 }
 
@@ -408,7 +388,7 @@ fn of_many_moves_the_first_and_the_last_are_kept() {
 fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets() {
     let mut one = script(0, Fate::Bound, 1);
     let known =
-        Values { cycle_state: Some(0x1000), plugin: Some("NodeAffinity".into()), ..Values::default() };
+        Values::default().with(Value::CycleState, 0x1000).with(Value::Plugin, Arc::<str>::from("NodeAffinity"));
     let place = one.scheduling.iter().position(|event| event.function == Function::Reserve).expect("it ran");
     one.scheduling.splice(
         place..place,
@@ -434,7 +414,7 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
     let place =
         one.scheduling.iter().position(|event| event.function == Function::PreFilter).expect("it ran");
     let turn = |plugin: &str| {
-        let values = Values { plugin: Some(plugin.into()), status_code: Some(5), ..Values::default() };
+        let values = Values::default().with(Value::Plugin, Arc::<str>::from(plugin)).with(Value::StatusCode, 5);
         event(LOOP, Function::PreFilterPlugin, Role::InTurn, 300, values)
     };
     one.scheduling.splice(place + 1..place + 1, ["NodePorts", "NodeAffinity"].map(turn));
@@ -477,18 +457,13 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
 fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
     let mut one = script(0, Fate::Unschedulable, 1);
     let end = one.scheduling.len() - 1;
-    let message = Values { message: Some("0/3 nodes are available".to_owned()), ..Values::default() };
+    let message = Values::default().with(Value::Message, "0/3 nodes are available".to_owned());
     one.scheduling.insert(end, event(LOOP, Function::FailureMessage, Role::Entry, 300, message));
     // Nothing but a nominated Node is written.
-    let empty = Values { message: Some(String::new()), ..Values::default() };
+    let empty = Values::default().with(Value::Message, String::new());
     one.scheduling.insert(end + 1, event(LOOP, Function::FailureMessage, Role::Entry, 300, empty));
     let names = ["a", "b", "left over from other memory"].map(|name| Some(name.to_owned()));
-    let preemption = Values {
-        preemption_node: Some("node-1".to_owned()),
-        victims: Some(2),
-        victim_names: names,
-        ..Values::default()
-    };
+    let preemption = Values::default().with(Value::PreemptionNode, "node-1".to_owned()).with(Value::Victims, 2).with(Value::VictimNames, names);
     let place =
         one.scheduling.iter().position(|event| event.function == Function::PostFilter).expect("it ran");
     one.scheduling.insert(place + 1, event(LOOP, Function::Preemption, Role::Entry, 400, preemption));
@@ -504,24 +479,13 @@ fn group_script() -> (Vec<Event>, Vec<Event>) {
     let on_loop = |function, role, depth, values| event(LOOP, function, role, depth, values);
     let state = |pod: u64| Some(0x1000 + pod);
     let address = |pod: u64| Some(0x8000 + pod);
-    let known = |pod| Values { cycle_state: state(pod), pod: address(pod), ..Values::default() };
-    let member = |pod: u64| Values {
-        queued_pod_info: Some(0x2000 + pod),
-        pod: address(pod),
-        pod_uid: Some(format!("uid-{pod}")),
-        attempts: Some(1),
-        ..Values::default()
-    };
+    let known = |pod| Values::default().with(Value::CycleState, state(pod)).with(Value::Pod, address(pod));
+    let member = |pod: u64| Values::default().with(Value::QueuedPodInfo, 0x2000 + pod).with(Value::Pod, address(pod)).with(Value::PodUid, format!("uid-{pod}")).with(Value::Attempts, 1);
     let call = |list: &mut Vec<Event>, goroutine, function, depth, entry| {
         list.push(event(goroutine, function, Role::Entry, depth, entry));
         list.push(event(goroutine, function, Role::ReturnSite, depth, Values::default()));
     };
-    let group = Values {
-        group_name: Some("gang".to_owned()),
-        group_namespace: Some("ns".to_owned()),
-        group_size: Some(3),
-        ..Values::default()
-    };
+    let group = Values::default().with(Value::GroupName, "gang".to_owned()).with(Value::GroupNamespace, "ns".to_owned()).with(Value::GroupSize, 3);
     let mut list = vec![
         on_loop(Function::Pop, Role::ReturnSite, 50, member(0)),
         on_loop(Function::PodGroup, Role::Entry, 60, group),
@@ -543,10 +507,10 @@ fn group_script() -> (Vec<Event>, Vec<Event>) {
     for pod in 0..2 {
         call(&mut list, LOOP, Function::Reserve, 100, known(pod));
     }
-    let failure = Values { status_code: Some(2), ..member(2) };
+    let failure = member(2).with(Value::StatusCode, 2);
     list.push(on_loop(Function::HandleFailure, Role::Entry, 100, failure));
     list.push(on_loop(Function::HandleFailure, Role::Ret, 100, Values::default()));
-    let scheduled = Values { condition_reason: Some("Scheduled".to_owned()), ..Values::default() };
+    let scheduled = Values::default().with(Value::ConditionReason, "Scheduled".to_owned());
     list.push(on_loop(Function::PodGroupCondition, Role::Entry, 300, scheduled));
     list.push(on_loop(Function::PodGroup, Role::ReturnSite, 60, Values::default()));
     let mut binding = Vec::new();
@@ -630,8 +594,8 @@ fn a_binding_goroutine_that_panicked_does_not_get_the_calls_of_whoever_has_its_a
 
 /// A failed attempt that asks the API server for something; the answer comes when it is over.
 fn failed_with_api_call(added: i64) -> Vec<Event> {
-    let call = Values { api_call: Some(0x9000), pod_uid: Some("uid-1".into()), ..Values::default() };
-    let code = |code| Values { status_code: Some(code), ..Values::default() };
+    let call = Values::default().with(Value::ApiCall, 0x9000).with(Value::PodUid, "uid-1");
+    let code = |code| Values::default().with(Value::StatusCode, code);
     let mut events = script(1, Fate::Unschedulable, 8).scheduling;
     let end = events.pop().expect("the failure has been handled");
     events.extend([
@@ -705,7 +669,7 @@ fn an_attempt_says_that_it_lacks_the_call_that_it_waited_for_when_its_scheduler_
 #[test]
 fn what_an_extender_bound_has_no_end_of_a_phase_that_did_not_run() {
     let url = Some("http://extender".to_owned());
-    let asked = Values { extender_url: url, ..Values::default() };
+    let asked = Values::default().with(Value::ExtenderUrl, url);
     let mut one = script(1, Fate::Bound, 8);
     let at = one.binding.len() - 3;
     let next = event(101, Function::Bind, Role::NextEntry, 7, Values::default());

@@ -4,12 +4,11 @@
 
 use super::{
     super::{ApiCall, Attempt, Call},
-    Context, Goroutine, HashMap, MAX_CALLS, MAX_MOVING, Part, Process,
+    Goroutine, HashMap, MAX_CALLS, MAX_MOVING, Membership, Process,
 };
-use crate::{
-    plan::{Function, Role},
-    record::Event,
-};
+use gotrace::Role;
+
+use crate::{Event, values::Value};
 
 /// Attempts that wait at once.
 const MAX_WAITING: usize = 4_096;
@@ -18,11 +17,6 @@ const MAX_KNOWN: usize = 16_384;
 /// How long an attempt waits. A call that another one replaced is never made, and a victim that is being deleted already is
 /// left alone.
 const PATIENCE_NS: u64 = 10_000_000_000;
-
-/// Whether a function is called for an attempt, and not by it.
-pub(super) fn is_late(function: Function) -> bool {
-    matches!(function, Function::PreemptPod | Function::PodBindingCall | Function::PodStatusPatchCall)
-}
 
 /// What attempts have begun that others do.
 #[derive(Debug, Default)]
@@ -42,7 +36,7 @@ pub(super) struct Late {
 #[derive(Debug)]
 struct Waiting {
     attempt: Attempt,
-    part: Part,
+    part: Membership,
     outstanding: u64,
 }
 
@@ -58,11 +52,11 @@ impl Late {
     /// For which attempt something is done, and what is known of it.
     pub(super) fn take(&mut self, event: &Event) -> (Option<u64>, Option<Box<ApiCall>>) {
         let values = &event.values;
-        let queued = values.api_call.and_then(|address| self.queued.remove(&address));
-        let preempts = || self.candidates.get(&values.preemption_candidate?).copied();
+        let queued = values.number(Value::ApiCall).and_then(|address| self.queued.remove(&address));
+        let preempts = || self.candidates.get(&values.number(Value::PreemptionCandidate)?).copied();
         let api_call = ApiCall {
-            pod_uid: values.pod_uid.clone().unwrap_or_default(),
-            victim: values.pod_name.clone(),
+            pod_uid: values.text(Value::PodUid).unwrap_or_default().to_owned(),
+            victim: values.text(Value::PodName).map(str::to_owned),
             queued_ns: queued.map(|(_, time_ns)| time_ns),
         };
         (queued.map(|(id, _)| id).or_else(preempts), Some(Box::new(api_call)))
@@ -87,19 +81,19 @@ impl Late {
         !self.closed && self.waiting.len() < MAX_WAITING
     }
 
-    pub(super) fn wait(&mut self, id: u64, attempt: Attempt, part: Part, outstanding: u64) {
+    pub(super) fn wait(&mut self, id: u64, attempt: Attempt, part: Membership, outstanding: u64) {
         self.waiting.insert(id, Waiting { attempt, part, outstanding });
     }
 }
 
 impl Process {
     /// The goroutine puts a call into the dispatcher's queue, which may not want it: then it is not made.
-    pub(super) fn queue_api_call(&mut self, event: &Event, role: Role, context: &mut Context<'_>) {
+    pub(super) fn queue_api_call(&mut self, event: &Event, role: Role) {
         let Event { goroutine, time_ns, values, .. } = event;
         let on = self.goroutines.get(goroutine).and_then(Goroutine::on);
         let Some((id, building)) = on.and_then(|id| Some((id, self.attempts.get_mut(&id)?))) else {
             // Another Pod loses its nomination, for example.
-            context.account.unrelated += 1;
+            self.books.account.unrelated += 1;
             return;
         };
         building.seen(*time_ns);
@@ -112,14 +106,14 @@ impl Process {
             if queued.len() >= MAX_KNOWN {
                 queued.clear();
             }
-            let address = values.api_call.filter(|address| *address != 0);
+            let address = values.number(Value::ApiCall).filter(|address| *address != 0);
             adding.insert(*goroutine, address);
             if let Some(address) = address {
                 queued.insert(address, (id, *time_ns));
                 building.outstanding += 1;
             }
         } else if let Some(address) = adding.remove(goroutine).flatten()
-            && values.status_code.is_some_and(|code| code != 0)
+            && values.signed(Value::StatusCode).is_some_and(|code| code != 0)
             && queued.get(&address).is_some_and(|(whose, _)| *whose == id)
         {
             queued.remove(&address);
@@ -128,7 +122,7 @@ impl Process {
     }
 
     /// Something has ended that was done for an attempt that is over.
-    pub(super) fn close_late(&mut self, id: u64, mut call: Call, context: &mut Context<'_>) {
+    pub(super) fn close_late(&mut self, id: u64, mut call: Call) {
         let Some(waiting) = self.late.waiting.get_mut(&id) else { return };
         let Waiting { attempt, outstanding, .. } = waiting;
         call.start_ns = call.start_ns.max(attempt.start_ns);
@@ -138,18 +132,18 @@ impl Process {
             attempt.incomplete |= !call.returned;
             attempt.calls.push(call);
         } else {
-            context.no_room(call.events);
+            self.books.no_room(call.events);
         }
         *outstanding = outstanding.saturating_sub(1);
         if *outstanding == 0
             && let Some(Waiting { attempt, part, .. }) = self.late.waiting.remove(&id)
         {
-            self.hand_over(attempt, &part, context);
+            self.hand_over(attempt, &part);
         }
     }
 
     /// Hands over what has waited for long enough.
-    pub(super) fn expire_late(&mut self, now_ns: u64, context: &mut Context<'_>) {
+    pub(super) fn expire_late(&mut self, now_ns: u64) {
         // A group begins to wait when the last of its Pods is handed over.
         loop {
             let over = |waiting: &Waiting| now_ns.saturating_sub(waiting.attempt.end_ns) > PATIENCE_NS;
@@ -164,7 +158,7 @@ impl Process {
                     let goes_on =
                         |goroutine: &Goroutine| goroutine.open.iter().any(|open| open.owner == Some(id));
                     attempt.incomplete |= self.goroutines.values().any(goes_on);
-                    self.hand_over(attempt, &part, context);
+                    self.hand_over(attempt, &part);
                 }
             }
         }

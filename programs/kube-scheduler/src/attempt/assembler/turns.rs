@@ -1,12 +1,13 @@
 //! Plugins that a phase calls one after the other: each is told about at its end, and began where the one before it ended.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
-use super::{Context, Goroutine, HashMap, MAX_CALLS, Open, Process};
+use super::{Goroutine, HashMap, MAX_CALLS, Open, Process};
 use crate::{
+    Event, Values,
     attempt::Attempt,
-    plan::Function,
-    record::{Event, Values},
+    table::Function,
+    values::Value,
 };
 
 /// Profiles whose plugins are remembered: a scheduler has a handful.
@@ -34,22 +35,6 @@ pub(super) struct Turn {
 #[derive(Debug, Default)]
 pub(super) struct Orders(HashMap<String, HashMap<Function, Vec<Arc<str>>>>);
 
-/// The phase that calls a plugin's function.
-fn phase(plugin: Function) -> Option<Function> {
-    Some(match plugin {
-        Function::PreFilterPlugin => Function::PreFilter,
-        Function::PostFilterPlugin => Function::PostFilter,
-        Function::PreScorePlugin => Function::PreScore,
-        Function::ReservePlugin => Function::Reserve,
-        Function::UnreservePlugin => Function::Unreserve,
-        Function::PermitPlugin => Function::Permit,
-        Function::PreBindPreFlightPlugin => Function::PreBindPreFlight,
-        Function::BindPlugin => Function::Bind,
-        Function::PostBindPlugin => Function::PostBind,
-        _ => return None,
-    })
-}
-
 impl Orders {
     /// A phase is over, which has had this many plugins: those that it calls, or as many of them as it came to.
     pub(super) fn learn(&mut self, function: Function, turns: &Turns, attempt: &Attempt) {
@@ -61,7 +46,7 @@ impl Orders {
         {
             return;
         }
-        let calls = attempt.calls.iter().rev().filter(|call| phase(call.function) == Some(function));
+        let calls = attempt.calls.iter().rev().filter(|call| call.function.about().serial_phase() == Some(function));
         // Where one has no name, the places of all others say nothing.
         let names: Option<Vec<_>> = calls.take(turns.count).map(|call| call.plugin.clone()).collect();
         let Some(mut plugins) = names else { return };
@@ -84,38 +69,38 @@ impl Orders {
 
 impl Process {
     /// A plugin has been called and has returned.
-    pub(super) fn take_turn(&mut self, event: Event, context: &mut Context<'_>) {
+    pub(super) fn take_turn(&mut self, event: Event) {
         let Event { time_ns, took_ns, goroutine: number, depth, function, values, .. } = event;
-        let Some(mut goroutine) = self.returned(number, depth, time_ns, context) else { return };
-        match goroutine.open.pop_if(|open| Some(open.function) == phase(function)) {
+        let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
+        match goroutine.open.pop_if(|open| Some(open.function) == function.about().serial_phase()) {
             Some(mut open) => {
                 let turn = Turn { function, end_ns: time_ns, took_ns, depth, values };
-                self.close_turn(&mut goroutine, &mut open, turn, context);
+                self.close_turn(&mut goroutine, &mut open, turn);
                 goroutine.open.push(open);
             }
             None if goroutine.turns.len() < MAX_CALLS => {
                 goroutine.turns.push(Turn { function, end_ns: time_ns, took_ns, depth, values });
             }
-            None => context.no_room(1),
+            None => self.books.no_room(1),
         }
         self.goroutines.insert(number, goroutine);
     }
 
     /// A phase that tells of itself at its end, with the plugins that were told about before.
-    pub(super) fn take_whole(&mut self, event: Event, context: &mut Context<'_>) {
+    pub(super) fn take_whole(&mut self, event: Event) {
         let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
-        let Some(mut goroutine) = self.returned(number, depth, time_ns, context) else { return };
+        let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
         // A file may say anything.
-        let start_ns = values.started_ns.unwrap_or(time_ns).min(time_ns);
+        let start_ns = values.number(Value::StartedNs).unwrap_or(time_ns).min(time_ns);
         let owner = goroutine.open.last().and_then(|open| open.owner);
         let mut open = Open { owner, events: 0, ..Open::new(function, start_ns, depth) };
-        let own = |turn: &mut Turn| phase(turn.function) == Some(function);
+        let own = |turn: &mut Turn| turn.function.about().serial_phase() == Some(function);
         for turn in goroutine.turns.extract_if(.., own).collect::<Vec<_>>() {
-            self.close_turn(&mut goroutine, &mut open, turn, context);
+            self.close_turn(&mut goroutine, &mut open, turn);
         }
-        let returned = (values.panics != Some(true)).then_some(values);
+        let returned = (values.flag(Value::Panics) != Some(true)).then_some(values);
         open.events += u64::from(returned.is_none());
-        self.close(&mut goroutine, open, time_ns, returned, context);
+        self.close(&mut goroutine, open, time_ns, returned);
         self.goroutines.insert(number, goroutine);
     }
 
@@ -125,13 +110,12 @@ impl Process {
         number: u64,
         depth: u64,
         time_ns: u64,
-        context: &mut Context<'_>,
     ) -> Option<Goroutine> {
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
-            context.stray_end();
+            self.books.stray_end();
             return None;
         };
-        self.unwind(&mut goroutine, depth, time_ns, context);
+        self.unwind(&mut goroutine, depth, time_ns);
         goroutine.last_ns = time_ns;
         Some(goroutine)
     }
@@ -142,15 +126,14 @@ impl Process {
         goroutine: &mut Goroutine,
         phase: &mut Open,
         turn: Turn,
-        context: &mut Context<'_>,
     ) {
         let Turn { function, end_ns, took_ns, depth, mut values } = turn;
         phase.turns.count += 1;
         let start_ns = phase.turns.next_ns.replace(end_ns.saturating_add(took_ns)).unwrap_or(phase.start_ns);
         // A file may say anything.
         let start_ns = start_ns.min(end_ns);
-        let plugin = mem::take(&mut values.plugin);
+        let plugin = values.take_name(Value::Plugin);
         let call = Open { owner: phase.owner, plugin, events: 0, ..Open::new(function, start_ns, depth) };
-        self.close(goroutine, call, end_ns, Some(values), context);
+        self.close(goroutine, call, end_ns, Some(values));
     }
 }
