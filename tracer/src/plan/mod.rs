@@ -21,7 +21,7 @@ use std::{
 
 use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::{Deserialize, Serialize};
-use wire::{NO_TEXTS, SCORES, STATUSES, Site};
+use wire::{MAP_WALK, NO_TEXTS, Site, TOP};
 
 pub(crate) use self::row::{MESSAGE_FIRST, STATUS_ERROR};
 use self::{
@@ -298,7 +298,7 @@ impl Plan {
     pub fn with_detail(mut self, detail: Detail) -> Self {
         self.sites.retain(|site| site.function.detail() <= detail);
         if detail < Detail::Full {
-            for site in self.sites.iter_mut().filter(|site| [SCORES, STATUSES].contains(&site.spec.texts)) {
+            for site in self.sites.iter_mut().filter(|site| [TOP, MAP_WALK].contains(&site.spec.texts)) {
                 site.spec.texts = NO_TEXTS;
             }
         }

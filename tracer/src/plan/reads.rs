@@ -2,9 +2,9 @@
 
 use goexe::{Kind, Location, Path, Type};
 use wire::{
-    LAYOUT_LEN, LONG_TEXT, MAX_GROUP, MAX_NODES_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, NO_TEXTS,
-    READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, SCORES, SCORES_CHUNK, STACK_POINTER, STATUSES,
-    ScoresLayout, Site, StatusesLayout, TEXTS, TEXTS_OF_FAILURES,
+    LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, MapLayout,
+    NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TEXTS,
+    TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
 };
 
 use super::{
@@ -17,6 +17,10 @@ use super::{
 
 /// Offset of the type in an itab.
 const ITAB_TYPE: u32 = 8;
+/// [`Site::unless`] for `framework.Success` and `framework.Skip`, which come without a reason
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go#L51-L78>).
+/// A nil `*Status` or `error` reads as 0, and no type descriptor is at address 5.
+const WITHOUT_REASON: u32 = 1 << 0 | 1 << 5;
 
 impl<'a> Builder<'a> {
     pub(super) fn reads(
@@ -54,11 +58,11 @@ impl<'a> Builder<'a> {
                 .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
             let (mut read, leaf) = match want.seen_as {
                 SeenAs::Scores => {
-                    list = Some((SCORES, self.scores(typ, *location)?));
+                    list = Some((TOP, self.scores(typ, *location)?));
                     continue;
                 }
                 SeenAs::Statuses => {
-                    list = Some((STATUSES, self.statuses(typ, *location)?));
+                    list = Some((MAP_WALK, self.statuses(typ, *location)?));
                     continue;
                 }
                 SeenAs::Plugin => self.plugin_type(typ, *location)?,
@@ -84,7 +88,10 @@ impl<'a> Builder<'a> {
         site.reads_len = values.len() as u32;
         site.texts = match values[..] {
             [(Value::Message, _)] => LONG_TEXT,
-            [(Value::StatusCode | Value::ErrorType, Slot::Word(0)), ..] if texts > 0 => TEXTS_OF_FAILURES,
+            [(Value::StatusCode | Value::ErrorType, Slot::Word(0)), ..] if texts > 0 => {
+                site.unless = WITHOUT_REASON;
+                TEXTS_UNLESS
+            }
             _ if texts > 0 => TEXTS,
             _ => NO_TEXTS,
         };
@@ -106,20 +113,20 @@ impl<'a> Builder<'a> {
             follow(self.types, &self.structs, &plugin, &["Name"])?.offset,
             follow(self.types, &self.structs, &plugin, &["Score"])?.offset,
         );
-        if (plugin.size, name, score) != (24, 0, 16) {
+        if (plugin.size, name, score) != (PART_SIZE as u64, 0, 16) {
             return Err(Why(format!("`{}` is another struct than it was", self.name(&plugin))));
         }
         let stride = u32::try_from(node.size).unwrap_or_default();
-        let per_chunk = (SCORES_CHUNK as u32).checked_div(stride).unwrap_or_default();
-        if per_chunk == 0 || per_chunk as usize > MAX_NODES_PER_CHUNK {
+        let per_chunk = (TOP_CHUNK as u32).checked_div(stride).unwrap_or_default();
+        if per_chunk == 0 || per_chunk as usize > MAX_PER_CHUNK {
             return Err(Why(format!("`{}` has {stride} bytes", self.name(&node))));
         }
-        Ok(ScoresLayout {
+        Ok(TopLayout {
             base: first.into(),
             stride,
-            total: offset("TotalScore")?.offset as u32,
-            name: offset("Name")?.offset as u32,
-            scores: offset("Scores")?.offset as u32,
+            key: offset("TotalScore")?.offset as u32,
+            label: offset("Name")?.offset as u32,
+            parts: offset("Scores")?.offset as u32,
             per_chunk,
         }
         .into())
@@ -159,15 +166,15 @@ impl<'a> Builder<'a> {
         }
         let status = self.types.element(&self.types.element(&map)?)?;
         let offset = |field: &str| follow(self.types, &self.structs, &status, &[field]);
-        Ok(StatusesLayout {
+        Ok(MapLayout {
             base: u32::from(first) + u32::from(within_struct),
-            within_struct: within_struct.into(),
+            has_holder: within_struct.into(),
             swiss: swiss.into(),
             group: group.size as u32,
             values: values as u32,
             stride: stride as u32,
-            code: offset("code")?.offset as u32,
-            plugin: offset("plugin")?.offset as u32,
+            first: offset("code")?.offset as u32,
+            second: offset("plugin")?.offset as u32,
         }
         .into())
     }
@@ -339,7 +346,7 @@ impl<'a> Builder<'a> {
 /// The registers that a site's reads start from.
 pub(super) fn needed(site: &Site) -> u16 {
     let reads = &site.reads[..site.reads_len as usize];
-    let list = if site.texts == SCORES { 0b11 << site.layout[0] } else { 0 };
+    let list = if site.texts == TOP { 0b11 << site.layout[0] } else { 0 };
     reads.iter().fold(list, |all, read| all | registers(*read))
 }
 

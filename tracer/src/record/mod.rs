@@ -9,9 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use wire::{
-    Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, ScoresHit, StatusesHit, TEXT_LEN, TextHit,
-};
+use wire::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, MapHit, TEXT_LEN, TextHit, TopHit};
 
 pub use self::nodes::{Candidate, Rejection, Scores, Statuses};
 
@@ -202,11 +200,7 @@ impl Decoder {
     pub fn decode(&mut self, record: &[u8]) -> Result<Event, Undecodable> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
-            length
-                if [size_of::<Hit>(), size_of::<ScoresHit>(), size_of::<StatusesHit>()].contains(&length) =>
-            {
-                None
-            }
+            length if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) => None,
             length if length == size_of::<TextHit>() => {
                 Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
             }
@@ -266,10 +260,10 @@ impl Decoder {
                 read.status_reason = error.map(ToString::to_string);
             }
         }
-        if faults & 1 == 0 && record.len() == size_of::<ScoresHit>() {
+        if faults & 1 == 0 && record.len() == size_of::<TopHit>() {
             read.scores = nodes::scores(record);
         }
-        if faults & 1 == 0 && record.len() == size_of::<StatusesHit>() {
+        if faults & 1 == 0 && record.len() == size_of::<MapHit>() {
             read.statuses = nodes::statuses(record, |address| self.plugins.get(&(target, address)).cloned());
         }
         if let (Some(begins), Some(length)) = code {
