@@ -28,7 +28,7 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
     /// The metric at whose call the end of a function is seen, where there is one: see
     /// [`End::Metric`](crate::plan::End::Metric).
     const METRIC: Option<Metric<Self::Value>>;
-    /// A value, and the numbers of it that need no explanation: where it is the first of a site's values and has one of them, the
+    /// A value, and the numbers of it, below 32, that need no explanation: where it is the first of a site's values and has one of them, the
     /// site's strings are not read.
     const QUIET: Option<(Self::Value, &'static [u64])>;
     /// The interfaces and structs whose functions [`Plan::signatures`](crate::plan::Plan::signatures) lists, for people.

@@ -8,8 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use wire::{
-    Candidate as RawElement, MAX_CANDIDATES, MAX_SCORED_PLUGINS, MAX_STATUSES, NodeStatus, PLUGIN_NAME_LEN,
-    ScoresHit, StatusesHit, TEXT_LEN,
+    MAX_MAP_ENTRIES, MAX_PARTS, MAX_TOP, MapEntry, MapHit, PART_NAME_LEN, TEXT_LEN, TopElement, TopHit,
 };
 
 /// The elements of a slice that have the highest keys.
@@ -103,66 +102,66 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads a [`ScoresHit`].
+/// Reads a [`TopHit`].
 pub(super) fn top(record: &[u8]) -> Option<Top> {
     let fields = Fields(record);
     // The names that were read are those of the first candidate, and others may have other scores, or in another order: not
     // every extender has one for every Node. But a name is at the same address everywhere.
-    let first = offset_of!(ScoresHit, best) + offset_of!(RawElement, scores);
-    let scored = fields.int(offset_of!(ScoresHit, best) + offset_of!(RawElement, plugins))? as usize;
-    let names = (0..scored.min(MAX_SCORED_PLUGINS))
+    let first = offset_of!(TopHit, top) + offset_of!(TopElement, parts);
+    let scored = fields.int(offset_of!(TopHit, top) + offset_of!(TopElement, parts_len))? as usize;
+    let names = (0..scored.min(MAX_PARTS))
         .map(|number| {
-            let length = fields.int(offset_of!(ScoresHit, name_lengths) + 4 * number)?;
-            let at = offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number;
-            Some((fields.long(first + 24 * number)?, fields.text(at, length, PLUGIN_NAME_LEN)?.into()))
+            let length = fields.int(offset_of!(TopHit, name_lengths) + 4 * number)?;
+            let at = offset_of!(TopHit, names) + PART_NAME_LEN * number;
+            Some((fields.long(first + 24 * number)?, fields.text(at, length, PART_NAME_LEN)?.into()))
         })
         .collect::<Option<HashMap<u64, Arc<str>>>>()?;
-    let count = fields.int(offset_of!(ScoresHit, best_len))? as usize;
+    let count = fields.int(offset_of!(TopHit, top_len))? as usize;
     let candidate = |number: usize| {
-        let start = offset_of!(ScoresHit, best) + size_of::<RawElement>() * number;
-        let length = fields.int(start + offset_of!(RawElement, name_length))?;
-        let plugins = fields.int(start + offset_of!(RawElement, plugins))? as usize;
+        let start = offset_of!(TopHit, top) + size_of::<TopElement>() * number;
+        let length = fields.int(start + offset_of!(TopElement, label_length))?;
+        let plugins = fields.int(start + offset_of!(TopElement, parts_len))? as usize;
         let score = |number: usize| {
-            let at = start + offset_of!(RawElement, scores) + 24 * number;
+            let at = start + offset_of!(TopElement, parts) + 24 * number;
             let name = names.get(&fields.long(at)?).map_or_else(|| UNKNOWN.into(), Arc::clone);
             Some((name, fields.long(at + 16)?.cast_signed()))
         };
         Some(Element {
-            label: fields.text(start + offset_of!(RawElement, name), length, TEXT_LEN)?,
-            key: fields.long(start + offset_of!(RawElement, total))?.cast_signed(),
-            parts: (0..plugins.min(MAX_SCORED_PLUGINS)).map(score).collect::<Option<_>>()?,
-            cut: plugins > MAX_SCORED_PLUGINS,
+            label: fields.text(start + offset_of!(TopElement, label), length, TEXT_LEN)?,
+            key: fields.long(start + offset_of!(TopElement, key))?.cast_signed(),
+            parts: (0..plugins.min(MAX_PARTS)).map(score).collect::<Option<_>>()?,
+            cut: plugins > MAX_PARTS,
         })
     };
     Some(Top {
-        elements: fields.int(offset_of!(ScoresHit, nodes))?.into(),
-        looked_at: fields.int(offset_of!(ScoresHit, looked_at))?.into(),
-        ties: fields.int(offset_of!(ScoresHit, ties))?.into(),
-        best: (0..count.min(MAX_CANDIDATES)).map(candidate).collect::<Option<_>>()?,
+        elements: fields.int(offset_of!(TopHit, len))?.into(),
+        looked_at: fields.int(offset_of!(TopHit, compared))?.into(),
+        ties: fields.int(offset_of!(TopHit, ties))?.into(),
+        best: (0..count.min(MAX_TOP)).map(candidate).collect::<Option<_>>()?,
     })
 }
 
-/// Reads a [`StatusesHit`]; `name` knows a name by its address.
+/// Reads a [`MapHit`]; `name` knows a name by its address.
 pub(super) fn entries(record: &[u8], name: impl Fn(u64) -> Option<Arc<str>>) -> Option<Entries> {
     let fields = Fields(record);
     let status = |at: usize| {
-        let code = fields.long(at + offset_of!(NodeStatus, code))?.cast_signed();
-        Some((name(fields.long(at + offset_of!(NodeStatus, plugin))?), code))
+        let code = fields.long(at + offset_of!(MapEntry, first))?.cast_signed();
+        Some((name(fields.long(at + offset_of!(MapEntry, second))?), code))
     };
-    let count = (fields.int(offset_of!(StatusesHit, len))? as usize).min(MAX_STATUSES);
+    let count = (fields.int(offset_of!(MapHit, len))? as usize).min(MAX_MAP_ENTRIES);
     let mut counts = BTreeMap::<_, u64>::new();
     for number in 0..count {
-        let at = offset_of!(StatusesHit, statuses) + size_of::<NodeStatus>() * number;
+        let at = offset_of!(MapHit, entries) + size_of::<MapEntry>() * number;
         *counts.entry(status(at)?).or_default() += 1;
     }
     let mut groups: Vec<_> =
         counts.into_iter().map(|((name, code), keys)| Group { name, code, keys }).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.keys));
     Some(Entries {
-        keys: fields.long(offset_of!(StatusesHit, nodes))?,
+        keys: fields.long(offset_of!(MapHit, entries_in_map))?,
         looked_at: count as u64,
         groups,
-        others: status(offset_of!(StatusesHit, absent))?.0,
+        others: status(offset_of!(MapHit, absent))?.0,
     })
 }
 
@@ -176,24 +175,24 @@ mod tests {
 
     #[test]
     fn the_best_nodes_come_with_each_plugins_score() {
-        let mut record = vec![0; size_of::<ScoresHit>()];
+        let mut record = vec![0; size_of::<TopHit>()];
         for (at, value) in [
-            (offset_of!(ScoresHit, nodes), 900u32),
-            (offset_of!(ScoresHit, looked_at), 800),
-            (offset_of!(ScoresHit, ties), 2),
-            (offset_of!(ScoresHit, best_len), 1),
-            (offset_of!(ScoresHit, name_lengths), 3),
-            (offset_of!(ScoresHit, best) + offset_of!(RawElement, name_length), 6),
-            (offset_of!(ScoresHit, best) + offset_of!(RawElement, plugins), 1),
+            (offset_of!(TopHit, len), 900u32),
+            (offset_of!(TopHit, compared), 800),
+            (offset_of!(TopHit, ties), 2),
+            (offset_of!(TopHit, top_len), 1),
+            (offset_of!(TopHit, name_lengths), 3),
+            (offset_of!(TopHit, top) + offset_of!(TopElement, label_length), 6),
+            (offset_of!(TopHit, top) + offset_of!(TopElement, parts_len), 1),
         ] {
             put(&mut record, at, &value.to_ne_bytes());
         }
-        let best = offset_of!(ScoresHit, best);
-        put(&mut record, best + offset_of!(RawElement, total), &(-7i64).to_ne_bytes());
-        put(&mut record, best + offset_of!(RawElement, name), b"node-1");
-        put(&mut record, best + offset_of!(RawElement, scores), &0x10u64.to_ne_bytes());
-        put(&mut record, best + offset_of!(RawElement, scores) + 16, &(-7i64).to_ne_bytes());
-        put(&mut record, offset_of!(ScoresHit, names), b"Fit");
+        let best = offset_of!(TopHit, top);
+        put(&mut record, best + offset_of!(TopElement, key), &(-7i64).to_ne_bytes());
+        put(&mut record, best + offset_of!(TopElement, label), b"node-1");
+        put(&mut record, best + offset_of!(TopElement, parts), &0x10u64.to_ne_bytes());
+        put(&mut record, best + offset_of!(TopElement, parts) + 16, &(-7i64).to_ne_bytes());
+        put(&mut record, offset_of!(TopHit, names), b"Fit");
         let candidate =
             Element { label: "node-1".into(), key: -7, parts: vec![("Fit".into(), -7)], cut: false };
         let expected = Top { elements: 900, looked_at: 800, ties: 2, best: vec![candidate] };
@@ -202,21 +201,21 @@ mod tests {
 
     #[test]
     fn who_scored_is_known_by_the_address_of_the_name_and_not_by_the_place_in_the_list() {
-        let mut record = vec![0; size_of::<ScoresHit>()];
-        put(&mut record, offset_of!(ScoresHit, best_len), &2u32.to_ne_bytes());
+        let mut record = vec![0; size_of::<TopHit>()];
+        put(&mut record, offset_of!(TopHit, top_len), &2u32.to_ne_bytes());
         for (place, scored) in [&[(0x10u64, 1u64), (0x20, 2)][..], &[(0x20, 3), (0x30, 4)]].iter().enumerate()
         {
-            let start = offset_of!(ScoresHit, best) + size_of::<RawElement>() * place;
-            put(&mut record, start + offset_of!(RawElement, plugins), &2u32.to_ne_bytes());
+            let start = offset_of!(TopHit, top) + size_of::<TopElement>() * place;
+            put(&mut record, start + offset_of!(TopElement, parts_len), &2u32.to_ne_bytes());
             for (number, (name, score)) in scored.iter().enumerate() {
-                let at = start + offset_of!(RawElement, scores) + 24 * number;
+                let at = start + offset_of!(TopElement, parts) + 24 * number;
                 put(&mut record, at, &name.to_ne_bytes());
                 put(&mut record, at + 16, &score.to_ne_bytes());
             }
         }
         for (number, name) in [b"one", b"two"].iter().enumerate() {
-            put(&mut record, offset_of!(ScoresHit, name_lengths) + 4 * number, &3u32.to_ne_bytes());
-            put(&mut record, offset_of!(ScoresHit, names) + PLUGIN_NAME_LEN * number, *name);
+            put(&mut record, offset_of!(TopHit, name_lengths) + 4 * number, &3u32.to_ne_bytes());
+            put(&mut record, offset_of!(TopHit, names) + PART_NAME_LEN * number, *name);
         }
         let best = top(&record).expect("it is whole").best;
         let told: Vec<_> =
@@ -226,13 +225,13 @@ mod tests {
 
     #[test]
     fn rejections_are_counted_by_plugin_and_code() {
-        let mut record = vec![0; size_of::<StatusesHit>()];
-        put(&mut record, offset_of!(StatusesHit, nodes), &4u64.to_ne_bytes());
-        put(&mut record, offset_of!(StatusesHit, len), &3u32.to_ne_bytes());
+        let mut record = vec![0; size_of::<MapHit>()];
+        put(&mut record, offset_of!(MapHit, entries_in_map), &4u64.to_ne_bytes());
+        put(&mut record, offset_of!(MapHit, len), &3u32.to_ne_bytes());
         for (number, (code, name)) in [(2u64, 0x10u64), (3, 0x20), (2, 0x10)].into_iter().enumerate() {
-            let at = offset_of!(StatusesHit, statuses) + size_of::<NodeStatus>() * number;
-            put(&mut record, at + offset_of!(NodeStatus, code), &code.to_ne_bytes());
-            put(&mut record, at + offset_of!(NodeStatus, plugin), &name.to_ne_bytes());
+            let at = offset_of!(MapHit, entries) + size_of::<MapEntry>() * number;
+            put(&mut record, at + offset_of!(MapEntry, first), &code.to_ne_bytes());
+            put(&mut record, at + offset_of!(MapEntry, second), &name.to_ne_bytes());
         }
         let plugin = |address| (address == 0x10).then(|| Arc::from("Fit"));
         let found = entries(&record, plugin).expect("it is whole");
@@ -246,7 +245,7 @@ mod tests {
     #[test]
     fn no_bytes_make_it_panic() {
         let bytes = |length: usize| proptest::collection::vec(proptest::num::u8::ANY, length);
-        proptest::proptest!(|(one in bytes(size_of::<ScoresHit>()), other in bytes(size_of::<StatusesHit>()))| {
+        proptest::proptest!(|(one in bytes(size_of::<TopHit>()), other in bytes(size_of::<MapHit>()))| {
             let _any = top(&one);
             let _any = entries(&other, |_| None);
         });

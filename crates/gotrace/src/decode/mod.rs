@@ -9,9 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use wire::{
-    Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, ScoresHit, StatusesHit, TEXT_LEN, TextHit,
-};
+use wire::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, MapHit, TEXT_LEN, TextHit, TopHit};
 
 pub use self::lists::{Element, Entries, Group, Top};
 use crate::{
@@ -186,7 +184,7 @@ impl<P: Program> Decoder<P> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
             length
-                if [size_of::<Hit>(), size_of::<ScoresHit>(), size_of::<StatusesHit>()].contains(&length) =>
+                if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) =>
             {
                 None
             }
@@ -273,9 +271,9 @@ impl<P: Program> Decoder<P> {
             }
         }
         if let Some(list) = list.filter(|_| faults & 1 == 0) {
-            if record.len() == size_of::<ScoresHit>() {
+            if record.len() == size_of::<TopHit>() {
                 read.set(list, lists::top(record));
-            } else if record.len() == size_of::<StatusesHit>() {
+            } else if record.len() == size_of::<MapHit>() {
                 let entries = lists::entries(record, |address| self.names.get(&(target, address)).cloned());
                 read.set(list, entries);
             }

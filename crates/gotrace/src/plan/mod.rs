@@ -19,7 +19,7 @@ use std::{
 
 use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
 use serde::{Deserialize, Serialize};
-use wire::{NO_TEXTS, SCORES, STATUSES, Site};
+use wire::{MAP_WALK, NO_TEXTS, Site, TOP};
 
 use self::builder::{Builder, is_caller};
 pub use self::{
@@ -289,7 +289,7 @@ impl<P: Program> Plan<P> {
     pub fn with_detail(mut self, detail: Detail) -> Self {
         self.sites.retain(|site| P::detail(site.function) <= detail);
         if detail < Detail::Full {
-            for site in self.sites.iter_mut().filter(|site| [SCORES, STATUSES].contains(&site.spec.texts)) {
+            for site in self.sites.iter_mut().filter(|site| [TOP, MAP_WALK].contains(&site.spec.texts)) {
                 site.spec.texts = NO_TEXTS;
             }
         }

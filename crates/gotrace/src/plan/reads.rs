@@ -2,9 +2,9 @@
 
 use goexe::{Kind, Location, Path, Type};
 use wire::{
-    LAYOUT_LEN, LONG_TEXT, MAX_GROUP, MAX_NODES_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, NO_TEXTS,
-    READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, SCORES, SCORES_CHUNK, STACK_POINTER, STATUSES,
-    ScoresLayout, Site, StatusesLayout, TEXTS, TEXTS_OF_FAILURES,
+    LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, MapLayout,
+    NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TEXTS,
+    TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
 };
 
 use super::{
@@ -90,11 +90,11 @@ impl<'a, P: Program> Builder<'a, P> {
                 .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
             let (read, leaf) = match want.seen_as {
                 SeenAs::TopOf(top) => {
-                    (list, reads.list) = (Some((SCORES, self.top(typ, *location, top)?)), Some(want.value));
+                    (list, reads.list) = (Some((TOP, self.top(typ, *location, top)?)), Some(want.value));
                     continue;
                 }
                 SeenAs::EntriesOf(entries) => {
-                    list = Some((STATUSES, self.entries(typ, *location, entries)?));
+                    list = Some((MAP_WALK, self.entries(typ, *location, entries)?));
                     reads.list = Some(want.value);
                     continue;
                 }
@@ -109,15 +109,16 @@ impl<'a, P: Program> Builder<'a, P> {
             reads.push(self.reading(want, &reads), read, leaf)?;
         }
         let texts = reads.values.iter().any(|(_, slot)| matches!(slot, Slot::Text(_)));
-        reads.site.texts = match reads.values[..] {
-            [(Reading::Value(value), _)] if value.kind() == ValueKind::LongText => LONG_TEXT,
-            [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..]
-                if texts && P::QUIET.is_some_and(|(result, _)| result == value) =>
-            {
-                TEXTS_OF_FAILURES
+        (reads.site.texts, reads.site.unless) = match (&reads.values[..], P::QUIET) {
+            ([(Reading::Value(value), _)], _) if value.kind() == ValueKind::LongText => (LONG_TEXT, 0),
+            (
+                [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..],
+                Some((result, quiet)),
+            ) if texts && result == *value => {
+                (TEXTS_UNLESS, quiet.iter().fold(0, |mask, number| mask | 1 << number))
             }
-            _ if texts => TEXTS,
-            _ => NO_TEXTS,
+            _ if texts => (TEXTS, 0),
+            _ => (NO_TEXTS, 0),
         };
         if let Some((kind, layout)) = list {
             (reads.site.texts, reads.site.layout) = (kind, layout);
@@ -188,20 +189,20 @@ impl<'a, P: Program> Builder<'a, P> {
             follow(self.types, &self.structs, &named, &[part])?.offset,
             follow(self.types, &self.structs, &named, &[value])?.offset,
         );
-        if (named.size, name_offset, value_offset) != (24, 0, 16) {
+        if (named.size, name_offset, value_offset) != (PART_SIZE as u64, 0, 16) {
             return Err(Why(format!("`{}` is not a name and a number of 24 bytes", self.name(&named))));
         }
         let stride = u32::try_from(element.size).unwrap_or_default();
-        let per_chunk = (SCORES_CHUNK as u32).checked_div(stride).unwrap_or_default();
-        if per_chunk == 0 || per_chunk as usize > MAX_NODES_PER_CHUNK {
+        let per_chunk = (TOP_CHUNK as u32).checked_div(stride).unwrap_or_default();
+        if per_chunk == 0 || per_chunk as usize > MAX_PER_CHUNK {
             return Err(Why(format!("`{}` has {stride} bytes", self.name(&element))));
         }
-        Ok(ScoresLayout {
+        Ok(TopLayout {
             base: first.into(),
             stride,
-            total: offset(key)?.offset as u32,
-            name: offset(label)?.offset as u32,
-            scores: offset(parts)?.offset as u32,
+            key: offset(key)?.offset as u32,
+            label: offset(label)?.offset as u32,
+            parts: offset(parts)?.offset as u32,
             per_chunk,
         }
         .into())
@@ -213,8 +214,8 @@ impl<'a, P: Program> Builder<'a, P> {
         let Location::Registers { first, .. } = location else {
             return Err(Why(format!("`{}` is in no register", self.name(typ))));
         };
-        let within_struct = typ.kind == Kind::Interface;
-        let map = if within_struct {
+        let has_holder = typ.kind == Kind::Interface;
+        let map = if has_holder {
             let typ = self.types.find(package, holder)?;
             let map = follow(self.types, &self.structs, &typ, &[map])?;
             let absent = follow(self.types, &self.structs, &typ, &[absent])?;
@@ -242,15 +243,15 @@ impl<'a, P: Program> Builder<'a, P> {
         }
         let value = self.types.element(&self.types.element(&map)?)?;
         let offset = |field: &str| follow(self.types, &self.structs, &value, &[field]);
-        Ok(StatusesLayout {
-            base: u32::from(first) + u32::from(within_struct),
-            within_struct: within_struct.into(),
+        Ok(MapLayout {
+            base: u32::from(first) + u32::from(has_holder),
+            has_holder: has_holder.into(),
             swiss: swiss.into(),
             group: group.size as u32,
             values: values as u32,
             stride: stride as u32,
-            code: offset(number)?.offset as u32,
-            plugin: offset(text)?.offset as u32,
+            first: offset(number)?.offset as u32,
+            second: offset(text)?.offset as u32,
         }
         .into())
     }
@@ -451,7 +452,7 @@ impl<'a, P: Program> Builder<'a, P> {
 /// The registers that a site's reads start from.
 pub(super) fn needed(site: &Site) -> u16 {
     let reads = &site.reads[..site.reads_len as usize];
-    let list = if site.texts == SCORES { 0b11 << site.layout[0] } else { 0 };
+    let list = if site.texts == TOP { 0b11 << site.layout[0] } else { 0 };
     reads.iter().fold(list, |all, read| all | registers(*read))
 }
 

@@ -25,8 +25,8 @@ use log::Log;
 use rustix::{event::epoll, io::Errno};
 use tracing::warn;
 use wire::{
-    Cookie, Counter, MAX_PID_NAMESPACES, MAX_SITES, MAX_TARGETS, NO_TEXTS, PidNamespace, SCORES, STATUSES,
-    Site, Target,
+    Cookie, Counter, MAP_WALK, MAX_PID_NAMESPACES, MAX_SITES, MAX_TARGETS, NO_TEXTS, PidNamespace, Site, TOP,
+    Target,
 };
 
 pub use self::host::{Right, Unfit, check_btf, raise, rights};
@@ -87,23 +87,18 @@ pub enum Error {
 
 /// The programs, with `uprobe.multi` and without, and which sites they serve: those with these [`Site::texts`].
 const PROGRAMS: [Program; 3] = [
+    Program { multi: "on_top_multi", single: "on_top_single", for_lists: true, serves: |texts| texts == TOP },
     Program {
-        multi: "on_scores_multi",
-        single: "on_scores_single",
+        multi: "on_map_multi",
+        single: "on_map_single",
         for_lists: true,
-        serves: |texts| texts == SCORES,
-    },
-    Program {
-        multi: "on_statuses_multi",
-        single: "on_statuses_single",
-        for_lists: true,
-        serves: |texts| texts == STATUSES,
+        serves: |texts| texts == MAP_WALK,
     },
     Program {
         multi: "on_hit_multi",
         single: "on_hit_single",
         for_lists: false,
-        serves: |texts| ![SCORES, STATUSES].contains(&texts),
+        serves: |texts| ![TOP, MAP_WALK].contains(&texts),
     },
 ];
 
@@ -256,7 +251,7 @@ impl Probes {
     ) -> Result<Vec<(&'static str, UProbeLinkId)>, Error> {
         let texts = |site: &Site| match site.texts {
             // All but the list.
-            SCORES | STATUSES if !self.lists => NO_TEXTS,
+            TOP | MAP_WALK if !self.lists => NO_TEXTS,
             texts => texts,
         };
         let mut sites = Vec::with_capacity(planned.len());
