@@ -9,6 +9,7 @@
 //! * [`decode`]: what they sent, as events in the program's terms.
 //! * [`assemble`]: what makes traces of events. Pure; each program has its own.
 //! * [`pipeline`]: what follows upon an event, live or replayed.
+//! * [`worker`]: one program at work, as the supervisor runs it.
 //! * [`recording`]: events in a file, to be replayed elsewhere.
 //!
 //! # Design constraints
@@ -29,6 +30,7 @@ pub mod probe;
 pub mod program;
 pub mod recording;
 pub mod values;
+pub mod worker;
 
 #[doc(hidden)]
 pub use serde;

@@ -17,7 +17,7 @@ use std::{
     ops::Range,
 };
 
-use goexe::{Class, Executable, LinkMode, Machine, Path, Step, Type, Types};
+use goexe::{Class, Executable, Functions, LinkMode, Machine, Path, Step, Type, Types};
 use serde::{Deserialize, Serialize};
 use wire::{MAP_WALK, NO_TEXTS, Site, TOP};
 
@@ -237,7 +237,15 @@ impl<P: Program> Plan<P> {
     /// [`Plan::missing`].
     pub fn of(data: &[u8]) -> Result<Self, Error> {
         let executable = Executable::parse(data)?;
-        let functions = executable.functions()?;
+        Self::choose(&executable, &executable.functions()?)
+    }
+
+    /// The same of an executable that is read already.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plan::of`].
+    pub fn choose(executable: &Executable<'_>, functions: &Functions<'_>) -> Result<Self, Error> {
         let rows = || P::Function::ALL.iter().flat_map(|function| P::rows(*function));
         let wanted: BTreeSet<&[u8]> = rows()
             .flat_map(|row| {
@@ -259,16 +267,16 @@ impl<P: Program> Plan<P> {
             return Err(Error::AnotherProgram { program: P::NAME, marker: P::MARKERS[0] });
         }
         let types = executable.types();
-        let mut builder = Builder::<P>::new(&executable, &functions, &types, &found)?;
+        let mut builder = Builder::<P>::new(executable, functions, &types, &found)?;
         for function in P::Function::ALL {
             builder.add(*function);
         }
-        let names = P::names(&executable, &functions, &types)?;
+        let names = P::names(executable, functions, &types)?;
         let errors = errors(&types)?;
         let signatures = signatures::find(&builder, executable.machine(), P::SPELLED_OUT)?;
         let Builder { sites, missing, not_yet, structs, .. } = builder;
         let layouts = layouts(&types, &structs.into_inner())?;
-        let identity = identity(&executable);
+        let identity = identity(executable);
         Ok(Self { identity, sites, missing, not_yet, names, errors, layouts, signatures, debug_info: None })
     }
 
@@ -303,22 +311,17 @@ impl<P: Program> Plan<P> {
     }
 }
 
-/// Whether a file is a Go program that has this program inside: a quick look before [`Plan::of`]. One whose Go version cannot be
-/// read has it, too, so that a user hears of it.
+/// Whether a Go program has this program inside.
 #[must_use]
-pub fn has<P: Program>(data: &[u8]) -> bool {
-    let executable = match Executable::parse(data) {
-        Ok(executable) => executable,
-        Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)) => return false,
-        // Its tables cannot be read: then its name must stand somewhere.
-        Err(_) => {
-            let named =
-                |marker: &&str| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some();
-            return P::MARKERS.iter().any(named);
-        }
-    };
-    let functions = executable.functions();
-    functions.is_ok_and(|functions| P::MARKERS.iter().any(|marker| functions.names_contain(marker)))
+pub fn has<P: Program>(functions: &Functions<'_>) -> bool {
+    P::MARKERS.iter().any(|marker| functions.names_contain(marker))
+}
+
+/// Whether the name of one of these functions stands somewhere in a file: all that can be said of one whose tables cannot be
+/// read, so that a user hears of it.
+#[must_use]
+pub fn names_stand_in(data: &[u8], markers: &[&str]) -> bool {
+    markers.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some())
 }
 
 /// Compares what the plan rests on with debug information, where there is some.
