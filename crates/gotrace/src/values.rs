@@ -157,12 +157,12 @@ impl<V: Value> Values<V> {
     }
 
     /// Fills one place of a [`Kind::Texts`].
-    pub(crate) fn set_text_at(&mut self, value: V, place: usize, text: String) {
+    pub(crate) fn set_text_at(&mut self, value: V, place: usize, text: Option<String>) {
         let mut texts = self.take_texts(value);
         if texts.len() <= place {
             texts.resize(place + 1, None);
         }
-        texts[place] = Some(text);
+        texts[place] = text;
         self.set(value, Datum::Texts(texts));
     }
 }

@@ -13,9 +13,9 @@ use wire::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, MapHit, TEXT_L
 
 pub use self::lists::{Element, Entries, Group, Top};
 use crate::{
-    plan::{PlannedSite, Reading, Role, Slot},
+    plan::{Held, PlannedSite, Reading, Role, Slot},
     program::{Named, Program},
-    values::{Kind, Value as _, Values},
+    values::{Datum, Kind, Value as _, Values},
 };
 
 /// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
@@ -183,11 +183,7 @@ impl<P: Program> Decoder<P> {
     pub fn decode(&mut self, record: &[u8]) -> Result<Event<P>, Undecodable> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
-            length
-                if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) =>
-            {
-                None
-            }
+            length if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) => None,
             length if length == size_of::<TextHit>() => {
                 Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
             }
@@ -204,8 +200,14 @@ impl<P: Program> Decoder<P> {
         let (target, faults) = (int(28), int(32));
         let mut read = Values::with_capacity(values.len());
         let mut together = Together::default();
+        // Of what an interface holds: the value that its strings are, and how many it has.
+        let mut held = None;
         for (index, (reading, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
+                // Its place stays empty.
+                if let Reading::TextAt(value, place) = reading {
+                    read.set_text_at(*value, (*place).into(), None);
+                }
                 continue;
             }
             match *slot {
@@ -235,6 +237,12 @@ impl<P: Program> Decoder<P> {
                                 read.set(metric.panics, !function.contains(&address));
                             }
                         }
+                        Reading::Holds(value, types) => {
+                            let name = self.errors.get(&(target, word));
+                            let count =
+                                types.iter().find(|Held(held, _)| name.is_some_and(|name| **name == **held));
+                            held = Some((*value, count.map_or(0, |Held(_, count)| (*count).into())));
+                        }
                         // Their leaf is a string.
                         Reading::TextAt(..) | Reading::MessageOf(..) => {}
                     }
@@ -247,9 +255,12 @@ impl<P: Program> Decoder<P> {
                     };
                     match reading {
                         Reading::Value(value) | Reading::MessageOf(value, _) => read.set(*value, text),
-                        Reading::TextAt(value, place) => read.set_text_at(*value, (*place).into(), text),
+                        Reading::TextAt(value, place) => {
+                            read.set_text_at(*value, (*place).into(), Some(text));
+                        }
                         // Their leaf is a word.
                         Reading::Failure(_)
+                        | Reading::Holds(..)
                         | Reading::StartWall
                         | Reading::StartMonotonic
                         | Reading::Result
@@ -269,6 +280,11 @@ impl<P: Program> Decoder<P> {
                     read.set(*value, error.as_ref().map(ToString::to_string));
                 }
             }
+        }
+        if let Some((value, strings)) = held {
+            let mut texts = read.take_texts(value);
+            texts.truncate(strings);
+            read.set(value, Some(Datum::Texts(texts)).filter(|_| strings > 0));
         }
         if let Some(list) = list.filter(|_| faults & 1 == 0) {
             if record.len() == size_of::<TopHit>() {
@@ -357,4 +373,3 @@ fn unix_ns(wall: u64) -> Option<u64> {
     let seconds = (wall << 1 >> 31).cast_signed() + GO_WALL_ZERO - UNIX_ZERO;
     u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(wall & ((1 << 30) - 1))
 }
-
