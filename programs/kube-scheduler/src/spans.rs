@@ -2,60 +2,28 @@
 //!
 //! Pure: an attempt, a clock anchor and a context in, a trace out.
 
-pub mod attributes;
-pub mod configuration;
-mod gather;
-mod kinds;
-mod span;
-#[cfg(test)]
-mod tests;
-
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
-    hash::Hasher as _,
+    iter,
 };
 
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
-
-pub use self::gather::Gatherer;
-use self::kinds::{Kind, Of, kind};
-pub use self::span::{
-    AttributeValue, Event, LIFECYCLE, Link, Origin, Relation, RemoteContext, Span, Status, Trace,
+use gotrace::decode::{Element, Entries, Group, Top};
+use spans::{
+    Anchor, AttributeValue, Event, Link, Origin, Relation, Span, Status, Story, Trace, attributes,
+    identity::{span_id, trace_id},
+    names::{EXTENDER, GROUP_ROOT, PLUGIN, ROOT},
+    story::Extras,
 };
+use tracecontext::RemoteContext;
+
 use crate::{
     attempt::{
         ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
     },
-    plan::Function,
-    record::{Candidate, Rejection, Scores, Statuses},
+    table::{Function, Part, Stage},
 };
 
-/// What `CLOCK_REALTIME` says when `CLOCK_MONOTONIC` says zero, nanoseconds. One anchor serves all spans of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Anchor {
-    /// Nanoseconds since the Unix epoch.
-    pub unix_ns_at_zero: u64,
-}
-
-impl Anchor {
-    fn unix(self, monotonic_ns: u64) -> u64 {
-        self.unix_ns_at_zero.saturating_add(monotonic_ns)
-    }
-}
-
-/// Name of the root span, and of that of each Pod of a group.
-pub const ROOT: &str = "SchedulePod";
-/// Name of the root span of a group.
-pub const GROUP_ROOT: &str = "SchedulePodGroup";
-/// Name of the span from the start of a scheduler to its first attempt.
-pub const CONFIGURATION_ROOT: &str = "SchedulerConfiguration";
-/// What the names of plugins' spans begin with.
-pub const PLUGIN: &str = "plugin: ";
-/// Name of the span of what is done to a victim of preemption.
-pub const PREEMPT_POD: &str = "preemptPod";
-/// What the names of extenders' spans begin with.
-pub const EXTENDER: &str = "extender: ";
 /// What KEP-5927 calls the event of a plugin that says no.
 const REJECTED: &str = "plugin rejected";
 
@@ -88,51 +56,62 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         links: causes.into_iter().chain(previous(attempt, remote.as_ref())).collect(),
         status: root_status(&attempt.outcome),
     };
-    let mut calls: Vec<(&Kind, &Call)> = attempt
+    let mut calls: Vec<(Part, &'static str, &Call)> = attempt
         .calls
         .iter()
         .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
         // The scheduler asks its own list first, and an extender without the verb not at all.
         .filter(|call| call.extender.as_ref().is_none_or(|extender| !extender.verb.is_empty()))
-        .filter_map(|call| Some((kind(call.function)?, call)))
+        .filter_map(|call| {
+            let part = call.function.about();
+            Some((part, part.name()?, call))
+        })
         .collect();
     // What contains others begins before them.
-    calls.sort_by(|(kind, call), (other_kind, other)| {
-        let depth = |kind: &Kind| kind.ancestors().count();
-        call.start_ns.cmp(&other.start_ns).then_with(|| depth(kind).cmp(&depth(other_kind)))
+    calls.sort_by(|(part, _, call), (other_part, _, other)| {
+        let depth = |part: Part| ancestors(part).count();
+        call.start_ns.cmp(&other.start_ns).then_with(|| depth(*part).cmp(&depth(*other_part)))
     });
     let mut spans = Vec::with_capacity(calls.len() + 1);
     spans.push(root);
     let mut trials = 0..;
-    for (index, (kind, call)) in calls.iter().enumerate() {
+    for (index, (part, name, call)) in calls.iter().enumerate() {
         // The innermost that was going on; behind a call that is over there is the next one further out.
-        let parent = kind.ancestors().find_map(|function| {
-            let holds = |(_, outer): &(&Kind, &Call)| {
+        let parent = ancestors(*part).find_map(|function| {
+            let holds = |(_, _, outer): &(Part, &str, &Call)| {
                 outer.function == function && outer.start_ns <= call.start_ns && call.end_ns <= outer.end_ns
             };
             calls[..index].iter().rposition(holds)
         });
         let url = call.extender.as_ref().map(|extender| extender.url.as_str());
-        let name = match kind.of {
-            Of::Plugin => Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
-            Of::Extender => Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()),
-            Of::Scheduler | Of::Late => Cow::Borrowed(kind.name),
-        };
-        let attributes = match kind.function {
-            _ if kind.of == Of::Plugin => plugin_attributes(kind, call),
-            _ if kind.of == Of::Extender => extender_attributes(kind, call),
-            _ if kind.of == Of::Late => api_call_attributes(call),
-            Function::PlacementTrial => placement_attributes(call),
-            Function::PodGroupMember => {
+        let (name, attributes) = match part {
+            Part::Plugin { point, .. } => (
+                Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
+                plugin_attributes(point, call),
+            ),
+            Part::Extender { point, .. } => {
+                (Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()), extender_attributes(point, call))
+            }
+            Part::Late(..) => (Cow::Borrowed(*name), api_call_attributes(call)),
+            Part::Stage(Stage::PlacementTrial, ..) => (Cow::Borrowed(*name), placement_attributes(call)),
+            Part::Stage(Stage::Member, ..) => {
                 let chosen = attempt.chosen_trial == trials.next();
                 let mut list = placement_attributes(call);
                 list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
-                list
+                (Cow::Borrowed(*name), list)
             }
-            _ => phase_attributes(attempt, kind, call),
+            Part::Phase(..)
+            | Part::Stage(Stage::SchedulingCycle | Stage::BindingCycle | Stage::HandleFailure, ..)
+            // These become no spans.
+            | Part::EntersQueue { .. }
+            | Part::CountsMove
+            | Part::Pop
+            | Part::Group
+            | Part::QueuesApiCall
+            | Part::Fact(_) => (Cow::Borrowed(*name), phase_attributes(attempt, name, call)),
         };
         // What outlasts the attempt is not a part of it.
-        let outlasts = kind.of == Of::Late && call.end_ns > attempt.end_ns;
+        let outlasts = part.is_late() && call.end_ns > attempt.end_ns;
         let cause = outlasts.then(|| link(trace_id, spans[0].span_id, Relation::Attempt));
         spans.push(Span {
             span_id: span_id(&seed, index as u64 + 1),
@@ -142,12 +121,17 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             start_unix_ns: anchor.unix(call.start_ns),
             end_unix_ns: anchor.unix(call.end_ns),
             attributes,
-            events: rejection(kind, call, anchor).into_iter().collect(),
+            events: rejection(*part, call, anchor).into_iter().collect(),
             links: cause.into_iter().collect(),
             status: call_status(call),
         });
     }
     Trace { target: attempt.target, trace_id, parent: remote, selected, spans }
+}
+
+/// The functions that a call is a part of, the next one first.
+fn ancestors(part: Part) -> impl Iterator<Item = Function> {
+    iter::successors(part.parent(), |function| function.about().parent())
 }
 
 /// Adds a span for each stay of the Pod in a queue before the attempt. They have no parent: they are over when the root
@@ -203,8 +187,8 @@ fn link(trace_id: [u8; 16], span_id: [u8; 8], relation: Relation) -> Link {
 }
 
 /// A plugin says that the Pod cannot be scheduled.
-fn rejection(kind: &Kind, call: &Call, anchor: Anchor) -> Option<Event> {
-    let code = call.code.filter(|code| kind.of == Of::Plugin && code.is_rejected())?;
+fn rejection(part: Part, call: &Call, anchor: Anchor) -> Option<Event> {
+    let code = call.code.filter(|code| matches!(part, Part::Plugin { .. }) && code.is_rejected())?;
     let result = AttributeValue::String(code.into());
     let unix_ns = anchor.unix(call.end_ns);
     Some(Event { name: REJECTED, unix_ns, attributes: vec![(attributes::RESULT, result)] })
@@ -263,21 +247,21 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
 /// Which Nodes were best, and why others would not do.
 fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::new();
-    if let Some(Scores { nodes, looked_at, ties, best }) = &attempt.scores {
-        list.push((attributes::SCORED_NODES, integer(*nodes)));
-        if looked_at < nodes {
+    if let Some(Top { elements, looked_at, ties, best }) = attempt.scores.as_deref() {
+        list.push((attributes::SCORED_NODES, integer(*elements)));
+        if looked_at < elements {
             list.push((attributes::SCORED_NODES_LOOKED_AT, integer(*looked_at)));
         }
         list.push((attributes::CANDIDATES, AttributeValue::Strings(best.iter().map(candidate).collect())));
         list.push((attributes::CANDIDATE_TIES, integer(*ties)));
     }
-    if let Some(Statuses { nodes, looked_at, rejections, others }) = &attempt.statuses {
-        let rejection = |Rejection { plugin, code, nodes }: &Rejection| {
-            format!("{}: {nodes} {}", plugin.as_deref().unwrap_or("?"), Code(*code))
+    if let Some(Entries { keys, looked_at, groups, others }) = attempt.statuses.as_deref() {
+        let rejection = |Group { name, code, keys }: &Group| {
+            format!("{}: {keys} {}", name.as_deref().unwrap_or("?"), Code(*code))
         };
-        let rejections = rejections.iter().map(rejection).collect();
+        let rejections = groups.iter().map(rejection).collect();
         list.push((attributes::REJECTIONS, AttributeValue::Strings(rejections)));
-        if looked_at < nodes {
+        if looked_at < keys {
             list.push((attributes::REJECTIONS_LOOKED_AT, integer(*looked_at)));
         }
         list.extend(others.as_deref().map(|plugin| (attributes::REJECTED_OTHERS, plugin.into())));
@@ -285,8 +269,7 @@ fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)>
     list
 }
 
-fn candidate(candidate: &Candidate) -> String {
-    let Candidate { node, total, scores, cut } = candidate;
+fn candidate(Element { label: node, key: total, parts: scores, cut }: &Element) -> String {
     // Long, and there are five of each attempt: at once and in one string.
     let mut text = String::with_capacity(256);
     let mut put = |part: fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
@@ -334,19 +317,19 @@ fn time_in(queue: &str, attempt: &Attempt) -> u64 {
     stays.map(|(entry, end)| end.saturating_sub(entry.time_ns)).sum()
 }
 
-pub(crate) fn integer(value: u64) -> AttributeValue {
-    AttributeValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
+fn integer(value: u64) -> AttributeValue {
+    value.into()
 }
 
-fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+fn phase_attributes(attempt: &Attempt, name: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(4);
     list.extend([
-        (attributes::PHASE, AttributeValue::String(Cow::Borrowed(kind.name))),
+        (attributes::PHASE, AttributeValue::String(Cow::Borrowed(name))),
         (attributes::PROFILE, attempt.pod.profile.as_str().into()),
     ]);
     // Known of a phase that a panic has left.
     list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
-    if kind.function == Function::WaitOnPermit {
+    if call.function == Function::WaitOnPermit {
         let asked = attempt
             .calls
             .iter()
@@ -365,10 +348,10 @@ fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
     list
 }
 
-fn plugin_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+fn plugin_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(4);
     list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
-    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(kind.name))));
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(point))));
     push_result(&mut list, call);
     list
 }
@@ -385,9 +368,9 @@ fn api_call_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
     list
 }
 
-fn extender_attributes(kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(8);
-    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(kind.name))));
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(point))));
     if let Some(Extender { url, verb, ignorable, nodes, passed }) = call.extender.as_deref() {
         list.push((attributes::EXTENDER_URL, url.as_str().into()));
         list.push((attributes::EXTENDER_VERB, verb.as_str().into()));
@@ -448,28 +431,10 @@ fn call_status(call: &Call) -> Status {
 
 /// Identities follow from what the attempt is, so that the same attempt always has the same ones.
 fn seed(attempt: &Attempt, start_ns: u64) -> [u8; 16] {
-    identify(&attempt.identity(), start_ns, attempt.target)
+    trace_id(&attempt.identity(), start_ns, attempt.target)
 }
 
 /// That of the group that a Pod is scheduled with.
 fn group_seed(attempt: &Attempt, group: &PodGroup) -> [u8; 16] {
-    identify(&group.identity(), group.start_ns, attempt.target)
-}
-
-pub(crate) fn identify(who: &str, start_ns: u64, target: u32) -> [u8; 16] {
-    let mut hasher = SipHasher13::new();
-    hasher.write(who.as_bytes());
-    hasher.write_u64(start_ns);
-    hasher.write_u32(target);
-    let id = hasher.finish128().as_bytes();
-    // All zero means "no trace".
-    if id == [0; 16] { [1; 16] } else { id }
-}
-
-pub(crate) fn span_id(seed: &[u8; 16], index: u64) -> [u8; 8] {
-    let mut hasher = SipHasher13::new();
-    hasher.write(seed);
-    hasher.write_u64(index);
-    let id = std::hash::Hasher::finish(&hasher).to_be_bytes();
-    if id == [0; 8] { [1; 8] } else { id }
+    trace_id(&group.identity(), group.start_ns, attempt.target)
 }
