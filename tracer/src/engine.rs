@@ -17,6 +17,7 @@ use std::{
 
 use goexe::Class;
 use rustix::time::{ClockId, clock_gettime};
+use status::Health;
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 use tracing::{error, info, warn};
 use wire::Counter;
@@ -28,7 +29,6 @@ use crate::{
     probe::{Attached, Error, Probes},
     record::Decoder,
     recording::{End, Line},
-    serve::Health,
     target::{Configuration, FileId, Finder, ProcessId, Scheduler, load_bias, open_executable},
 };
 

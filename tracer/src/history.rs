@@ -6,12 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use spans::{Trace, attributes, names::GROUP_ROOT};
 use tokio::sync::oneshot;
 
-use crate::{
-    explain::{Account, Kept, Report},
-    trace::{GROUP_ROOT, Trace, attributes},
-};
+use crate::explain::{Account, Kept, Report};
 
 /// Bytes of all that is kept: 2 to 4 kB an attempt.
 const MAX_BYTES: usize = 16 << 20;
@@ -163,11 +161,12 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
-        export::tests::{scheduled, unschedulable},
-        trace::AttributeValue,
+    use spans::{
+        AttributeValue,
+        fixtures::{scheduled, unschedulable},
     };
+
+    use super::*;
 
     fn named(mut trace: Trace, name: &str) -> Trace {
         for (key, value) in &mut trace.spans[0].attributes {

@@ -8,8 +8,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-
-use crate::trace::{AttributeValue, PLUGIN, ROOT, Span, Trace, attributes};
+use spans::{
+    AttributeValue, Span, Trace, attributes,
+    names::{PLUGIN, ROOT},
+};
 
 /// Seconds that are remembered.
 pub const WINDOW: u64 = 60;
@@ -346,11 +348,9 @@ fn middle(bucket: u8) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use spans::fixtures::{scheduled, unschedulable};
+
     use super::*;
-    use crate::{
-        export::tests::{scheduled, unschedulable},
-        trace::AttributeValue,
-    };
 
     fn find<'a>(timings: &'a [Timing], name: &str) -> &'a Timing {
         timings.iter().find(|timing| timing.name == name).expect("it is there")

@@ -5,9 +5,11 @@ use std::{
     io::{self, BufRead, Read as _},
 };
 
+use telemetry::Label as _;
+
 use super::{End, FORMAT, Header, Line, MAX_LINE, MAX_TARGETS, MAX_TIME_NS};
 use crate::{
-    metrics::{Label as _, Loss, Metrics},
+    metrics::{Loss, Metrics},
     pipeline::{Message, Pipeline},
 };
 

@@ -3,10 +3,13 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use super::{
-    AttributeValue, CONFIGURATION_ROOT, Link, Relation, Span, Status, Trace, attributes, identify, link,
-    span_id,
+use spans::{
+    AttributeValue, Link, Relation, Span, Status, Trace, attributes,
+    identity::{span_id, trace_id},
+    names::CONFIGURATION_ROOT,
 };
+
+use super::link;
 use crate::target::Configuration;
 
 /// Schedulers that have ended and are remembered, to compare the next ones with: a node has a handful.
@@ -96,7 +99,7 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
     let Running { configuration, pid, .. } = running;
     let started_unix_ns = configuration.started_unix_ns;
     let end_unix_ns = first.root().start_unix_ns;
-    let seed = identify(&configuration.hash, started_unix_ns, *pid);
+    let seed = trace_id(&configuration.hash, started_unix_ns, *pid);
     let mut list = of(configuration);
     if let Some(Last { configuration: earlier, pid, .. }) = before {
         list.push((attributes::CONFIG_PREVIOUS_HASH, earlier.hash.as_str().into()));
@@ -149,8 +152,9 @@ pub fn of(configuration: &Configuration) -> Vec<(&'static str, AttributeValue)> 
 
 #[cfg(test)]
 mod tests {
+    use spans::fixtures::scheduled;
+
     use super::*;
-    use crate::export::tests::scheduled;
 
     fn told(hash: &str, setting: &str) -> Configuration {
         Configuration {

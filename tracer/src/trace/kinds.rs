@@ -1,6 +1,7 @@
 //! Which span each probed function becomes: a row each.
 
-use super::PREEMPT_POD;
+use spans::names::PREEMPT_POD;
+
 use crate::plan::Function;
 
 /// How a call is shown.

@@ -2,27 +2,24 @@
 //!
 //! Pure: an attempt, a clock anchor and a context in, a trace out.
 
-pub mod attributes;
 pub mod configuration;
-mod gather;
 mod kinds;
-mod span;
 #[cfg(test)]
 mod tests;
 
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
-    hash::Hasher as _,
 };
 
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use spans::{
+    AttributeValue, Event, Link, Origin, Relation, Span, Status, Trace, attributes,
+    identity::{span_id, trace_id},
+    names::{EXTENDER, GROUP_ROOT, PLUGIN, ROOT},
+};
+use tracecontext::RemoteContext;
 
-pub use self::gather::Gatherer;
 use self::kinds::{Kind, Of, kind};
-pub use self::span::{
-    AttributeValue, Event, LIFECYCLE, Link, Origin, Relation, RemoteContext, Span, Status, Trace,
-};
 use crate::{
     attempt::{
         ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
@@ -44,18 +41,6 @@ impl Anchor {
     }
 }
 
-/// Name of the root span, and of that of each Pod of a group.
-pub const ROOT: &str = "SchedulePod";
-/// Name of the root span of a group.
-pub const GROUP_ROOT: &str = "SchedulePodGroup";
-/// Name of the span from the start of a scheduler to its first attempt.
-pub const CONFIGURATION_ROOT: &str = "SchedulerConfiguration";
-/// What the names of plugins' spans begin with.
-pub const PLUGIN: &str = "plugin: ";
-/// Name of the span of what is done to a victim of preemption.
-pub const PREEMPT_POD: &str = "preemptPod";
-/// What the names of extenders' spans begin with.
-pub const EXTENDER: &str = "extender: ";
 /// What KEP-5927 calls the event of a plugin that says no.
 const REJECTED: &str = "plugin rejected";
 
@@ -334,8 +319,8 @@ fn time_in(queue: &str, attempt: &Attempt) -> u64 {
     stays.map(|(entry, end)| end.saturating_sub(entry.time_ns)).sum()
 }
 
-pub(crate) fn integer(value: u64) -> AttributeValue {
-    AttributeValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
+fn integer(value: u64) -> AttributeValue {
+    AttributeValue::from(value)
 }
 
 fn phase_attributes(attempt: &Attempt, kind: &Kind, call: &Call) -> Vec<(&'static str, AttributeValue)> {
@@ -448,28 +433,10 @@ fn call_status(call: &Call) -> Status {
 
 /// Identities follow from what the attempt is, so that the same attempt always has the same ones.
 fn seed(attempt: &Attempt, start_ns: u64) -> [u8; 16] {
-    identify(&attempt.identity(), start_ns, attempt.target)
+    trace_id(&attempt.identity(), start_ns, attempt.target)
 }
 
 /// That of the group that a Pod is scheduled with.
 fn group_seed(attempt: &Attempt, group: &PodGroup) -> [u8; 16] {
-    identify(&group.identity(), group.start_ns, attempt.target)
-}
-
-pub(crate) fn identify(who: &str, start_ns: u64, target: u32) -> [u8; 16] {
-    let mut hasher = SipHasher13::new();
-    hasher.write(who.as_bytes());
-    hasher.write_u64(start_ns);
-    hasher.write_u32(target);
-    let id = hasher.finish128().as_bytes();
-    // All zero means "no trace".
-    if id == [0; 16] { [1; 16] } else { id }
-}
-
-pub(crate) fn span_id(seed: &[u8; 16], index: u64) -> [u8; 8] {
-    let mut hasher = SipHasher13::new();
-    hasher.write(seed);
-    hasher.write_u64(index);
-    let id = std::hash::Hasher::finish(&hasher).to_be_bytes();
-    if id == [0; 8] { [1; 8] } else { id }
+    trace_id(&group.identity(), group.start_ns, attempt.target)
 }
