@@ -13,6 +13,18 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
+use pods::{
+    context::{self, PodContexts},
+    lifecycle::Lifecycles,
+    reinject::{self, Reinjector},
+};
+use spans::{
+    Gatherer, Origin, Trace,
+    export::{Filter, Output, Resource, Sinks},
+    sample::{self, Sampler},
+    wakeups,
+};
+use status::Health;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -21,20 +33,14 @@ use tracing::{error, info};
 
 use crate::{
     attempt::{Attempt, Subject},
-    context::{self, PodContexts},
     engine::Engine,
-    export::{Filter, Output, Resource, Sinks},
     history::History,
-    leisure,
-    lifecycle::Lifecycles,
     metrics::Metrics,
     pipeline::{Found, Message},
     plan::Detail,
-    reinject::{self, Reinjector},
-    sample::{self, Sampler},
-    serve::{self, Health},
+    serve,
     trace::{
-        self, Anchor, Gatherer, Origin, Trace,
+        self, Anchor,
         configuration::{self, Configurations},
     },
 };
@@ -108,18 +114,17 @@ pub async fn run(options: Options) -> Result<()> {
         (Err(error), None) => return Err(error.into()),
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
-    let start = leisure::hurry();
-    let contexts =
-        PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.clone()).await?;
-    let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, metrics.clone())?;
+    let start = wakeups::hurry();
+    let contexts = PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods()).await?;
+    let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, &metrics)?;
     if options.reinject.reinject {
         let reinjector =
-            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.clone()).await?;
+            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods()).await?;
         outlet.reinjector = Some(reinjector);
     }
     let (lifecycles, mut lives) = options
         .lifecycle
-        .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.clone()))
+        .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.pods()))
         .unzip();
     if lifecycles.is_some() {
         outlet.sinks.register(&Resource::of_lives());
@@ -252,9 +257,10 @@ impl Outlet {
         wide: bool,
         filter: Filter,
         sampler: Sampler,
-        metrics: Metrics,
+        metrics: &Metrics,
     ) -> Result<Self> {
-        let sinks = Sinks::start(outputs, wide, metrics.clone())?;
+        let sinks = Sinks::start(outputs, wide, metrics.spans())?;
+        let metrics = metrics.clone();
         Ok(Self { sinks, reinjector: None, filter, sampler, metrics, gatherer: Gatherer::default() })
     }
 
@@ -265,7 +271,7 @@ impl Outlet {
     }
 
     pub(crate) fn life(&mut self, trace: Trace) {
-        self.metrics.life_spans(&trace);
+        self.metrics.spans().made(&trace);
         self.send(vec![trace]);
     }
 
@@ -277,7 +283,7 @@ impl Outlet {
 
     fn send(&mut self, traces: Vec<Trace>) {
         for mut trace in traces {
-            if self.filter.keeps(&trace) && self.sampler.keep(&mut trace, &self.metrics) {
+            if self.filter.keeps(&trace) && self.sampler.keep(&mut trace, &self.metrics.spans()) {
                 if let Some(reinjector) = &mut self.reinjector {
                     reinjector.offer(&trace);
                 }

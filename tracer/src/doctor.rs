@@ -5,14 +5,14 @@
 
 use std::{fs, io, path::PathBuf};
 
+use pods::context;
 use rustix::system::uname;
+use spans::{export, text::sentence};
 
 use crate::{
-    context, export,
     plan::Plan,
     probe::{self, Probes},
     target::{self, Finder, Scheduler},
-    words::sentence,
 };
 
 /// Bytes of the ring buffer that is made for the trial.

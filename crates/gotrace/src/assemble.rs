@@ -1,6 +1,6 @@
 //! What makes traces of events, and what it counts on the way.
 
-use std::fmt;
+use std::{fmt, ops::Add};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,18 @@ macro_rules! figures {
 
         telemetry::labels! {
             $(#[$of_enum])*
-            $label { $($(#[$of_field])* $variant = $text,)* }
+            pub $label { $($(#[$of_field])* $variant = $text,)* }
+        }
+
+        impl Add for $name {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self {
+                    $($own: self.$own + other.$own,)*
+                    $($field: self.$field + other.$field,)*
+                }
+            }
         }
 
         impl $name {

@@ -17,7 +17,7 @@ use rustix::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::ProcessId;
+use gotrace::discover::ProcessId;
 
 /// Of a command line: the kernel's own limit is 2 MiB, and a scheduler's has some hundred bytes.
 const MAX_COMMAND_LINE: u64 = 1 << 16;

@@ -15,13 +15,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use spans::{Origin, names::PLUGIN};
 use tracer::{
     attempt::{Account, Attempt, Code, Outcome, Stats},
     metrics::Metrics,
     pipeline::{Found, Message},
     plan::Function,
     recording::Replay,
-    trace::{Anchor, Origin, PLUGIN, build},
+    trace::{Anchor, build},
 };
 
 /// Version, and the attempts in the order of their ends: Pod, number of the attempt, whether it was bound.

@@ -13,6 +13,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use spans::figures::parse_duration;
+use status::Health;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -23,11 +25,9 @@ use wire::RING_BYTES;
 
 use crate::{
     engine::Engine,
-    export::duration,
     metrics::Metrics,
     plan::Detail,
     recording::{Recorder, Summary},
-    serve::Health,
     target::Finder,
 };
 
@@ -43,7 +43,7 @@ pub struct Options {
     #[arg(long)]
     pid: Option<u32>,
     /// End after this time, such as `30s`
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Write pseudonyms for the names of Pods, namespaces, Nodes and profiles and for UIDs and messages
     ///

@@ -3,15 +3,18 @@
 use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
+use spans::{
+    Origin,
+    export::{Filter, Output},
+    sample::Sampler,
+};
 
 use crate::{
     attempt::Subject,
     daemon::{Outlet, resource},
-    export::{Filter, Output},
     metrics::Metrics,
     pipeline::Message,
     recording::Replay,
-    sample::Sampler,
     trace,
 };
 
@@ -45,14 +48,14 @@ pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let mut replay =
         Replay::new(BufReader::new(input), metrics.clone()).with_context(|| format!("`{name}`"))?;
-    let mut outlet = Outlet::start(&output, wide, filter, Sampler::default(), metrics.clone())?;
+    let mut outlet = Outlet::start(&output, wide, filter, Sampler::default(), &metrics)?;
     let for_reader = output.iter().any(|output| *output != Output::Otlp);
     let (mut attempts, mut spans) = (0, 0);
     let mut result = Ok(());
     for message in replay.by_ref() {
         match message {
             Ok(Message::Attempt(attempt, anchor)) => {
-                let trace = trace::build(&attempt, anchor, trace::Origin::default());
+                let trace = trace::build(&attempt, anchor, Origin::default());
                 attempts += usize::from(!matches!(attempt.subject, Subject::Group { .. }));
                 spans += trace.spans.len();
                 outlet.sinks.room().await;

@@ -4,13 +4,13 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Result;
 use clap::{ValueEnum, builder::PossibleValue};
-
-use crate::{
-    context, daemon,
+use pods::{context, reinject};
+use spans::{
     export::{Filter, Output},
-    plan::Detail,
-    reinject, sample,
+    sample,
 };
+
+use crate::{daemon, plan::Detail};
 
 /// [`wire::RING_BYTES`], as people write it.
 const RING_BUFFER: &str = "4MiB";

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use spans::export::Style;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -16,7 +17,6 @@ use tokio::{
 
 use super::client::{Daemon, Server};
 use crate::{
-    export::Style,
     recent::Recent,
     top::{Sort, View},
 };

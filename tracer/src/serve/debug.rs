@@ -98,9 +98,10 @@ fn json(answer: &impl Serialize) -> Response {
 mod tests {
     use std::net::SocketAddr;
 
+    use spans::fixtures::{scheduled, unschedulable};
+
     use super::*;
     use crate::{
-        export::tests::{scheduled, unschedulable},
         recent::Recent,
         serve::{Health, start, tests::get},
     };

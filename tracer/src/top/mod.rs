@@ -14,13 +14,10 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Paragraph, Row, Table, Widget},
 };
+use spans::{figures::duration, names::ROOT, text::clean};
 
 use self::Column::{Figure, Rest, Words};
-use crate::{
-    recent::{Recent, Slow, Timing},
-    trace::ROOT,
-    words::{clean, duration},
-};
+use crate::recent::{Recent, Slow, Timing};
 
 /// Rows that the slowest Pods have at least, their heading among them.
 const SLOWEST: u16 = 6;

@@ -7,12 +7,13 @@ use std::{
 };
 
 use proptest::{collection::vec, prelude::*};
+use spans::{Gatherer, Origin, Trace};
 
 use super::{Account, Assembler, Attempt, Stats, Subject};
 use crate::{
     plan::{Function, Role},
     record::{Event, Values},
-    trace::{Anchor, Gatherer, Origin, Trace, build},
+    trace::{Anchor, build},
 };
 
 const LOOP: u64 = 1;

@@ -9,9 +9,9 @@ mod tests;
 mod words;
 
 use serde::{Deserialize, Serialize};
+use spans::{AttributeValue, Span, Status, Trace, attributes, names::PLUGIN};
 
 pub use self::words::{conclusion, text, unknown};
-use crate::trace::{AttributeValue, PLUGIN, Span, Status, Trace, attributes};
 
 /// Changes when a field goes away or changes its meaning, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;

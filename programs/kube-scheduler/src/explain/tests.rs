@@ -1,10 +1,11 @@
-use super::*;
-use crate::{
-    export::tests::{scheduled, unschedulable},
-    trace::Event,
+use spans::{
+    Event,
+    fixtures::{scheduled, unschedulable},
 };
 
-/// Two seconds after the end of the attempts of `export::tests`.
+use super::*;
+
+/// Two seconds after the end of the attempts of `spans::fixtures`.
 const NOW_US: u64 = 1_795_219_202_000_000;
 
 fn report(traces: &[Trace]) -> Report {

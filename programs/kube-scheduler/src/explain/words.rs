@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use spans::{figures::duration, text::clean};
+
 use super::{Account, Kept, Phase, Plugin, Preemption, Queue, Rejection, Report, reasons};
-use crate::words::{clean, duration};
 
 /// Columns of `Rejected  `, the longest of the labels.
 const LABEL: usize = 12;
