@@ -26,7 +26,7 @@ pub(crate) fn loss(loss: Counter, site: u16, target: u32) {
     }
     match loss {
         Counter::RingFull => {
-            debug!((), "site {}, target {}: lost a hit, the ring buffer is full", site, target)
+            debug!((), "site {}, target {}: lost a hit, the ring buffer is full", site, target);
         }
         Counter::GoroutineFault => {
             debug!((), "site {}, target {}: lost a hit, its goroutine cannot be read", site, target);

@@ -171,7 +171,7 @@ fn current_pid(device: u64, inode: u64) -> Option<u32> {
         return Some((bpf_get_current_pid_tgid() >> 32) as u32);
     }
     let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
-    // SAFETY: `ids` is as large as the helper is told, and lives until it returns.
+    // SAFETY: the helper writes `ids`, of the size that is passed, and keeps no pointer to it.
     let status = unsafe {
         bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32)
     };
