@@ -18,7 +18,7 @@ use goexe::Executable;
 use gotrace::{
     decode,
     discover::{FileId, Finder, Opened, Process, ProcessId, load_bias},
-    metrics::{Metrics, RecordLoss},
+    metrics::{RecordLoss, Total},
     pipeline::{Clocks, Found},
     plan::names_stand_in,
     probe::{Error, Probes},
@@ -30,7 +30,7 @@ use status::Health;
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 use tracing::{error, info, warn};
 
-use crate::{metrics::QueueFull, programs::Worker};
+use crate::{metrics::Metrics, programs::Worker};
 
 /// How often the ring buffer is emptied while there is little in it: for that the programs wake nobody up. Nor does the daemon
 /// wake up more often than somebody who watches would notice: most of what an attempt costs it is the cold start after each
@@ -72,7 +72,6 @@ pub struct Supervisor {
     records: u64,
     messages: Sender<Message>,
     metrics: Metrics,
-    queue_full: QueueFull,
     health: Health,
 }
 
@@ -96,7 +95,6 @@ impl Supervisor {
         workers: Vec<Box<Worker>>,
         messages: Sender<Message>,
         metrics: Metrics,
-        queue_full: QueueFull,
         health: Health,
     ) -> Result<Self, Error> {
         let probes = Probes::load(object, ring_bytes)?;
@@ -113,7 +111,6 @@ impl Supervisor {
             records: 0,
             messages,
             metrics,
-            queue_full,
             health,
         })
     }
@@ -146,7 +143,7 @@ impl Supervisor {
         }
         self.hand_over();
         self.publish();
-        let losses = self.metrics.lost();
+        let losses = self.metrics.losses();
         for worker in &mut self.workers {
             worker.finish(losses.iter().map(|(cause, lost)| ((*cause).to_owned(), *lost)).collect());
         }
@@ -161,7 +158,7 @@ impl Supervisor {
                 taken.unwrap_or(Err(decode::Undecodable::Site(site)))
             });
             if let Err(error) = taken {
-                metrics.lose(RecordLoss::UndecodableRecord, 1);
+                metrics.tracing.lose(RecordLoss::UndecodableRecord, 1);
                 warn!("a record is dropped: {error}");
             }
         }) as u64;
@@ -174,7 +171,7 @@ impl Supervisor {
             for story in stories {
                 match self.messages.try_send(Message::Finished(story, Anchor { unix_ns_at_zero })) {
                     Ok(()) => {}
-                    Err(TrySendError::Full(_)) => self.queue_full.lose(1),
+                    Err(TrySendError::Full(_)) => self.metrics.queue_full.lose(1),
                     // The daemon is on its way out.
                     Err(TrySendError::Closed(_)) => {}
                 }
@@ -241,8 +238,9 @@ impl Supervisor {
         self.looked = true;
         self.drop_unused(files);
         let count = self.targets.len();
-        self.metrics.set_processes(count, self.refused.len());
-        self.metrics.set_planned(self.executables.values().filter_map(|traced| traced.plan.as_ref().ok()));
+        self.metrics.tracing.set_processes(count, self.refused.len());
+        let plans = self.executables.values().filter_map(|traced| traced.plan.as_ref().ok());
+        self.metrics.tracing.set_planned(plans);
         let ready = match self.refused.len() {
             0 => Ok(()),
             refused => {
@@ -272,6 +270,7 @@ impl Supervisor {
             executable: path.clone(),
             identity: summary.identity.clone(),
             process: Some(process.id),
+            programs: summary.programs.clone(),
             already_ran: !self.looked,
         };
         for worker in &mut self.workers {
@@ -308,12 +307,18 @@ impl Supervisor {
     }
 
     fn publish(&self) {
-        self.metrics.publish(&self.probes, self.records, self.workers.iter().map(|worker| &**worker));
+        let Metrics { tracing, .. } = &self.metrics;
+        tracing.set_probes(&self.probes);
+        tracing.set_total(Total::Records, self.records);
+        tracing.set_accounts(self.workers.iter().map(|worker| (worker.stats(), worker.account())));
+        for worker in &self.workers {
+            self.metrics.counts(&worker.counts());
+        }
     }
 }
 
 /// Plans an executable for each program that is inside; `None` where none is.
-fn judge(workers: &mut [Box<Worker>], opened: &Opened) -> Option<Result<Summary, String>> {
+pub(crate) fn judge(workers: &mut [Box<Worker>], opened: &Opened) -> Option<Result<Summary, String>> {
     let executable = match Executable::parse(opened.data()) {
         Ok(executable) => executable,
         Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)) => return None,
@@ -332,7 +337,7 @@ fn judge(workers: &mut [Box<Worker>], opened: &Opened) -> Option<Result<Summary,
             }
         }))
     });
-    let merged = plans.reduce(|one, other| Ok(one?.and(other?)))?;
+    let merged = plans.reduce(|one, other| Ok(one?.with(other?)))?;
     Some(merged.map_err(|error| format!("{:#}", anyhow::Error::from(error))))
 }
 

@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn this_test_was_told_what_its_command_line_says() {
-        let process = super::super::process_id(std::process::id()).expect("it runs");
+        let process = ProcessId::of(std::process::id()).expect("it runs");
         let Configuration { hash, file, outdated, .. } = Configuration::of(process).expect("it may be read");
         assert_eq!((hash.len(), file, outdated), (64, None, false));
         assert!(started(process) <= SystemTime::now());

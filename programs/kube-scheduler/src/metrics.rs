@@ -56,12 +56,16 @@ impl Metrics {
             _ => None,
         };
         let result = result.unwrap_or("unknown");
-        let group = trace.root().name == GROUP_ROOT;
-        let attempts = if group { &self.0.group_attempts } else { &self.0.attempts };
-        attempts.add([result.into()], 1);
-        if !group {
-            self.window(|window, second| window.trace(second, result, trace));
+        if trace.root().name == GROUP_ROOT {
+            return self.group_attempt(result);
         }
+        self.0.attempts.add([result.into()], 1);
+        self.window(|window, second| window.trace(second, result, trace));
+    }
+
+    /// Counts an attempt of a group.
+    pub fn group_attempt(&self, result: &'static str) {
+        self.0.group_attempts.add([result.into()], 1);
     }
 
     /// Takes what the assembler has counted so far.

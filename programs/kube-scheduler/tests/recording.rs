@@ -1,16 +1,19 @@
 //! What is written is read again, and what is broken is named.
 
-use std::io;
+use std::{borrow::Cow, io, sync::Arc};
 
+use gotrace::{
+    Role,
+    assemble::Stats,
+    decode::{Element, Top},
+    pipeline::{Clocks, Found},
+    plan::Identity,
+    recording::{self, End, Error, FORMAT, Header, MAX_LINE, MAX_TIME_NS, Reader, Recorder, Replay, Step, Summary},
+};
+use kube_scheduler::{Event, KubeScheduler, Values, table::Function, values::Value};
 use proptest::{collection::vec, option, prelude::*};
 
-use super::*;
-use crate::{
-    metrics::Metrics,
-    pipeline::Message,
-    plan::{Function, Identity, Role},
-    record::{Candidate, Scores, Values},
-};
+type Line<'a> = recording::Line<'a, KubeScheduler>;
 
 const NO_LIMIT: u64 = u64::MAX / 2;
 /// What no redacted file may hold.
@@ -78,59 +81,57 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
             let mut name = || names.pop().flatten();
             let mut text = || texts.pop().flatten();
             let mut number = || numbers.pop().flatten();
-            Values {
-                cycle_state: number(),
-                pod: number(),
-                queued_pod_info: number(),
-                pod_name: name(),
-                pod_namespace: name(),
-                pod_uid: name(),
-                profile: name(),
-                attempts: number(),
-                queue_timestamp: number(),
-                node_name: name(),
-                status_code,
-                status_reason: name(),
-                status_plugin: text(),
-                plugin: text().map(Into::into),
-                first_attempt: number(),
-                queue: name(),
-                queue_event: name(),
-                labels: number(),
-                hint_length: number(),
-                scores: name().map(|node| Scores {
-                    nodes: 3,
+            Values::default()
+                .with(Value::CycleState, number())
+                .with(Value::Pod, number())
+                .with(Value::QueuedPodInfo, number())
+                .with(Value::PodName, name())
+                .with(Value::PodNamespace, name())
+                .with(Value::PodUid, name())
+                .with(Value::Profile, name())
+                .with(Value::Attempts, number())
+                .with(Value::QueueTimestamp, number())
+                .with(Value::NodeName, name())
+                .with(Value::StatusCode, status_code)
+                .with(Value::StatusReason, name())
+                .with(Value::StatusPlugin, text())
+                .with(Value::Plugin, text().map(|name| Arc::<str>::from(name)))
+                .with(Value::FirstAttempt, number())
+                .with(Value::Queue, name())
+                .with(Value::QueueEvent, name())
+                .with(Value::Labels, number())
+                .with(Value::HintLength, number())
+                .with(Value::Scores, name().map(|node| Top {
+                    elements: 3,
                     looked_at: 3,
                     ties: 1,
-                    best: vec![Candidate {
-                        scores: vec![("Fit".into(), 7), (format!("http://{node}").into(), 1)],
-                        node,
-                        total: 8,
+                    best: vec![Element {
+                        parts: vec![("Fit".into(), 7), (format!("http://{node}").into(), 1)],
+                        label: node,
+                        key: 8,
                         cut: false,
                     }],
-                }),
-                statuses: None,
-                evaluated_nodes: number(),
-                feasible_nodes: number(),
-                restricted_to: number(),
-                message: name(),
-                preemption_node: name(),
-                victims: Some(2),
-                victim_names: [name(), name(), name()],
-                group_name: name(),
-                group_namespace: name(),
-                group_size: number(),
-                placement_name: name(),
-                condition_reason: text(),
-                extender_url: name(),
-                extender_verb: text(),
-                ignorable: status_code.map(|code| code > 0),
-                nodes: number(),
-                api_call: number(),
-                preemption_candidate: number(),
-                started_ns: number(),
-                panics: status_code.map(|code| code < 0),
-            }
+                }))
+                .with(Value::EvaluatedNodes, number())
+                .with(Value::FeasibleNodes, number())
+                .with(Value::RestrictedTo, number())
+                .with(Value::Message, name())
+                .with(Value::PreemptionNode, name())
+                .with(Value::Victims, 2)
+                .with(Value::VictimNames, [name(), name(), name()])
+                .with(Value::GroupName, name())
+                .with(Value::GroupNamespace, name())
+                .with(Value::GroupSize, number())
+                .with(Value::PlacementName, name())
+                .with(Value::ConditionReason, text())
+                .with(Value::ExtenderUrl, name())
+                .with(Value::ExtenderVerb, text())
+                .with(Value::Ignorable, status_code.map(|code| code > 0))
+                .with(Value::Nodes, number())
+                .with(Value::ApiCall, number())
+                .with(Value::PreemptionCandidate, number())
+                .with(Value::StartedNs, number())
+                .with(Value::Panics, status_code.map(|code| code < 0))
         },
     )
 }
@@ -163,7 +164,7 @@ fn events(name: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Line
 
 fn names(line: &Line<'_>) -> Option<String> {
     let Line::Event(event) = line else { return None };
-    event.values.pod_name.clone()
+    event.values.text(Value::PodName).map(str::to_owned)
 }
 
 proptest! {
@@ -254,7 +255,7 @@ fn a_broken_line_is_named() {
             "{\"clocks\":{\"monotonicNs\":18446744073709551615,\"unixNsAtZero\":1}}",
             "more than a machine runs",
         ),
-        ("{\"gone\":{\"target\":8}}", "scheduler 8 was not found before"),
+        ("{\"gone\":{\"target\":8}}", "process 8 was not found before"),
         (lines[0], "a second header"),
         (overlong.as_str(), "longer than"),
         ("\u{1}", "expected value"),
@@ -283,7 +284,7 @@ fn what_is_no_recording_is_said_to_be_none() {
 #[test]
 fn a_scheduler_is_found_once_and_nothing_comes_after_the_end() {
     let twice = write(&[found(0), found(0)], NO_LIMIT, false).0;
-    assert_eq!(read(&twice).expect_err("twice").to_string(), "line 3: scheduler 0 was found before");
+    assert_eq!(read(&twice).expect_err("twice").to_string(), "line 3: process 0 was found before");
     let more = recording() + "\n";
     assert_eq!(read(&more).expect_err("more").to_string(), "line 7: there is something after the end");
 }
@@ -322,13 +323,13 @@ impl io::Write for Disk {
 
 #[test]
 fn a_full_disk_ends_the_recording_and_is_an_error() {
-    assert!(Recorder::new(Disk(10), NO_LIMIT, false).is_err());
-    let mut recorder = Recorder::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");
+    assert!(Recorder::<_, KubeScheduler>::new(Disk(10), NO_LIMIT, false).is_err());
+    let mut recorder = Recorder::<_, KubeScheduler>::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");
     assert!(recorder.take(found(0)));
     let more = (0..100).take_while(|_| recorder.take(event(0, Function::Pop, Role::Ret, Values::default())));
     assert!((1..10).contains(&more.count()));
     recorder.take(Line::End(End::default()));
-    let WriteError::Io(error) = recorder.finish().expect_err("it was full") else { panic!("it was ended") };
+    let recording::WriteError::Io(error) = recorder.finish().expect_err("it was full") else { panic!("it was ended") };
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 
@@ -349,22 +350,21 @@ fn a_replay_makes_of_events_what_the_daemon_makes_of_them() {
     ];
     let (mut text, _) = write(&lines, NO_LIMIT, false);
     text = text.replace("\"losses\":{}", "\"losses\":{\"ring_full\":3,\"orphan_call\":9}");
-    let metrics = Metrics::default();
-    let mut replay = Replay::new(text.as_bytes(), metrics.clone()).expect("it has a header");
-    let told: Vec<String> = replay
+    let mut replay = Replay::<_, KubeScheduler>::new(text.as_bytes()).expect("it has a header");
+    let steps: Vec<String> = replay
         .by_ref()
-        .map(|message| match message.expect("it is whole") {
-            Message::Found(found) => format!("found {}", found.target),
-            Message::Attempt(attempt, anchor) => {
-                format!("{:?} of {} by {}", attempt.outcome, attempt.pod.uid, anchor.unix_ns_at_zero)
+        .map(|step| match step.expect("it is whole") {
+            Step::Found(found) => format!("found {}", found.target),
+            Step::Finished(attempt, clocks) => {
+                format!("{:?} of {} by {}", attempt.outcome, attempt.pod.uid, clocks.unix_ns_at_zero)
             }
-            Message::Gone(target) => format!("gone {target}"),
+            Step::Gone(target) => format!("gone {target}"),
         })
         .collect();
     let failed = "Failed { code: Some(Code(2)), reason: \"\", plugin: \"\" } of u by 9";
-    assert_eq!(told, ["found 0", failed, "gone 0"]);
+    assert_eq!(steps, ["found 0", failed, "gone 0"]);
     assert_eq!((replay.events(), replay.pipeline().stats().stray_ends), (6, 1));
     // What was lost before there were events is known from the recording, the rest is found again.
-    let lost: Vec<_> = metrics.losses().into_iter().filter(|(_, lost)| *lost > 0).collect();
+    let lost: Vec<_> = replay.losses().filter(|(_, lost)| *lost > 0).collect();
     assert_eq!(lost, [("ring_full", 3)]);
 }

@@ -15,15 +15,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use spans::{Origin, names::PLUGIN};
-use tracer::{
-    attempt::{Account, Attempt, Code, Outcome, Stats},
-    metrics::Metrics,
-    pipeline::{Found, Message},
-    plan::Function,
-    recording::Replay,
-    trace::{Anchor, build},
+use gotrace::{
+    assemble::{Account, Stats},
+    pipeline::Found,
+    recording::{Replay, Step},
 };
+use kube_scheduler::{
+    KubeScheduler,
+    attempt::{Attempt, Code, Outcome},
+    spans::build,
+    table::Function,
+};
+use spans::{Anchor, Origin, names::PLUGIN};
 
 /// Version, and the attempts in the order of their ends: Pod, number of the attempt, whether it was bound.
 type Expected = (&'static str, &'static [(&'static str, u64, bool)]);
@@ -110,7 +113,7 @@ const STREAMS: [Expected; 5] = [
 ];
 
 fn path(version: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/streams/{version}.jsonl"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/streams/{version}.jsonl"))
 }
 
 struct Replayed {
@@ -124,18 +127,19 @@ struct Replayed {
 
 fn replay(version: &str) -> Replayed {
     let file = File::open(path(version)).expect("it is in the repository");
-    let metrics = Metrics::default();
-    let mut replay = Replay::new(BufReader::new(file), metrics.clone()).expect("it has a header");
+    let mut replay = Replay::<_, KubeScheduler>::new(BufReader::new(file)).expect("it has a header");
     let (mut found, mut attempts) = (Vec::new(), Vec::new());
-    for message in replay.by_ref() {
-        match message.expect("it is whole") {
-            Message::Found(process) => found.push(*process),
-            Message::Attempt(attempt, anchor) => attempts.push((*attempt, anchor)),
-            Message::Gone(_) => {}
+    for step in replay.by_ref() {
+        match step.expect("it is whole") {
+            Step::Found(process) => found.push(*process),
+            Step::Finished(attempt, clocks) => {
+                attempts.push((attempt, Anchor { unix_ns_at_zero: clocks.unix_ns_at_zero }));
+            }
+            Step::Gone(_) => {}
         }
     }
     let (stats, account) = (replay.pipeline().stats(), replay.pipeline().account());
-    let losses = metrics.losses().iter().map(|(_, lost)| lost).sum();
+    let losses = replay.end().map_or(0, |end| end.losses.values().sum());
     Replayed { found, attempts, stats, account, events: replay.events(), losses }
 }
 

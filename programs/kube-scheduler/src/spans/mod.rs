@@ -2,6 +2,9 @@
 //!
 //! Pure: an attempt, a clock anchor and a context in, a trace out.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},

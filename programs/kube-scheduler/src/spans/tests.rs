@@ -409,7 +409,8 @@ fn the_root_says_how_the_pod_came_through_the_queues() {
 fn spans_say_when_they_were_by_the_monotonic_clock_where_that_is_asked_for() {
     let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     assert_eq!(trace.root().attribute(attributes::MONOTONIC_START), None);
-    let trace = with_monotonic(trace, ANCHOR);
+    let mut trace = trace;
+    add_monotonic(&mut trace, ANCHOR);
     let times = |span: &Span| {
         [attributes::MONOTONIC_START, attributes::MONOTONIC_END].map(|key| span.attribute(key).cloned())
     };
