@@ -210,7 +210,8 @@ into_datum! {
 
 impl<const N: usize> IntoDatum for [Option<String>; N] {
     fn into_datum(self) -> Option<Datum> {
-        Some(Datum::Texts(self.into()))
+        // A list of which nothing is read says nothing.
+        self.iter().any(Option::is_some).then(|| Datum::Texts(self.into()))
     }
 }
 

@@ -112,7 +112,7 @@ fn text(report: &Report) -> String {
     }
     line(String::new());
     let single = report.sites.iter().filter(|site| site.class != "emulated");
-    let dear: std::collections::BTreeSet<_> = single.map(|site| site.function).collect();
+    let dear: std::collections::BTreeSet<_> = single.map(|site| site.function.as_str()).collect();
     let dear = if dear.is_empty() {
         "all emulated".to_owned()
     } else {

@@ -102,8 +102,9 @@ mod tests {
     use spans::fixtures::{scheduled, unschedulable};
 
     use super::*;
+    use kube_scheduler::last_minute::LastMinute;
+
     use crate::{
-        recent::LastMinute,
         serve::{Health, start, tests::get},
     };
 
