@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-
-use crate::{
+use xtask::{
     build::OBJECT_VARIABLE,
     build_ebpf,
     components::SCHEDULER,

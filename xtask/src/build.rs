@@ -10,15 +10,15 @@ use crate::{
 };
 
 /// Names the object for the daemon's build script.
-pub(crate) const OBJECT_VARIABLE: &str = "TRACER_EBPF_OBJECT";
+pub const OBJECT_VARIABLE: &str = "TRACER_EBPF_OBJECT";
 
-pub(crate) fn main() -> Result<()> {
+pub fn main() -> Result<()> {
     println!("{}", build()?.display());
     Ok(())
 }
 
 /// Builds everything and says where the daemon is.
-pub(crate) fn build() -> Result<PathBuf> {
+pub fn build() -> Result<PathBuf> {
     let object = build_ebpf::build(true)?;
     let mut cargo = Rustc::installed()?.cargo("build");
     cargo

@@ -19,25 +19,25 @@ use crate::{
 const OUTPUT: &str = "bpf";
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Leave out the log points that `schedspan run --log trace` shows
     #[arg(long)]
     release: bool,
 }
 
-pub(crate) fn main(options: &Options) -> Result<()> {
+pub fn main(options: &Options) -> Result<()> {
     let object = build(options.release)?;
     println!("{}", object.display());
     Ok(())
 }
 
 /// Builds the eBPF object for this machine's architecture and says where it is.
-pub(crate) fn build(release: bool) -> Result<PathBuf> {
+pub fn build(release: bool) -> Result<PathBuf> {
     build_for(ARCH, release)
 }
 
 /// The same for this architecture.
-pub(crate) fn build_for(arch: &str, release: bool) -> Result<PathBuf> {
+pub fn build_for(arch: &str, release: bool) -> Result<PathBuf> {
     let mut cargo = cargo(&Rustc::installed()?, "build", arch)?;
     if !release {
         cargo.arg("--features=log");
@@ -54,7 +54,7 @@ pub(crate) fn build_for(arch: &str, release: bool) -> Result<PathBuf> {
 /// # Errors
 ///
 /// Those of [`Rustc::cargo_bpf`].
-pub(crate) fn cargo(rustc: &Rustc, subcommand: &str, arch: &str) -> Result<Command> {
+pub fn cargo(rustc: &Rustc, subcommand: &str, arch: &str) -> Result<Command> {
     let mut path = OsString::from(format!("/usr/lib/llvm-{}/bin:", rustc.llvm));
     path.push(env::var_os("PATH").unwrap_or_default());
     let mut cargo = rustc.cargo_bpf(subcommand, arch)?;

@@ -25,7 +25,7 @@ const ENVIRONMENT: [(&str, &str); 4] =
     [("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off"), ("GOFLAGS", "-mod=mod")];
 
 /// Linked without symbol table and DWARF, as users run it.
-pub(crate) const STRIPPED: Kind = Kind {
+pub const STRIPPED: Kind = Kind {
     name: "stripped",
     before: &[],
     flags: &[],
@@ -35,9 +35,9 @@ pub(crate) const STRIPPED: Kind = Kind {
     tools: &[],
 };
 /// Loaded at an address that the kernel chooses.
-pub(crate) const PIE: Kind = Kind { name: "pie", flags: &["-buildmode=pie"], ..STRIPPED };
+pub const PIE: Kind = Kind { name: "pie", flags: &["-buildmode=pie"], ..STRIPPED };
 /// With C code in it, linked by the C toolchain.
-pub(crate) const CGO: Kind = Kind {
+pub const CGO: Kind = Kind {
     name: "cgo",
     link: "-linkmode=external",
     environment: &[("CGO_ENABLED", "1"), ("CC", "gcc")],
@@ -46,45 +46,45 @@ pub(crate) const CGO: Kind = Kind {
     ..STRIPPED
 };
 /// With symbol table and DWARF.
-pub(crate) const DWARF: Kind = Kind { name: "dwarf", link: "", ..STRIPPED };
+pub const DWARF: Kind = Kind { name: "dwarf", link: "", ..STRIPPED };
 /// With calls woven into its functions, which `weave.go` in its module prepares.
-pub(crate) const WOVEN: Kind =
+pub const WOVEN: Kind =
     Kind { name: "woven", before: &["run", "weave.go"], flags: &["-overlay=overlay.json"], ..STRIPPED };
 /// For arm64, whatever the machine is.
-pub(crate) const ARM64: Kind = Kind { name: "arm64", environment: &[("GOARCH", "arm64")], ..STRIPPED };
+pub const ARM64: Kind = Kind { name: "arm64", environment: &[("GOARCH", "arm64")], ..STRIPPED };
 
-pub(crate) const ETCD: Component = Component {
+pub const ETCD: Component = Component {
     name: "etcd",
     version: "3.6.12",
     module: "cluster/etcd",
     package: "go.etcd.io/etcd/server/v3",
     ..PLAIN
 };
-pub(crate) const APISERVER: Component =
+pub const APISERVER: Component =
     Component { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver", ..KUBERNETES };
-pub(crate) const SCHEDULER: Component =
+pub const SCHEDULER: Component =
     Component { name: "kube-scheduler", package: "k8s.io/kubernetes/cmd/kube-scheduler", ..KUBERNETES };
-pub(crate) const CONTROLLER_MANAGER: Component = Component {
+pub const CONTROLLER_MANAGER: Component = Component {
     name: "kube-controller-manager",
     package: "k8s.io/kubernetes/cmd/kube-controller-manager",
     ..KUBERNETES
 };
 /// What a real node runs besides the control plane, and what makes it one.
-pub(crate) const KUBELET: Component =
+pub const KUBELET: Component =
     Component { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", ..KUBERNETES };
-pub(crate) const KUBEADM: Component =
+pub const KUBEADM: Component =
     Component { name: "kubeadm", package: "k8s.io/kubernetes/cmd/kubeadm", ..KUBERNETES };
-pub(crate) const KUBECTL: Component =
+pub const KUBECTL: Component =
     Component { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", ..KUBERNETES };
-pub(crate) const PROXY: Component =
+pub const PROXY: Component =
     Component { name: "kube-proxy", package: "k8s.io/kubernetes/cmd/kube-proxy", ..KUBERNETES };
-pub(crate) const KIND: Component =
+pub const KIND: Component =
     Component { name: "kind", version: "0.33.0", module: "kind/kind", package: "sigs.k8s.io/kind", ..PLAIN };
-pub(crate) const COLLECTOR: Component =
+pub const COLLECTOR: Component =
     Component { name: "otelcol", version: "0.161.0", module: "cluster/otelcol", package: ".", ..PLAIN };
 
 /// What renders the chart.
-pub(crate) const HELM: Component = Component {
+pub const HELM: Component = Component {
     name: "helm",
     version: "3.22.0",
     module: "tools/helm",
@@ -92,7 +92,7 @@ pub(crate) const HELM: Component = Component {
     ..PLAIN
 };
 /// What builds overlays of manifests.
-pub(crate) const KUSTOMIZE: Component = Component {
+pub const KUSTOMIZE: Component = Component {
     name: "kustomize",
     version: "5.8.2",
     module: "tools/kustomize",
@@ -121,26 +121,26 @@ const KUBERNETES: Component = Component {
 
 /// A program that is built from a Go module.
 #[derive(Clone, Copy)]
-pub(crate) struct Component {
+pub struct Component {
     /// Its name, and the name of its executable.
-    pub(crate) name: &'static str,
-    pub(crate) version: &'static str,
+    pub name: &'static str,
+    pub version: &'static str,
     /// The folder of its Go module under `tests`.
-    pub(crate) module: &'static str,
+    pub module: &'static str,
     /// Another folder under `tests` whose files belong to the module: what it has in common with others.
-    pub(crate) shared: Option<&'static str>,
-    pub(crate) package: &'static str,
-    pub(crate) tags: &'static str,
+    pub shared: Option<&'static str>,
+    pub package: &'static str,
+    pub tags: &'static str,
     /// Where the linker writes its version, the way Kubernetes' release script does.
-    pub(crate) version_packages: &'static [&'static str],
-    pub(crate) go: Go,
-    pub(crate) kind: Kind,
+    pub version_packages: &'static [&'static str],
+    pub go: Go,
+    pub kind: Kind,
 }
 
 /// A way to build a program.
 #[derive(Clone, Copy)]
-pub(crate) struct Kind {
-    pub(crate) name: &'static str,
+pub struct Kind {
+    pub name: &'static str,
     /// What `go` does in the module before it builds, if anything.
     before: &'static [&'static str],
     /// Of `go build`.
@@ -161,7 +161,7 @@ impl Component {
     /// # Errors
     ///
     /// If there is no such Go, something else that the build takes is missing, or the build fails.
-    pub(crate) fn executable(&self) -> Result<PathBuf> {
+    pub fn executable(&self) -> Result<PathBuf> {
         let sources = self.sources()?;
         let cache = paths::cache()?.join("components");
         let key = self.key(&self.go.description()?, &sources);
@@ -216,7 +216,7 @@ impl Component {
     /// # Errors
     ///
     /// If the module cannot be downloaded, or is not what `go.sum` says.
-    pub(crate) fn module_folder(&self, module: &str) -> Result<PathBuf> {
+    pub fn module_folder(&self, module: &str) -> Result<PathBuf> {
         let mut download = Command::new(self.go.executable()?);
         download.args(["mod", "download", "-json", module]).envs(ENVIRONMENT);
         download.current_dir(paths::repository().join("tests").join(self.module));
@@ -262,7 +262,7 @@ impl Component {
 }
 
 impl Kind {
-    pub(crate) fn check_tools(&self) -> Result<()> {
+    pub fn check_tools(&self) -> Result<()> {
         let is_missing = |tool: &&(&str, &str)| Command::new(tool.0).arg("--version").output().is_err();
         let (missing, packages): (Vec<_>, Vec<_>) = self.tools.iter().filter(is_missing).copied().unzip();
         ensure!(

@@ -15,7 +15,7 @@ use crate::process;
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A suite whose lists have been read.
-pub(crate) struct Suite {
+pub struct Suite {
     work: PathBuf,
     name: &'static str,
     /// As Debian calls it; this machine's own if there is none.
@@ -29,7 +29,7 @@ impl Suite {
     /// # Errors
     ///
     /// If this machine is no Debian, or its mirror does not have the suite.
-    pub(crate) fn read(name: &'static str, architecture: Option<&'static str>, work: &Path) -> Result<Self> {
+    pub fn read(name: &'static str, architecture: Option<&'static str>, work: &Path) -> Result<Self> {
         fs::create_dir_all(work.join("lists"))?;
         let mirror = mirror()?;
         fs::write(work.join("sources.list"), format!("deb [signed-by={KEYS}] {mirror} {name} main\n"))?;
@@ -43,7 +43,7 @@ impl Suite {
     /// # Errors
     ///
     /// If there is no such package, or it needs none of these.
-    pub(crate) fn needed(&self, package: &str, prefixes: &[&str]) -> Result<Vec<String>> {
+    pub fn needed(&self, package: &str, prefixes: &[&str]) -> Result<Vec<String>> {
         let mut command = self.command("apt-cache");
         command.args(["depends", "--recurse", "--important", package]);
         let lines = process::output(&mut command)?;
@@ -59,7 +59,7 @@ impl Suite {
     /// # Errors
     ///
     /// If one is not there or cannot be unpacked.
-    pub(crate) fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
+    pub fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
         let what = packages.join(" ");
         process::run(&format!("download {what}"), self.command("apt-get").arg("download").args(packages))?;
         let mut unpacked = 0;
@@ -103,7 +103,7 @@ impl Suite {
 /// # Errors
 ///
 /// If it is no Debian.
-pub(crate) fn mirror() -> Result<String> {
+pub fn mirror() -> Result<String> {
     let uris = process::output(Command::new("apt-get").args([
         "indextargets",
         "--format",

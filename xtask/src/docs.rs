@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use crate::paths;
 
 /// A shell block.
-pub(crate) struct Block {
+pub struct Block {
     /// Such as `docs/install.md:12`.
-    pub(crate) place: String,
+    pub place: String,
     tag: String,
-    pub(crate) script: String,
+    pub script: String,
 }
 
 impl Block {
@@ -21,7 +21,7 @@ impl Block {
     /// # Errors
     ///
     /// If a command fails; with its place, and what it printed.
-    pub(crate) fn run(&self, shell: &mut Command) -> Result<()> {
+    pub fn run(&self, shell: &mut Command) -> Result<()> {
         let output = shell.args(["-euc", &self.script]).current_dir(paths::repository()).output()?;
         ensure!(
             output.status.success(),
@@ -40,7 +40,7 @@ impl Block {
 /// # Errors
 ///
 /// If a file cannot be read.
-pub(crate) fn blocks(tag: &str) -> Result<Vec<Block>> {
+pub fn blocks(tag: &str) -> Result<Vec<Block>> {
     Ok(all()?.into_iter().filter(|block| block.tag == tag).collect())
 }
 

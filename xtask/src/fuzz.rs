@@ -13,8 +13,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-
-use crate::{
+use xtask::{
     go::Go,
     paths, process,
     tally::Tally,

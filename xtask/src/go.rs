@@ -8,7 +8,7 @@ use crate::{process, setup};
 
 /// The toolchain that a program is built with.
 #[derive(Clone, Copy)]
-pub(crate) enum Go {
+pub enum Go {
     /// The one that `cargo xtask setup` finds or installs.
     Machine,
     /// This release, whatever the machine has.
@@ -21,7 +21,7 @@ impl Go {
     /// # Errors
     ///
     /// If the machine has none, or the release cannot be installed.
-    pub(crate) fn executable(self) -> Result<PathBuf> {
+    pub fn executable(self) -> Result<PathBuf> {
         match self {
             Self::Machine => {
                 setup::go().context("no Go that is new enough: `cargo xtask setup` installs one")
@@ -35,7 +35,7 @@ impl Go {
     /// # Errors
     ///
     /// If the machine has none.
-    pub(crate) fn description(self) -> Result<String> {
+    pub fn description(self) -> Result<String> {
         match self {
             Self::Machine => process::output(Command::new(self.executable()?).arg("version")),
             Self::Release(version) => Ok(format!("go version go{version}")),
@@ -47,7 +47,7 @@ impl Go {
     /// # Errors
     ///
     /// If the machine has none.
-    pub(crate) fn version(self) -> Result<String> {
+    pub fn version(self) -> Result<String> {
         let description = self.description()?;
         let version = description.split(' ').nth(2);
         version.map(str::to_owned).with_context(|| format!("`{description}` names no version of Go"))

@@ -38,13 +38,13 @@ const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=tru
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,imagePullSecrets[0].name=registry";
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Change nothing; fail if a file is not what the chart makes
     #[arg(long)]
-    pub(crate) check: bool,
+    pub check: bool,
 }
 
-pub(crate) fn main(options: &Options) -> Result<()> {
+pub fn main(options: &Options) -> Result<()> {
     let helm = Helm::new()?;
     let mut differing = Vec::new();
     for (file, template, variant) in RENDERED {
@@ -77,7 +77,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
 /// # Errors
 ///
 /// If Helm cannot be built, or refuses.
-pub(crate) fn all() -> Result<Vec<(&'static str, String)>> {
+pub fn all() -> Result<Vec<(&'static str, String)>> {
     let helm = Helm::new()?;
     let mut all = vec![("the default", helm.template(&[], None)?)];
     for variant in VARIANTS {
@@ -92,7 +92,7 @@ pub(crate) fn all() -> Result<Vec<(&'static str, String)>> {
 /// # Errors
 ///
 /// If Helm cannot be built, or refuses.
-pub(crate) fn with(values: &[&str]) -> Result<String> {
+pub fn with(values: &[&str]) -> Result<String> {
     Helm::new()?.template(&["--set", &values.join(",")], None)
 }
 

@@ -26,7 +26,7 @@ const LINE_WIDTH: usize = 78;
 /// # Errors
 ///
 /// If the program cannot be started or fails; the error ends with the last lines that it printed.
-pub(crate) fn run(what: &str, command: &mut Command) -> Result<()> {
+pub fn run(what: &str, command: &mut Command) -> Result<()> {
     let (output, writer) = std::io::pipe()?;
     let mut child = command
         .stdin(Stdio::null())
@@ -64,7 +64,7 @@ pub(crate) fn run(what: &str, command: &mut Command) -> Result<()> {
 /// # Errors
 ///
 /// If it cannot be started or fails; the error holds what it printed on its standard error.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
+pub fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
     if !output.status.success() {
@@ -74,14 +74,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Memory that a process has resident, in bytes.
-pub(crate) fn resident(pid: u32) -> Option<u64> {
+pub fn resident(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?;
     Some(kib.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// The last lines of a log.
-pub(crate) fn tail(log: &str) -> String {
+pub fn tail(log: &str) -> String {
     let lines: Vec<_> = log.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }

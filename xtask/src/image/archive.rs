@@ -11,26 +11,26 @@ use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
 /// What an image is made of.
-pub(crate) struct Image<'a> {
-    pub(crate) name: &'a str,
+pub struct Image<'a> {
+    pub name: &'a str,
     /// Such as `amd64`.
-    pub(crate) platform: &'a str,
+    pub platform: &'a str,
     /// In RFC 3339.
-    pub(crate) created: &'a str,
-    pub(crate) entrypoint: &'a str,
+    pub created: &'a str,
+    pub entrypoint: &'a str,
     /// Without their common beginning, `org.opencontainers.image.`.
-    pub(crate) labels: &'a [(&'static str, String)],
-    pub(crate) user: &'a str,
-    pub(crate) files: &'a [File],
+    pub labels: &'a [(&'static str, String)],
+    pub user: &'a str,
+    pub files: &'a [File],
 }
 
 /// A file of an image, or of a tar file.
-pub(crate) struct File {
-    pub(crate) path: String,
-    pub(crate) mode: u32,
+pub struct File {
+    pub path: String,
+    pub mode: u32,
     /// Of the file system, as the kernel has it.
-    pub(crate) capabilities: Option<&'static [u8]>,
-    pub(crate) content: Vec<u8>,
+    pub capabilities: Option<&'static [u8]>,
+    pub content: Vec<u8>,
 }
 
 /// Something that is called by its digest.
@@ -43,7 +43,7 @@ struct Blob {
 impl Image<'_> {
     /// The tar file, and the digest that the image is called by. Both follow from what is given here, and from nothing
     /// else.
-    pub(crate) fn archive(&self) -> Result<(Vec<u8>, String)> {
+    pub fn archive(&self) -> Result<(Vec<u8>, String)> {
         let content = tar(self.files)?;
         let diff = digest(&content);
         let layer = Blob::new("layer.v1.tar+gzip", gzip(&content)?);
@@ -103,7 +103,7 @@ impl Image<'_> {
 }
 
 impl File {
-    pub(crate) fn plain(path: &str, content: Vec<u8>) -> Self {
+    pub fn plain(path: &str, content: Vec<u8>) -> Self {
         Self { path: path.to_owned(), mode: 0o644, capabilities: None, content }
     }
 }

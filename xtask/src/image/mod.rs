@@ -4,7 +4,7 @@
 //! linked by Rust's own linker against Rust's own C library, and no path of this machine and no time gets into it, so
 //! that two builds of one commit have one digest.
 
-pub(crate) mod archive;
+pub mod archive;
 
 use std::{
     env::{self, consts::ARCH},
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// What the image is called. It comes from no registry: `localhost` is what none is called.
-pub(crate) const NAME: &str = concat!("localhost/schedspan:", env!("CARGO_PKG_VERSION"));
+pub const NAME: &str = concat!("localhost/schedspan:", env!("CARGO_PKG_VERSION"));
 /// Where TLS looks for authorities on a machine of Debian's kind, and so in the image.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 const EXECUTABLE: &str = "usr/bin/schedspan";
@@ -36,7 +36,7 @@ const USER: &str = "0";
 /// runtime had the same itself just before. A `vfs_cap_data` of version 2 with words for permitted and inheritable, the
 /// lower bits first:
 /// <https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/capability.h#L60-L81>.
-pub(crate) const CAPABILITIES: &[u8] = &[
+pub const CAPABILITIES: &[u8] = &[
     0,
     0,
     0,
@@ -64,20 +64,20 @@ const BASE64_LINE: usize = 64;
 
 /// An architecture that images are made for.
 #[derive(Clone, Copy)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// As Rust calls it.
-    pub(crate) arch: &'static str,
+    pub arch: &'static str,
     /// As images call it.
-    pub(crate) platform: &'static str,
+    pub platform: &'static str,
     /// Linux with a C library that is linked statically.
-    pub(crate) target: &'static str,
+    pub target: &'static str,
     /// The C compiler, for the cryptography.
-    pub(crate) cc: &'static str,
+    pub cc: &'static str,
     /// The Debian packages that have it.
-    pub(crate) packages: &'static [&'static str],
+    pub packages: &'static [&'static str],
 }
 
-pub(crate) static MACHINES: [Machine; 2] = [
+pub static MACHINES: [Machine; 2] = [
     Machine {
         arch: "x86_64",
         platform: "amd64",
@@ -95,7 +95,7 @@ pub(crate) static MACHINES: [Machine; 2] = [
 ];
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// For machines of this architecture [default: this machine's]
     #[arg(long, value_enum)]
     arch: Option<&'static Machine>,
@@ -104,7 +104,7 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn main(options: &Options) -> Result<()> {
+pub fn main(options: &Options) -> Result<()> {
     let machine = match options.arch {
         Some(machine) => machine,
         None => own()?,
@@ -118,7 +118,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
 /// # Errors
 ///
 /// If there are no images for it.
-pub(crate) fn own() -> Result<&'static Machine> {
+pub fn own() -> Result<&'static Machine> {
     machine(ARCH).context("give --arch")
 }
 
@@ -127,14 +127,14 @@ pub(crate) fn own() -> Result<&'static Machine> {
 /// # Errors
 ///
 /// If there are no images for it.
-pub(crate) fn machine(arch: &str) -> Result<&'static Machine> {
+pub fn machine(arch: &str) -> Result<&'static Machine> {
     let machine = MACHINES.iter().find(|machine| machine.arch == arch);
     machine.with_context(|| format!("no image is made for {arch}"))
 }
 
 /// Makes the image for this machine, and says where its archive is. The folder that it was made of stays for
 /// `deploy/Dockerfile`.
-pub(crate) fn image(machine: &'static Machine, output: Option<&Path>) -> Result<PathBuf> {
+pub fn image(machine: &'static Machine, output: Option<&Path>) -> Result<PathBuf> {
     let copied = |path: &str, from: &str| -> Result<File> {
         Ok(File::plain(path, fs::read(paths::repository().join(from))?))
     };
@@ -173,7 +173,7 @@ pub(crate) fn image(machine: &'static Machine, output: Option<&Path>) -> Result<
 /// # Errors
 ///
 /// If something that the build takes is missing and cannot be installed, or the build fails.
-pub(crate) fn executable(machine: &'static Machine) -> Result<PathBuf> {
+pub fn executable(machine: &'static Machine) -> Result<PathBuf> {
     setup::ensure_static(machine)?;
     let Machine { arch, target, cc, .. } = machine;
     let rustc = Rustc::installed()?;

@@ -1,0 +1,162 @@
+//! Pods that are scheduled as groups: each is traced as in the scheduler's own figures, below its group.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{nothing_lost, text};
+use harness::{
+    cluster::{Api, NodeSize, POD_GROUP_API, ZONE, is_bound, is_unschedulable, pod},
+    compare::{Comparison, Count},
+    spans::Span,
+    stage::Stage,
+};
+
+/// Parts of the cluster that a group may be restricted to, each with the same Nodes.
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+const NODES_PER_ZONE: usize = 4;
+
+/// A group of Pods.
+struct Group {
+    name: &'static str,
+    /// How many of its Pods must fit, or none is bound.
+    min: usize,
+    /// Whether all must be in one zone.
+    in_one_zone: bool,
+    /// How many CPUs its Pods ask for; a Node has 32.
+    cpu: &'static [&'static str],
+    /// How many times its Pods are tried in an attempt, and how many of them are bound in the end.
+    trials: usize,
+    bound: usize,
+}
+
+const GROUPS: [Group; 5] = [
+    Group { name: "fits", min: 3, in_one_zone: false, cpu: &["1", "1", "1"], trials: 1, bound: 3 },
+    Group { name: "large", min: 2, in_one_zone: false, cpu: &["64", "64"], trials: 1, bound: 0 },
+    Group { name: "zonal", min: 2, in_one_zone: true, cpu: &["2", "2"], trials: ZONES.len(), bound: 2 },
+    Group { name: "nowhere", min: 2, in_one_zone: true, cpu: &["64", "64"], trials: ZONES.len(), bound: 0 },
+    Group { name: "mixed", min: 2, in_one_zone: false, cpu: &["1", "64", "1"], trials: 1, bound: 2 },
+];
+/// Pods by themselves.
+const ALONE: usize = 20;
+
+pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    let api = stage.cluster.api()?;
+    create_zones(&api)?;
+    let schedspan = stage.trace()?;
+    let comparison = Comparison::begin(&stage.cluster)?;
+    for number in 0..ALONE {
+        api.create_pod("default", &pod(&format!("alone-{number}"), "10m"))?;
+    }
+    for Group { name, min, in_one_zone, cpu, .. } in &GROUPS {
+        create_group(&api, name, *min, *in_one_zone, cpu)?;
+    }
+    let done = |pods: &[Value]| {
+        pods.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
+            && GROUPS.iter().all(|Group { name, bound, .. }| {
+                pods.iter().filter(|pod| group_of(pod) == *name && is_bound(pod)).count() == *bound
+            })
+    };
+    api.wait_for_pods("groups to be bound or found unschedulable", done)?;
+    let pods = api.pods("default")?;
+    // 1.36 tries a group again at once for as long as there is nothing else to do: it takes the Pods out of the backoff queue.
+    for pod in pods.iter().filter(|pod| !is_bound(pod)) {
+        api.delete_pod("default", text(pod, "/metadata/name"))?;
+    }
+    let figures = comparison.end()?;
+
+    println!("{:<52} {:>9} {:>9}", "", "spans", "scheduler");
+    let mut differ = 0;
+    for ([name, result, profile], Count { schedspan, scheduler }) in figures.counts() {
+        println!("{:<52} {schedspan:>9} {scheduler:>9}", format!("{name} {result} {profile}"));
+        differ += usize::from(schedspan != scheduler);
+    }
+    // What was lost explains what differs.
+    nothing_lost(&schedspan.metrics()?)?;
+    ensure!(differ == 0, "{differ} counts differ");
+    for group in &GROUPS {
+        check(group, &figures.spans, &pods).with_context(|| format!("group {}", group.name))?;
+    }
+    Ok(())
+}
+
+/// Nodes in zones.
+pub(crate) fn create_zones(api: &Api) -> Result<()> {
+    for zone in ZONES {
+        for number in 1..=NODES_PER_ZONE {
+            let size = NodeSize { zone: Some(zone), ..NodeSize::default() };
+            api.create_node(&format!("{zone}-{number}"), size)?;
+        }
+    }
+    Ok(())
+}
+
+/// A group of Pods, of which at least `min` or none are bound.
+pub(crate) fn create_group(api: &Api, name: &str, min: usize, in_one_zone: bool, cpu: &[&str]) -> Result<()> {
+    let mut spec = json!({ "schedulingPolicy": { "gang": { "minCount": min } } });
+    if in_one_zone {
+        spec["schedulingConstraints"] = json!({ "topology": [{ "key": ZONE }] });
+    }
+    let group = json!({ "metadata": { "name": name }, "spec": spec });
+    api.post(&format!("/apis/{POD_GROUP_API}/namespaces/default/podgroups"), &group)?;
+    for (number, cpu) in cpu.iter().enumerate() {
+        let mut pod = pod(&format!("{name}-{number}"), cpu);
+        pod["spec"]["schedulingGroup"] = json!({ "podGroupName": name });
+        api.create_pod("default", &pod)?;
+    }
+    Ok(())
+}
+
+fn group_of(pod: &Value) -> &str {
+    text(pod, "/spec/schedulingGroup/podGroupName")
+}
+
+/// The attempt in which all of a group's Pods were tried, the first one, and those of its Pods.
+fn check(group: &Group, spans: &[Span], pods: &[Value]) -> Result<()> {
+    let of_group = |span: &&Span| span.attribute("k8s.scheduler.pod_group.name") == group.name;
+    let root = spans
+        .iter()
+        .filter(|span| span.name == "SchedulePodGroup")
+        .filter(of_group)
+        .find(|span| span.attribute("k8s.scheduler.pod_group.size") == group.cpu.len().to_string())
+        .context("no attempt of it was traced")?;
+    let result = if group.bound > 0 { "Success" } else { "Unschedulable" };
+    let told = ["k8s.scheduler.result", "k8s.scheduler.pod_group.size", "k8s.scheduler.pod_group.scheduled"]
+        .map(|key| root.attribute(key));
+    let (size, bound) = (group.cpu.len(), group.bound);
+    ensure!(told == [result.to_owned(), size.to_string(), bound.to_string()], "its attempt says {told:?}");
+    let members: Vec<_> = spans.iter().filter(|span| span.parent_span_id == root.span_id).collect();
+    let placements = members.iter().filter(|span| span.name == "placement").count();
+    ensure!(placements == group.trials, "{placements} placements instead of {}", group.trials);
+    let members: Vec<_> = members.into_iter().filter(|span| span.name == "SchedulePod").collect();
+    ensure!(members.len() == size, "{} attempts of Pods instead of {size}", members.len());
+    for member in members {
+        ensure!(root.holds(member) && member.trace_id == root.trace_id, "{} is outside of it", member.pod());
+        let pod = pods.iter().find(|pod| text(pod, "/metadata/name") == member.pod());
+        let node = text(pod.context("an attempt of no Pod")?, "/spec/nodeName");
+        ensure!(
+            member.attribute("k8s.scheduler.selected_node") == node,
+            "{} was bound to `{node}`",
+            member.pod()
+        );
+        let trials: Vec<_> = spans
+            .iter()
+            .filter(|span| span.parent_span_id == member.span_id && span.name == "trial")
+            .collect();
+        ensure!(trials.len() <= group.trials, "{} was tried {} times", member.pod(), trials.len());
+        let chosen: Vec<_> =
+            trials.iter().filter(|trial| trial.attribute("k8s.scheduler.trial.chosen") == "true").collect();
+        ensure!(
+            chosen.len() == usize::from(!node.is_empty()),
+            "{} trials of {} are chosen",
+            chosen.len(),
+            member.pod()
+        );
+        for chosen in chosen.iter().filter(|_| group.in_one_zone) {
+            let placement = chosen.attribute("k8s.scheduler.placement");
+            // Names of Nodes begin with their zone's.
+            let zone = ZONES.iter().find(|zone| placement.ends_with(*zone)).context(placement.clone())?;
+            ensure!(node.starts_with(zone), "{} is on {node}, and was chosen in {placement}", member.pod());
+        }
+    }
+    Ok(())
+}

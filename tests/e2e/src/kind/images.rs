@@ -1,0 +1,127 @@
+//! Images of the programs that a cluster runs, and of its nodes: made here, of what was built here.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{cache::cached, root};
+use xtask::{
+    components::{
+        APISERVER, CGO, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, KIND, KUBEADM, KUBECTL, KUBELET,
+        PROXY, SCHEDULER,
+    },
+    image::{
+        self,
+        archive::{File, Image},
+    },
+    paths, process,
+};
+
+/// What images are called that come from no registry.
+pub(super) const REPOSITORY: &str = "schedspan.test";
+/// What kubeadm of this version asks for: `kubeadm config images list`.
+const ETCD_TAG: &str = "3.6.8-0";
+const PAUSE_TAG: &str = "3.10.2";
+/// Puts a node together: the script, and its text.
+const NODE: (&str, &str) = ("tests/kind/node.sh", include_str!("../../../kind/node.sh"));
+/// Where kubeadm's kube-proxy looks for itself, and it for nft.
+const PROXY_PATH: &str = "usr/local/bin/kube-proxy";
+const NFT: &str = "usr/sbin/nft";
+
+/// The name of the image that is made of a component.
+pub(super) fn name(component: &str, tag: &str) -> String {
+    format!("{REPOSITORY}/{component}:{tag}")
+}
+
+pub(super) fn pause_name() -> String {
+    name("pause", PAUSE_TAG)
+}
+
+/// The archive of the Collector's image.
+///
+/// # Errors
+///
+/// If the Collector cannot be built; so for the others.
+pub(super) fn collector() -> Result<PathBuf> {
+    of_component(&COLLECTOR, COLLECTOR.version)
+}
+
+/// The archive of a container that only waits: Kubernetes' own.
+pub(super) fn pause() -> Result<PathBuf> {
+    let source = SCHEDULER.module_folder("k8s.io/kubernetes")?.join("build/pause/linux/pause.c");
+    let code = fs::read(&source).with_context(|| format!("cannot read {}", source.display()))?;
+    let executable = cached("pause", &code, |path| {
+        CGO.check_tools()?;
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-Os", "-static", "-s", &format!("-DVERSION=v{PAUSE_TAG}"), "-o"]).arg(path).arg(&source);
+        process::run("build pause", &mut gcc)
+    })?;
+    archive(&pause_name(), "usr/bin/pause", &[("usr/bin/pause".to_owned(), executable)])
+}
+
+/// The tar of a node's file system, with what kubeadm needs in it.
+pub(super) fn node() -> Result<PathBuf> {
+    let root = root::root()?;
+    let tag = format!("v{}", SCHEDULER.version);
+    let mut archives = vec![of_component(&ETCD, ETCD_TAG)?, pause()?, proxy(&root, &tag)?];
+    for component in [APISERVER, CONTROLLER_MANAGER, SCHEDULER] {
+        archives.push(of_component(&component, &tag)?);
+    }
+    let executables = [KUBELET, KUBEADM, KUBECTL]
+        .map(|component| component.executable())
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    let base = KIND.module_folder(KIND.package)?.join("images/base");
+    cached("node", &(NODE, &root, &base, &tag, &executables, &archives), |path| {
+        let dir = path.with_extension("work");
+        let _ = fs::remove_dir_all(&dir); // What an interrupted xtask left.
+        let mut make = Command::new("unshare");
+        make.args(["--mount", "--pid", "--fork", "--kill-child", "sh"]);
+        make.arg(paths::repository().join(NODE.0)).arg(&root).arg(&dir).arg(&base).arg(&tag).arg(path);
+        make.args(&executables).arg("--").args(&archives);
+        process::run("make the node image", &mut make)?;
+        Ok(fs::remove_dir_all(dir)?)
+    })
+}
+
+/// kube-proxy needs a program and its libraries besides.
+fn proxy(root: &Path, tag: &str) -> Result<PathBuf> {
+    let libraries = process::output(Command::new("chroot").arg(root).args(["ldd", &format!("/{NFT}")]))?;
+    let libraries = libraries.split_whitespace().filter_map(|word| word.strip_prefix('/'));
+    let mut files: Vec<_> = libraries.map(|path| (path.to_owned(), root.join(path))).collect();
+    files.push(("usr/bin/nft".to_owned(), root.join(NFT)));
+    files.push((PROXY_PATH.to_owned(), PROXY.executable()?));
+    archive(&name(PROXY.name, tag), PROXY_PATH, &files)
+}
+
+fn of_component(component: &Component, tag: &str) -> Result<PathBuf> {
+    let path = format!("usr/bin/{}", component.name);
+    archive(&name(component.name, tag), &path, &[(path.clone(), component.executable()?)])
+}
+
+/// An image of these files: where each goes, and where it is.
+fn archive(name: &str, entrypoint: &str, files: &[(String, PathBuf)]) -> Result<PathBuf> {
+    let short = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
+    cached(&format!("image-{short}"), &(name, entrypoint, files), |path| {
+        let mut contents = Vec::new();
+        for (path, file) in files {
+            let content = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+            contents.push(File { path: path.clone(), mode: 0o755, capabilities: None, content });
+        }
+        let (archive, _) = Image {
+            name,
+            platform: image::own()?.platform,
+            created: "1970-01-01T00:00:00Z",
+            entrypoint: &format!("/{entrypoint}"),
+            labels: &[],
+            user: "0",
+            files: &contents,
+        }
+        .archive()?;
+        Ok(fs::write(path, archive)?)
+    })
+}

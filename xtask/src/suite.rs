@@ -1,0 +1,140 @@
+//! The commands that crates under `tests` have: listed here, built and run there.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context as _, Error, Result, ensure};
+use xtask::{
+    paths,
+    tally::Tally,
+    toolchain::{Rustc, run},
+};
+
+/// A command: its name, its crate, and its line in `cargo xtask --help`.
+type Row = (&'static str, &'static str, &'static str);
+
+const COMMANDS: [Row; 10] = [
+    ("cluster", "harness", "Start, show and end a real control plane on this machine"),
+    ("demo", "e2e", "Show what schedspan does: a real scheduler at work, each attempt a waterfall"),
+    ("picture", "e2e", "Make the README's picture: what schedspan prints for three attempts, as SVG"),
+    ("bench", "bench", "Measure what tracing costs the scheduler"),
+    ("compare", "e2e", "Compare schedspan's spans with those that the scheduler makes itself"),
+    ("e2e", "e2e", "Run the tests that need a real scheduler, each on a cluster of its own"),
+    ("kind", "e2e", "Start, use and end a kind cluster, and test schedspan in it"),
+    ("schedulers", "harness", "Build schedulers of many versions, with many Go releases, in several ways"),
+    ("peer", "harness", "Build a scheduler with OpenTelemetry spans of its own, to compare schedspan's with"),
+    ("matrix", "matrix", "Check many variants of what schedspan reads"),
+];
+
+/// The commands as `cargo xtask --help` lists them.
+pub(crate) fn listed() -> impl Iterator<Item = clap::Command> {
+    COMMANDS.into_iter().map(|(name, _, about)| clap::Command::new(name).about(about))
+}
+
+/// Becomes the program of the command that xtask was asked for, if it is one of these: arguments, standard streams,
+/// signals and the exit code are that program's own.
+pub(crate) fn become_asked() -> Option<Result<ExitCode>> {
+    let arguments = unaided(env::args_os().skip(1).collect());
+    package(arguments.first()?)?;
+    let mut program = match program(&arguments) {
+        Ok(program) => program,
+        Err(error) => return Some(Err(error)),
+    };
+    Some(Err(Error::new(program.exec()).context("cannot run what was built")))
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+///
+/// If it cannot be built or run, or fails.
+pub(crate) fn run_to_end(arguments: &[&str]) -> Result<()> {
+    let status = bound(arguments)?.status()?;
+    ensure!(status.success(), "`{}` ended with {status}", arguments.join(" "));
+    Ok(())
+}
+
+/// Runs a command whose last line counts what passed and failed. That line is not printed but returned.
+///
+/// # Errors
+///
+/// If it cannot be built or run, ends without that line, or fails although nothing did.
+pub(crate) fn count(arguments: &[&str]) -> Result<Tally> {
+    let mut child = bound(arguments)?.stdout(Stdio::piped()).spawn()?;
+    let output = child.stdout.take().context("its standard output is a pipe")?;
+    let mut last = None::<String>;
+    for line in BufReader::new(output).lines() {
+        if let Some(earlier) = last.replace(line?) {
+            println!("{earlier}");
+        }
+    }
+    let status = child.wait()?;
+    let last = last.unwrap_or_default();
+    let Some(tally) = Tally::of_line(&last) else {
+        println!("{last}");
+        anyhow::bail!("`{}` ended with {status} and counts nothing", arguments.join(" "));
+    };
+    ensure!(status.success() || tally.has_failures(), "`{}` ended with {status}", arguments.join(" "));
+    Ok(tally)
+}
+
+/// The program of a command, which ends when xtask does.
+fn bound(arguments: &[&str]) -> Result<Command> {
+    let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
+    let program = program(&arguments)?;
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "TERM"]).arg(program.get_program()).args(program.get_args());
+    Ok(bound)
+}
+
+/// Builds the crate of a command.
+fn program(arguments: &[OsString]) -> Result<Command> {
+    let package = arguments.first().and_then(|name| package(name)).context("no such command")?;
+    let executable = paths::target().join("release").join(package);
+    if !executable.exists() {
+        eprintln!("building tests/{package} for the first time ...");
+    }
+    let mut cargo = Rustc::installed()?.cargo("build");
+    cargo.args(["--quiet", "--release", "--package", package]);
+    run(cargo.current_dir(paths::repository()))?;
+    let mut program = Command::new(executable);
+    program.args(arguments);
+    Ok(program)
+}
+
+fn package(name: &OsStr) -> Option<&'static str> {
+    COMMANDS.into_iter().find(|(known, ..)| name == *known).map(|(_, package, _)| package)
+}
+
+/// `help NAME ...` as `NAME ... --help`.
+fn unaided(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.len() > 1 && arguments[0] == "help" {
+        arguments.remove(0);
+        arguments.push("--help".into());
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_of_a_command_is_its_own() {
+        let arguments = ["help", "kind", "up"].map(OsString::from).to_vec();
+        assert_eq!(unaided(arguments), ["kind", "up", "--help"]);
+        assert_eq!(unaided(vec!["help".into()]), ["help"]);
+    }
+
+    #[test]
+    fn every_command_is_of_a_crate_under_tests() {
+        for (name, package, _) in COMMANDS {
+            assert!(paths::repository().join("tests").join(package).join("Cargo.toml").is_file(), "{name}");
+        }
+    }
+}
