@@ -73,10 +73,19 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
-/// Memory that a process has resident, in bytes.
+/// The resident memory of a process, in bytes.
 pub fn resident(pid: u32) -> Option<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most memory that a process has had resident so far, in bytes.
+pub fn peak(pid: u32) -> Option<u64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix(field)?.strip_suffix("kB"))?;
     Some(kib.trim().parse::<u64>().ok()? * 1024)
 }
 

@@ -17,8 +17,6 @@ use harness::cluster::guard;
 enum Command {
     /// Check many variants of what schedspan reads
     Matrix(Arguments),
-    #[command(hide = true)]
-    Peak(peak::Options),
     #[command(flatten)]
     Guard(guard::Command),
 }
@@ -55,7 +53,6 @@ fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Matrix(Arguments { what: What::Schedulers(options) }) => schedulers::main(options)?,
         Command::Matrix(Arguments { what: What::Kernels(options) }) => return kernels::main(options),
-        Command::Peak(options) => peak::main(options)?,
         Command::Guard(command) => command.run()?,
     }
     Ok(ExitCode::SUCCESS)

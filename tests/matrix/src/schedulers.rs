@@ -158,7 +158,7 @@ fn read(schedspan: &Path, file: &Path) -> Result<Reading> {
     inspect.current_dir(file.parent().context("not in a folder")?);
     let mut readings = Vec::new();
     for _ in 0..READINGS {
-        let reading = peak::run(&inspect)?;
+        let reading = peak::run(&mut inspect)?;
         if !reading.success {
             bail!("{}", reading.stderr.trim_start_matches("schedspan: "));
         }
