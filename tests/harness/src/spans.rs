@@ -1,122 +1,80 @@
-//! What the Collector wrote: a request of OTLP's JSON per line.
+//! Reads the spans that the Collector received: a `TracesData` of OTLP as JSON per line.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{Read as _, Seek as _, SeekFrom},
     path::Path,
 };
 
 use anyhow::{Context as _, Result};
-use serde::Deserialize;
-use serde_json::Value;
+use opentelemetry_proto::tonic::{
+    common::v1::{KeyValue, any_value::Value},
+    resource::v1::Resource,
+    trace::v1::{self as otlp, ResourceSpans, ScopeSpans, TracesData},
+};
 
-/// What tells several daemons of a test apart: an attribute of the resource.
+/// The resource attribute that distinguishes several daemons in one test.
 pub const DAEMON: &str = "test.daemon";
 
 /// A span that the Collector received.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Default)]
 pub struct Span {
+    /// In hexadecimal, as all ids here.
     pub trace_id: String,
     pub span_id: String,
     /// Empty for a root.
-    #[serde(default)]
     pub parent_span_id: String,
     pub name: String,
-    #[serde(deserialize_with = "nanoseconds")]
     pub start_time_unix_nano: u64,
-    #[serde(deserialize_with = "nanoseconds")]
     pub end_time_unix_nano: u64,
-    #[serde(default)]
-    attributes: Vec<Attribute>,
-    #[serde(default)]
+    attributes: Vec<KeyValue>,
     pub trace_state: String,
-    /// Who made the Pod.
-    #[serde(skip)]
+    /// Links to the contexts of those who created the Pod.
     pub links: Vec<Link>,
-    /// The annotation that each of these comes from.
-    #[serde(skip)]
+    /// The annotation that each of `links` was read from.
     pub link_annotations: Vec<String>,
-    /// Whose annotation it is; empty for the Pod's own.
-    #[serde(skip)]
+    /// The owner that the annotation is of; empty for the Pod itself.
     pub link_owners: Vec<String>,
-    /// The Pod's attempt before this one.
-    #[serde(skip)]
+    /// The previous attempt of the Pod.
     pub previous: Option<Link>,
-    /// What tells about the configuration of the attempt's scheduler.
-    #[serde(skip)]
+    /// The span of the scheduler's configuration.
     pub configuration: Option<Link>,
-    /// The attempt that it is of.
-    #[serde(skip)]
+    /// The attempt that the span belongs to.
     pub attempt: Option<Link>,
-    #[serde(default, rename = "links")]
-    all_links: Vec<AnyLink>,
-    #[serde(default)]
-    status: Status,
-    /// What is said about its failure.
-    #[serde(skip)]
     pub status_message: String,
     /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
-    #[serde(skip)]
     pub pid: String,
     /// The hash of the scheduler's configuration, from the resource.
-    #[serde(skip)]
     pub configuration_hash: String,
-    /// Which of several daemons made it, where its resource says so.
-    #[serde(skip)]
+    /// The daemon that made the span, if the resource has [`DAEMON`].
     pub daemon: String,
-    /// The instrumentation scope: who made the span.
-    #[serde(skip)]
+    /// The name of the instrumentation scope.
     pub scope: String,
 }
 
 /// The context that a span is linked to.
-#[derive(Debug, Default, Deserialize, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
     pub trace_id: String,
     pub span_id: String,
     pub trace_state: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    message: String,
-}
-
-/// A link with what it says of itself.
-#[derive(Deserialize)]
-struct AnyLink {
-    #[serde(flatten)]
-    link: Link,
-    #[serde(default)]
-    attributes: Vec<Attribute>,
-}
-
-#[derive(Deserialize)]
-struct Attribute {
-    key: String,
-    /// An object of one member, whose name is the type.
-    value: BTreeMap<String, Value>,
-}
-
-/// Name of the span that tells of a scheduler's configuration.
+/// The name of the span of a scheduler's configuration.
 pub const CONFIGURATION: &str = "SchedulerConfiguration";
 
 impl Span {
-    /// Whether it is of an attempt or a group of them.
+    /// Whether it is the root of an attempt or of a group of attempts.
     pub fn is_root(&self) -> bool {
         self.parent_span_id.is_empty() && !self.outlasts() && self.name != CONFIGURATION
     }
 
-    /// Whether it is something that its attempt did not wait for.
+    /// Whether it is a call that its attempt does not wait for.
     pub fn outlasts(&self) -> bool {
         self.parent_span_id.is_empty() && (self.name == "preemptPod" || self.name.starts_with("api call: "))
     }
 
-    /// Whether its end was not seen.
+    /// Whether its end is missing.
     pub fn is_incomplete(&self) -> bool {
         self.attribute("schedspan.incomplete") == "true"
     }
@@ -125,41 +83,25 @@ impl Span {
         self.end_time_unix_nano.saturating_sub(self.start_time_unix_nano)
     }
 
-    /// Whether the other span begins and ends inside of this one.
+    /// Whether the other span begins and ends within this one.
     pub fn holds(&self, other: &Self) -> bool {
         self.start_time_unix_nano <= other.start_time_unix_nano
             && other.end_time_unix_nano <= self.end_time_unix_nano
     }
 
-    /// An attribute's value as text; empty if it is not there.
+    /// The value of an attribute as text; empty if there is none.
     pub fn attribute(&self, key: &str) -> String {
         text(&self.attributes, key)
     }
 
-    /// An attribute's values; empty if it is not there.
+    /// The values of a list attribute; empty if there is none.
     pub fn list(&self, key: &str) -> Vec<String> {
-        let attribute = self.attributes.iter().find(|attribute| attribute.key == key);
-        let values = attribute.and_then(|attribute| attribute.value.get("arrayValue")?["values"].as_array());
-        let text = |value: &Value| value["stringValue"].as_str().unwrap_or_default().to_owned();
-        values.map(|values| values.iter().map(text).collect()).unwrap_or_default()
-    }
-
-    /// With its links told apart.
-    fn sorted(mut self) -> Self {
-        self.status_message = std::mem::take(&mut self.status.message);
-        for AnyLink { link, attributes } in std::mem::take(&mut self.all_links) {
-            match text(&attributes, "k8s.scheduler.link").as_str() {
-                "previous attempt" => self.previous = Some(link),
-                "configuration" => self.configuration = Some(link),
-                "attempt" => self.attempt = Some(link),
-                _ => {
-                    self.links.push(link);
-                    self.link_annotations.push(text(&attributes, "schedspan.link.annotation"));
-                    self.link_owners.push(text(&attributes, "schedspan.link.owner"));
-                }
+        match value(&self.attributes, key) {
+            Some(Value::ArrayValue(list)) => {
+                list.values.iter().filter_map(|item| item.value.as_ref()).map(shown).collect()
             }
+            _ => Vec::new(),
         }
-        self
     }
 
     /// The Pod of a root.
@@ -168,29 +110,80 @@ impl Span {
     }
 }
 
-fn text(attributes: &[Attribute], key: &str) -> String {
-    let attribute = attributes.iter().find(|attribute| attribute.key == key);
-    match attribute.and_then(|attribute| attribute.value.values().next()) {
-        Some(Value::String(text)) => text.clone(),
-        Some(value) => value.to_string(),
-        None => String::new(),
+// === What OTLP has ===
+
+impl Span {
+    /// A span of this scope and resource.
+    fn of(span: otlp::Span, scope: &str, resource: &[KeyValue]) -> Self {
+        let mut read = Self {
+            trace_id: hex(&span.trace_id),
+            span_id: hex(&span.span_id),
+            parent_span_id: hex(&span.parent_span_id),
+            name: span.name,
+            start_time_unix_nano: span.start_time_unix_nano,
+            end_time_unix_nano: span.end_time_unix_nano,
+            attributes: span.attributes,
+            trace_state: span.trace_state,
+            status_message: span.status.map(|status| status.message).unwrap_or_default(),
+            pid: text(resource, "process.pid"),
+            configuration_hash: text(resource, "k8s.scheduler.config.hash"),
+            daemon: text(resource, DAEMON),
+            scope: scope.to_owned(),
+            ..Self::default()
+        };
+        for otlp::span::Link { trace_id, span_id, trace_state, attributes, .. } in span.links {
+            let link = Link { trace_id: hex(&trace_id), span_id: hex(&span_id), trace_state };
+            match text(&attributes, "k8s.scheduler.link").as_str() {
+                "previous attempt" => read.previous = Some(link),
+                "configuration" => read.configuration = Some(link),
+                "attempt" => read.attempt = Some(link),
+                _ => {
+                    read.links.push(link);
+                    read.link_annotations.push(text(&attributes, "schedspan.link.annotation"));
+                    read.link_owners.push(text(&attributes, "schedspan.link.owner"));
+                }
+            }
+        }
+        read
     }
 }
 
-/// The spans in the Collector's file that came after the first `skip` bytes.
+fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
+    attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()
+}
+
+fn text(attributes: &[KeyValue], key: &str) -> String {
+    value(attributes, key).map(shown).unwrap_or_default()
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::StringValue(text) => text.clone(),
+        Value::BoolValue(value) => value.to_string(),
+        Value::IntValue(value) => value.to_string(),
+        Value::DoubleValue(value) => value.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads the Collector's file from this offset on.
 ///
 /// # Errors
 ///
-/// If a line is no request of OTLP.
+/// If the file cannot be read or a line is not OTLP.
 pub fn read(path: &Path, skip: u64) -> Result<Vec<Span>> {
     let mut text = String::new();
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(skip))?;
     file.read_to_string(&mut text)?;
     let mut spans = Vec::new();
-    // The last line may still be on its way.
+    // The Collector may still be writing the last line.
     for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-        spans.append(&mut request(line).with_context(|| format!("not a request of OTLP: {line}"))?);
+        spans.append(&mut request(line).with_context(|| format!("not a line of OTLP: {line}"))?);
     }
     Ok(spans)
 }
@@ -207,55 +200,36 @@ pub fn ancestors<'a>(spans: &'a [Span], span_id: &str, top: &Link) -> Option<Vec
 }
 
 fn request(line: &str) -> Result<Vec<Span>> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Request {
-        resource_spans: Vec<ResourceSpans>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ResourceSpans {
-        resource: Resource,
-        scope_spans: Vec<ScopeSpans>,
-    }
-    #[derive(Deserialize)]
-    struct Resource {
-        #[serde(default)]
-        attributes: Vec<Attribute>,
-    }
-    #[derive(Deserialize)]
-    struct ScopeSpans {
-        #[serde(default)]
-        scope: Scope,
-        spans: Vec<Span>,
-    }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Scope {
-        name: String,
-    }
+    let mut json = serde_json::from_str(line)?;
+    complete(&mut json);
+    let TracesData { resource_spans } = serde_json::from_value(json)?;
     let mut spans = Vec::new();
-    for ResourceSpans { resource, scope_spans } in serde_json::from_str::<Request>(line)?.resource_spans {
-        let [pid, daemon, hash] =
-            ["process.pid", DAEMON, "k8s.scheduler.config.hash"].map(|key| text(&resource.attributes, key));
-        for ScopeSpans { scope, spans: of_scope } in scope_spans {
-            let of_scope = of_scope.into_iter();
-            let (pid, daemon, hash, scope) = (&pid, &daemon, &hash, &scope.name);
-            spans.extend(of_scope.map(|span| Span {
-                pid: pid.clone(),
-                daemon: daemon.clone(),
-                configuration_hash: hash.clone(),
-                scope: scope.clone(),
-                ..span.sorted()
-            }));
+    for ResourceSpans { resource, scope_spans, .. } in resource_spans {
+        let Resource { attributes: resource, .. } = resource.unwrap_or_default();
+        for ScopeSpans { scope, spans: of_scope, .. } in scope_spans {
+            let scope = scope.unwrap_or_default().name;
+            spans.extend(of_scope.into_iter().map(|span| Span::of(span, &scope, &resource)));
         }
     }
     Ok(spans)
 }
 
-/// JSON of protobuf writes 64-bit numbers as text.
-fn nanoseconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+/// Adds the empty lists that protobuf's JSON omits and opentelemetry-proto requires: `"arrayValue":{}`.
+fn complete(json: &mut serde_json::Value) {
+    match json {
+        serde_json::Value::Object(object) => {
+            for (key, value) in object {
+                if ["arrayValue", "kvlistValue"].contains(&key.as_str())
+                    && let Some(list) = value.as_object_mut()
+                {
+                    list.entry("values").or_insert_with(|| serde_json::Value::Array(Vec::new()));
+                }
+                complete(value);
+            }
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(complete),
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -266,7 +240,9 @@ mod tests {
         {"traceId":"01","spanId":"02","parentSpanId":"","name":"SchedulePod","kind":1,
          "startTimeUnixNano":"1000","endTimeUnixNano":"3000",
          "attributes":[{"key":"k8s.pod.name","value":{"stringValue":"a"}},{"key":"n","value":{"intValue":"3"}},
-                       {"key":"ms","value":{"doubleValue":0.5}}],
+                       {"key":"ms","value":{"doubleValue":0.5}},{"key":"whole","value":{"doubleValue":2}},
+                       {"key":"empty","value":{"arrayValue":{}}},
+                       {"key":"list","value":{"arrayValue":{"values":[{"stringValue":"b"},{"stringValue":"c"}]}}}],
          "links":[{"traceId":"03","spanId":"04","traceState":"x=y"},{"traceId":"05","spanId":"06",
          "attributes":[{"key":"k8s.scheduler.link","value":{"stringValue":"previous attempt"}}]},
          {"traceId":"01","spanId":"07","attributes":[{"key":"k8s.scheduler.link","value":{"stringValue":"attempt"}}]}],"status":{}},
@@ -279,6 +255,8 @@ mod tests {
         let [root, child] = &spans[..] else { panic!("{} spans", spans.len()) };
         assert!(root.is_root() && !child.is_root());
         assert_eq!([root.pod(), root.attribute("n"), root.attribute("ms")], ["a", "3", "0.5"]);
+        assert_eq!((root.attribute("whole").as_str(), root.list("list").join(" ").as_str()), ("2", "b c"));
+        assert!(root.list("empty").is_empty() && root.list("absent").is_empty());
         assert_eq!((root.pid.as_str(), child.pid.as_str()), ("7", "7"));
         assert_eq!((root.scope.as_str(), child.scope.as_str()), ("s", "s"));
         assert_eq!((root.attribute("absent"), root.nanoseconds()), (String::new(), 2000));
@@ -291,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_still_being_written_is_left_for_later() {
-        let path = std::env::temp_dir().join(format!("xtask-spans-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("schedspan-spans-{}", std::process::id()));
         let line = LINE.replace('\n', "");
         std::fs::write(&path, format!("skipped\n{line}\n{{\"resourceSp")).unwrap();
         let spans = read(&path, 8);

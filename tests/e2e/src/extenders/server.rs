@@ -1,19 +1,25 @@
-//! An extender that the scheduler asks over HTTP: it answers, and writes down what it was asked.
+//! The extenders: an HTTP server that the scheduler calls. It answers, and records each request.
 //! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/extender/v1/types.go>
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{Arc, Mutex, PoisonError},
-    thread,
 };
 
 use anyhow::{Context as _, Result};
+use axum::{
+    Router,
+    body::{Bytes, to_bytes},
+    extract::{Request, State},
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+};
+use harness::cluster::Api;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
+use tokio::{net, runtime::Runtime, task};
 
 use super::super::text;
-use harness::cluster::Api;
 
 /// A request of all Nodes of a test cluster is far smaller.
 const MAX_BODY: usize = 16 << 20;
@@ -33,7 +39,7 @@ pub(super) const REJECTED: [&str; 2] = ["node-0005", "node-0006"];
 /// What the sieve's scores are multiplied by.
 pub(super) const WEIGHT: u64 = 3;
 
-/// What it was asked.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     /// The folder.
@@ -41,19 +47,23 @@ pub(super) struct Asked {
     pub(super) verb: String,
     /// The Pod's UID.
     pub(super) uid: String,
-    /// `CLOCK_MONOTONIC` when the request's first line had come, and when the answer was ready, nanoseconds.
+    /// `CLOCK_MONOTONIC` in nanoseconds, when the head of the request had arrived and when the answer was ready.
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
-    /// How many Nodes it was told about, and how many it let pass.
+    /// Nodes in the request, and in the answer.
     pub(super) nodes: Option<usize>,
     pub(super) passed: Option<usize>,
 }
 
-/// A running server. It runs until xtask ends.
+/// A running server. It ends when it is dropped.
 pub(super) struct Server {
     url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Requests,
+    _runtime: Runtime,
 }
+
+/// The requests so far.
+type Requests = Arc<Mutex<Vec<Asked>>>;
 
 impl Server {
     /// # Errors
@@ -61,19 +71,17 @@ impl Server {
     /// If there is no free port.
     pub(super) fn start(api: &Api) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on 127.0.0.1")?;
+        listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
-        let (api, list) = (api.clone(), Arc::clone(&asked));
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (api, list) = (api.clone(), Arc::clone(&list));
-                thread::spawn(move || {
-                    // Whoever breaks the connection off has no answer, which is what the test would see.
-                    let _gone = serve(&stream, &api, &list);
-                });
-            }
-        });
-        Ok(Self { url, asked })
+        let requests = Requests::default();
+        let router = Router::new().fallback(serve).with_state((api.clone(), Arc::clone(&requests)));
+        let runtime = Runtime::new()?;
+        let listener = {
+            let _entered = runtime.enter();
+            net::TcpListener::from_std(listener)?
+        };
+        drop(runtime.spawn(axum::serve(listener, router).into_future()));
+        Ok(Self { url, requests, _runtime: runtime })
     }
 
     /// The URL of an extender, by which the scheduler calls it.
@@ -81,9 +89,8 @@ impl Server {
         format!("{}/{extender}", self.url)
     }
 
-    /// What was asked so far.
     pub(super) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The member `extenders` of the scheduler's configuration.
@@ -116,25 +123,30 @@ fn now() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Answers one request.
-fn serve(stream: &TcpStream, api: &Api, list: &Mutex<Vec<Asked>>) -> Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
+async fn serve(State((api, requests)): State<(Api, Requests)>, request: Request) -> Response {
     let start_ns = now();
-    let path = line.split(' ').nth(1).context("not a request of HTTP")?.to_owned();
-    let mut length = 0;
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header)?;
-        let Some((name, value)) = header.trim_end().split_once(": ") else { break };
-        if name.eq_ignore_ascii_case("content-length") {
-            length = value.parse::<usize>()?.min(MAX_BODY);
-        }
+    let path = request.uri().path().to_owned();
+    let Ok(body) = to_bytes(request.into_body(), MAX_BODY).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    // An answer may take a blocking call of the API server.
+    let answered = task::spawn_blocking(move || respond(start_ns, &path, &body, &api, &requests)).await;
+    match answered {
+        Ok(Ok(Some(answer))) => ([(CONTENT_TYPE, "application/json")], answer.to_string()).into_response(),
+        Ok(Ok(None)) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Ok(Err(error)) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
     }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let arguments: Value = serde_json::from_slice(&body)?;
+}
+
+/// Answers and records a request.
+fn respond(
+    start_ns: u64,
+    path: &str,
+    body: &Bytes,
+    api: &Api,
+    requests: &Mutex<Vec<Asked>>,
+) -> Result<Option<Value>> {
+    let arguments: Value = serde_json::from_slice(body)?;
     let (extender, verb) = path.trim_start_matches('/').split_once('/').context("no verb in the URL")?;
     let answer = answer(extender, verb, &arguments, api);
     let count = |value: &Value| {
@@ -155,21 +167,11 @@ fn serve(stream: &TcpStream, api: &Api, list: &Mutex<Vec<Asked>>) -> Result<()> 
         passed: answer.as_ref().and_then(|answer| count(&answer["NodeNames"])),
         end_ns: now(),
     };
-    list.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
-    let (status, body) = match answer {
-        Some(answer) => ("200 OK", answer.to_string()),
-        None => ("500 Internal Server Error", String::new()),
-    };
-    let length = body.len();
-    let mut stream = stream;
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )?;
-    Ok(())
+    requests.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+    Ok(answer)
 }
 
-/// `None`: it fails.
+/// The answer of an extender; `None` for the one that always fails.
 fn answer(extender: &str, verb: &str, arguments: &Value, api: &Api) -> Option<Value> {
     let names = || arguments["NodeNames"].as_array().cloned().unwrap_or_default();
     let rejected = |name: &Value| REJECTED.iter().any(|rejected| name == rejected);
@@ -212,4 +214,35 @@ fn answer(extender: &str, verb: &str, arguments: &Value, api: &Api) -> Option<Va
 pub(super) fn score(node: &str) -> u64 {
     let number = node.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
     10u64.saturating_sub(number.unwrap_or(10))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use harness::cluster::agent;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_answered_and_recorded() {
+        let agent = agent(Path::new("")).unwrap();
+        let server = Server::start(&Api::new(agent.clone(), "http://127.0.0.1:1".to_owned(), "")).unwrap();
+        let body = json!({ "Pod": { "metadata": { "uid": "u" } }, "NodeNames": ["node-0001", "node-0005"] });
+        let post = |verb: &str| agent.post(server.url(verb)).send(body.to_string()).unwrap();
+
+        let answer = post("sieve/filter").body_mut().read_to_string().unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(answer["NodeNames"], json!(["node-0001"]));
+        assert_eq!(answer["FailedNodes"], json!({ "node-0005": "too coarse" }));
+        assert_eq!(post("flaky/filter").status(), 500);
+
+        let asked = server.asked();
+        let rows: Vec<_> = asked
+            .iter()
+            .map(|row| (row.extender.as_str(), row.uid.as_str(), row.nodes, row.passed))
+            .collect();
+        assert_eq!(rows, [("sieve", "u", Some(2), Some(1)), ("flaky", "u", Some(2), None)]);
+        assert!(asked.iter().all(|row| row.start_ns <= row.end_ns));
+    }
 }

@@ -123,7 +123,7 @@ pub struct Api {
 }
 
 impl Api {
-    pub(super) fn new(agent: Agent, server: String, token: &str) -> Self {
+    pub fn new(agent: Agent, server: String, token: &str) -> Self {
         Self { agent, server, headers: vec![("authorization", format!("Bearer {token}"))] }
     }
 
