@@ -8,16 +8,17 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
-
-use super::{cpu_ms, resident_mib};
 use harness::{
-    cluster::{self, Api, pod},
+    api::{Api, pod},
+    cluster,
     proxy::Proxy,
     schedspan::{Options as SchedspanOptions, Schedspan},
     stage::Stage,
 };
+use serde_json::{Value, json};
 use xtask::{image, setup};
+
+use super::{cpu_ms, resident_mib};
 
 /// More requests a second than the scheduler makes.
 const QPS: u32 = 5000;

@@ -1,5 +1,5 @@
 //! A histogram of the scheduler's, over some time.
-use harness::cluster::Metrics;
+use harness::metrics::Metrics;
 
 /// From the beginning of an attempt to its result, of all attempts.
 const ATTEMPT: &str = "scheduler_scheduling_attempt_duration_seconds_bucket";

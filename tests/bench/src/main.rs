@@ -17,18 +17,21 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, ValueEnum};
-use serde::Serialize;
-use serde_json::Value;
-
-use self::report::{Report, Spread};
 use harness::{
-    cluster::{self, Api, OwnSpans, guard, pod, wait_until},
+    api::{Api, pod},
+    cluster::{self, OwnSpans},
+    guard,
     schedspan::{self, Schedspan},
     schedulers::woven,
     spans,
     stage::Stage,
+    wait::wait_until,
 };
+use serde::Serialize;
+use serde_json::Value;
 use xtask::{build, components::SCHEDULER, paths, process, setup};
+
+use self::report::{Report, Spread};
 
 /// Requests a second that the scheduler may send: never what holds it back.
 const QPS: u32 = 5000;

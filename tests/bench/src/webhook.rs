@@ -7,8 +7,11 @@ use std::{
 
 use anyhow::{Result, anyhow, ensure};
 use harness::{
-    cluster::{self, Api, agent, pod, wait_until},
+    api::{Api, pod},
+    cluster,
+    http::agent,
     stage::Stage,
+    wait::wait_until,
     webhook::{Webhook, bundle, register},
 };
 use serde_json::{Value, json};

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
-
-use super::{nothing_lost, text, truth::trees};
 use harness::{
-    cluster::{NodeSize, is_bound, is_unschedulable, pod},
+    api::{NodeSize, is_bound, is_unschedulable, pod},
     compare::Comparison,
     stage::Stage,
 };
+use serde_json::Value;
+
+use super::{nothing_lost, text, truth::trees};
 
 /// Nodes of the cluster, of 32 CPUs each.
 pub(super) const NODES: u32 = 5;

@@ -4,15 +4,14 @@
 use std::{fs, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
+use harness::stage::Stage;
 use serde_json::Value;
+use xtask::process;
 
 use super::{
     nothing_lost,
     versions::{FAILURE, SUCCESS},
 };
-use harness::stage::Stage;
-use xtask::process;
-
 use crate::twins;
 
 /// Nodes of the cluster.

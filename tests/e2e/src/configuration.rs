@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    cluster::{is_bound, pod, wait_until},
+    api::{is_bound, pod},
     schedspan::Schedspan,
     spans::{self, CONFIGURATION, Span},
     stage::Stage,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 

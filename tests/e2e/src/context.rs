@@ -5,10 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use harness::{
-    cluster::{Api, objects, pod, wait_until},
+    api::{Api, objects, pod},
     schedspan::{Options, Schedspan},
     spans::{self, Span},
     stage::Stage,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 use xtask::manifests;

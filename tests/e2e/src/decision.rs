@@ -6,15 +6,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
-
-use super::{nothing_lost, text};
 use harness::{
-    cluster::{is_bound, is_unschedulable, pod},
+    api::{is_bound, is_unschedulable, pod},
     compare::Comparison,
     spans::Span,
     stage::Stage,
 };
+use serde_json::{Value, json};
+
+use super::{nothing_lost, text};
 
 /// Nodes of the cluster: more than the best candidates are, and small enough for a log of every score.
 pub(super) const NODES: u32 = 30;

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use harness::{
-    cluster::{self, Api, NodeSize, is_bound, is_unschedulable, pod},
+    api::{Api, NodeSize, is_bound, is_unschedulable, pod},
+    cluster,
     compare::{Comparison, Figures},
     interrupt::Interrupt,
     schedspan::{Options as Daemon, Schedspan},

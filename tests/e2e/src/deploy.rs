@@ -13,9 +13,11 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{
-    cluster::{NodeSize, free_ports, objects, pod, wait_until},
+    api::{NodeSize, objects, pod},
+    processes::free_ports,
     schedspan::{Options, Schedspan},
     stage::Stage,
+    wait::wait_until,
 };
 use rustix::{
     fs::{XattrFlags, setxattr},
@@ -211,7 +213,7 @@ fn daemon(executable: &Path, rights: &[&str], address: &str) -> Result<Child> {
 
 /// What an endpoint of the daemon answers: status and text.
 fn answer(address: &str, path: &str) -> Result<(u16, String)> {
-    let agent = harness::cluster::agent(Path::new(""))?;
+    let agent = harness::http::agent(Path::new(""))?;
     let mut response = agent.get(format!("http://{address}/{path}")).call()?;
     Ok((response.status().as_u16(), response.body_mut().read_to_string()?))
 }

@@ -12,11 +12,13 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    cluster::{Api, free_ports, is_bound, pod, wait_until},
+    api::{Api, is_bound, pod},
+    processes::free_ports,
     proxy::Proxy,
     schedspan::{Options, Schedspan},
     spans::{self, Span},
     stage::Stage,
+    wait::wait_until,
 };
 use serde_json::{Value, json};
 use xtask::process;

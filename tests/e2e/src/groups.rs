@@ -1,15 +1,16 @@
 //! Pods that are scheduled as groups: each is traced as in the scheduler's own figures, below its group.
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
-
-use super::{nothing_lost, text};
 use harness::{
-    cluster::{Api, NodeSize, POD_GROUP_API, ZONE, is_bound, is_unschedulable, pod},
+    api::{Api, NodeSize, ZONE, is_bound, is_unschedulable, pod},
+    cluster::POD_GROUP_API,
     compare::{Comparison, Count},
     spans::Span,
     stage::Stage,
 };
+use serde_json::{Value, json};
+
+use super::{nothing_lost, text};
 
 /// Parts of the cluster that a group may be restricted to, each with the same Nodes.
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];

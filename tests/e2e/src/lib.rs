@@ -30,10 +30,12 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Result, bail, ensure};
 use harness::{
-    cluster::{self, Metrics, OwnSpans, wait_until},
+    cluster::{self, OwnSpans},
+    metrics::Metrics,
     schedspan::Schedspan,
     schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, troubled, woven},
     stage::Stage,
+    wait::wait_until,
 };
 use serde_json::Value;
 use xtask::{

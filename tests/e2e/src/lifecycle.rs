@@ -9,17 +9,18 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-
-use super::truth::workload::{create_storage_class, create_volume};
 use harness::{
-    cluster::{Api, NodeSize, is_bound, is_unschedulable, pod, wait_until},
+    api::{Api, NodeSize, is_bound, is_unschedulable, pod},
     schedspan::{Options, Schedspan},
     spans::{self, Span},
     stage::Stage,
+    wait::wait_until,
 };
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use xtask::process;
+
+use super::truth::workload::{create_storage_class, create_volume};
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN_ID: &str = "00f067aa0ba902b7";

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    cluster::{is_bound, pod, wait_until},
+    api::{is_bound, pod},
     schedspan::{Options, Schedspan},
     spans::{self, Link},
     stage::Stage,
+    wait::wait_until,
     webhook::{Webhook, register},
 };
 use serde_json::json;

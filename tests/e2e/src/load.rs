@@ -3,17 +3,18 @@
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use anyhow::{Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-
-use super::{nothing_lost, text};
 use harness::{
-    cluster::{Api, pod, wait_until},
+    api::{Api, pod},
     compare::Comparison,
     schedspan::{Options, Schedspan},
     spans::Span,
     stage::Stage,
+    wait::wait_until,
 };
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{nothing_lost, text};
 
 /// Nodes of the cluster.
 pub(super) const NODES: u32 = 1_000;

@@ -9,9 +9,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    cluster::{self, Api, NodeSize, is_bound, is_unschedulable, pod, wait_until},
+    api::{Api, NodeSize, is_bound, is_unschedulable, pod},
+    cluster,
     schedulers::troubled,
     stage::Stage,
+    wait::wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;

@@ -11,16 +11,17 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
-
-use super::{load::create_all, text};
 use harness::{
-    cluster::{Api, NodeSize, is_bound, pod, wait_until},
+    api::{Api, NodeSize, is_bound, pod},
     schedspan::{Options, Schedspan},
     spans::{self, DAEMON, Span},
     stage::Stage,
+    wait::wait_until,
 };
+use serde_json::{Value, json};
 use xtask::{go::Go, paths};
+
+use super::{load::create_all, text};
 
 /// Nodes of the cluster, and those that are full until somebody is preempted.
 pub(super) const NODES: u32 = 20;

@@ -9,8 +9,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    cluster::{self, Metrics, OwnSpans, is_bound, is_unschedulable, pod},
+    api::{is_bound, is_unschedulable, pod},
+    cluster::{self, OwnSpans},
     compare::Comparison,
+    metrics::Metrics,
     schedspan::{self, Schedspan},
     schedulers::{unwoven, woven},
     stage::Stage,

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
-
-use super::{nothing_lost, text};
 use harness::{
-    cluster::{Cluster, is_bound, is_unschedulable, pod},
+    api::{is_bound, is_unschedulable, pod},
+    cluster::Cluster,
     compare::{Comparison, Observed},
     spans::Span,
     stage::Stage,
 };
+use serde_json::{Value, json};
+
+use super::{nothing_lost, text};
 
 /// Nodes of the cluster.
 pub(super) const NODES: u32 = 20;

@@ -11,8 +11,10 @@ use std::{
 use anyhow::Result;
 
 use crate::{
-    cluster::{Cluster, Metrics, wait_until},
+    cluster::Cluster,
+    metrics::Metrics,
     spans::{self, Span},
+    wait::wait_until,
 };
 
 /// How long nothing may change until all is taken to be over: the scheduler's recorder of metrics lags a second, the

@@ -5,10 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use harness::{
-    cluster::{command, guard},
-    peer, schedulers,
-};
+use harness::{cluster::command, guard, peer, schedulers};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cluster::{Metrics, agent, free_ports, wait_until};
+use crate::{http::agent, metrics::Metrics, processes::free_ports, wait::wait_until};
 
 /// From its start until it traces: the executable is read and some forty probes are attached.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -13,8 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use xtask::manifests;
 
 use crate::{
-    cluster::{Api, Metrics, agent, free_ports, objects, wait_until},
+    api::{Api, objects},
+    http::agent,
+    metrics::Metrics,
+    processes::free_ports,
     stage::Stage,
+    wait::wait_until,
 };
 
 /// What it needs of the machine: nothing.

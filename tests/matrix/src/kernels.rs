@@ -19,8 +19,11 @@ use e2e::{
     versions::{self, Load},
 };
 use harness::{
-    cluster::{self, Cluster, Metrics, agent, wait_until},
+    cluster::{self, Cluster},
     compare::Observed,
+    http::agent,
+    metrics::Metrics,
+    wait::wait_until,
 };
 use serde_json::Value;
 use xtask::{

@@ -5,19 +5,19 @@ mod server;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
+use harness::{
+    api::{is_bound, pod},
+    compare::Comparison,
+    schedspan::{Options, Schedspan},
+    spans::Span,
+    stage::Stage,
+};
 use serde_json::{Value, json};
 
 use self::server::{
     Asked, BINDER, FLAKY, REFUSAL, REJECTED, SIEVE, STRICT, STRICTNESS, Server, WEIGHT, WIDGET, score,
 };
 use super::{nothing_lost, text, truth::trees};
-use harness::{
-    cluster::{is_bound, pod},
-    compare::Comparison,
-    schedspan::{Options, Schedspan},
-    spans::Span,
-    stage::Stage,
-};
 
 /// Nodes of the cluster, of 32 CPUs each.
 pub(super) const NODES: u32 = 6;

@@ -14,7 +14,7 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
-use harness::cluster::Api;
+use harness::api::Api;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use tokio::{net, runtime::Runtime, task};
@@ -220,7 +220,7 @@ pub(super) fn score(node: &str) -> u64 {
 mod tests {
     use std::path::Path;
 
-    use harness::cluster::agent;
+    use harness::http::agent;
 
     use super::*;
 

@@ -11,9 +11,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    cluster::{Api, pod, wait_until},
+    api::{Api, pod},
     spans::{self, Link, Span},
     stage::Stage,
+    wait::wait_until,
     webhook::{Webhook, bundle, register},
 };
 use rustix::process::{Pid, Signal, kill_process};

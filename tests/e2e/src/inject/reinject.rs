@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
-
-use super::{K8S, OTHER, TRACE_ID, annotation, parent, root};
 use harness::{
-    cluster::{Api, is_bound, objects, pod},
+    api::{Api, is_bound, objects, pod},
     schedspan::{Options, Schedspan},
     stage::Stage,
 };
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use xtask::manifests;
+
+use super::{K8S, OTHER, TRACE_ID, annotation, parent, root};
 
 /// From a Pod's binding until what becomes of it is counted.
 const COUNTED: Duration = Duration::from_secs(15);
@@ -143,7 +143,7 @@ fn limited(api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     for number in 0..PODS {
         api.create_pod("default", &pod(&format!("limited-{number}"), "10m"))?;
     }
-    let writes = |metrics: &harness::cluster::Metrics, result| {
+    let writes = |metrics: &harness::metrics::Metrics, result| {
         metrics.sum("schedspan_context_writes_total", &[("result", result)])
     };
     schedspan.wait_for("all Pods to be counted", COUNTED, |metrics| {

@@ -3,18 +3,15 @@
 use std::{path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use harness::{compare::Observed, metrics::Metrics, wait::wait_until};
 use serde_json::{Value, json};
+use xtask::process;
 
 use super::{
     cluster::{CONTROL_PLANE, Cluster, WORKER},
     engine::chart,
     images,
 };
-use harness::{
-    cluster::{Metrics, wait_until},
-    compare::Observed,
-};
-use xtask::process;
 
 /// Where schedspan is installed: where a control plane's own Pods are.
 pub(super) const NAMESPACE: &str = "kube-system";

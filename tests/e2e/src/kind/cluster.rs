@@ -8,17 +8,17 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use harness::{
+    guard::Guard,
+    processes::{Process, State},
+};
 use serde_json::{Value, json};
+use xtask::{paths, process};
 
 use super::{
     engine::{self, Engine, Provider},
     images,
 };
-use harness::cluster::{
-    guard::Guard,
-    state::{Process, State},
-};
-use xtask::{paths, process};
 
 /// What kind calls the cluster, and its containers: `schedspan-worker` is one.
 const NAME: &str = "schedspan";

@@ -10,6 +10,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use harness::{
+    api::{is_bound, is_unschedulable},
+    compare::{Comparison, Observed as _},
+    spans::{self, Span},
+    wait::wait_until,
+};
+use xtask::{components::COLLECTOR, image};
 
 use super::{
     asked::{
@@ -20,13 +27,6 @@ use super::{
     engine::Provider,
     images,
 };
-use harness::{
-    cluster::{is_bound, is_unschedulable, wait_until},
-    compare::{Comparison, Observed as _},
-    spans::{self, Span},
-};
-use xtask::{components::COLLECTOR, image};
-
 use crate::{nothing_lost, truth};
 
 /// Pods that fit, and Pods that fit nowhere: 200.

@@ -11,16 +11,16 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
-
-use super::root;
-use harness::cluster::{
-    state::{self, Environment, Ports, Process, State},
-    wait_until,
+use harness::{
+    processes::{self, Environment, Ports, Process, State},
+    wait::wait_until,
 };
 use xtask::{
     components::{Component, HELM, KIND, KUBECTL},
     paths,
 };
+
+use super::root;
 
 /// Where programs are in the environment.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -174,7 +174,7 @@ pub(super) fn end(provider: Provider, dir: &Path) -> Result<()> {
     for process in State::load(dir)?.map(|state| state.processes).unwrap_or_default() {
         process.stop(END_TIMEOUT)?;
     }
-    state::down(dir)?;
+    processes::down(dir)?;
     let hierarchies =
         fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
     let mut groups = hierarchies.chain(["/sys/fs/cgroup".into()]).map(|path| path.join(cgroup(provider)));

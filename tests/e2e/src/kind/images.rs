@@ -7,8 +7,6 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-
-use super::{cache::cached, root};
 use xtask::{
     components::{
         APISERVER, CGO, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, KIND, KUBEADM, KUBECTL, KUBELET,
@@ -20,6 +18,8 @@ use xtask::{
     },
     paths, process,
 };
+
+use super::{cache::cached, root};
 
 /// What images are called that come from no registry.
 pub(super) const REPOSITORY: &str = "schedspan.test";

@@ -9,7 +9,13 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use harness::{
+    compare::Observed as _,
+    spans::{self, Link, Span},
+    wait::wait_until,
+};
 use serde_json::{Value, json};
+use xtask::{build, components::COLLECTOR, image, paths, process};
 
 use super::{
     asked::{INTERVAL, TIMEOUT, chart_path, helm, logs, metrics, pod, traced},
@@ -18,13 +24,6 @@ use super::{
     engine::Provider,
     images,
 };
-use harness::{
-    cluster::wait_until,
-    compare::Observed as _,
-    spans::{self, Link, Span},
-};
-use xtask::{build, components::COLLECTOR, image, paths, process};
-
 use crate::{nothing_lost, svg};
 
 /// Who asks for the Pod, and for how long: from the request until it is Ready.

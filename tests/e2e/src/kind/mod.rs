@@ -21,12 +21,12 @@ mod root;
 
 use anyhow::Result;
 use clap::Subcommand;
+use harness::guard;
 
 use self::{
     cluster::{Cluster, Tracing},
     engine::{Engine, Provider},
 };
-use harness::cluster::guard;
 
 #[derive(clap::Args)]
 pub struct Arguments {

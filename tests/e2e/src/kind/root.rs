@@ -8,9 +8,9 @@ use std::{
 };
 
 use anyhow::Result;
+use xtask::{debian, process, setup};
 
 use super::cache::cached;
-use xtask::{debian, process, setup};
 
 /// One release whatever the machine has: its systemd, unlike the next one's, starts on control groups of version 1.
 const SUITE: &str = "bookworm";

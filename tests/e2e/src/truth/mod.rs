@@ -9,16 +9,16 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::{Value, json};
-
-use super::only_lost;
 use harness::{
-    cluster::Metrics,
     compare::{Comparison, Count, Figures, Row},
+    metrics::Metrics,
     spans::Span,
     stage::Stage,
 };
+use serde_json::{Value, json};
 use xtask::process;
+
+use super::only_lost;
 
 /// Nodes of the cluster, of 32 CPUs each.
 pub(super) const NODES: u32 = 100;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use harness::cluster::{Api, NodeSize, is_bound, pod, wait_until};
+use harness::{
+    api::{Api, NodeSize, is_bound, pod},
+    wait::wait_until,
+};
 use serde_json::{Value, json};
 
 /// From a policy's creation until the API server follows it.

@@ -9,11 +9,13 @@ use std::{
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
-
-use super::{Cluster, Options, state};
 use xtask::{paths, process};
 
-use crate::interrupt::Interrupt;
+use super::{Cluster, Options};
+use crate::{
+    interrupt::Interrupt,
+    processes::{self, Ports},
+};
 
 /// How often `up --foreground` looks whether it shall end.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -63,7 +65,7 @@ pub fn run(Arguments { dir, command }: Arguments) -> Result<()> {
     let dir = dir.map_or_else(|| Ok(paths::cache()?.join("cluster")), Ok::<_, anyhow::Error>)?;
     match command {
         Command::Up { options, foreground } => up(&dir, &options, foreground),
-        Command::Down => state::down(&dir),
+        Command::Down => processes::down(&dir),
         Command::Status { output } => status(&Cluster::open(&dir)?, output),
     }
 }
@@ -106,14 +108,14 @@ struct ComponentStatus<'a> {
     name: &'a str,
     pid: i32,
     alive: bool,
-    ports: &'a state::Ports,
+    ports: &'a Ports,
     resident_bytes: Option<u64>,
     log: &'a Path,
 }
 
 fn status(cluster: &Cluster, output: Output) -> Result<()> {
     let count = |path| cluster.api().and_then(|api| api.count(path)).ok();
-    let components = cluster.state.processes.iter().map(|process| {
+    let components = cluster.processes().iter().map(|process| {
         let alive = process.alive();
         ComponentStatus {
             name: &process.name,

@@ -1,13 +1,16 @@
-//! The library against a real cluster: `cargo test -p xtask -- --ignored`.
+//! A real cluster: `cargo test -p harness -- --ignored`.
+
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::*;
+use crate::wait::wait_until;
 
 #[test]
 #[ignore = "starts a real cluster, whose components take minutes to build"]
 fn a_cluster_schedules_pods_and_its_scheduler_can_be_restarted() {
-    let dir = std::env::temp_dir().join(format!("xtask-cluster-{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("schedspan-cluster-{}", std::process::id()));
     let options = Options {
         nodes: 2,
         scheduler_qps: Some(1000),
@@ -24,7 +27,7 @@ fn a_cluster_schedules_pods_and_its_scheduler_can_be_restarted() {
         })
     };
     let bound = |number: usize| {
-        wait_until("all Pods to be bound", READY_TIMEOUT, || {
+        wait_until("all Pods to be bound", Duration::from_secs(60), || {
             let pods = api.pods("default")?;
             Ok((pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count() == number)
                 .then_some(()))

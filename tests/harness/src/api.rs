@@ -1,42 +1,17 @@
 //! A small blocking client of the API server.
 
-use std::{fs, path::Path, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use ureq::{
-    Agent, http,
-    tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem},
-};
+use ureq::{Agent, http};
 
-use super::wait_until;
+use crate::wait::wait_until;
 
-/// How long one request may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long Pods may take to become what they shall be: three times the backoff of one that was refused five times.
 const PODS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks at all Pods, which cost the API server some work.
 const PODS_INTERVAL: Duration = Duration::from_millis(200);
-
-/// A client that trusts the certificates in the file `certificates`, once it is there, and nothing else.
-///
-/// # Errors
-///
-/// If the file holds something else than certificates.
-pub fn agent(certificates: &Path) -> Result<Agent> {
-    let pem = fs::read(certificates).unwrap_or_default();
-    let mut roots = Vec::<Certificate<'static>>::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) =
-            item.with_context(|| format!("cannot read the certificates in {}", certificates.display()))?
-        {
-            roots.push(certificate);
-        }
-    }
-    let tls = TlsConfig::builder().root_certs(RootCerts::from(roots.into_iter())).build();
-    let config = Agent::config_builder().tls_config(tls).proxy(None).timeout_global(Some(TIMEOUT));
-    Ok(config.http_status_as_error(false).build().into())
-}
 
 /// The label of a node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::state;
+use crate::processes;
 
 /// Takes it down when it is dropped or when xtask ends.
 pub struct Guard(Child);
@@ -66,7 +66,7 @@ impl Command {
     /// If the cluster cannot be taken down.
     pub fn run(&self) -> Result<()> {
         let Self::Guard { dir } = self;
-        run(|| state::down(dir))
+        run(|| processes::down(dir))
     }
 }
 

@@ -13,9 +13,9 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use serde::{Deserialize, Serialize};
-
-use super::wait_until;
 use xtask::process;
+
+use crate::wait::wait_until;
 
 /// How long a process may take to end by itself after SIGTERM, if it has not much to do for that.
 pub const GRACE: Duration = Duration::from_secs(10);
