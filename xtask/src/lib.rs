@@ -9,6 +9,7 @@ pub mod debian;
 pub mod docs;
 pub mod go;
 pub mod image;
+pub mod machine;
 pub mod manifests;
 pub mod paths;
 pub mod process;

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, IsTerminal as _, Write as _},
+    path::Path,
     process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -71,6 +72,12 @@ pub fn output(command: &mut Command) -> Result<String> {
         bail!("{program} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+/// The first line that a program prints, if it exists and succeeds.
+pub fn first_line(program: impl AsRef<Path>, args: &[&str]) -> Option<String> {
+    let output = output(Command::new(program.as_ref()).args(args)).ok()?;
+    output.lines().next().map(str::to_owned)
 }
 
 /// The resident memory of a process, in bytes.

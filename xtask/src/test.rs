@@ -8,7 +8,7 @@ use std::{
 use anyhow::Result;
 use xtask::{
     build::OBJECT_VARIABLE,
-    build_ebpf, image, manifests, paths, setup,
+    build_ebpf, machine, manifests, paths, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
@@ -33,7 +33,7 @@ pub(crate) fn main() -> Result<ExitCode> {
         run(build_ebpf::cargo(&rustc, "clippy", ARCH)?.args(["--", "-Dwarnings"]))
     });
     tally.run("eBPF of each architecture", || {
-        image::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch, true).map(drop))
+        machine::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch, true).map(drop))
     });
     tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));

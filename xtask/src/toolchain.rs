@@ -3,11 +3,11 @@
 //! aya 0.16 asks for Rust 1.98. From 1.95 on it builds all the same, with one feature of the compiler switched on by
 //! hand; the eBPF object is built by the same stable compiler, with `core` from source.
 
-use std::{env, process::Command};
+use std::{env, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{paths, setup};
+use crate::{paths, process};
 
 /// Oldest Rust that builds the workspace, the oldest that does without help, and the newest that is known.
 const OLDEST: u32 = 95;
@@ -97,16 +97,37 @@ impl Rustc {
     ///
     /// If a folder is not known.
     pub fn remapped(&self) -> Result<Vec<String>> {
-        let cargo_home = setup::cargo_home().context("no folder of cargo: set HOME or CARGO_HOME")?;
+        let cargo_home = cargo_home().context("no folder of cargo: set HOME or CARGO_HOME")?;
         let folders = [
             (paths::repository().to_owned(), "/schedspan".to_owned()),
             (paths::target(), "/schedspan/target".to_owned()),
             (cargo_home, "/cargo".to_owned()),
             // As the compiler itself calls them where rust-src is not installed.
-            (setup::rust_src()?, format!("/rustc/{}", self.commit)),
+            (rust_src()?, format!("/rustc/{}", self.commit)),
         ];
         Ok(folders.map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).to_vec())
     }
+}
+
+/// The folder of the standard library's sources, where cargo expects them.
+///
+/// # Errors
+///
+/// If there is no rustc.
+pub fn rust_src() -> Result<PathBuf> {
+    Ok(sysroot()?.join("lib/rustlib/src/rust"))
+}
+
+/// # Errors
+///
+/// If there is no rustc.
+pub fn sysroot() -> Result<PathBuf> {
+    process::output(Command::new("rustc").args(["--print", "sysroot"])).map(PathBuf::from)
+}
+
+/// The folder of cargo's downloads and installed programs.
+pub fn cargo_home() -> Option<PathBuf> {
+    env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")))
 }
 
 /// `cargo` without what `cargo xtask` says of xtask itself: build scripts such as ring's look at that, and would build

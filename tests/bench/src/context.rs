@@ -16,7 +16,7 @@ use harness::{
     stage::Stage,
 };
 use serde_json::{Value, json};
-use xtask::{image, setup};
+use xtask::{image, machine, setup};
 
 use super::{cpu_ms, resident_mib};
 
@@ -64,7 +64,7 @@ struct Figures {
 pub(super) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
     // What is deployed: the image's.
-    let executable = image::executable(image::own()?)?;
+    let executable = image::executable(machine::own()?)?;
     let cluster = cluster::Options {
         nodes: options.nodes,
         scheduler_qps: Some(QPS),

@@ -10,7 +10,10 @@ use harness::{
 };
 use serde_json::Value;
 
-use super::{nothing_lost, text, truth::trees};
+use crate::{
+    checks::{nothing_lost, text},
+    truth::trees,
+};
 
 /// Nodes of the cluster, of 32 CPUs each.
 pub(super) const NODES: u32 = 5;

@@ -8,11 +8,11 @@ use harness::stage::Stage;
 use serde_json::Value;
 use xtask::process;
 
-use super::{
-    nothing_lost,
+use crate::{
+    checks::nothing_lost,
+    twins,
     versions::{FAILURE, SUCCESS},
 };
-use crate::twins;
 
 /// Nodes of the cluster.
 pub(super) const NODES: u32 = 20;

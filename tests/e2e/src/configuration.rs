@@ -13,6 +13,8 @@ use harness::{
 };
 use serde_json::{Value, json};
 
+use crate::checks;
+
 /// From the end of an attempt to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
@@ -35,7 +37,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         }]);
     };
     stage.cluster.configure_scheduler(change)?;
-    super::is_traced(stage, &schedspan)?;
+    checks::is_traced(stage, &schedspan)?;
     let changed = scheduled(stage, "changed")?;
     let told = told(stage, &changed)?;
     let attribute = |key: &str| told.attribute(&format!("k8s.scheduler.{key}"));
@@ -77,14 +79,14 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 
     // The same once more, in another process.
     stage.cluster.restart_scheduler()?;
-    super::is_traced(stage, &schedspan)?;
+    checks::is_traced(stage, &schedspan)?;
     let same = scheduled(stage, "same")?;
     let again = self::told(stage, &same)?;
     ensure!(again.attribute("k8s.scheduler.config.changed") == "false", "it is said to have changed");
     ensure!(again.configuration == changed.configuration, "it is linked to {:?}", again.configuration);
     ensure!(same.configuration_hash == changed.configuration_hash, "the same configuration has another hash");
 
-    super::nothing_lost(&schedspan.metrics()?)?;
+    checks::nothing_lost(&schedspan.metrics()?)?;
     println!("         {} differences told, and none after a restart", difference.len());
     schedspan.stop()
 }

@@ -14,6 +14,8 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::manifests;
 
+use crate::checks;
+
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN_ID: &str = "00f067aa0ba902b7";
 const OTHER_ID: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -61,7 +63,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
             let said = log.matches(&format!("no valid trace context in `{key}`")).count();
             ensure!(said == 1, "{said} lines tell of what is refused in {key}");
         }
-        super::nothing_lost(&metrics)?;
+        checks::nothing_lost(&metrics)?;
         println!("         {mode}: {} Pods, {} annotations refused", cases.len(), reasons.len());
         schedspan.stop()?;
     }

@@ -14,7 +14,7 @@ use harness::{
 };
 use serde_json::{Value, json};
 
-use super::{nothing_lost, text};
+use crate::checks::{nothing_lost, text};
 
 /// Nodes of the cluster: more than the best candidates are, and small enough for a log of every score.
 pub(super) const NODES: u32 = 30;

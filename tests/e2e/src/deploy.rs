@@ -25,8 +25,10 @@ use rustix::{
 };
 use xtask::{
     components::{HELM, KUSTOMIZE},
-    docs, image, manifests,
+    docs, image, machine, manifests,
 };
+
+use crate::checks;
 
 /// Kinds that only an operator's API server knows.
 const FOREIGN: [&str; 3] = ["PrometheusRule", "SecurityContextConstraints", "ServiceMonitor"];
@@ -61,7 +63,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 /// The executable as it is in the image, and a kubeconfig, where others than root may read them.
 fn install(stage: &mut Stage, dir: &Path) -> Result<()> {
     let executable = dir.join("schedspan");
-    fs::copy(image::executable(image::own()?)?, &executable)?;
+    fs::copy(image::executable(machine::own()?)?, &executable)?;
     setxattr(&executable, "security.capability", image::CAPABILITIES, XattrFlags::empty())?;
     stage.executable = executable;
     let (certificates, theirs) = (stage.cluster.certificates(), dir.join("authority.crt"));
@@ -110,7 +112,7 @@ fn enough(stage: &Stage) -> Result<()> {
         metrics.sum("schedspan_attempts_total", &[("result", "Success")]) == 1.0
     })?;
     let metrics = schedspan.metrics()?;
-    super::nothing_lost(&metrics)?;
+    checks::nothing_lost(&metrics)?;
     let lookups = metrics.sum("schedspan_context_lookups_total", &[("result", "none")]);
     ensure!(lookups == 1.0, "the Pod was not read through the API");
     documented(stage, &schedspan)?;

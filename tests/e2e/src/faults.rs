@@ -23,6 +23,8 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::process;
 
+use crate::checks;
+
 /// How often schedspan is killed.
 const KILLS: usize = 20;
 /// Between two Pods, while it is.
@@ -140,7 +142,7 @@ fn restart(stage: &mut Stage) -> Result<()> {
     let first = scheduled(stage, "before-restart", false)?;
     stage.cluster.restart_scheduler()?;
     // Tells of the old one until it has looked again.
-    super::is_traced(stage, &schedspan)?;
+    checks::is_traced(stage, &schedspan)?;
     let second = scheduled(stage, "after-restart", false)?;
     ensure!(first.pid != second.pid, "the span of a new scheduler names the old one");
     schedspan.stop()

@@ -10,7 +10,7 @@ use harness::{
 };
 use serde_json::{Value, json};
 
-use super::{nothing_lost, text};
+use crate::checks::{nothing_lost, text};
 
 /// Parts of the cluster that a group may be restricted to, each with the same Nodes.
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];

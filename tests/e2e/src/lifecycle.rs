@@ -20,7 +20,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use xtask::process;
 
-use super::truth::workload::{create_storage_class, create_volume};
+use crate::checks;
+use crate::truth::workload::{create_storage_class, create_volume};
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN_ID: &str = "00f067aa0ba902b7";
@@ -43,7 +44,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         if mode == "link" {
             others(stage, &api, &schedspan)?;
         }
-        super::nothing_lost(&schedspan.metrics()?)?;
+        checks::nothing_lost(&schedspan.metrics()?)?;
         schedspan.stop()?;
     }
     drawn(stage, &api)

@@ -14,7 +14,7 @@ use harness::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{nothing_lost, text};
+use crate::checks::{nothing_lost, text};
 
 /// Nodes of the cluster.
 pub(super) const NODES: u32 = 1_000;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use e2e::{demo, kind, picture, twins};
+use e2e::{demo, kind, picture, suite, twins};
 use harness::guard;
 
 #[derive(Parser)]
@@ -30,7 +30,7 @@ enum Command {
     /// Run the tests that need a real scheduler, each on a cluster of its own
     ///
     /// The last line says how many passed and failed; with a failure the exit code is 1. Needs root.
-    E2e(e2e::Options),
+    E2e(suite::Options),
     /// Start, use and end a kind cluster, and test schedspan in it
     ///
     /// One control plane and one worker, as containers of docker or podman. Needs root.
@@ -48,7 +48,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Demo(options) => demo::main(&options)?,
         Command::Picture(options) => picture::main(&options)?,
         Command::Compare(options) => twins::main(&options)?,
-        Command::E2e(options) => return e2e::main(&options),
+        Command::E2e(options) => return suite::main(&options),
         Command::Kind(arguments) => kind::run(arguments)?,
         Command::Guard(command) => command.run()?,
     }

@@ -21,7 +21,10 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::{go::Go, paths};
 
-use super::{load::create_all, text};
+use crate::{
+    checks::{self, text},
+    load::create_all,
+};
 
 /// Nodes of the cluster, and those that are full until somebody is preempted.
 pub(super) const NODES: u32 = 20;
@@ -115,7 +118,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let mut figures = BTreeMap::new();
     for (name, daemon) in daemons {
         let metrics = daemon.metrics()?;
-        super::nothing_lost(&metrics)?;
+        checks::nothing_lost(&metrics)?;
         ensure!(metrics.sum(metric, &[]) == attempts, "{name} counts other attempts than the scheduler");
         figures.insert(name, metrics);
         daemon.stop()?;

@@ -12,7 +12,7 @@ use harness::{
 };
 use serde_json::{Value, json};
 
-use super::{nothing_lost, text};
+use crate::checks::{nothing_lost, text};
 
 /// Nodes of the cluster.
 pub(super) const NODES: u32 = 20;

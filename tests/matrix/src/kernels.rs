@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::{
-    nothing_lost,
+    checks::nothing_lost,
     versions::{self, Load},
 };
 use harness::{
@@ -30,7 +30,7 @@ use xtask::{
     build,
     components::{self, Component, SCHEDULER},
     debian::Suite,
-    image, paths, process, setup,
+    image, machine, paths, process, setup,
     tally::Tally,
 };
 
@@ -136,7 +136,7 @@ fn check(kernel: &Kernel) -> Result<()> {
     setup::ensure_emulator(emulator, package)?;
     let files = kernel.files()?;
     // That of another machine needs nothing of it.
-    let schedspan = if *name == ARCH { build::build()? } else { image::executable(image::machine(name)?)? };
+    let schedspan = if *name == ARCH { build::build()? } else { image::executable(machine::machine(name)?)? };
     let scheduler = scheduler.executable()?;
     let options = cluster::Options { nodes: NODES, no_controllers: true, ..cluster::Options::default() };
     let cluster = Cluster::fresh(&options)?;

@@ -7,20 +7,20 @@
 pub mod archive;
 
 use std::{
-    env::{self, consts::ARCH},
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use clap::{ValueEnum, builder::PossibleValue};
 
 use self::archive::{File, Image};
 use crate::{
     build::OBJECT_VARIABLE,
-    build_ebpf, paths, process, setup,
+    build_ebpf,
+    machine::{self, Machine},
+    paths, process, setup,
     toolchain::{Rustc, run},
 };
 
@@ -62,38 +62,6 @@ pub const CAPABILITIES: &[u8] = &[
 const MAX_BYTES: usize = 20_000_000;
 const BASE64_LINE: usize = 64;
 
-/// An architecture that images are made for.
-#[derive(Clone, Copy)]
-pub struct Machine {
-    /// As Rust calls it.
-    pub arch: &'static str,
-    /// As images call it.
-    pub platform: &'static str,
-    /// Linux with a C library that is linked statically.
-    pub target: &'static str,
-    /// The C compiler, for the cryptography.
-    pub cc: &'static str,
-    /// The Debian packages that have it.
-    pub packages: &'static [&'static str],
-}
-
-pub static MACHINES: [Machine; 2] = [
-    Machine {
-        arch: "x86_64",
-        platform: "amd64",
-        target: "x86_64-unknown-linux-musl",
-        cc: "x86_64-linux-gnu-gcc",
-        packages: &["gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"],
-    },
-    Machine {
-        arch: "aarch64",
-        platform: "arm64",
-        target: "aarch64-unknown-linux-musl",
-        cc: "aarch64-linux-gnu-gcc",
-        packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
-    },
-];
-
 #[derive(clap::Args)]
 pub struct Options {
     /// For machines of this architecture [default: this machine's]
@@ -107,29 +75,10 @@ pub struct Options {
 pub fn main(options: &Options) -> Result<()> {
     let machine = match options.arch {
         Some(machine) => machine,
-        None => own()?,
+        None => machine::own()?,
     };
     println!("{}", image(machine, options.output.as_deref())?.display());
     Ok(())
-}
-
-/// This machine's architecture.
-///
-/// # Errors
-///
-/// If there are no images for it.
-pub fn own() -> Result<&'static Machine> {
-    machine(ARCH).context("give --arch")
-}
-
-/// That of this name, as Rust has it.
-///
-/// # Errors
-///
-/// If there are no images for it.
-pub fn machine(arch: &str) -> Result<&'static Machine> {
-    let machine = MACHINES.iter().find(|machine| machine.arch == arch);
-    machine.with_context(|| format!("no image is made for {arch}"))
 }
 
 /// Makes the image for this machine, and says where its archive is. The folder that it was made of stays for
@@ -235,15 +184,4 @@ fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     fs::create_dir_all(path.parent().context("a file of the image has no folder")?)?;
     fs::write(path, content).with_context(|| format!("cannot write `{}`", path.display()))?;
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
-}
-
-impl ValueEnum for &'static Machine {
-    fn value_variants<'a>() -> &'a [Self] {
-        static VARIANTS: [&Machine; 2] = [&MACHINES[0], &MACHINES[1]];
-        &VARIANTS
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.arch).alias(self.platform))
-    }
 }

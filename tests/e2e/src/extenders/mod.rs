@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use self::server::{
     Asked, BINDER, FLAKY, REFUSAL, REJECTED, SIEVE, STRICT, STRICTNESS, Server, WEIGHT, WIDGET, score,
 };
-use super::{nothing_lost, text, truth::trees};
+use crate::{
+    checks::{nothing_lost, text},
+    truth::trees,
+};
 
 /// Nodes of the cluster, of 32 CPUs each.
 pub(super) const NODES: u32 = 6;

@@ -19,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use tokio::{net, runtime::Runtime, task};
 
-use super::super::text;
+use crate::checks::text;
 
 /// A request of all Nodes of a test cluster is far smaller.
 const MAX_BODY: usize = 16 << 20;

@@ -21,6 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use xtask::docs;
 
+use crate::checks;
+
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN_ID: &str = "00f067aa0ba902b7";
 const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -161,7 +163,7 @@ fn pods(stage: &Stage, api: &Api, webhook: &Webhook) -> Result<()> {
 /// The commands of the documentation make a request that is traced.
 fn documented(stage: &Stage, api: &Api) -> Result<()> {
     let kubeconfig: Value = serde_json::from_slice(&fs::read(stage.cluster.kubeconfig())?)?;
-    let text = |path: &str| super::text(&kubeconfig, path).to_owned();
+    let text = |path: &str| checks::text(&kubeconfig, path).to_owned();
     for block in docs::blocks("api")? {
         let mut shell = Command::new("sh");
         shell.env("TOKEN", text("/users/0/user/token")).env("APISERVER", text("/clusters/0/cluster/server"));

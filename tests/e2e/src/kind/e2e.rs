@@ -16,7 +16,7 @@ use harness::{
     spans::{self, Span},
     wait::wait_until,
 };
-use xtask::{components::COLLECTOR, image};
+use xtask::{components::COLLECTOR, image, machine};
 
 use super::{
     asked::{
@@ -27,7 +27,7 @@ use super::{
     engine::Provider,
     images,
 };
-use crate::{nothing_lost, truth};
+use crate::{checks::nothing_lost, truth};
 
 /// Pods that fit, and Pods that fit nowhere: 200.
 const PLACED: usize = 180;
@@ -53,7 +53,7 @@ const AROUND: Duration = Duration::from_secs(5);
 /// If a step fails: then the error ends with what schedspan logged last.
 pub(super) fn run(provider: Provider) -> Result<()> {
     // All built first: a build takes minutes, in which nothing has to run.
-    let archives = [image::image(image::own()?, None)?, images::collector()?, images::pause()?];
+    let archives = [image::image(machine::own()?, None)?, images::collector()?, images::pause()?];
     let begin = Instant::now();
     let cluster = step("cluster up", || up(provider, Tracing::Off))?;
     let done = steps(&cluster, &archives).map_err(|error| anyhow!("{error:#}{}", logs(&cluster)));

@@ -12,11 +12,8 @@ use xtask::{
         APISERVER, CGO, COLLECTOR, CONTROLLER_MANAGER, Component, ETCD, KIND, KUBEADM, KUBECTL, KUBELET,
         PROXY, SCHEDULER,
     },
-    image::{
-        self,
-        archive::{File, Image},
-    },
-    paths, process,
+    image::archive::{File, Image},
+    machine, paths, process,
 };
 
 use super::{cache::cached, root};
@@ -114,7 +111,7 @@ fn archive(name: &str, entrypoint: &str, files: &[(String, PathBuf)]) -> Result<
         }
         let (archive, _) = Image {
             name,
-            platform: image::own()?.platform,
+            platform: machine::own()?.platform,
             created: "1970-01-01T00:00:00Z",
             entrypoint: &format!("/{entrypoint}"),
             labels: &[],

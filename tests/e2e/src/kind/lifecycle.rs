@@ -15,7 +15,7 @@ use harness::{
     wait::wait_until,
 };
 use serde_json::{Value, json};
-use xtask::{build, components::COLLECTOR, image, paths, process};
+use xtask::{build, components::COLLECTOR, image, machine, paths, process};
 
 use super::{
     asked::{INTERVAL, TIMEOUT, chart_path, helm, logs, metrics, pod, traced},
@@ -24,7 +24,7 @@ use super::{
     engine::Provider,
     images,
 };
-use crate::{nothing_lost, svg};
+use crate::{checks::nothing_lost, svg};
 
 /// Who asks for the Pod, and for how long: from the request until it is Ready.
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -53,7 +53,7 @@ const EXPORT: &str = r#"curl --silent --show-error --fail-with-body --header "co
 pub(super) fn run(provider: Provider) -> Result<()> {
     // All built first: a build takes minutes, in which nothing has to run.
     let executable = build::build()?;
-    let archives = [image::image(image::own()?, None)?, images::collector()?, images::pause()?];
+    let archives = [image::image(machine::own()?, None)?, images::collector()?, images::pause()?];
     let begin = Instant::now();
     for tracing in [Tracing::Off, Tracing::On] {
         let cluster = step("cluster up", || up(provider, tracing))?;

@@ -18,7 +18,7 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::process;
 
-use super::only_lost;
+use crate::checks::only_lost;
 
 /// Nodes of the cluster, of 32 CPUs each.
 pub(super) const NODES: u32 = 100;
