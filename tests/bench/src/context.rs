@@ -18,7 +18,7 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::{image, machine, setup};
 
-use super::{cpu_ms, resident_mib};
+use crate::usage::{cpu_ms, resident_mib};
 
 /// More requests a second than the scheduler makes.
 const QPS: u32 = 5000;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Cost, Report, Spread};
+use crate::report::{Cost, Report, Spread};
 
 /// Pixels.
 const WIDTH: f64 = 720.0;

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Daemon, Options, Round, Way};
+use crate::{
+    options::Options,
+    round::{Daemon, Round, Way},
+};
 
 /// Several readings of one thing.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -226,7 +229,8 @@ impl std::fmt::Display for Mean {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Detail, *};
+    use super::*;
+    use crate::options::Detail;
 
     #[test]
     fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
