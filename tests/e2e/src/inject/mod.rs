@@ -1,6 +1,7 @@
 //! Contexts in and out, with a real API server: the webhook gives Pods that of the request that made them, and the daemon that of
 //! the attempt that bound them.
 
+mod contexts;
 mod reinject;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{Api, pod},
-    spans::{self, Link, Span},
+    spans::{self, Link},
     stage::Stage,
     wait::wait_until,
     webhook::{Webhook, bundle, register},
@@ -21,19 +22,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use xtask::docs;
 
+use self::contexts::{ARRIVAL, K8S, OTHER, SPAN_ID, TRACE_ID, annotation, parent, root};
 use crate::checks;
 
-const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const SPAN_ID: &str = "00f067aa0ba902b7";
-const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-const K8S: &str = "tracing.k8s.io/traceparent";
 const STATE: &str = "tracing.k8s.io/tracestate";
 /// The shortest that there is: another certificate is served after two thirds of it.
 const LIFETIME: &str = "10s";
 /// Until the second new one is served.
 const TWO_LIVES: Duration = Duration::from_secs(30);
-/// From the end of an attempt, or of a request, to the Collector's file: the API server sends every 5 s.
-const ARRIVAL: Duration = Duration::from_secs(20);
 /// For API servers to see another configuration.
 const SEEN: Duration = Duration::from_secs(10);
 
@@ -54,15 +50,6 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     reinject::run(stage, &api)?;
     rotation(&api, &webhook, started)?;
     killed(&api, webhook)
-}
-
-fn parent(trace_id: &str, flags: &str) -> String {
-    format!("00-{trace_id}-{SPAN_ID}-{flags}")
-}
-
-/// What an object, or a template in it, has as its context.
-fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
-    object["metadata"]["annotations"][key].as_str().unwrap_or_default()
 }
 
 /// Without the right to write its certificate it says so once, with the rule, and is not ready.
@@ -177,14 +164,6 @@ fn documented(stage: &Stage, api: &Api) -> Result<()> {
         println!("         {}", block.place);
     }
     Ok(())
-}
-
-/// The first attempt of a Pod whose name begins so.
-fn root(stage: &Stage, name: &str) -> Result<Span> {
-    wait_until(&format!("the span of {name}"), ARRIVAL, || {
-        let spans = spans::read(&stage.cluster.spans_file(), 0)?;
-        Ok(spans.into_iter().find(|span| span.name == "SchedulePod" && span.pod().starts_with(name)))
-    })
 }
 
 /// Templates of workloads, which are left alone unless that is asked for.

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use xtask::manifests;
 
-use super::{K8S, OTHER, TRACE_ID, annotation, parent, root};
+use super::contexts::{self, K8S, OTHER, TRACE_ID, annotation, parent, root};
 
 /// From a Pod's binding until what becomes of it is counted.
 const COUNTED: Duration = Duration::from_secs(15);
@@ -101,7 +101,7 @@ fn written(stage: &Stage, api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     }
     // One that fits nowhere has no attempt that bound it.
     api.create_pod("default", &pod("out-nowhere", "1000"))?;
-    super::root(stage, "out-nowhere")?;
+    contexts::root(stage, "out-nowhere")?;
     ensure!(annotation(&get(api, "out-nowhere")?, K8S).is_empty(), "an attempt that failed was written");
     api.delete_pod("default", "out-nowhere").map(drop)
 }
