@@ -1,4 +1,7 @@
-//! A small blocking client of the API server.
+//! A blocking client of the API server for tests, which read and write plain JSON.
+//!
+//! It is ureq, not kube: tests are blocking code, they touch any kind of object by path, and metrics and health checks need the
+//! same HTTP client anyway.
 
 use std::{thread, time::Duration};
 
@@ -8,24 +11,21 @@ use ureq::{Agent, http};
 
 use crate::wait::wait_until;
 
-/// How long Pods may take to become what they shall be: three times the backoff of one that was refused five times.
+/// The limit for Pods to reach a state: three times the backoff after five failed attempts.
 const PODS_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between two looks at all Pods, which cost the API server some work.
+/// Interval of the lists of all Pods, which cost the API server some work.
 const PODS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The label of a node's zone.
+/// The label with a Node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What a node can hold, and where it is.
+/// The capacity and the zone of a Node.
 #[derive(Clone, Copy)]
 pub struct NodeSize<'a> {
-    /// Cores.
     pub cpu: &'a str,
-    /// As a Kubernetes quantity, such as `128Gi`.
+    /// A Kubernetes quantity, such as `128Gi`.
     pub memory: &'a str,
-    /// The number of Pods.
     pub pods: u32,
-    /// The zone that it is in.
     pub zone: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ impl Default for NodeSize<'_> {
     }
 }
 
-/// A Pod that asks for so many CPUs, and that ends at once when it is deleted: no kubelet runs it.
+/// A Pod that requests this much CPU. It has no grace period, because no kubelet would end it.
 pub fn pod(name: &str, cpu: &str) -> Value {
     json!({
         "metadata": { "name": name },
@@ -46,18 +46,17 @@ pub fn pod(name: &str, cpu: &str) -> Value {
     })
 }
 
-/// Whether a Pod has its Node.
 pub fn is_bound(pod: &Value) -> bool {
     pod["spec"]["nodeName"].is_string()
 }
 
-/// Whether the scheduler said of a Pod that it fits nowhere.
+/// Whether the scheduler has reported a Pod as unschedulable.
 pub fn is_unschedulable(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|condition| condition["reason"] == "Unschedulable")
 }
 
-/// Where objects of these kinds are, those with a namespace in kube-system.
+/// The collections of these kinds; of kinds with a namespace, those in kube-system.
 const COLLECTIONS: [(&str, &str); 9] = [
     ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
     ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
@@ -70,14 +69,14 @@ const COLLECTIONS: [(&str, &str); 9] = [
     ("ServiceAccount", "/api/v1/namespaces/kube-system/serviceaccounts"),
 ];
 
-/// One object of a manifest.
+/// An object of a manifest.
 pub struct Object<'a> {
     pub kind: &'a str,
     pub name: &'a str,
     yaml: &'a str,
 }
 
-/// The objects of a manifest as Helm writes it: with `metadata` before everything that has a name as well.
+/// The objects of a manifest in Helm's layout, in which `metadata` precedes every other `name`.
 pub fn objects(manifest: &str) -> Vec<Object<'_>> {
     manifest.split("---\n").filter_map(object).collect()
 }
@@ -87,13 +86,12 @@ fn object(yaml: &str) -> Option<Object<'_>> {
     Some(Object { kind: value("kind: ")?, name: value("  name: ")?, yaml })
 }
 
-/// A client of the cluster's API server, with an administrator's rights. A path is all that follows the port, and every
-/// error names method and path and says what the API server answered.
+/// A client of the API server. Paths begin after the port. Errors name method, path and the API server's answer.
 #[derive(Clone)]
 pub struct Api {
     agent: Agent,
     server: String,
-    /// Of every request.
+    /// Sent with every request.
     headers: Vec<(&'static str, String)>,
 }
 
@@ -102,7 +100,7 @@ impl Api {
         Self { agent, server, headers: vec![("authorization", format!("Bearer {token}"))] }
     }
 
-    /// The same client, with another header in each request.
+    /// A copy that sends another header with every request.
     pub fn with(&self, header: &'static str, value: &str) -> Self {
         let headers = [&self.headers[..], &[(header, value.to_owned())]].concat();
         Self { headers, ..self.clone() }
@@ -110,7 +108,7 @@ impl Api {
 
     /// # Errors
     ///
-    /// As for every method: if the API server does not answer, or refuses.
+    /// As for every method: if the API server does not answer or refuses.
     pub fn get(&self, path: &str) -> Result<Value> {
         self.request("GET", path, "application/json", Vec::new())
     }
@@ -119,20 +117,19 @@ impl Api {
         self.request("POST", path, "application/json", serde_json::to_vec(body)?)
     }
 
-    /// Creates or changes an object, as `kubectl apply --server-side` does; for a trial only the API server says whether it
-    /// would. It takes no field that it does not know.
+    /// Applies an object like `kubectl apply --server-side`; unknown fields are errors. A trial is a dry run.
     pub fn apply(&self, object: &Object<'_>, trial: bool) -> Result<()> {
         let Object { kind, name, yaml } = object;
         let (_, collection) = COLLECTIONS
             .iter()
             .find(|(known, _)| known == kind)
-            .with_context(|| format!("nobody knows where objects of kind `{kind}` are"))?;
+            .with_context(|| format!("no collection is known for kind `{kind}`"))?;
         let trial = if trial { "&dryRun=All" } else { "" };
         let path = format!("{collection}/{name}?fieldManager=xtask&fieldValidation=Strict&force=true{trial}");
         self.request("PATCH", &path, "application/apply-patch+yaml", yaml.as_bytes().to_vec()).map(drop)
     }
 
-    /// Merges into what is there.
+    /// Sends a JSON merge patch.
     pub fn patch(&self, path: &str, change: &Value) -> Result<Value> {
         self.request("PATCH", path, "application/merge-patch+json", change.to_string().into_bytes())
     }
@@ -141,7 +138,7 @@ impl Api {
         self.request("DELETE", path, "application/json", Vec::new())
     }
 
-    /// Creates a ready node.
+    /// Creates a Node that is ready.
     pub fn create_node(&self, name: &str, size: NodeSize<'_>) -> Result<Value> {
         let NodeSize { cpu, memory, pods, zone } = size;
         let resources = json!({ "cpu": cpu, "memory": memory, "pods": pods.to_string() });
@@ -171,22 +168,21 @@ impl Api {
         self.post(&format!("/api/v1/namespaces/{namespace}/pods"), pod)
     }
 
-    /// Deletes a Pod at once: there is no kubelet to end it.
+    /// Deletes a Pod without grace period, because no kubelet would end it.
     pub fn delete_pod(&self, namespace: &str, name: &str) -> Result<Value> {
         self.delete(&format!("/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0"))
     }
 
-    /// The Pods of a namespace.
     pub fn pods(&self, namespace: &str) -> Result<Vec<Value>> {
         let mut list = self.get(&format!("/api/v1/namespaces/{namespace}/pods"))?;
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Waits until the Pods of the namespace `default` are as they shall be.
+    /// Waits until the Pods of the namespace `default` reach a state.
     ///
     /// # Errors
     ///
-    /// If they are not within a minute: then the error says that it waited for `what`.
+    /// If they do not within a minute: the error then names `what`.
     pub fn wait_for_pods(&self, what: &str, reached: impl Fn(&[Value]) -> bool) -> Result<()> {
         wait_until(what, PODS_TIMEOUT, || {
             thread::sleep(PODS_INTERVAL);
@@ -194,11 +190,11 @@ impl Api {
         })
     }
 
-    /// Deletes all Pods of the namespace `default` whose names begin so.
+    /// Deletes all Pods of the namespace `default` whose names have this prefix.
     ///
     /// # Errors
     ///
-    /// If one cannot be deleted, or if they are not gone within a minute.
+    /// If one cannot be deleted, or still exists after a minute.
     pub fn delete_pods(&self, prefix: &str) -> Result<()> {
         let ours =
             |pod: &Value| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix));
@@ -208,7 +204,7 @@ impl Api {
         self.wait_for_pods("deleted Pods to be gone", |pods| !pods.iter().any(ours))
     }
 
-    /// How many objects a collection holds, such as `/api/v1/nodes`.
+    /// The number of objects in a collection, such as `/api/v1/nodes`.
     pub fn count(&self, path: &str) -> Result<u64> {
         let list = self.get(&format!("{path}?limit=1"))?;
         let first = list["items"].as_array().map_or(0, Vec::len) as u64;
@@ -222,7 +218,7 @@ impl Api {
             self.headers.iter().fold(request, |request, (header, value)| request.header(*header, value));
         let request = request.header("content-type", content_type).body(body).with_context(what)?;
         let mut response = self.agent.run(request).with_context(what)?;
-        // Not ureq's own reader of JSON: it ends at 10 MB, which the Pods of a bench exceed.
+        // ureq's own JSON reader stops at 10 MB, which the Pods of a benchmark exceed.
         let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec().with_context(what)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !response.status().is_success() {

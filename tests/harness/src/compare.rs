@@ -1,4 +1,4 @@
-//! The scheduler's own figures next to the spans that the Collector received, over the same time.
+//! Compares the scheduler's own metrics with the spans that the Collector received in the same period.
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +17,8 @@ use crate::{
     wait::wait_until,
 };
 
-/// How long nothing may change until all is taken to be over: the scheduler's recorder of metrics lags a second, the
-/// exporter and the Collector less.
+/// The period without change after which everything has arrived: the scheduler's metrics lag by a second, the exporter and
+/// the Collector by less.
 const QUIET: Duration = Duration::from_secs(3);
 const QUIET_TIMEOUT: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -28,18 +28,18 @@ const POINTS: &str = "scheduler_framework_extension_point_duration_seconds";
 const PERMIT_WAIT: &str = "scheduler_permit_wait_duration_seconds";
 const PREEMPTIONS: &str = "scheduler_preemption_attempts_total";
 const INCOMING: &str = "scheduler_queue_incoming_pods_total";
-/// The same, by schedspan.
+/// schedspan's counterpart of [`INCOMING`].
 const INCOMING_SEEN: &str = "schedspan_queue_incoming_pods_total";
 
-/// The span of an attempt.
+/// The name of an attempt's span.
 const ROOT: &str = "SchedulePod";
-/// Attempts of groups of Pods, from 1.36 on, and their span.
+/// Attempts of Pod groups, from 1.36 on, and the name of their span.
 const GROUP_ATTEMPTS: &str = "scheduler_podgroup_schedule_attempts_total";
 const GROUP_ROOT: &str = "SchedulePodGroup";
-/// The label of [`ATTEMPTS`] and [`GROUP_ATTEMPTS`], and what the span of an attempt says.
+/// The result in [`ATTEMPTS`] and [`GROUP_ATTEMPTS`], and in the span of an attempt.
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
-/// The label of [`POINTS`], and the name of the span.
+/// The extension point in [`POINTS`], and the name of its span.
 const PHASES: [(&str, &str); 12] = [
     ("PreFilter", "preFilter"),
     ("Filter", "filter"),
@@ -54,7 +54,7 @@ const PHASES: [(&str, &str); 12] = [
     ("Bind", "bind"),
     ("PostBind", "postBind"),
 ];
-/// The same of what is done for groups of Pods.
+/// Extension points of Pod groups, and the names of their spans.
 const GROUP_PHASES: [(&str, &str); 4] = [
     ("PlacementGenerate", "placementGenerate"),
     ("PlacementFeasible", "placementFeasible"),
@@ -62,27 +62,27 @@ const GROUP_PHASES: [(&str, &str); 4] = [
     ("PodGroupPostFilter", "podGroupPostFilter"),
 ];
 
-/// The span of [`PERMIT_WAIT`], which does not tell profiles apart.
+/// The span of [`PERMIT_WAIT`], which has no label for the profile.
 const PERMIT_SPAN: &str = "waitOnPermit";
 
-/// The span of [`PREEMPTIONS`], where it is one of the extension point that preempts: the metric has no labels.
+/// The span of [`PREEMPTIONS`] within the extension point that preempts. The metric has no labels.
 const PREEMPTION_SPAN: &str = "plugin: DefaultPreemption";
 
-/// A scheduler, and a Collector that is sent its spans.
+/// A scheduler and the Collector that receives its spans.
 pub trait Observed {
     /// # Errors
     ///
-    /// If the scheduler does not answer, or with something else.
+    /// If the scheduler does not answer with metrics.
     fn metrics(&self) -> Result<Metrics>;
 
-    /// The scheduler's process id, as schedspan sees it.
+    /// The scheduler's process id in schedspan's pid namespace.
     ///
     /// # Errors
     ///
     /// If there is no scheduler.
     fn pid(&self) -> Result<i32>;
 
-    /// What the Collector received.
+    /// The Collector's file.
     fn spans(&self) -> PathBuf;
 }
 
@@ -100,16 +100,16 @@ impl Observed for Cluster {
     }
 }
 
-/// The beginning of the time.
+/// The state at the beginning of the period.
 pub struct Comparison<'a> {
     cluster: &'a dyn Observed,
     before: Metrics,
-    /// Bytes in the Collector's file.
+    /// The length of the Collector's file.
     skip: u64,
 }
 
 impl<'a> Comparison<'a> {
-    /// Begins: the scheduler must be traced, and idle.
+    /// Begins a period. The scheduler must be traced and idle.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl<'a> Comparison<'a> {
         Ok(Self { cluster, before: cluster.metrics()?, skip })
     }
 
-    /// Begins with the start of the scheduler, which is yet to come: all that it will count is compared.
+    /// Begins a period before the scheduler starts, so that everything it counts is compared.
     ///
     /// # Errors
     ///
@@ -129,11 +129,11 @@ impl<'a> Comparison<'a> {
         Ok(Self { cluster, before: Metrics::parse("")?, skip })
     }
 
-    /// Waits until no attempt is under way and all spans have arrived.
+    /// Ends the period: waits until no attempt runs and all spans have arrived.
     ///
     /// # Errors
     ///
-    /// If there is no such moment: somebody schedules on.
+    /// If scheduling does not stop.
     pub fn end(self) -> Result<Figures> {
         let Self { cluster, before, skip } = self;
         let file = cluster.spans();
@@ -158,24 +158,24 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// What both sides say.
+/// The figures of both sides.
 pub struct Figures {
     before: Metrics,
     after: Metrics,
     pub spans: Vec<Span>,
 }
 
-/// How often something happened, as either side says.
+/// A count of both sides.
 #[derive(Default)]
 pub struct Count {
     pub schedspan: u64,
     pub scheduler: u64,
 }
 
-/// A span's name, its result, and its profile.
+/// The name, result and profile of a span.
 pub type Labels = [String; 3];
 
-/// One figure of both.
+/// A figure of both sides.
 pub struct Row {
     pub name: &'static str,
     pub spans: u64,
@@ -185,7 +185,7 @@ pub struct Row {
 }
 
 impl Figures {
-    /// Attempts by result. The times mean nothing: the scheduler measures another stretch.
+    /// Attempts by result. Their times cannot be compared, because the scheduler measures from another moment.
     pub fn attempts(&self) -> Vec<Row> {
         let row = |&(label, result): &(&'static str, &'static str)| {
             let of = |span: &Span| span.name == ROOT && span.attribute("k8s.scheduler.result") == result;
@@ -194,7 +194,7 @@ impl Figures {
         RESULTS.iter().map(row).collect()
     }
 
-    /// Attempts and calls, by everything that the metrics tell apart.
+    /// Attempts and calls, by all labels of the metrics.
     pub fn counts(&self) -> BTreeMap<Labels, Count> {
         let mut counts = BTreeMap::<Labels, Count>::new();
         for labels in self.spans.iter().filter_map(labels) {
@@ -208,7 +208,7 @@ impl Figures {
         }
         let labels = ["extension_point", "status", "profile"];
         for ([point, status, profile], n) in self.increases(&format!("{POINTS}_count"), labels) {
-            // Others have no spans.
+            // Other extension points have no spans.
             if let Some(name) = translated(&PHASES, &point).or_else(|| translated(&GROUP_PHASES, &point)) {
                 counts.entry(labels_of(name, &status, &profile)).or_default().scheduler += n;
             }
@@ -222,7 +222,7 @@ impl Figures {
         counts
     }
 
-    /// Pods that entered a queue, by queue and event; with schedspan's own metrics at the beginning and at the end.
+    /// Pods that entered a queue, by queue and event, given schedspan's metrics at the beginning and at the end.
     pub fn incoming(&self, before: &Metrics, after: &Metrics) -> BTreeMap<[String; 2], Count> {
         let mut counts = BTreeMap::<_, Count>::new();
         let labels = ["queue", "event"];
@@ -235,8 +235,7 @@ impl Figures {
         counts
     }
 
-    /// Calls and their time by phase; without the time of calls that never returned, which only their metric knows: it is some
-    /// microseconds.
+    /// Calls and their time by phase. Only the metric has the time of calls that never returned: some microseconds.
     pub fn phases(&self) -> Vec<Row> {
         let row = |name: &'static str, metric: &str, labels: &[(&str, &str)]| Row {
             metric: self.increase(&format!("{metric}_count"), labels) as u64,
@@ -263,7 +262,7 @@ impl Figures {
     }
 }
 
-/// What has become more, and by how much.
+/// The increases between two readings.
 fn increases<const N: usize>(
     before: &Metrics,
     after: &Metrics,
@@ -278,11 +277,10 @@ fn increases<const N: usize>(
     after.by(name, labels).into_iter().filter_map(increase).collect()
 }
 
-/// What a span counts as, if the scheduler counts the same.
+/// The count that a span belongs to, if the scheduler has the same.
 ///
-/// An attempt that a panic ended is counted by neither side: nothing after the panic ran, neither what counts attempts nor
-/// anything that says how this one ended. The calls that the panic unwound are counted by both: the scheduler counts them in a
-/// deferred function, with the status of a call that has not returned anything yet, which is Success.
+/// Neither side counts an attempt that a panic ended, because the code that counts it did not run. Both count the calls that the
+/// panic unwound: the scheduler counts them in a deferred function, with the zero value of the status, Success.
 fn labels(span: &Span) -> Option<Labels> {
     let Span { name, .. } = span;
     let [result, profile] = ["k8s.scheduler.result", "k8s.scheduler.profile"].map(|key| span.attribute(key));

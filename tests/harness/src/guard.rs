@@ -1,6 +1,7 @@
-//! What takes something down when xtask cannot: a second xtask at the other end of a pipe.
+//! A second process that ends what this process started, if this process cannot.
 //!
-//! The kernel closes the pipe however xtask ends, by `kill -9` too, from whichever thread the cluster was started.
+//! It waits at the other end of a pipe, which the kernel closes however this process ends, `kill -9` included. Unlike a signal on
+//! the parent's death, that does not depend on the thread that started it.
 
 use std::{
     env,
@@ -15,11 +16,11 @@ use anyhow::{Context as _, Result};
 
 use crate::processes;
 
-/// Takes it down when it is dropped or when xtask ends.
+/// The guard, which acts when it is dropped or this process ends.
 pub struct Guard(Child);
 
 impl Guard {
-    /// Watches, as an xtask with these arguments, which calls [`run`].
+    /// Starts this executable with these arguments, which must lead to [`run`].
     ///
     /// # Errors
     ///
@@ -27,30 +28,30 @@ impl Guard {
     pub fn start(arguments: &[impl AsRef<OsStr>]) -> Result<Self> {
         let mut command = process::Command::new(env::current_exe()?);
         command.args(arguments);
-        // In a process group of its own: Ctrl-C must not reach it.
+        // Ctrl-C must not reach it, so it gets its own process group.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn().context("cannot start the cluster's guard")?))
     }
 
-    /// Lets it live on.
+    /// Ends the guard without action.
     ///
     /// # Errors
     ///
-    /// If the guard is gone.
+    /// If the guard has ended.
     pub fn release(mut self) -> Result<()> {
-        let mut pipe = self.0.stdin.take().context("the guard's pipe is open until here")?;
-        pipe.write_all(b"release").context("the cluster's guard is gone")
+        let mut pipe = self.0.stdin.take().context("the guard has no pipe")?;
+        pipe.write_all(b"release").context("the guard has ended")
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        let _ = self.0.wait(); // It is a child of ours: there is no other outcome.
+        let _ = self.0.wait(); // The wait for our own child does not fail.
     }
 }
 
-/// The command of a process that is a cluster's guard: every program that starts clusters has it.
+/// The hidden command of a cluster's guard. Every program that starts clusters has it.
 #[derive(clap::Subcommand)]
 pub enum Command {
     #[command(hide = true)]
@@ -70,11 +71,11 @@ impl Command {
     }
 }
 
-/// The guard's own life: waits for the end of the pipe.
+/// Waits for the end of the pipe, and calls `down` unless the guard was released.
 ///
 /// # Errors
 ///
-/// If it cannot be taken down.
+/// Those of `down`.
 pub fn run(down: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut message = Vec::new();
     stdin().read_to_end(&mut message)?;

@@ -11,19 +11,19 @@ use signal_hook::{
     flag,
 };
 
-/// Turns Ctrl-C and SIGTERM from an end into a question.
+/// Turns Ctrl-C and SIGTERM into a flag.
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on neither ends xtask at once; the second of them does, in case the first is not heeded.
+    /// Sets the flag on the first signal. The second signal ends the process, in case it ignores the flag.
     ///
     /// # Errors
     ///
-    /// If the kernel refuses.
+    /// If the handlers cannot be installed.
     pub fn catch() -> Result<Self> {
         let caught = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first one finds the flag not yet set.
+            // The order matters: at the first signal the flag is not set yet.
             flag::register_conditional_default(signal, Arc::clone(&caught))
                 .and_then(|_| flag::register(signal, Arc::clone(&caught)))
                 .context("cannot catch signals")?;
@@ -31,7 +31,7 @@ impl Interrupt {
         Ok(Self(caught))
     }
 
-    /// Whether one of them came.
+    /// Whether a signal has arrived.
     pub fn caught(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

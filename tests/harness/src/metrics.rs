@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, str::Chars};
 use anyhow::{Context as _, Result};
 use ureq::Agent;
 
-/// What a metrics endpoint answered.
+/// The samples of a metrics endpoint.
 pub struct Metrics {
     samples: Vec<Sample>,
 }
@@ -27,16 +27,16 @@ impl Metrics {
         Ok(Self { samples: samples.collect::<Result<_>>()? })
     }
 
-    /// Reads the metrics that are served at `url`.
+    /// Reads the metrics at `url`.
     ///
     /// # Errors
     ///
-    /// If there is no answer, or something else than metrics.
+    /// If there is no answer, or it is not metrics.
     pub fn read(agent: &Agent, url: &str) -> Result<Self> {
         Self::parse(&Self::text(agent, url)?).with_context(|| format!("cannot understand {url}"))
     }
 
-    /// The metrics that are served at `url`, as they are.
+    /// The metrics at `url` as text.
     ///
     /// # Errors
     ///
@@ -48,12 +48,12 @@ impl Metrics {
         text.with_context(|| format!("cannot read {url}"))
     }
 
-    /// The sum of all samples of that name that have these labels, and maybe others; 0 if there are none.
+    /// The sum of all samples of this name with at least these labels; 0 if there are none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.with(name, labels).map(|sample| sample.value).sum()
     }
 
-    /// The sums of all samples of that name by the values of these labels; a label that a sample lacks is empty.
+    /// The sums of all samples of this name by the values of these labels. A missing label is empty.
     pub fn by<const N: usize>(&self, name: &str, labels: [&str; N]) -> BTreeMap<[String; N], f64> {
         let mut sums = BTreeMap::new();
         for sample in self.with(name, &[]) {
@@ -63,7 +63,7 @@ impl Metrics {
         sums
     }
 
-    /// Whether there is a sample of that name: a sum of none is 0 as well.
+    /// Whether there is a sample of this name, which a sum of 0 does not say.
     pub fn has(&self, name: &str) -> bool {
         self.with(name, &[]).next().is_some()
     }
@@ -98,7 +98,7 @@ fn parse_sample(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value })
 }
 
-/// Takes a label's value and its closing quote.
+/// Reads a label's value up to and including its closing quote.
 fn unquote(chars: &mut Chars<'_>) -> Option<String> {
     let mut value = String::new();
     loop {

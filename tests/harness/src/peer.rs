@@ -1,4 +1,4 @@
-//! `cargo xtask peer`: schedulers with spans of their own, to compare schedspan's with.
+//! `cargo xtask peer`: builds schedulers that make spans themselves.
 
 use anyhow::Result;
 use xtask::{components::SCHEDULER, setup};

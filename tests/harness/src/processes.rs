@@ -1,4 +1,4 @@
-//! What runs: the cluster's processes, written down in its folder.
+//! The processes of a cluster, recorded in its folder.
 
 use std::{
     collections::BTreeMap,
@@ -17,19 +17,19 @@ use xtask::process;
 
 use crate::wait::wait_until;
 
-/// How long a process may take to end by itself after SIGTERM, if it has not much to do for that.
+/// The limit for an ordinary process to end after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Ports on 127.0.0.1 by what they are for.
+/// Ports of 127.0.0.1 by purpose.
 pub type Ports = BTreeMap<String, u16>;
 
-/// Variables of a process.
+/// Environment variables.
 pub type Environment = BTreeMap<String, String>;
 
 /// The content of `cluster.json`.
 #[derive(Default, Serialize, Deserialize)]
 pub struct State {
-    /// In the order in which they started.
+    /// In starting order.
     pub processes: Vec<Process>,
 }
 
@@ -46,11 +46,11 @@ impl State {
         }
         let parsed = serde_json::from_slice(&fs::read(&path)?);
         parsed.map(Some).with_context(|| {
-            format!("{} is no cluster's state: end what it names and remove it", path.display())
+            format!("{} is not the state of a cluster: end the processes in it and remove it", path.display())
         })
     }
 
-    /// Writes the state to `dir`, whole or not at all.
+    /// Writes the state to `dir` atomically.
     ///
     /// # Errors
     ///
@@ -62,18 +62,18 @@ impl State {
             .with_context(|| format!("cannot write {}", file(dir).display()))
     }
 
-    /// The process of that name.
+    /// The process of this name.
     ///
     /// # Errors
     ///
-    /// If the cluster was started without it.
+    /// If there is none.
     pub fn process(&self, name: &str) -> Result<&Process> {
         let process = self.processes.iter().find(|process| process.name == name);
         process.with_context(|| format!("this cluster runs no {name}"))
     }
 }
 
-/// Ends the processes of the cluster in `dir`, the last started first, and removes the folder. No cluster is no error.
+/// Ends the processes of the cluster in `dir`, last started first, and removes the folder. Does nothing if there is no cluster.
 ///
 /// # Errors
 ///
@@ -88,28 +88,27 @@ fn file(dir: &Path) -> PathBuf {
     dir.join("cluster.json")
 }
 
-/// A process of the cluster. Its pid counts only together with its start time: pids are used again.
+/// A process. Pids are reused, so only pid and start time together identify it.
 #[derive(Serialize, Deserialize)]
 pub struct Process {
-    /// The name of its component.
     pub name: String,
     pub pid: i32,
     /// Field 22 of `/proc/PID/stat`, in clock ticks since boot.
     start_time: u64,
     pub argv: Vec<String>,
-    /// What is added to the environment.
+    /// Additional variables.
     #[serde(default)]
     pub environment: Environment,
     pub ports: Ports,
     /// The URL that answers once it is ready.
     pub health: String,
-    /// What it prints.
+    /// Its output.
     pub log: PathBuf,
 }
 
 impl Process {
-    /// Starts a process in a process group of its own, so that Ctrl-C does not reach it, with `dir` as its folder and
-    /// what it prints appended to a log file there.
+    /// Starts a process in `dir`, with its output appended to a log file there. It gets its own process group, so that Ctrl-C
+    /// does not reach it.
     ///
     /// # Errors
     ///
@@ -134,25 +133,25 @@ impl Process {
 
     /// Whether it still runs.
     pub fn alive(&self) -> bool {
-        // Reaps it, if it ended and is a child of ours.
+        // Reaps the process if it has ended and is our child.
         let _ = waitpid(Some(self.pid()), WaitOptions::NOHANG);
         stat(self.pid).is_some_and(|(state, start)| start == self.start_time && !matches!(state, 'Z' | 'X'))
     }
 
-    /// The last lines of its log, as the end of an error's sentence.
+    /// The last lines of its log, to end an error message with.
     pub fn log_tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         format!("its log ends with:\n{}", process::tail(&String::from_utf8_lossy(&log)))
     }
 
-    /// Ends it: SIGTERM, and SIGKILL if that does not do within `grace`.
+    /// Ends it with SIGTERM, and with SIGKILL after `grace`.
     ///
     /// # Errors
     ///
     /// If it does not end.
     pub fn stop(&self, grace: Duration) -> Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
-            // First a handle, then the check that it is ours: so a process that takes over the pid is never hit.
+            // The handle is taken before the check, so a process that reuses the pid is never signalled.
             let Ok(handle) = pidfd_open(self.pid(), PidfdFlags::empty()) else { return Ok(()) };
             if !self.alive() {
                 return Ok(());
@@ -178,14 +177,14 @@ fn stat(pid: i32) -> Option<(char, u64)> {
 }
 
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
-    // The name, in parentheses, may hold spaces and parentheses.
+    // The name is in parentheses and may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
 }
 
-/// Ports of 127.0.0.1 that are free at this moment, one for each name.
+/// Ports of 127.0.0.1 that are free now, one for each name.
 pub fn free_ports(names: &[&str]) -> Result<Ports> {
-    // All bound before one is let go: so they differ.
+    // All are bound before one is released, so they differ.
     let listeners =
         names.iter().map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<Vec<_>>>()?;
     let pairs = names.iter().zip(&listeners);
@@ -212,8 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_lives_until_it_is_stopped() {
-        let dir = std::env::temp_dir().join(format!("xtask-state-{}", std::process::id()));
+    fn a_process_runs_until_it_is_stopped() {
+        let dir = std::env::temp_dir().join(format!("schedspan-state-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let argv = vec!["sleep".to_owned(), "60".to_owned()];
         let process =

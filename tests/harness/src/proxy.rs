@@ -1,4 +1,4 @@
-//! TCP connections that are handed on, and that can be cut.
+//! A TCP proxy whose connections can be cut.
 
 use std::{
     io,
@@ -9,15 +9,15 @@ use std::{
 
 use anyhow::Result;
 
-/// Hands on every connection, as long as xtask runs.
+/// A proxy that runs until this process ends.
 pub struct Proxy {
-    /// Where it listens, as `host:port`.
+    /// The address it listens at, as `host:port`.
     pub address: String,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Proxy {
-    /// Listens at an address, such as `127.0.0.1:0`, for connections to another one.
+    /// Listens at `address`, such as `127.0.0.1:0`, and connects each client with `to`.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Proxy {
                 all.lock().unwrap_or_else(PoisonError::into_inner).push(cut);
                 for (mut reader, mut writer) in [(from, to), (to2, from2)] {
                     thread::spawn(move || {
-                        // A connection that breaks is over.
+                        // A broken connection is not an error here.
                         let _ = io::copy(&mut reader, &mut writer);
                         let _ = writer.shutdown(Shutdown::Both);
                     });
@@ -47,11 +47,11 @@ impl Proxy {
         Ok(Self { address, open })
     }
 
-    /// Breaks all connections; says how many there have been since the last time.
+    /// Cuts all connections, and returns the number of connections since the last call.
     pub fn cut(&self) -> usize {
         let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
         for stream in &open {
-            // It may be over already.
+            // It may have ended already.
             let _ = stream.shutdown(Shutdown::Both);
         }
         open.len()

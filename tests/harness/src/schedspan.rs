@@ -1,4 +1,4 @@
-//! The daemon as a child: started, asked, stopped, killed.
+//! The daemon as a child process.
 
 use std::{
     env,
@@ -14,46 +14,46 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{http::agent, metrics::Metrics, processes::free_ports, wait::wait_until};
 
-/// From its start until it traces: the executable is read and some forty probes are attached.
+/// The limit for the daemon to trace a scheduler after its start: it reads the executable and attaches some forty probes.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// From SIGTERM to its end: twice what it allows its last spans.
+/// The limit for the daemon to end after SIGTERM: twice its own limit for exporting the last spans.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How to start it.
+/// How to start the daemon.
 pub struct Options<'a> {
     pub executable: &'a Path,
     pub kubeconfig: PathBuf,
-    /// Where spans go, and how: `grpc` or `http/protobuf`.
+    /// The OTLP endpoint and protocol, `grpc` or `http/protobuf`.
     pub endpoint: String,
     pub protocol: &'static str,
-    /// Whether it prints waterfalls, on xtask's own standard output.
+    /// Whether it prints waterfalls on this process's standard output.
     pub waterfalls: bool,
-    /// What it logs, over all starts.
+    /// The log file, which all starts append to.
     pub log: PathBuf,
-    /// Arguments of `setpriv`: what it may do.
+    /// Arguments of `setpriv` that restrict its privileges.
     pub rights: &'a [&'a str],
     /// Further arguments of `schedspan run`.
     pub arguments: &'a [&'a str],
-    /// Further variables of its environment.
+    /// Further environment variables.
     pub environment: &'a [(&'a str, &'a str)],
 }
 
-/// A running daemon. It is killed when it is dropped and when xtask ends.
+/// A running daemon. It is killed when it is dropped and when this process ends.
 pub struct Schedspan {
     child: Child,
     log: PathBuf,
-    /// Bytes of the log that are of earlier starts.
+    /// The length of the log before this start.
     skip: usize,
-    /// Where it listens.
+    /// The URL it serves at.
     server: String,
 }
 
 impl Schedspan {
-    /// Starts it and waits until it traces a scheduler.
+    /// Starts the daemon and waits until it traces a scheduler.
     ///
     /// # Errors
     ///
-    /// If it ends or does not get there.
+    /// If it ends, or traces none in time.
     pub fn start(options: &Options<'_>) -> Result<Self> {
         let Options {
             executable,
@@ -67,7 +67,7 @@ impl Schedspan {
             environment,
         } = options;
         let address = format!("127.0.0.1:{}", free_ports(&["metrics"])?["metrics"]);
-        // The kernel ends it with xtask, however that ends.
+        // The kernel kills it when this process ends.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL"])
@@ -76,13 +76,13 @@ impl Schedspan {
             .args(["run", "--listen", &address]);
         command.arg("--kubeconfig").arg(kubeconfig).args(*arguments);
         command.args(["--output", if *waterfalls { "terminal,otlp" } else { "otlp" }]);
-        // Nothing of the user's own settings, which may send spans elsewhere.
+        // The user's own settings might send spans elsewhere.
         for (key, _) in env::vars_os().filter(|(key, _)| key.as_encoded_bytes().starts_with(b"OTEL_")) {
             command.env_remove(key);
         }
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
         command.envs(environment.iter().copied());
-        // In a process group of its own: Ctrl-C is for xtask, which stops it in order.
+        // Ctrl-C must reach only this process, which then stops the daemon in order.
         command.process_group(0).stdin(Stdio::null());
         command.stdout(if *waterfalls { Stdio::inherit() } else { Stdio::null() });
         let file = File::options().create(true).append(true).open(log)?;
@@ -96,11 +96,11 @@ impl Schedspan {
         Ok(started)
     }
 
-    /// Waits until its metrics are as they shall be.
+    /// Waits until its metrics reach a state.
     ///
     /// # Errors
     ///
-    /// If it ends, or if they are not within `timeout`.
+    /// If it ends, or they do not within `timeout`.
     pub fn wait_for(
         &mut self,
         what: &str,
@@ -111,7 +111,7 @@ impl Schedspan {
             if let Some(status) = self.child.try_wait()? {
                 bail!("schedspan ended with {status}");
             }
-            // It listens a moment after its start.
+            // It does not listen immediately after its start.
             Ok(self.metrics().ok().filter(&reached).map(drop))
         })
     }
@@ -120,7 +120,7 @@ impl Schedspan {
         Metrics::read(&agent(Path::new(""))?, &format!("{}/metrics", self.server))
     }
 
-    /// Where it listens, for `schedspan explain` and `top`.
+    /// Its URL, for `schedspan explain` and `top`.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -129,7 +129,7 @@ impl Schedspan {
         self.child.id()
     }
 
-    /// What it has logged.
+    /// Its log since this start.
     ///
     /// # Errors
     ///
@@ -138,11 +138,11 @@ impl Schedspan {
         Ok(String::from_utf8_lossy(&fs::read(&self.log)?[self.skip..]).into_owned())
     }
 
-    /// Ends it in order, so that its last spans leave.
+    /// Ends it with SIGTERM, so that it exports its last spans.
     ///
     /// # Errors
     ///
-    /// If it does not end in time, or not with success.
+    /// If it does not end successfully in time.
     pub fn stop(mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         let status = wait_until("the end of schedspan", STOP_TIMEOUT, || Ok(self.child.try_wait()?))?;
@@ -152,9 +152,9 @@ impl Schedspan {
 }
 
 impl Drop for Schedspan {
-    /// `kill -9`, where it still runs.
+    /// Kills it if it still runs.
     fn drop(&mut self) {
         let _ = self.child.kill(); // It may have ended.
-        let _ = self.child.wait(); // It is a child of ours: there is no other outcome.
+        let _ = self.child.wait(); // The wait for our own child does not fail.
     }
 }

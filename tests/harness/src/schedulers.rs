@@ -1,5 +1,5 @@
-//! `cargo xtask schedulers`: executables of many schedulers, for what reads executables; and schedulers with a plugin that
-//! makes trouble, or with spans of their own, for what traces them.
+//! `cargo xtask schedulers`: builds schedulers of many versions, to read; and the variants that tests trace, with a plugin that
+//! fails on request or with spans of their own.
 
 use anyhow::{Context as _, Result, ensure};
 use xtask::{
@@ -8,26 +8,25 @@ use xtask::{
 };
 
 pub const OLDEST: Component = kubernetes("1.29.15", "schedulers/1.29.15", Release("1.23.9"));
-/// The last in which the `CycleState` is a pointer, not an interface: all registers behind it differ from later ones.
+/// The last version in which the `CycleState` is a pointer, not an interface: all registers after it differ from later versions.
 pub const STATE_BY_POINTER: Component = kubernetes("1.33.13", "schedulers/1.33.13", Release("1.25.5"));
 pub const NEWEST: Component = kubernetes("1.37.1", "schedulers/1.37.1", Machine);
-/// Feature gates that [`NEWEST`] needs on the test cluster: it would wait for objects that the API server of 1.36 does not
-/// have.
+/// Feature gates that [`NEWEST`] needs on the test cluster, whose API server of 1.36 lacks objects that it would wait for.
 pub const NEWEST_GATES: Option<&str> = Some("DRADeviceTaintRules=false");
-/// The first with `PreBindPreFlight`, and the only one whose plugins' API is in two packages.
+/// The first version with `PreBindPreFlight`, and the only one whose plugin API is in two packages.
 const API_IN_TWO: Component = kubernetes("1.34.9", "schedulers/1.34.9", Release("1.25.5"));
 
-/// The first that tries the Node of a like Pod first.
+/// The first version that tries the Node of a similar Pod first.
 const BATCHING: Component = kubernetes("1.35.4", "schedulers/1.35.4", Release("1.25.5"));
 
 /// A scheduler, and the feature gates that it needs on the test cluster.
 type Versioned = (Component, Option<&'static str>);
 
-/// Enough to see that old and new ones can be read: the test cluster's own, and those farthest from it.
+/// A quick check of old and new versions: the test cluster's own, and those farthest from it.
 const FEW: [Component; 3] = [OLDEST, SCHEDULER, NEWEST];
 
-/// Every minor version, most with the Go of their own time, some with another one, and one in every kind. Of 1.31 and 1.32
-/// the first release: of the later ones that were tried, the module proxy lacks modules.
+/// Every minor version, most with the Go release of their time, some with another, and one of every kind. Of 1.31 and 1.32 the
+/// first release, because the module proxy lacks modules of later ones.
 const ALL: [Component; 19] = [
     OLDEST,
     kubernetes("1.29.15", "schedulers/1.29.15", Release("1.21.13")),
@@ -47,23 +46,23 @@ const ALL: [Component; 19] = [
     Component { kind: DWARF, ..SCHEDULER },
     Component { kind: ARM64, ..SCHEDULER },
     NEWEST,
-    // Somebody else's main package around Kubernetes' scheduler.
+    // A main package of another project around Kubernetes' scheduler.
     Component {
         name: "scheduler-plugins",
         version: "0.34.7",
         module: "schedulers/scheduler-plugins-0.34.7",
         package: "sigs.k8s.io/scheduler-plugins/cmd/scheduler",
         tags: "",
-        // Its own number would be taken for a version of Kubernetes, and the scheduler would refuse to start.
+        // The scheduler would take the project's version for one of Kubernetes and refuse to start.
         version_packages: &[],
         go: Release("1.25.5"),
         ..SCHEDULER
     },
 ];
 
-/// Somebody's main package around Kubernetes' scheduler, with an out-of-tree plugin that fails, waits, or panics where a Pod's
-/// annotations say so; and the feature gates that it needs on the test cluster. Each is built as the scheduler of its version
-/// is. What differs between them is the plugins' API.
+/// Main packages around Kubernetes' scheduler with an out-of-tree plugin that fails, waits, or panics if a Pod's annotations ask
+/// for it, and the feature gates that each needs on the test cluster. Each is built like the scheduler of its version; they differ
+/// in the plugin API.
 const TROUBLE: [Versioned; 5] = [
     (trouble(OLDEST, "schedulers/trouble/1.29.15"), None),
     (trouble(STATE_BY_POINTER, "schedulers/trouble/1.33.13"), None),
@@ -82,8 +81,8 @@ const fn trouble(like: Component, module: &'static str) -> Component {
     }
 }
 
-/// Schedulers that make spans themselves, with the OpenTelemetry SDK, in the functions that schedspan traces; and the
-/// feature gates that each needs on the test cluster.
+/// Schedulers that make spans with the OpenTelemetry SDK in the functions that schedspan traces, and the feature gates that
+/// each needs on the test cluster.
 const PEERS: [Versioned; 5] = [
     (peer(STATE_BY_POINTER), None),
     (peer(API_IN_TWO), None),
@@ -96,7 +95,7 @@ const fn peer(like: Component) -> Component {
     Component { name: "peer-scheduler", shared: Some("peer"), kind: WOVEN, ..like }
 }
 
-/// The scheduler with the plugin that makes trouble, of a version such as `1.36` or `1.36.4`, and its feature gates.
+/// The scheduler with the plugin that fails on request, of a version such as `1.36` or `1.36.4`, and its feature gates.
 ///
 /// # Errors
 ///
@@ -114,7 +113,7 @@ pub fn woven(version: &str) -> Result<Versioned> {
     of_version(&PEERS, version)
 }
 
-/// What a scheduler with spans of its own is without them.
+/// The same scheduler without its own spans.
 pub fn unwoven(woven: &Component) -> Component {
     Component { name: SCHEDULER.name, shared: None, kind: STRIPPED, ..*woven }
 }
@@ -154,7 +153,7 @@ pub struct Options {
 pub struct Scheduler {
     /// Its version, Go and kind, such as `1.36.4-go1.26.8-pie`.
     pub name: String,
-    /// Its Go's version: the machine's has a name as well.
+    /// The version of its Go.
     pub go: String,
     pub component: Component,
 }
@@ -178,14 +177,14 @@ pub fn main(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The schedulers of these names, all if there are none.
+/// The schedulers of these names, or all.
 ///
 /// # Errors
 ///
-/// If there is no scheduler of a name, or no Go to name the machine's after.
+/// If there is no scheduler of a name, or the machine has no Go.
 pub fn chosen(names: &[String]) -> Result<Vec<Scheduler>> {
     let mut all = named(&ALL)?;
-    // The machine's Go may be the very release that another row asks for.
+    // The machine's Go may be the same release as another row's.
     all.dedup_by(|next, scheduler| next.name == scheduler.name);
     if names.is_empty() {
         return Ok(all);
@@ -197,11 +196,11 @@ pub fn chosen(names: &[String]) -> Result<Vec<Scheduler>> {
     names.iter().map(find).collect()
 }
 
-/// Those that `cargo xtask test` reads.
+/// The schedulers that `cargo xtask test` reads.
 ///
 /// # Errors
 ///
-/// If there is no Go to name the machine's after.
+/// If the machine has no Go.
 pub fn few() -> Result<Vec<Scheduler>> {
     named(&FEW)
 }

@@ -1,4 +1,4 @@
-//! A cluster and the daemon's executable: what demo, tests and benchmark play on.
+//! A cluster and the daemon's executable, for demo, tests and benchmarks.
 
 use std::{
     fs,
@@ -13,7 +13,6 @@ use crate::{
     schedspan::{Options, Schedspan},
 };
 
-/// What is played on.
 pub struct Stage {
     pub cluster: Cluster,
     /// The daemon's executable.
@@ -21,12 +20,11 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts a cluster, plays on it, and takes it down.
+    /// Starts a cluster, runs `play` on it, and ends it.
     ///
     /// # Errors
     ///
-    /// Those of `play`, with the end of what schedspan and the scheduler logged; if a process of the cluster ended
-    /// meanwhile.
+    /// Those of `play`, with the end of schedspan's and the scheduler's log; if a process of the cluster ended by itself.
     pub fn play(
         options: &cluster::Options,
         executable: &Path,
@@ -39,7 +37,7 @@ impl Stage {
         stage.cluster.down()
     }
 
-    /// How to trace this cluster.
+    /// The daemon's options for this cluster.
     ///
     /// # Errors
     ///
@@ -58,7 +56,7 @@ impl Stage {
         })
     }
 
-    /// Traces this cluster.
+    /// Starts the daemon on this cluster.
     ///
     /// # Errors
     ///
@@ -67,11 +65,11 @@ impl Stage {
         Schedspan::start(&self.options()?)
     }
 
-    /// The end of what schedspan and the scheduler logged.
+    /// The end of schedspan's and the scheduler's log.
     fn logs(&self) -> Result<String> {
         let mut text = String::new();
         for path in [self.options()?.log, self.cluster.scheduler()?.log] {
-            // It may never have got as far as to log anything.
+            // It may have ended before it logged anything.
             if let Ok(log) = fs::read(&path) {
                 let name = path.file_name().unwrap_or_default().display();
                 text += &format!("\n--- {name}:\n{}", process::tail(&String::from_utf8_lossy(&log)));

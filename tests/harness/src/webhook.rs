@@ -1,4 +1,4 @@
-//! The webhook as a child, and its configuration as the chart makes it.
+//! The webhook as a child process, and its configuration from the chart.
 
 use std::{
     fs::{self, File},
@@ -21,26 +21,26 @@ use crate::{
     wait::wait_until,
 };
 
-/// What it needs of the machine: nothing.
+/// It needs no privileges.
 const RIGHTS: [&str; 3] = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"];
-/// Of the chart, in whose manifests it is.
+/// Its name in the chart's manifests.
 const NAME: &str = "schedspan-webhook";
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
-/// From SIGTERM to its end: it still answers for 3 s.
+/// The limit for its end after SIGTERM: it serves for another 3 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A running webhook. It is killed when it is dropped and when xtask ends.
+/// A running webhook. It is killed when it is dropped and when this process ends.
 pub struct Webhook {
     child: Child,
     log: PathBuf,
     port: u16,
-    /// Where metrics and health are.
+    /// The URL of metrics and health.
     server: String,
 }
 
 impl Webhook {
-    /// Starts one that the API server is to trust, with these further arguments, and does not wait for that.
+    /// Starts a webhook with these further arguments. It registers its certificate with the API server; this does not wait for it.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Webhook {
         let (port, server) = (ports["https"], format!("127.0.0.1:{}", ports["metrics"]));
         let log = stage.cluster.dir().join(format!("{name}.log"));
         let mut command = Command::new("setpriv");
-        // The kernel ends it with xtask, however that ends.
+        // The kernel kills it when this process ends.
         command.args(["--pdeathsig", "KILL"]).args(RIGHTS).arg(&stage.executable).arg("webhook");
         command.args(["--address", &format!("127.0.0.1:{port}"), "--listen", &server]);
         command.args(["--host", "127.0.0.1", "--configuration", NAME]).args(arguments);
@@ -64,19 +64,19 @@ impl Webhook {
     ///
     /// # Errors
     ///
-    /// If it ends, or does not get there.
+    /// If it ends, or is not ready in time.
     pub fn wait(&mut self) -> Result<()> {
         wait_until("the webhook to be ready", READY_TIMEOUT, || {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the webhook ended with {status}: {}", self.log()?);
             }
-            // It listens a moment after its start.
+            // It does not listen immediately after its start.
             Ok(self.readiness().ok().filter(|(status, _)| *status == 200).map(drop))
         })
         .with_context(|| self.log().unwrap_or_default())
     }
 
-    /// What `/readyz` says: status and text.
+    /// Status and text of `/readyz`.
     ///
     /// # Errors
     ///
@@ -90,11 +90,11 @@ impl Webhook {
         Metrics::read(&agent(Path::new(""))?, &format!("{}/metrics", self.server))
     }
 
-    /// How many reviews had this result.
+    /// The number of reviews with this result.
     ///
     /// # Errors
     ///
-    /// If it does not say.
+    /// If it does not serve its metrics.
     pub fn reviews(&self, result: &str) -> Result<f64> {
         Ok(self.metrics()?.sum("schedspan_webhook_reviews_total", &[("result", result)]))
     }
@@ -103,7 +103,7 @@ impl Webhook {
         Ok(String::from_utf8_lossy(&fs::read(&self.log)?).into_owned())
     }
 
-    /// Where reviews go.
+    /// The URL for reviews.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}/inject", self.port)
     }
@@ -112,11 +112,11 @@ impl Webhook {
         self.child.id()
     }
 
-    /// Ends it in order.
+    /// Ends it with SIGTERM.
     ///
     /// # Errors
     ///
-    /// If it does not end in time, or not with success.
+    /// If it does not end successfully in time.
     pub fn stop(mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         let status = wait_until("the end of the webhook", STOP_TIMEOUT, || Ok(self.child.try_wait()?))?;
@@ -126,14 +126,14 @@ impl Webhook {
 }
 
 impl Drop for Webhook {
-    /// `kill -9`, where it still runs.
+    /// Kills it if it still runs.
     fn drop(&mut self) {
         let _ = self.child.kill(); // It may have ended.
-        let _ = self.child.wait(); // It is a child of ours: there is no other outcome.
+        let _ = self.child.wait(); // The wait for our own child does not fail.
     }
 }
 
-/// Grants what the chart grants the webhook, and has the API server call it, as the chart does with these values.
+/// Applies the chart's roles and configuration of the webhook, rendered with these values.
 ///
 /// # Errors
 ///
@@ -144,7 +144,7 @@ pub fn register(api: &Api, webhook: &Webhook, values: &[&str]) -> Result<()> {
     ensure!(manifest.lines().any(service), "the configuration names no Service: {manifest}");
     let line = |line: &str| {
         let indent = line.len() - line.trim_start().len();
-        // It runs outside of the cluster here.
+        // Here it runs outside the cluster.
         if service(line) { format!("{:indent$}url: {}\n", "", webhook.url()) } else { format!("{line}\n") }
     };
     let manifest: String = manifest.lines().map(line).collect();

@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: a cluster to work with by hand.
+//! `cargo xtask cluster`: a cluster for manual work.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ use crate::{
     processes::{self, Ports},
 };
 
-/// How often `up --foreground` looks whether it shall end.
+/// Interval of the checks of `up --foreground`.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster, in the background unless told otherwise
+    /// Start a cluster, by default in the background
     ///
     /// Its programs are built first where the cache folder does not hold them, which takes some ten minutes on two
     /// cores. Certificates, kubeconfigs, etcd's data, logs, received spans and cluster.json, which names every process,
@@ -84,7 +84,7 @@ fn up(dir: &Path, options: &Options, foreground: bool) -> Result<()> {
     }
     println!("Ctrl-C takes it down");
     let interrupt = Interrupt::catch()?;
-    // Without its folder it was taken down by somebody else.
+    // Without its folder it was ended elsewhere.
     while !interrupt.caught() && dir.exists() {
         cluster.check()?;
         thread::sleep(INTERVAL);
