@@ -1,4 +1,4 @@
-//! `cargo xtask build-ebpf`: the eBPF object.
+//! `cargo xtask build-ebpf`: builds the eBPF object.
 
 use std::{
     env::{self, consts::ARCH},
@@ -15,7 +15,7 @@ use crate::{
     toolchain::{Rustc, run},
 };
 
-/// The objects' place below cargo's own folder.
+/// The folder of objects below cargo's target folder.
 const OUTPUT: &str = "bpf";
 
 #[derive(clap::Args)]
@@ -31,12 +31,12 @@ pub fn main(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Builds the eBPF object for this machine's architecture and says where it is.
+/// Builds the eBPF object for this machine's architecture and returns its path.
 pub fn build(release: bool) -> Result<PathBuf> {
     build_for(ARCH, release)
 }
 
-/// The same for this architecture.
+/// Builds the eBPF object for this architecture and returns its path.
 pub fn build_for(arch: &str, release: bool) -> Result<PathBuf> {
     let mut cargo = cargo(&Rustc::installed()?, "build", arch)?;
     if !release {
@@ -62,12 +62,12 @@ pub fn cargo(rustc: &Rustc, subcommand: &str, arch: &str) -> Result<Command> {
     Ok(cargo)
 }
 
-/// Its own: the flags are others than those of everything else.
+/// A target folder of its own, because its flags differ from those of the other crates.
 fn target() -> PathBuf {
     paths::target().join("ebpf-build")
 }
 
-/// Copies the object only when it differs: what embeds it need not be built again.
+/// Copies the object only if it differs, so that the daemon is not rebuilt without need.
 fn install(built: &Path, output: &Path) -> Result<()> {
     let object = fs::read(built).with_context(|| format!("cannot read `{}`", built.display()))?;
     ensure!(!object.is_empty(), "`{}` is empty", built.display());

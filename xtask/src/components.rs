@@ -1,5 +1,4 @@
-//! Programs that are built from their Go modules once and kept in the cache folder: those of the test cluster, and
-//! schedulers to read.
+//! Go programs of the test cluster and other tools. Each is built from its Go module once and kept in the cache folder.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -13,18 +12,18 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{go::Go, paths, process};
 
-/// What Kubernetes' release script writes into its programs next to their version: the fixed values of a clean tree.
+/// The variables besides the version that Kubernetes' release script sets at link time, with the values of a clean tree.
 const KUBERNETES_TREE: [(&str, &str); 3] = [
     ("buildDate", "2026-08-20T11:51:43Z"),
     ("gitCommit", "0000000000000000000000000000000000000000"),
     ("gitTreeState", "clean"),
 ];
 
-/// What every build runs with.
+/// The environment of every build.
 const ENVIRONMENT: [(&str, &str); 4] =
     [("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off"), ("GOFLAGS", "-mod=mod")];
 
-/// Linked without symbol table and DWARF, as users run it.
+/// Without symbol table and DWARF, like released builds.
 pub const STRIPPED: Kind = Kind {
     name: "stripped",
     before: &[],
@@ -34,9 +33,9 @@ pub const STRIPPED: Kind = Kind {
     strip: false,
     tools: &[],
 };
-/// Loaded at an address that the kernel chooses.
+/// Position-independent.
 pub const PIE: Kind = Kind { name: "pie", flags: &["-buildmode=pie"], ..STRIPPED };
-/// With C code in it, linked by the C toolchain.
+/// With C code, linked by the C toolchain.
 pub const CGO: Kind = Kind {
     name: "cgo",
     link: "-linkmode=external",
@@ -47,10 +46,10 @@ pub const CGO: Kind = Kind {
 };
 /// With symbol table and DWARF.
 pub const DWARF: Kind = Kind { name: "dwarf", link: "", ..STRIPPED };
-/// With calls woven into its functions, which `weave.go` in its module prepares.
+/// With calls that `weave.go` of its module weaves into its functions.
 pub const WOVEN: Kind =
     Kind { name: "woven", before: &["run", "weave.go"], flags: &["-overlay=overlay.json"], ..STRIPPED };
-/// For arm64, whatever the machine is.
+/// For arm64 on any machine.
 pub const ARM64: Kind = Kind { name: "arm64", environment: &[("GOARCH", "arm64")], ..STRIPPED };
 
 pub const ETCD: Component = Component {
@@ -69,7 +68,6 @@ pub const CONTROLLER_MANAGER: Component = Component {
     package: "k8s.io/kubernetes/cmd/kube-controller-manager",
     ..KUBERNETES
 };
-/// What a real node runs besides the control plane, and what makes it one.
 pub const KUBELET: Component =
     Component { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", ..KUBERNETES };
 pub const KUBEADM: Component =
@@ -83,7 +81,6 @@ pub const KIND: Component =
 pub const COLLECTOR: Component =
     Component { name: "otelcol", version: "0.161.0", module: "cluster/otelcol", package: ".", ..PLAIN };
 
-/// What renders the chart.
 pub const HELM: Component = Component {
     name: "helm",
     version: "3.22.0",
@@ -91,7 +88,6 @@ pub const HELM: Component = Component {
     package: "helm.sh/helm/v3/cmd/helm",
     ..PLAIN
 };
-/// What builds overlays of manifests.
 pub const KUSTOMIZE: Component = Component {
     name: "kustomize",
     version: "5.8.2",
@@ -119,19 +115,19 @@ const KUBERNETES: Component = Component {
     ..PLAIN
 };
 
-/// A program that is built from a Go module.
+/// A program and the Go module that it is built from.
 #[derive(Clone, Copy)]
 pub struct Component {
-    /// Its name, and the name of its executable.
+    /// The name of the program and its executable.
     pub name: &'static str,
     pub version: &'static str,
     /// The folder of its Go module under `tests`.
     pub module: &'static str,
-    /// Another folder under `tests` whose files belong to the module: what it has in common with others.
+    /// Another folder under `tests` whose files are added to the module, shared with other modules.
     pub shared: Option<&'static str>,
     pub package: &'static str,
     pub tags: &'static str,
-    /// Where the linker writes its version, the way Kubernetes' release script does.
+    /// The packages in which the linker sets the version, like Kubernetes' release script.
     pub version_packages: &'static [&'static str],
     pub go: Go,
     pub kind: Kind,
@@ -141,26 +137,26 @@ pub struct Component {
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
-    /// What `go` does in the module before it builds, if anything.
+    /// Arguments of a `go` command that runs in the module before the build.
     before: &'static [&'static str],
-    /// Of `go build`.
+    /// Flags of `go build`.
     flags: &'static [&'static str],
     /// Flags of the linker.
     link: &'static str,
-    /// What differs from [`ENVIRONMENT`].
+    /// Variables that override [`ENVIRONMENT`].
     environment: &'static [(&'static str, &'static str)],
     /// Whether binutils' `strip` runs over the executable.
     strip: bool,
-    /// Programs that it takes besides Go, and the Debian packages that have them.
+    /// Programs that the build needs besides Go, and their Debian packages.
     tools: &'static [(&'static str, &'static str)],
 }
 
 impl Component {
-    /// The path of its executable, which is built if the cache folder does not hold it.
+    /// The path of its executable. It is built if the cache folder does not have it.
     ///
     /// # Errors
     ///
-    /// If there is no such Go, something else that the build takes is missing, or the build fails.
+    /// If a tool is missing or the build fails.
     pub fn executable(&self) -> Result<PathBuf> {
         let sources = self.sources()?;
         let cache = paths::cache()?.join("components");
@@ -172,7 +168,7 @@ impl Component {
         }
 
         fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-        // Held until the end: another xtask waits here, and then finds the executable.
+        // Another process waits here, and then finds the executable.
         let lock = File::create(cache.join("lock"))?;
         lock.lock()?;
         if executable.exists() {
@@ -180,9 +176,9 @@ impl Component {
         }
         self.kind.check_tools()?;
         let partial = cache.join("partial");
-        let _ = fs::remove_dir_all(&partial); // What an interrupted build left.
+        let _ = fs::remove_dir_all(&partial); // An interrupted build leaves one.
         fs::create_dir(&partial)?;
-        // In a copy: with -mod=mod, which a module without sources of its own needs, Go may write to go.mod and go.sum.
+        // Builds in a copy: -mod=mod, which a module without own sources needs, lets Go write to go.mod and go.sum.
         for (name, content) in &sources {
             fs::write(partial.join(name), content)?;
         }
@@ -211,11 +207,11 @@ impl Component {
         Ok(executable)
     }
 
-    /// The folder of one of the modules that it is built of, of the version that its own module asks for.
+    /// The folder of a dependency, in the version that its module requires.
     ///
     /// # Errors
     ///
-    /// If the module cannot be downloaded, or is not what `go.sum` says.
+    /// If the dependency cannot be downloaded, or does not match `go.sum`.
     pub fn module_folder(&self, module: &str) -> Result<PathBuf> {
         let mut download = Command::new(self.go.executable()?);
         download.args(["mod", "download", "-json", module]).envs(ENVIRONMENT);
@@ -249,7 +245,7 @@ impl Component {
         args.iter().chain(self.kind.flags).map(|&arg| arg.to_owned()).collect()
     }
 
-    /// Changes whenever the executable would, but not with the C toolchain.
+    /// A hash of everything that determines the executable, except the C toolchain.
     fn key(&self, go: &str, sources: &[(String, Vec<u8>)]) -> String {
         let mut recipe = self.build_args();
         recipe.extend(self.kind.before.iter().map(|&arg| arg.to_owned()));
@@ -319,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_not_there_is_named_with_its_package() {
+    fn a_missing_tool_is_named_with_its_package() {
         let kind = Kind { tools: &[("sh", "dash"), ("no-such-tool", "its-package")], ..STRIPPED };
         let error = kind.check_tools().unwrap_err().to_string();
         assert!(error.contains("not on PATH: no-such-tool;"), "{error}");

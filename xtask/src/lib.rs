@@ -1,4 +1,4 @@
-//! What builds schedspan: tools, toolchains, the eBPF object, the daemon, the image, and the Go programs of the tests.
+//! Builds schedspan: tools, toolchains, the eBPF object, the daemon, the image, and the Go programs of the tests.
 #![forbid(unsafe_code)]
 #![expect(missing_docs, reason = "names say what fields and short functions are")]
 
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// What `main` returns: prints an error as the commands of `cargo xtask` do.
+/// Prints an error and returns the exit code, the same way in all commands of `cargo xtask`.
 pub fn exit_code(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -8,15 +8,15 @@ use clap::{ValueEnum, builder::PossibleValue};
 /// An architecture that images are made for.
 #[derive(Clone, Copy)]
 pub struct Machine {
-    /// As Rust calls it.
+    /// Rust's name.
     pub arch: &'static str,
-    /// As images call it.
+    /// The name in images.
     pub platform: &'static str,
-    /// Linux with a C library that is linked statically.
+    /// The Rust target with a static C library.
     pub target: &'static str,
-    /// The C compiler, for the cryptography.
+    /// The C compiler for the cryptography.
     pub cc: &'static str,
-    /// The Debian packages that have it.
+    /// The Debian packages of the compiler.
     pub packages: &'static [&'static str],
 }
 
@@ -46,7 +46,7 @@ pub fn own() -> Result<&'static Machine> {
     machine(ARCH).context("give --arch")
 }
 
-/// That of this name, as Rust has it.
+/// The architecture with this Rust name.
 ///
 /// # Errors
 ///

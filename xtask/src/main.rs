@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask` lists them.
+//! The project's chores. `cargo xtask` lists them.
 #![forbid(unsafe_code)]
 
 mod bench_read;
@@ -14,8 +14,8 @@ use xtask::{build, build_ebpf, image, manifests, setup};
 
 /// schedspan's chores
 ///
-/// Each has a `--help` of its own. What takes long to make (Go, the components of the test cluster) is made once
-/// and kept in $XDG_CACHE_HOME/schedspan, or ~/.cache/schedspan.
+/// Each has its own `--help`. Go and the components of the test cluster, which take long to build, are kept in
+/// $XDG_CACHE_HOME/schedspan or ~/.cache/schedspan.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
 struct Options {
@@ -27,49 +27,48 @@ struct Options {
 enum Command {
     /// Check and install what a build needs
     ///
-    /// LLVM with headers, of the major version that rustc has; rust-src; bpf-linker; Go; clippy and rustfmt. What is
-    /// there stays as it is: a second run only prints what it found. Debian packages need root. What cannot be
-    /// installed is named together with what to do by hand, and the exit code is 1.
+    /// LLVM with headers, of rustc's major version; rust-src; bpf-linker; Go; clippy and rustfmt. Installed items stay as they
+    /// are. Debian packages need root. For an item that cannot be installed a line says how to install it by hand, and the exit
+    /// code is 1.
     Setup,
     /// Build the eBPF object
     ///
-    /// With the same stable Rust as everything else, for this machine's architecture. Prints where the object is:
-    /// `schedspan run --ebpf-object FILE` takes it.
+    /// For this machine's architecture, with the same stable Rust as all other crates. Prints the path of the object, for
+    /// `schedspan run --ebpf-object FILE`.
     BuildEbpf(build_ebpf::Options),
-    /// Build everything: the eBPF object, and schedspan with the object inside
+    /// Build the eBPF object, and schedspan, which contains it
     ///
-    /// Prints where the executable is.
+    /// Prints the path of the executable.
     Build,
     /// Build the container image
     ///
-    /// One static executable and the certificates of public authorities, packed without a container engine: docker load,
-    /// podman load, ctr images import and kind load image-archive take the archive. The same commit and tools make the
-    /// same digest, wherever they lie. Prints where the archive is.
+    /// Packs a static executable and the certificates of public authorities, without a container engine. docker load, podman
+    /// load, ctr images import and kind load image-archive read the archive. The same commit and tools result in the same digest
+    /// on every machine. Prints the path of the archive.
     Image(image::Options),
     /// Render the plain manifests from the Helm chart
     ///
-    /// With Helm and kustomize, which are built from their Go modules, once. Lints the chart, and checks that base and
-    /// overlays are what the chart makes of the same values.
+    /// With Helm and kustomize, which are built once from their Go modules. Lints the chart, and checks that base and overlays
+    /// equal the chart with the same values.
     Manifests(manifests::Options),
     /// Run all checks and tests, as CI does
     ///
-    /// The last line says how many passed and failed; with a failure the exit code is 1. Needs root.
+    /// The last line has the numbers of passes and failures. With a failure the exit code is 1. Needs root.
     Test,
-    /// Measure what reading an executable takes
+    /// Measure the reading of an executable
     ///
-    /// Time and memory of each step of what `schedspan inspect` does, down to the whole plan.
+    /// Time and memory of each step of `schedspan inspect`, up to the complete plan.
     BenchRead(bench_read::Options),
-    /// Damage executables and annotations, and look for what crashes, hangs or swells
+    /// Damage executables and annotations, and report crashes, hangs and excessive memory
     ///
-    /// Real Go programs with a few bytes changed where they are read: headers, function table, types, code; and annotations
-    /// of Pods as somebody might write them to do harm. A line for
-    /// each target says how many cases ran, how fast, and how much memory they took; with a case that panics, takes
-    /// longer than 1 s or more than 256 MiB the exit code is 1. Needs Go and pip: `cargo xtask setup`.
+    /// Changes a few bytes of real Go programs in the parts that schedspan reads: headers, function table, types, code. Also
+    /// makes hostile annotations of Pods. A line for each target has the number of cases, their rate and the peak memory. With a
+    /// case that panics, takes longer than 1 s or more than 256 MiB, the exit code is 1. Needs Go and pip: `cargo xtask setup`.
     Fuzz(fuzz::Options),
 }
 
 fn main() -> ExitCode {
-    xtask::exit_code(suite::become_asked().unwrap_or_else(|| run(Options::parsed().command)))
+    xtask::exit_code(suite::exec_requested().unwrap_or_else(|| run(Options::parsed().command)))
 }
 
 impl Options {

@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: what a build needs, checked and installed.
+//! `cargo xtask setup`: checks and installs what a build needs.
 
 use std::{
     cell::OnceCell, env, ffi::OsString, fs, os::unix::fs::symlink, path::PathBuf, process::Command,
@@ -16,20 +16,19 @@ use crate::{
 };
 
 const BPF_LINKER: &str = "0.13.0";
-/// The Debian suite whose `rust-src` serves a Rust that does not come from rustup's server.
+/// The Debian suite with a `rust-src` for Debian's Rust.
 const RUST_SRC_SUITE: &str = "trixie-backports";
 
-/// The version of something, if it is there.
+/// Returns the version of a requirement, if it is installed.
 type Found = Box<dyn Fn(&Rustc) -> Option<String>>;
 
-/// One thing that a build needs.
+/// A tool or package that a build needs.
 struct Requirement {
     what: String,
-    /// Its version, if it is there.
     found: Found,
-    /// How to install it: the first way that works.
+    /// Ways to install it, tried in order.
     ways: Vec<Way>,
-    /// How a person does it.
+    /// Instructions for a person.
     by_hand: String,
 }
 
@@ -107,7 +106,7 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
         Requirement {
             what: format!("Go {}.{}", go::OLDEST.0, go::OLDEST.1),
             found: Box::new(|_| process::first_line(go::find()?, &["version"])),
-            // A bare Debian has no pip: with it the first way works.
+            // A minimal Debian has no pip, which the first way needs.
             ways: vec![
                 Way::Do(|_| go::release(go::INSTALLED).map(drop)),
                 apt(&[&format!("golang-{}.{}-go", go::OLDEST.0, go::OLDEST.1)]),
@@ -123,13 +122,13 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
 ///
 /// # Errors
 ///
-/// If something is missing and cannot be installed; the line of each such item says how a person does it.
+/// If an item is missing and cannot be installed: its line says how to install it by hand.
 pub fn ensure() -> Result<()> {
     let rustc = Rustc::installed()?;
     install(&rustc, requirements(&rustc))
 }
 
-/// The same for what a static executable for this machine takes besides.
+/// Checks and installs what a static executable for this machine needs as well.
 ///
 /// # Errors
 ///
@@ -154,7 +153,7 @@ pub fn ensure_static(machine: &'static Machine) -> Result<()> {
     install(&Rustc::installed()?, vec![standard_library, compiler])
 }
 
-/// The same for what makes a Debian in a folder.
+/// Checks and installs debootstrap, which makes a Debian in a folder.
 ///
 /// # Errors
 ///
@@ -163,7 +162,7 @@ pub fn ensure_debootstrap() -> Result<()> {
     install(&Rustc::installed()?, vec![from_debian("debootstrap", "debootstrap")])
 }
 
-/// The same for what runs a machine with another kernel: an emulator, and the package that has it.
+/// Checks and installs an emulator, from this package, and tools to prepare its machine.
 ///
 /// # Errors
 ///
@@ -174,7 +173,7 @@ pub fn ensure_emulator(emulator: &'static str, package: &'static str) -> Result<
     install(&Rustc::installed()?, requirements)
 }
 
-/// A program that is in a package of Debian.
+/// A program from a Debian package.
 fn from_debian(program: &'static str, package: &'static str) -> Requirement {
     Requirement {
         what: program.into(),
@@ -202,7 +201,7 @@ fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
                 }
                 Way::Do(install) => install(rustc),
             };
-            // The last line says why; the rest is the way there.
+            // The last line has the cause.
             let refusal = tried.err().map(|error| format!("{error:#}"));
             refusals.extend(refusal.and_then(|text| text.lines().next_back().map(str::to_owned)));
             version = found(rustc);
@@ -218,11 +217,11 @@ fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
             }
         }
     }
-    ensure!(missing.is_empty(), "not there: {}; the lines above say what to do", missing.join(", "));
+    ensure!(missing.is_empty(), "missing: {}; the lines above say what to do", missing.join(", "));
     Ok(())
 }
 
-/// bpf-linker of the version that is asked for, on `PATH` or where cargo installs.
+/// bpf-linker of the required version, on `PATH` or in cargo's folder.
 pub fn bpf_linker() -> Option<PathBuf> {
     let installed = toolchain::cargo_home().map(|home| home.join("bin/bpf-linker"));
     [Some("bpf-linker".into()), installed].into_iter().flatten().find(|path: &PathBuf| {
@@ -231,7 +230,7 @@ pub fn bpf_linker() -> Option<PathBuf> {
     })
 }
 
-/// apt-get, which updates its lists at most once, and only if a package cannot be installed without.
+/// apt-get. It updates its lists once, and only if an installation fails.
 #[derive(Default)]
 struct Apt {
     updated: OnceCell<()>,
@@ -256,7 +255,7 @@ impl Apt {
 }
 
 fn install_bpf_linker(rustc: &Rustc) -> Result<()> {
-    // Its build takes the first llvm-config on PATH, whatever its version.
+    // Its build uses the first llvm-config on PATH, of any version.
     let mut path = OsString::from(llvm_dir(rustc).join("bin"));
     path.push(":");
     path.push(env::var_os("PATH").unwrap_or_default());
@@ -266,16 +265,16 @@ fn install_bpf_linker(rustc: &Rustc) -> Result<()> {
     process::run("cargo install bpf-linker (about a minute)", command.env("PATH", path))
 }
 
-/// Debian's package of exactly the installed Rust, unpacked into the cache folder and linked into the sysroot.
+/// Unpacks Debian's package for exactly the installed Rust into the cache folder, and links it into the sysroot.
 fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
     let dir = paths::cache()?.join(format!("rust-src-{}", rustc.release));
     let work = dir.join("apt");
-    let _ = fs::remove_dir_all(&dir); // A half-filled one of an earlier try.
+    let _ = fs::remove_dir_all(&dir); // An earlier attempt may have left one.
     Suite::read(RUST_SRC_SUITE, None, &work)?.unpack(&[format!("rust-src={}+*", rustc.release)], &dir)?;
     fs::remove_dir_all(work)?;
     let link = toolchain::rust_src()?;
     fs::create_dir_all(link.parent().expect("not the root folder"))?;
-    let _ = fs::remove_file(&link); // A link into a cache folder that was emptied since.
+    let _ = fs::remove_file(&link); // It may link into a cache folder that was emptied.
     symlink(dir.join(format!("usr/src/rustc-{}", rustc.release)), &link)
         .with_context(|| format!("cannot link the sources as {}", link.display()))
 }

@@ -1,4 +1,4 @@
-//! The commands that crates under `tests` have: listed here, built and run there.
+//! The commands of the crates under `tests`: builds a crate and runs its program.
 
 use std::{
     env,
@@ -36,10 +36,10 @@ pub(crate) fn listed() -> impl Iterator<Item = clap::Command> {
     COMMANDS.into_iter().map(|(name, _, about)| clap::Command::new(name).about(about))
 }
 
-/// Becomes the program of the command that xtask was asked for, if it is one of these: arguments, standard streams,
-/// signals and the exit code are that program's own.
-pub(crate) fn become_asked() -> Option<Result<ExitCode>> {
-    let arguments = unaided(env::args_os().skip(1).collect());
+/// If xtask's arguments name one of these commands, replaces this process by the command's program. So arguments, standard
+/// streams, signals and exit code are the program's own.
+pub(crate) fn exec_requested() -> Option<Result<ExitCode>> {
+    let arguments = help_last(env::args_os().skip(1).collect());
     package(arguments.first()?)?;
     let mut program = match program(&arguments) {
         Ok(program) => program,
@@ -59,11 +59,11 @@ pub(crate) fn run_to_end(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command whose last line counts what passed and failed. That line is not printed but returned.
+/// Runs a command whose last line has the numbers of passes and failures. Returns them instead of printing the line.
 ///
 /// # Errors
 ///
-/// If it cannot be built or run, ends without that line, or fails although nothing did.
+/// If it cannot be built or run, ends without that line, or fails with a line that counts no failure.
 pub(crate) fn count(arguments: &[&str]) -> Result<Tally> {
     let mut child = bound(arguments)?.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("its standard output is a pipe")?;
@@ -83,7 +83,7 @@ pub(crate) fn count(arguments: &[&str]) -> Result<Tally> {
     Ok(tally)
 }
 
-/// The program of a command, which ends when xtask does.
+/// The program of a command, which gets SIGTERM when xtask ends.
 fn bound(arguments: &[&str]) -> Result<Command> {
     let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
     let program = program(&arguments)?;
@@ -112,7 +112,7 @@ fn package(name: &OsStr) -> Option<&'static str> {
 }
 
 /// `help NAME ...` as `NAME ... --help`.
-fn unaided(mut arguments: Vec<OsString>) -> Vec<OsString> {
+fn help_last(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.len() > 1 && arguments[0] == "help" {
         arguments.remove(0);
         arguments.push("--help".into());
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn help_of_a_command_is_its_own() {
         let arguments = ["help", "kind", "up"].map(OsString::from).to_vec();
-        assert_eq!(unaided(arguments), ["kind", "up", "--help"]);
-        assert_eq!(unaided(vec!["help".into()]), ["help"]);
+        assert_eq!(help_last(arguments), ["kind", "up", "--help"]);
+        assert_eq!(help_last(vec!["help".into()]), ["help"]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! A line for each thing that passes or fails, and how many did.
+//! Counts checks that pass and fail, with a line for each.
 
 use std::{process::ExitCode, time::Instant};
 
 use anyhow::Result;
 
-/// What passed and what failed so far.
+/// The counts so far.
 #[derive(Default)]
 pub struct Tally {
     passed: usize,
@@ -12,7 +12,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Does `what` and prints a line about it.
+    /// Runs a check and prints its line.
     pub fn run(&mut self, name: &str, what: impl FnOnce() -> Result<()>) {
         let start = Instant::now();
         let result = what();
@@ -29,7 +29,7 @@ impl Tally {
         }
     }
 
-    /// What the last line of another program counts.
+    /// Parses the last line of another program, as [`end`](Self::end) prints it.
     pub fn of_line(line: &str) -> Option<Self> {
         let (passed, failed) = line.strip_suffix(" failed")?.split_once(" passed, ")?;
         Some(Self { passed: passed.parse().ok()?, failed: failed.parse().ok()? })
@@ -44,7 +44,7 @@ impl Tally {
         self.failed > 0
     }
 
-    /// Prints how many passed and failed. Nothing done at all is no success.
+    /// Prints the counts. No check at all is not a success.
     pub fn end(self) -> ExitCode {
         let Self { passed, failed } = self;
         println!("{passed} passed, {failed} failed");

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check and every test, as CI runs them.
+//! `cargo xtask test`: runs every check and test, as CI does.
 
 use std::{
     env::consts::ARCH,
@@ -18,7 +18,7 @@ use crate::{fuzz, suite};
 pub(crate) fn main() -> Result<ExitCode> {
     setup::ensure()?;
     let rustc = Rustc::installed()?;
-    // One profile and the same flags everywhere, as in `build`: dependencies are built once.
+    // Profile and flags are those of `build`, so dependencies are built once.
     let cargo = |subcommand: &str, args: &[&str]| -> Result<()> {
         let mut cargo = rustc.cargo(subcommand);
         cargo.args(["--release"]).args(args).env(OBJECT_VARIABLE, build_ebpf::build(true)?);
@@ -45,7 +45,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     };
     match Command::new("cargo").args(["deny", "--version"]).output() {
         Ok(output) if output.status.success() => tally.run("deny", deny),
-        _ => println!("skipped  deny: there is no cargo-deny, `cargo install cargo-deny` makes one"),
+        _ => println!("skipped  deny: cargo-deny is not installed, `cargo install cargo-deny` installs it"),
     }
     tally.run("manifests", || manifests::main(&manifests::Options { check: true }));
     tally.run("matrix", || suite::run_to_end(&["matrix", "schedulers", "--few"]));
@@ -59,7 +59,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     Ok(tally.end())
 }
 
-/// Adds what a command of another crate counts. One that counts nothing has failed.
+/// Adds the counts of a command of another crate. A command without counts is a failure.
 fn count(tally: &mut Tally, name: &str, arguments: &[&str]) {
     match suite::count(arguments) {
         Ok(counted) => tally.add(&counted),
