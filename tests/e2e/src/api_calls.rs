@@ -1,11 +1,11 @@
-//! Asynchronous API calls and preemption: each is a span, as often as the scheduler counts it.
+//! Asynchronous API calls and preemption: the numbers of their spans equal the scheduler's counts.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{NodeSize, is_bound, is_unschedulable, pod},
-    compare::Comparison,
+    figures::Comparison,
     stage::Stage,
 };
 use serde_json::Value;
@@ -15,14 +15,14 @@ use crate::{
     truth::trees,
 };
 
-/// Nodes of the cluster, of 32 CPUs each.
+/// Nodes, of 32 CPUs each.
 pub(super) const NODES: u32 = 5;
 /// In 1.34 and later, off by default up to 1.37.
 pub(super) const GATES: &str = "SchedulerAsyncAPICalls=true";
 /// Pods that are bound at once, and that fit once there is a larger Node.
 const PLACED: usize = 40;
 const LARGE: usize = 10;
-/// Longer than schedspan lets an attempt wait for a call that is never made.
+/// Longer than schedspan keeps an attempt open for a call that is never made.
 const PATIENCE: Duration = Duration::from_secs(12);
 
 const CALLS: &str = "scheduler_async_api_call_execution_total";
@@ -41,7 +41,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         pod
     };
     let placed = (0..PLACED).map(|number| pod(&format!("placed-{number}"), "10m"));
-    // Three fill a Node.
+    // Three of these Pods fill a Node.
     let low = (0..3 * NODES).map(|number| of_class(format!("low-{number}"), "10", "low"));
     let first: Vec<_> = placed.chain(low).collect();
     first.iter().try_for_each(|pod| api.create_pod("default", pod).map(drop))?;
@@ -54,7 +54,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     api.wait_for_pods("Pods to be found unschedulable", |pods| {
         pods.iter().filter(|pod| is_unschedulable(pod)).count() == LARGE
     })?;
-    // Each needs the place of two.
+    // Each of these preempts two.
     for number in 0..2 {
         api.create_pod("default", &of_class(format!("high-{number}"), "20", "high"))?;
     }

@@ -1,5 +1,5 @@
-//! Which configuration was in force: when the scheduler is started with another one, a span says what is different, and the
-//! attempts that follow are linked to it.
+//! Configurations of the scheduler: after a start with another configuration, a span has the differences, and later attempts are
+//! linked to it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::checks;
 
-/// From the end of an attempt to the Collector's file.
+/// The limit from the end of an attempt to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -28,7 +28,6 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         before.configuration_hash
     );
 
-    // Another configuration.
     let change = |configuration: &mut Value| {
         configuration["parallelism"] = 8.into();
         configuration["profiles"] = json!([{
@@ -77,7 +76,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         next.configuration
     );
 
-    // The same once more, in another process.
+    // The same configuration in another process.
     stage.cluster.restart_scheduler()?;
     checks::is_traced(stage, &schedspan)?;
     let same = scheduled(stage, "same")?;
@@ -87,7 +86,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     ensure!(same.configuration_hash == changed.configuration_hash, "the same configuration has another hash");
 
     checks::nothing_lost(&schedspan.metrics()?)?;
-    println!("         {} differences told, and none after a restart", difference.len());
+    println!("         {} differences reported, and none after a restart", difference.len());
     schedspan.stop()
 }
 
@@ -99,10 +98,10 @@ fn scheduled(stage: &Stage, name: &str) -> Result<Span> {
     span(stage, &format!("the attempt of {name}"), |span| span.is_root() && span.pod() == name)
 }
 
-/// What tells about the configuration of an attempt's scheduler.
+/// The span of the configuration that an attempt is linked to.
 fn told(stage: &Stage, attempt: &Span) -> Result<Span> {
     let link = attempt.configuration.as_ref().with_context(|| format!("{} is not linked", attempt.pod()))?;
-    span(stage, "what tells about the configuration", |span| {
+    span(stage, "the span of the configuration", |span| {
         span.name == CONFIGURATION && span.span_id == link.span_id && span.trace_id == link.trace_id
     })
 }

@@ -1,4 +1,4 @@
-//! Who made a Pod: every annotation and encoding on real Pods, as links and as parents, and their owners'.
+//! Contexts of Pods' creators: every annotation and encoding on real Pods and their owners, as links and as parents.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,16 +22,16 @@ const OTHER_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 const K8S: &str = "tracing.k8s.io/traceparent";
 const OLD: &str = "trace.kubernetes.io/context";
 const INITIAL: &str = "trace.kubernetes.io/initial";
-/// From the end of an attempt to the Collector's file.
+/// The limit from the end of an attempt to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
-/// A Pod, and what its span shall say.
+/// A Pod, and the expected span.
 struct Case {
     name: &'static str,
     annotations: Value,
     /// Trace id, annotation and trace state of each context, by preference.
     causes: Vec<(&'static str, &'static str, &'static str)>,
-    /// A reason why something is refused.
+    /// The reason for which a context is refused.
     refused: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         let log = schedspan.log()?;
         for key in [K8S, OLD] {
             let said = log.matches(&format!("no valid trace context in `{key}`")).count();
-            ensure!(said == 1, "{said} lines tell of what is refused in {key}");
+            ensure!(said == 1, "{said} lines report a refusal in {key}");
         }
         checks::nothing_lost(&metrics)?;
         println!("         {mode}: {} Pods, {} annotations refused", cases.len(), reasons.len());
@@ -70,7 +70,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     owners(stage, &api)
 }
 
-/// Annotations as those who trace write them, and as somebody might to do harm: no more than the API server takes.
+/// Annotations of real tracers, and hostile ones up to the API server's limits.
 fn cases() -> Vec<Case> {
     let parent = format!("00-{TRACE_ID}-{SPAN_ID}-01");
     let other = format!("00-{OTHER_ID}-{SPAN_ID}-00");
@@ -117,7 +117,7 @@ fn cases() -> Vec<Case> {
                 "several",
                 json!({
                     "tracing.k8s.io/traceparent.1": other, "tracing.k8s.io/tracestate.1": "b=2", K8S: parent,
-                    // The same span once more.
+                    // A duplicate.
                     "traceparent": parent,
                 }),
                 K8S,
@@ -140,7 +140,7 @@ fn bytes(hexadecimal: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap_or_default()).collect()
 }
 
-/// The root of a Pod's attempt, whatever it is below.
+/// The top span of a Pod's attempt, which may have a parent elsewhere.
 fn root(stage: &Stage, pod: &str) -> Result<Span> {
     wait_until(&format!("the span of {pod}"), ARRIVAL, || {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?;
@@ -175,11 +175,11 @@ fn check(stage: &Stage, case: &Case, mode: &str) -> Result<()> {
     let expected =
         [if case.name == "kep" { "ann b" } else { "" }, if case.name == "initial" { OTHER_ID } else { "" }];
     ensure!([&*user, &initial] == expected, "{name} says {user:?} and {initial:?}");
-    ensure!(root.attribute("x").is_empty(), "{name} tells of baggage that nobody asked for");
+    ensure!(root.attribute("x").is_empty(), "{name} has baggage that was not selected");
     Ok(())
 }
 
-/// Pods that controllers made, with nothing but their owners' annotations.
+/// Pods of controllers, with annotations only on their owners.
 fn owners(stage: &Stage, api: &Api) -> Result<()> {
     let parent = |digit: char| format!("00-{}-{SPAN_ID}-01", TRACE_ID.replace('4', &digit.to_string()));
     let trace_id = |digit: char| TRACE_ID.replace('4', &digit.to_string());
@@ -210,7 +210,7 @@ fn owners(stage: &Stage, api: &Api) -> Result<()> {
         made(stage, name)
     };
 
-    // Without the right it says so, and links nothing.
+    // Without the right it logs that, and links nothing.
     let schedspan = start()?;
     for span in create("forbidden", '5')? {
         ensure!(span.links.is_empty(), "{} has the links {:?}", span.pod(), span.links);
@@ -231,7 +231,7 @@ fn owners(stage: &Stage, api: &Api) -> Result<()> {
         let links: Vec<_> = span.links.iter().map(|link| (&*link.trace_id, &*link.span_id)).collect();
         ensure!(links == [(&*trace_id('6'), SPAN_ID)], "{} has the links {links:?}", span.pod());
         let owner = &span.link_owners[0];
-        // A Deployment's annotations are its ReplicaSets' as well.
+        // A Deployment copies its annotations to its ReplicaSets.
         let kind = if span.pod().starts_with("web") { "ReplicaSet/web-granted-" } else { "Job/job-granted" };
         ensure!(owner.starts_with(kind), "{} has the context of {owner}", span.pod());
     }
@@ -241,7 +241,7 @@ fn owners(stage: &Stage, api: &Api) -> Result<()> {
     schedspan.stop()
 }
 
-/// The first attempts of the six Pods that a Deployment and a Job make.
+/// The first attempts of the six Pods of a Deployment and a Job.
 fn made(stage: &Stage, name: &str) -> Result<Vec<Span>> {
     wait_until(&format!("the spans of six {name} Pods"), ARRIVAL, || {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?.into_iter();

@@ -1,4 +1,4 @@
-//! Why a Pod is where it is, or nowhere: what spans say, against what the scheduler itself logs and writes down.
+//! Decisions: the reasons in spans for a Pod's Node, or for none, equal those in the scheduler's log and in the Pod's condition.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{is_bound, is_unschedulable, pod},
-    compare::Comparison,
+    figures::Comparison,
     spans::Span,
     stage::Stage,
 };
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 
 use crate::checks::{nothing_lost, text};
 
-/// Nodes of the cluster: more than the best candidates are, and small enough for a log of every score.
+/// Nodes: more than the best candidates in a span, and few enough for a log of every score.
 pub(super) const NODES: u32 = 30;
-/// Pods that fit, of as many sizes, so that scores differ.
+/// Pods that fit, each of another size, so that scores differ.
 const PLACED: usize = 40;
 /// Pods that fit nowhere, for one reason and for several.
 const NEVER: usize = 10;
 
-/// Score of a plugin by Pod, plugin and Node; where a Pod is tried again, the last.
+/// Scores by Pod, plugin and Node; of a Pod with several attempts, the last.
 type Scores = BTreeMap<(String, String, String), i64>;
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -119,7 +119,7 @@ fn failed(pod: &Value, root: &Span) -> Result<String> {
     ensure!(found.ends_with(&wanted) && !wanted.is_empty(), "it says `{found}` instead of `{wanted}`");
     let (total, counts) = rejected(&wanted).context("no counts")?;
     ensure!(counts == total, "the reasons of `{wanted}` are of {counts} Nodes");
-    // By plugin, each Node once.
+    // Each plugin counts a Node once.
     let by_plugin: u64 = root
         .list("k8s.scheduler.rejections")
         .iter()
@@ -134,7 +134,7 @@ fn failed(pod: &Value, root: &Span) -> Result<String> {
     Ok(wanted)
 }
 
-/// How many Nodes there are, and how many the reasons are of: `0/3 nodes are available: 1 ..., 2 .... preemption: ...`.
+/// The number of Nodes, and the sum over the reasons: `0/3 nodes are available: 1 ..., 2 .... preemption: ...`.
 fn rejected(message: &str) -> Option<(u64, u64)> {
     let (available, reasons) = message.split_once(" nodes are available: ")?;
     let total = available.split_once('/')?.1.parse().ok()?;
@@ -158,7 +158,7 @@ fn candidate(text: &str) -> Result<Candidate> {
     parse().with_context(|| format!("not a candidate: `{text}`"))
 }
 
-/// The scores that the scheduler logs, of each plugin, and in total, by Pod, plugin (none) and Node.
+/// The scores in the scheduler's log, by Pod, plugin and Node; totals have no plugin.
 fn logged(log: &str) -> Result<(Scores, Scores)> {
     let (mut scores, mut totals) = (Scores::new(), Scores::new());
     for line in log.lines() {

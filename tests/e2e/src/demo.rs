@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use harness::{
     api::{Api, NodeSize, is_bound, is_unschedulable, pod},
     cluster,
-    compare::{Comparison, Figures},
+    figures::{Comparison, Figures},
     interrupt::Interrupt,
     schedspan::{Options as Daemon, Schedspan},
     stage::Stage,
@@ -18,14 +18,14 @@ const NODES: u32 = 20;
 const REPLICAS: usize = 8;
 /// The example of <https://www.w3.org/TR/trace-context/>.
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-/// Between the announcement of an act and its first waterfall: time to read it.
+/// The pause between the announcement of an act and its first waterfall, to read it.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often it is looked for Ctrl-C.
+/// Interval of the checks for Ctrl-C.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// End after the summary, instead of tracing on until Ctrl-C
+    /// End after the summary, instead of tracing until Ctrl-C
     #[arg(long)]
     pub once: bool,
 }
@@ -52,7 +52,7 @@ pub fn main(options: &Options) -> Result<()> {
     })
 }
 
-/// What happens, and what is said before.
+/// A scene and its announcement.
 struct Act {
     announcement: &'static str,
     play: fn(&Api) -> Result<()>,
@@ -133,7 +133,7 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
     }
     let mut by_name = BTreeMap::<_, usize>::new();
     for span in &figures.spans {
-        // Of plugins there are many, and their names are long.
+        // There are many plugins with long names.
         let name = if span.name.starts_with("plugin: ") { "plugin" } else { span.name.as_str() };
         *by_name.entry(name).or_default() += 1;
     }
@@ -161,7 +161,7 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
     Ok(())
 }
 
-/// Traces what the user does, until Ctrl-C.
+/// Keeps tracing until Ctrl-C.
 fn stay(stage: &Stage) -> Result<()> {
     println!("\n=== The cluster is yours until Ctrl-C. In another terminal:\n");
     println!("  export KUBECONFIG={}", stage.cluster.kubeconfig().display());

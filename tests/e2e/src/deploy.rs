@@ -1,5 +1,5 @@
-//! What is deployed: the manifests before the API server, and the image's static executable with the rights that they
-//! give it, with one less, and where other things are missing.
+//! Deployment: the API server accepts the manifests, and the image's static executable works with exactly their privileges, and
+//! reports a missing one and other missing things.
 
 use std::{
     env,
@@ -30,18 +30,18 @@ use xtask::{
 
 use crate::checks;
 
-/// Kinds that only an operator's API server knows.
+/// Kinds of an operator's API, which this API server lacks.
 const FOREIGN: [&str; 3] = ["PrometheusRule", "SecurityContextConstraints", "ServiceMonitor"];
-/// What the manifests give, as `setpriv` says it: three capabilities at most.
+/// The privileges in the manifests, as arguments of `setpriv`: at most three capabilities.
 const RIGHTS: [&str; 2] = ["--no-new-privs", "--bounding-set=-all,+bpf,+perfmon,+sys_ptrace"];
-/// A right, the most that is left without it, and what it is for.
+/// A capability, the arguments of `setpriv` that keep all others, and its purpose.
 const LESS: [(&str, &str, &str); 3] = [
     ("CAP_BPF", "--bounding-set=-all,+perfmon,+sys_ptrace", "load eBPF programs"),
     ("CAP_PERFMON", "--bounding-set=-all,+bpf,+sys_ptrace", "attach uprobes"),
     ("CAP_SYS_PTRACE", "--bounding-set=-all,+bpf,+perfmon", "open a scheduler's executable"),
 ];
 const KUBECONFIG: &str = "kubeconfig";
-/// From its start until it answers.
+/// The limit for the daemon to answer after its start.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -60,7 +60,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     result
 }
 
-/// The executable as it is in the image, and a kubeconfig, where others than root may read them.
+/// The image's executable and a kubeconfig, readable by all users.
 fn install(stage: &mut Stage, dir: &Path) -> Result<()> {
     let executable = dir.join("schedspan");
     fs::copy(image::executable(machine::own()?)?, &executable)?;
@@ -82,7 +82,7 @@ fn kubeconfig(stage: &Stage) -> PathBuf {
     stage.executable.with_file_name(KUBECONFIG)
 }
 
-/// The API server takes what the chart makes, to the last field.
+/// Checks that the API server accepts every field of the chart.
 fn taken(stage: &Stage) -> Result<()> {
     let api = stage.cluster.api()?;
     for (variant, manifest) in manifests::all()? {
@@ -95,10 +95,10 @@ fn taken(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// With exactly the rights that the manifests give it is ready and traces.
+/// Checks that the daemon is ready and traces with exactly the privileges in the manifests.
 fn enough(stage: &Stage) -> Result<()> {
     let (code, said) = doctor(stage, &RIGHTS, &stage.cluster.otlp_grpc()?)?;
-    // What of it is found is another test's.
+    // Another test checks the contexts.
     let scheduler = format!("process {}, ", stage.cluster.scheduler()?.pid);
     let fine = said.lines().all(|line| line.starts_with("ok ") || line.contains(&scheduler));
     ensure!(code == Some(0) && fine && said.contains(&scheduler), "{code:?}: {said}");
@@ -119,7 +119,7 @@ fn enough(stage: &Stage) -> Result<()> {
     schedspan.stop()
 }
 
-/// The commands of the documentation do what it says, in a shell of root's that finds what it calls.
+/// Checks the commands in the documentation, in root's shell.
 fn documented(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
     let tools = [stage.executable.clone(), HELM.executable()?, KUSTOMIZE.executable()?];
     let own = env::var_os("PATH").unwrap_or_default();
@@ -138,7 +138,7 @@ fn documented(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
     Ok(())
 }
 
-/// With one right less it says so in one line, and is alive and not ready.
+/// Checks that the daemon reports a missing capability in one line, and is alive but not ready.
 fn refused(stage: &Stage, (name, rights, what): (&str, &str, &str)) -> Result<()> {
     let rights = [&RIGHTS[..RIGHTS.len() - 1], &[rights]].concat();
     let (code, said) = doctor(stage, &rights, &stage.cluster.otlp_grpc()?)?;
@@ -172,9 +172,9 @@ fn refused(stage: &Stage, (name, rights, what): (&str, &str, &str)) -> Result<()
     Ok(())
 }
 
-/// What is missing has its line, whatever else is there.
+/// Checks that the doctor has a line for each missing thing.
 fn symptoms(stage: &Stage) -> Result<()> {
-    // Nobody listens there: it was ours until now.
+    // No process listens on this port, which was free until now.
     let closed = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let (code, said) = doctor(stage, &RIGHTS, &format!("http://{closed}"))?;
     ensure!(code == Some(1) && says(&said, "MISSING", "Collector", &closed.to_string()), "{code:?}: {said}");
@@ -191,12 +191,12 @@ fn says(said: &str, state: &str, what: &str, text: &str) -> bool {
     line.is_some_and(|line| line.starts_with(state) && line.contains(text))
 }
 
-/// What the doctor says with these rights, and its exit code.
+/// The doctor's output with these privileges, and its exit code.
 fn doctor(stage: &Stage, rights: &[&str], endpoint: &str) -> Result<(Option<i32>, String)> {
     examined(stage, &[&["setpriv"], rights].concat(), endpoint)
 }
 
-/// The same below another command.
+/// The doctor's output when run by another command.
 fn examined(stage: &Stage, command: &[&str], endpoint: &str) -> Result<(Option<i32>, String)> {
     let mut doctor = Command::new(command[0]);
     doctor.args(&command[1..]).arg(&stage.executable).arg("doctor");
@@ -213,7 +213,7 @@ fn daemon(executable: &Path, rights: &[&str], address: &str) -> Result<Child> {
     Ok(daemon.spawn()?)
 }
 
-/// What an endpoint of the daemon answers: status and text.
+/// Status and text of an endpoint of the daemon.
 fn answer(address: &str, path: &str) -> Result<(u16, String)> {
     let agent = harness::http::agent(Path::new(""))?;
     let mut response = agent.get(format!("http://{address}/{path}")).call()?;

@@ -1,20 +1,20 @@
-//! What schedspan says where it cannot work: one sentence that names the thing and the next step.
+//! Errors of schedspan: one sentence with the cause and the next step.
 
 use std::{fs, path::Path, process::Command};
 
 use anyhow::{Result, bail, ensure};
 use harness::stage::Stage;
 
-/// Where it should have ended at once.
+/// The limit for a command that must fail at once.
 const TIMEOUT_SECONDS: &str = "20";
 
-/// One way in which it cannot work.
+/// A situation in which schedspan cannot work.
 struct Case {
     name: &'static str,
-    /// The command that schedspan's own is appended to.
+    /// The command that runs schedspan.
     before: &'static [&'static str],
     after: &'static [&'static str],
-    /// The thing and the next step, as the sentence has them.
+    /// The cause and the next step in the sentence.
     says: &'static [&'static str],
 }
 
@@ -98,7 +98,7 @@ const CASES: &[Case] = &[
 ];
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
-    // A copy that everybody may run, wherever the repository lies.
+    // A copy that every user can run.
     let dir = std::env::temp_dir().join(format!("schedspan-e2e-{}", std::process::id()));
     fs::create_dir(&dir)?;
     let executable = dir.join("schedspan");

@@ -1,4 +1,4 @@
-//! What goes wrong around schedspan harms neither the scheduler nor the rest of the trace.
+//! Faults around schedspan: they affect neither the scheduler nor other spans.
 
 use std::{
     collections::BTreeSet,
@@ -25,14 +25,14 @@ use xtask::process;
 
 use crate::checks;
 
-/// How often schedspan is killed.
+/// The number of kills.
 const KILLS: usize = 20;
-/// Between two Pods, while it is.
+/// Interval of Pods meanwhile.
 const PACE: Duration = Duration::from_millis(15);
-/// How long the scheduler runs without schedspan, to learn what it logs by itself.
+/// The time in which the scheduler runs without schedspan, to learn its usual log.
 const CONTROL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What an int3 is: the kernel puts one where a probe is.
+/// The instruction int3, which the kernel writes at a probe.
 const BREAKPOINT: u8 = 0xcc;
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -42,7 +42,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     no_collector(stage).context("no Collector")
 }
 
-/// Kills schedspan again and again while Pods are scheduled.
+/// Kills schedspan repeatedly while Pods are scheduled.
 fn kills(stage: &Stage) -> Result<()> {
     let api = stage.cluster.api()?;
     let log = stage.cluster.scheduler()?.log;
@@ -82,7 +82,7 @@ fn kills(stage: &Stage) -> Result<()> {
     })?;
     let created = created.into_inner();
     api.wait_for_pods("all Pods to be bound", |pods| pods.len() == created && pods.iter().all(is_bound))?;
-    // The same processes as at first, by pid and start time.
+    // The same processes as before, by pid and start time.
     stage.cluster.check()?;
     let new: Vec<_> = errors(&log)?.difference(&errors_before).cloned().collect();
     ensure!(new.is_empty(), "the scheduler logged errors: {}", new.join("; "));
@@ -92,7 +92,7 @@ fn kills(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Where in its own log format the scheduler says that something is an error, as `file.go:line`.
+/// The places of errors in the scheduler's log, as `file.go:line`.
 fn errors(log: &std::path::Path) -> Result<BTreeSet<String>> {
     let text = fs::read_to_string(log)?;
     let is_error =
@@ -124,7 +124,7 @@ impl Sites {
         Ok(Self { memory: File::open(format!("/proc/{pid}/mem"))?, offsets })
     }
 
-    /// How many have a breakpoint now.
+    /// The number of breakpoints now.
     fn probed(&self) -> Result<usize> {
         let mut found = 0;
         for offset in &self.offsets {
@@ -141,7 +141,7 @@ fn restart(stage: &mut Stage) -> Result<()> {
     let schedspan = stage.trace()?;
     let first = scheduled(stage, "before-restart", false)?;
     stage.cluster.restart_scheduler()?;
-    // Tells of the old one until it has looked again.
+    // The metrics have the old one until the next search.
     checks::is_traced(stage, &schedspan)?;
     let second = scheduled(stage, "after-restart", false)?;
     ensure!(first.pid != second.pid, "the span of a new scheduler names the old one");
@@ -179,7 +179,7 @@ fn no_api_server(stage: &Stage) -> Result<()> {
     schedspan.stop()
 }
 
-/// Points schedspan at a Collector that is not there.
+/// Runs schedspan with an unreachable Collector.
 fn no_collector(stage: &Stage) -> Result<()> {
     let endpoint = format!("http://127.0.0.1:{}", free_ports(&["otlp"])?["otlp"]);
     let log = stage.cluster.dir().join("no-collector.log");
@@ -188,7 +188,7 @@ fn no_collector(stage: &Stage) -> Result<()> {
     for round in 1..=3 {
         api.create_pod("default", &pod(&format!("no-collector-{round}"), "10m"))?;
         schedspan.wait_for("schedspan to count spans that do not leave", TIMEOUT, |metrics| {
-            // A Pod is more than ten spans.
+            // A Pod has more than ten spans.
             metrics.sum("schedspan_losses_total", &[("cause", "export_failed")]) > f64::from(round * 10)
         })?;
     }
@@ -212,7 +212,7 @@ fn scheduled(stage: &Stage, name: &str, linked: bool) -> Result<Span> {
     })
 }
 
-/// The warnings that name something.
+/// The warnings that contain this text.
 fn warnings(schedspan: &Schedspan, thing: &str) -> Result<Vec<String>> {
     let log = schedspan.log()?;
     Ok(log.lines().filter(|line| line.contains("WARN") && line.contains(thing)).map(str::to_owned).collect())

@@ -1,10 +1,10 @@
-//! Pods that are scheduled as groups: each is traced as in the scheduler's own figures, below its group.
+//! Pod groups: each Pod's attempt is below its group's, and the numbers equal the scheduler's counts.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{Api, NodeSize, ZONE, is_bound, is_unschedulable, pod},
     cluster::POD_GROUP_API,
-    compare::{Comparison, Count},
+    figures::{Comparison, Count},
     spans::Span,
     stage::Stage,
 };
@@ -12,20 +12,20 @@ use serde_json::{Value, json};
 
 use crate::checks::{nothing_lost, text};
 
-/// Parts of the cluster that a group may be restricted to, each with the same Nodes.
+/// Zones that a group may be restricted to, with the same number of Nodes each.
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 const NODES_PER_ZONE: usize = 4;
 
 /// A group of Pods.
 struct Group {
     name: &'static str,
-    /// How many of its Pods must fit, or none is bound.
+    /// The number of Pods that must fit for any to be bound.
     min: usize,
     /// Whether all must be in one zone.
     in_one_zone: bool,
-    /// How many CPUs its Pods ask for; a Node has 32.
+    /// The CPUs that its Pods request; a Node has 32.
     cpu: &'static [&'static str],
-    /// How many times its Pods are tried in an attempt, and how many of them are bound in the end.
+    /// The number of Pods tried in an attempt, and the number bound in the end.
     trials: usize,
     bound: usize,
 }
@@ -37,7 +37,7 @@ const GROUPS: [Group; 5] = [
     Group { name: "nowhere", min: 2, in_one_zone: true, cpu: &["64", "64"], trials: ZONES.len(), bound: 0 },
     Group { name: "mixed", min: 2, in_one_zone: false, cpu: &["1", "64", "1"], trials: 1, bound: 2 },
 ];
-/// Pods by themselves.
+/// Pods without a group.
 const ALONE: usize = 20;
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -59,7 +59,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     };
     api.wait_for_pods("groups to be bound or found unschedulable", done)?;
     let pods = api.pods("default")?;
-    // 1.36 tries a group again at once for as long as there is nothing else to do: it takes the Pods out of the backoff queue.
+    // While the queue is empty, 1.36 retries a group at once: it takes the Pods out of the backoff queue.
     for pod in pods.iter().filter(|pod| !is_bound(pod)) {
         api.delete_pod("default", text(pod, "/metadata/name"))?;
     }
@@ -71,7 +71,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         println!("{:<52} {schedspan:>9} {scheduler:>9}", format!("{name} {result} {profile}"));
         differ += usize::from(schedspan != scheduler);
     }
-    // What was lost explains what differs.
+    // Losses would explain differences.
     nothing_lost(&schedspan.metrics()?)?;
     ensure!(differ == 0, "{differ} counts differ");
     for group in &GROUPS {
@@ -91,7 +91,7 @@ pub(crate) fn create_zones(api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// A group of Pods, of which at least `min` or none are bound.
+/// Creates a group of Pods, of which at least `min` or none are bound.
 pub(crate) fn create_group(api: &Api, name: &str, min: usize, in_one_zone: bool, cpu: &[&str]) -> Result<()> {
     let mut spec = json!({ "schedulingPolicy": { "gang": { "minCount": min } } });
     if in_one_zone {
@@ -111,7 +111,7 @@ fn group_of(pod: &Value) -> &str {
     text(pod, "/spec/schedulingGroup/podGroupName")
 }
 
-/// The attempt in which all of a group's Pods were tried, the first one, and those of its Pods.
+/// The first attempt with all Pods of a group, and the attempts of its Pods.
 fn check(group: &Group, spans: &[Span], pods: &[Value]) -> Result<()> {
     let of_group = |span: &&Span| span.attribute("k8s.scheduler.pod_group.name") == group.name;
     let root = spans
@@ -154,7 +154,7 @@ fn check(group: &Group, spans: &[Span], pods: &[Value]) -> Result<()> {
         );
         for chosen in chosen.iter().filter(|_| group.in_one_zone) {
             let placement = chosen.attribute("k8s.scheduler.placement");
-            // Names of Nodes begin with their zone's.
+            // The names of Nodes begin with their zone.
             let zone = ZONES.iter().find(|zone| placement.ends_with(*zone)).context(placement.clone())?;
             ensure!(node.starts_with(zone), "{} is on {node}, and was chosen in {placement}", member.pod());
         }

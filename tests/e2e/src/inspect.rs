@@ -1,4 +1,4 @@
-//! `schedspan inspect`: of a scheduler, and of what is none.
+//! `schedspan inspect` on schedulers and on other programs.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use harness::stage::Stage;
 use serde_json::Value;
 use xtask::{components::ETCD, process};
 
-/// Far above what it takes: this is no benchmark.
+/// Far above the usual time: this is not a benchmark.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -41,7 +41,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         ("a program that is not Go's", "/bin/ls".to_owned(), "not a Go executable"),
         ("half a scheduler", cut.display().to_string(), "not a readable ELF file"),
         ("another Go program", ETCD.executable()?.display().to_string(), "no kube-scheduler"),
-        // Above what the kernel gives.
+        // Above every pid of the kernel.
         ("no process", "4194305".to_owned(), "4194305"),
         ("no file", "/nonexistent".to_owned(), "/nonexistent"),
     ];

@@ -4,7 +4,7 @@
 //!
 //! - `suite`: the table of tests, and `cargo xtask e2e`, which runs them; each test is a module
 //! - `checks`: what several tests check
-//! - `twins`: `cargo xtask compare`
+//! - `compare`: `cargo xtask compare`, and the test of this name
 //! - `kind`: `cargo xtask kind`, a cluster of containers
 //! - `demo`, `picture`: the commands of these names; `svg` draws
 #![forbid(unsafe_code)]
@@ -12,7 +12,7 @@
 
 mod api_calls;
 pub mod checks;
-mod compare;
+pub mod compare;
 mod configuration;
 mod context;
 mod decision;
@@ -33,5 +33,4 @@ mod sampling;
 pub mod suite;
 mod svg;
 mod truth;
-pub mod twins;
 pub mod versions;

@@ -1,5 +1,4 @@
-//! The lives of Pods, from the request that makes them to Ready: scheduler and API server are real, and a kubelet's part is
-//! done by the test, through the API.
+//! Pod lifecycles from the request to Ready. Scheduler and API server are real; the test acts as the kubelet through the API.
 
 use std::{
     fs::{self, File},
@@ -25,11 +24,11 @@ use crate::truth::workload::{create_storage_class, create_volume};
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN_ID: &str = "00f067aa0ba902b7";
-/// From the end of a life to the Collector's file: some seconds are waited for attempts that come late.
+/// The limit from the end of a lifecycle to the Collector's file. schedspan waits some seconds for late attempts.
 const ARRIVAL: Duration = Duration::from_secs(30);
-/// Longer than a second, which is as fine as the API's times are.
+/// Longer than a second, the resolution of the API's times.
 const STEP: Duration = Duration::from_millis(1200);
-/// From the start of `schedspan trace` until its probes are attached.
+/// The time in which `schedspan trace` attaches its probes.
 const ATTACHED: Duration = Duration::from_secs(3);
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -50,7 +49,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     drawn(stage, &api)
 }
 
-/// A Pod that everything happens to: it is gated, fits nowhere, has its volume bound, and starts one container after another.
+/// A Pod with every step: it is gated, fits nowhere, has its volume bound, and starts one container after another.
 fn shop_opens(api: &Api, mode: &str) -> Result<()> {
     let (name, node) = (format!("shop-{mode}"), format!("large-{mode}"));
     let node = node.as_str();
@@ -115,7 +114,7 @@ fn running(at: &str) -> Value {
         "state": { "running": { "startedAt": at } } })
 }
 
-/// What the kubelet writes; the list of conditions keeps the scheduler's.
+/// Writes a status like the kubelet, which keeps the scheduler's conditions.
 fn kubelet(api: &Api, name: &str, mut status: Value) -> Result<()> {
     let pod = api.get(&path(name))?;
     let scheduled = pod["status"]["conditions"].as_array().into_iter().flatten();
@@ -130,7 +129,7 @@ fn path(name: &str) -> String {
     format!("/api/v1/namespaces/default/pods/{name}")
 }
 
-/// As the API writes times.
+/// The API's format of a time.
 fn now() -> Result<String> {
     Ok(process::output(Command::new("date").args(["--utc", "+%Y-%m-%dT%H:%M:%SZ"]))?.trim().to_owned())
 }
@@ -139,7 +138,7 @@ fn wait_for(api: &Api, what: &str, name: &str, reached: fn(&Value) -> bool) -> R
     api.wait_for_pods(what, |pods| pods.iter().any(|pod| pod["metadata"]["name"] == name && reached(pod)))
 }
 
-/// The trace of a Pod's life, its root first.
+/// The trace of a Pod's lifecycle, root first.
 fn life(stage: &Stage, pod: &str) -> Result<(Vec<Span>, Vec<Span>)> {
     wait_until(&format!("the life of {pod}"), ARRIVAL, || {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?;
@@ -189,7 +188,7 @@ fn check(stage: &Stage, pod: &str, mode: &str) -> Result<()> {
         );
     }
     ensure!(root.list("k8s.pod.images") == ["migrate:2", "nginx:1.29"], "{:?}", root.list("k8s.pod.images"));
-    // It was slept between the steps.
+    // The test sleeps between the steps.
     for name in ["gated", "init: schema"] {
         let span = parts.iter().find(|span| span.name == name).context(name)?;
         ensure!(span.nanoseconds() >= 1_000_000_000, "{name} took {} ns", span.nanoseconds());
@@ -203,14 +202,14 @@ fn check(stage: &Stage, pod: &str, mode: &str) -> Result<()> {
         ensure!(uncertain <= expected, "{name} may be wrong by {uncertain} ms");
     }
 
-    // Attempts are told with their own times, and lead to their own traces.
+    // Attempts have their own times and link to their own traces.
     let attempts: Vec<_> =
         others.iter().filter(|span| span.name == "SchedulePod" && span.pod() == pod).collect();
     let told: Vec<_> = parts.iter().filter(|span| span.name == "SchedulePod").collect();
-    ensure!(attempts.len() == told.len(), "{} attempts are told of {}", told.len(), attempts.len());
+    ensure!(attempts.len() == told.len(), "{} of {} attempts are reported", told.len(), attempts.len());
     for (told, attempt) in told.iter().zip(&attempts) {
         let times = |span: &Span| (span.start_time_unix_nano, span.end_time_unix_nano);
-        ensure!(times(told) == times(attempt), "an attempt is told with other times");
+        ensure!(times(told) == times(attempt), "an attempt is reported with other times");
         let link = told.attempt.as_ref().context("an attempt is not linked")?;
         ensure!(
             (&link.trace_id, &link.span_id) == (&attempt.trace_id, &attempt.span_id),
@@ -221,7 +220,7 @@ fn check(stage: &Stage, pod: &str, mode: &str) -> Result<()> {
         others.iter().find(|span| span.parent_span_id == told[1].span_id).context("no claim is bound")?;
     ensure!(claims.name == "bind volume claims" && told[1].holds(claims), "{}", claims.name);
 
-    // Who made it, and what the API server says of that itself.
+    // The creator's context, and the API server's own span of the request.
     let uid = root.attribute("k8s.pod.uid");
     ensure!(attempts.iter().all(|attempt| attempt.attribute("k8s.pod.uid") == uid), "not all is of one Pod");
     let is = |span: &Span| (span.trace_id == TRACE_ID, span.parent_span_id == SPAN_ID);
@@ -246,7 +245,7 @@ fn check(stage: &Stage, pod: &str, mode: &str) -> Result<()> {
     Ok(())
 }
 
-/// The API server says itself what it did for the Pod, below who asked for it: one request, as `audit-id` says.
+/// Checks the API server's own span below the client's: it is of the same request, by `audit-id`.
 fn requested(stage: &Stage, pod: &str) -> Result<()> {
     let key = format!("/pods/default/{pod}");
     wait_until(&format!("the API server's spans of the request for {pod}"), ARRIVAL, || {
@@ -261,7 +260,7 @@ fn requested(stage: &Stage, pod: &str) -> Result<()> {
     })
 }
 
-/// Pods that end otherwise, and one that another scheduler is responsible for.
+/// Pods with other ends, and one of another scheduler.
 fn others(stage: &Stage, api: &Api, schedspan: &Schedspan) -> Result<()> {
     let start = now()?;
     for name in ["fails", "deleted", "waits", "succeeds"] {
@@ -302,11 +301,7 @@ fn others(stage: &Stage, api: &Api, schedspan: &Schedspan) -> Result<()> {
         let last_of = life.iter().max_by_key(|span| (span.start_time_unix_nano, span.name != "PodLifecycle"));
         let last_of = last_of.context("no spans")?;
         ensure!(last_of.name == last, "the last of {name} is {}", last_of.name);
-        ensure!(
-            last_of.is_incomplete() == (result == "Deleted"),
-            "{name}: {} is not as it shall be",
-            last_of.name
-        );
+        ensure!(last_of.is_incomplete() == (result == "Deleted"), "{name}: unexpected {}", last_of.name);
     }
     wait_until("the Pod of another scheduler to be counted", ARRIVAL, || {
         let counted = |result| {
@@ -319,13 +314,13 @@ fn others(stage: &Stage, api: &Api, schedspan: &Schedspan) -> Result<()> {
     let told = spans::read(&stage.cluster.spans_file(), 0)?;
     ensure!(
         !told.iter().any(|span| span.name == "PodLifecycle" && span.pod() == "elsewhere"),
-        "it is told twice"
+        "it is reported twice"
     );
     println!("         four others, and one that is another scheduler's");
     Ok(())
 }
 
-/// What `schedspan trace --lifecycle` prints: lives, and no attempts.
+/// Checks that `schedspan trace --lifecycle` prints lifecycles and no attempts.
 fn drawn(stage: &Stage, api: &Api) -> Result<()> {
     let printed = stage.cluster.dir().join("lives");
     let mut trace = Command::new("setpriv")

@@ -1,5 +1,4 @@
-//! The way from a Pod's annotation to a span link, and from a request's header to an annotation where the API server makes no
-//! spans.
+//! From a Pod's annotation to a span link, and from a request's header to an annotation if the API server makes no spans.
 
 use std::time::Duration;
 
@@ -17,9 +16,9 @@ use serde_json::json;
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const SPAN_ID: &str = "00f067aa0ba902b7";
 const TRACE_STATE: &str = "vendor=value,other=1";
-/// From the end of an attempt to the Collector's file.
+/// The limit from the end of an attempt to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(20);
-/// For the API server to see the webhook's configuration.
+/// The limit for the API server to see the webhook's configuration.
 const SEEN: Duration = Duration::from_secs(10);
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -31,7 +30,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     from_request(stage)
 }
 
-/// What the API server sends the webhook then is the client's own context.
+/// Checks that the webhook gets the client's own context then.
 fn from_request(stage: &Stage) -> Result<()> {
     let api = stage.cluster.api()?;
     let mut webhook = Webhook::start(stage, "webhook", &[])?;
@@ -58,7 +57,7 @@ fn over(stage: &Stage, protocol: &'static str, endpoint: String) -> Result<()> {
     let cases = [
         ("linked", format!("00-{TRACE_ID}-{SPAN_ID}-01"), vec![link]),
         ("plain", String::new(), vec![]),
-        // One digit short.
+        // One digit is missing.
         ("malformed", format!("00-{TRACE_ID}-{}-01", &SPAN_ID[1..]), vec![]),
     ];
     for (kind, traceparent, _) in &cases {

@@ -1,11 +1,11 @@
-//! Ten thousand Pods at once: nothing is lost with what is set by default, and what is lost with less is counted.
+//! Ten thousand Pods at once: with the defaults nothing is lost; with smaller buffers losses are counted.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use harness::{
     api::{Api, pod},
-    compare::Comparison,
+    figures::Comparison,
     schedspan::{Options, Schedspan},
     spans::Span,
     stage::Stage,
@@ -16,18 +16,17 @@ use serde_json::Value;
 
 use crate::checks::{nothing_lost, text};
 
-/// Nodes of the cluster.
 pub(super) const NODES: u32 = 1_000;
-/// Pods that are scheduled with everything as it is set by default.
+/// Pods that are scheduled with the defaults.
 const PODS: usize = 10_000;
-/// Pods that are scheduled while nobody reads a small ring buffer.
+/// Pods that are scheduled while a small ring buffer is not read.
 const UNREAD: usize = 500;
-/// Who creates them, at once.
+/// Threads that create Pods.
 const CREATORS: usize = 4;
 const BOUND_TIMEOUT: Duration = Duration::from_secs(240);
 const INTERVAL: Duration = Duration::from_millis(500);
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What the eBPF programs lose.
+/// Causes of losses in the eBPF programs.
 const LOST_IN_KERNEL: [&str; 3] = ["ring_full", "goroutine_fault", "unknown_site"];
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -41,7 +40,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         let attempts = after.sum(metric, &[]) - before.sum(metric, &[]);
         Ok((schedspan.metrics()?.sum("schedspan_attempts_total", &[]) >= attempts).then_some(attempts))
     })?;
-    // Spans leave by batches.
+    // Spans are exported in batches.
     let metrics = wait_until("all spans to be exported", TIMEOUT, || {
         let metrics = schedspan.metrics()?;
         let exported = metrics.sum("schedspan_export_spans_total", &[("result", "success")]);
@@ -56,7 +55,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     unread(stage, &api)
 }
 
-/// Nobody reads, and there is little room: what is lost is counted, and what is shown is true.
+/// Checks that losses of a small, unread ring buffer are counted, and that the remaining spans are correct.
 fn unread(stage: &Stage, api: &Api) -> Result<()> {
     let arguments = &["--ring-buffer", "64KiB"];
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
@@ -67,7 +66,7 @@ fn unread(stage: &Stage, api: &Api) -> Result<()> {
     let created = create(api, "unread", UNREAD);
     signal(Signal::CONT)?;
     created?;
-    // These come through.
+    // These are not lost.
     create(api, "read", UNREAD)?;
     let figures = comparison.end()?;
     let metrics = schedspan.metrics()?;
@@ -119,7 +118,7 @@ fn create(api: &Api, prefix: &str, number: usize) -> Result<()> {
     })
 }
 
-/// Creates so many Pods, several at once, each in its namespace.
+/// Creates this number of Pods, several at a time.
 pub(super) fn create_all(
     api: &Api,
     number: usize,
@@ -135,7 +134,7 @@ pub(super) fn create_all(
                 })
             })
         });
-        // All are started before one is waited for.
+        // All threads start before the first is joined.
         for creator in creators.collect::<Vec<_>>() {
             creator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }

@@ -21,22 +21,20 @@ use xtask::{build, components::SCHEDULER, paths, setup};
 
 use crate::{groups, svg, truth};
 
-/// Enough for bars with a shape, and no wider than a page.
+/// Columns: enough to see the bars' proportions, and no wider than a page.
 const COLUMNS: &str = "104";
-/// A warm scheduler shows its usual proportions.
+/// Pods before the picture, because the first attempts have unusual durations.
 const WARM_UP: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// From the start of `schedspan trace` until its probes are attached.
+/// The time in which `schedspan trace` attaches its probes.
 const ATTACHED: Duration = Duration::from_secs(3);
 
-/// A picture, and what happens on it.
+/// A picture and its scene.
 struct Picture {
     name: &'static str,
     /// The Pods whose attempts are shown.
     pods: &'static str,
-    /// How many attempts.
     attempts: usize,
-    /// Whether Pods are scheduled as groups.
     pod_groups: bool,
     play: fn(&Api) -> Result<()>,
 }
@@ -58,7 +56,7 @@ pub struct Options {
 pub fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
     let executable = build::build()?;
-    // One of its plugins asks to wait where a Pod says so; else it is as any other.
+    // One of its plugins makes a Pod wait on request. Otherwise it is an ordinary scheduler.
     let (component, _) = troubled(SCHEDULER.version)?;
     let troubled = component.executable()?;
     let Options { names } = options;
@@ -85,7 +83,7 @@ fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
     }
     api.wait_for_pods("the scheduler to be warm", |pods| pods.iter().all(is_bound))?;
     let printed = stage.cluster.dir().join("waterfalls");
-    // The kernel ends it with xtask, however that ends.
+    // The kernel kills it when this process ends.
     let mut trace = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(&stage.executable)
@@ -125,7 +123,7 @@ fn found_and_not_found(api: &Api) -> Result<()> {
     api.wait_for_pods("the second Pod to find the new Node", |pods| pods.iter().all(is_bound)).map(drop)
 }
 
-/// A Pod that takes the place of others.
+/// A Pod that preempts others.
 fn preempting(api: &Api) -> Result<()> {
     api.create_priority_classes()?;
     let on_node = |name: &str, cpu: &str, class: &str| {
@@ -145,14 +143,14 @@ fn preempting(api: &Api) -> Result<()> {
     .map(drop)
 }
 
-/// Pods that must all be in one zone: each zone is tried.
+/// Pods that must all be in one zone. The scheduler tries each zone.
 fn in_one_zone(api: &Api) -> Result<()> {
     groups::create_zones(api)?;
     groups::create_group(api, "training", 2, true, &["8", "8"])?;
     api.wait_for_pods("the group to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }
 
-/// A Pod that a plugin lets wait.
+/// A Pod that a plugin makes wait.
 fn waiting(api: &Api) -> Result<()> {
     let mut pod = pod("gang-0", "100m");
     pod["metadata"]["annotations"] = json!({ "trouble.schedspan.test/Permit": "wait-allow" });

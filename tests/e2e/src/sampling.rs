@@ -1,6 +1,6 @@
-//! Which traces are kept: exactly those that the rules say, and by ratio those that the SDK for Go keeps.
+//! Sampling: exactly the traces that the rules select are kept, and by ratio the same as the SDK for Go keeps.
 //!
-//! One daemon keeps all and says of each trace which samplers would; the others, at the same time, have one sampler each.
+//! One daemon keeps all traces and is the reference for the others, which run at the same time with one sampler each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,33 +26,33 @@ use crate::{
     load::create_all,
 };
 
-/// Nodes of the cluster, and those that are full until somebody is preempted.
+/// Nodes, and those that are full until a Pod is preempted.
 pub(super) const NODES: u32 = 20;
 const FULL: usize = 10;
-/// Pods, of which each twelfth fits nowhere: together with those on the full Nodes a thousand attempts and more.
+/// Pods, of which every twelfth fits nowhere. With those on the full Nodes there are more than a thousand attempts.
 const PODS: usize = 1_000;
 const OTHER_NAMESPACE: &str = "other";
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const WITNESS: &str = "witness";
 const RATIO: &str = "0.3";
-/// As a KubeSchedulerConfiguration: what a scheduler with KEP-5927 would keep.
+/// A KubeSchedulerConfiguration with the sampling of KEP-5927.
 const CONFIGURATION: &str = "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, \
     tracing: {samplingRatePerMillion: 300000}}";
-/// Attempts of a percentile, and from which on it is one.
+/// The attempts of a percentile, and the minimum for one.
 const WINDOW: usize = 1_000;
 const LEAST: usize = 100;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is known of an attempt but by schedspan.
+/// Facts about an attempt from other sources than schedspan.
 struct Facts<'a> {
     root: &'a Span,
     pod: &'a Value,
 }
 
-/// Whether a sampler keeps an attempt.
+/// Decides whether a sampler keeps an attempt.
 type Keeps = fn(&Facts<'_>) -> bool;
 
-/// Samplers whose decision follows from the attempt and its Pod: so that every daemon decides alike.
+/// Samplers that decide by the attempt and its Pod, so all daemons agree.
 const ALIKE: [(&str, Keeps); 8] = [
     ("failed", |facts| facts.is("k8s.scheduler.result", "Unschedulable")),
     ("first-attempt", |facts| facts.is("k8s.scheduler.attempt", "1")),
@@ -66,7 +66,7 @@ const ALIKE: [(&str, Keeps); 8] = [
             && text(facts.pod, "/metadata/namespace") == OTHER_NAMESPACE
     }),
 ];
-/// Samplers whose decision follows from times and trace ids, which each daemon has its own of.
+/// Samplers that decide by times and trace ids, which differ between daemons.
 const OWN: [&str; 5] =
     ["slower-than=5ms", "slower-than=p90", "at-most=20", "failed,at-most=3", "traceidratio=0.3"];
 
@@ -181,7 +181,7 @@ fn of<'a>(roots: &'a BTreeMap<String, Vec<Span>>, daemon: &str) -> &'a [Span] {
     roots.get(&daemon.replace([',', '='], "/")).map_or(&[], Vec::as_slice)
 }
 
-/// Which attempt of which Pod.
+/// The Pod's UID and the number of the attempt.
 fn key(root: &Span) -> (String, String) {
     (root.attribute("k8s.pod.uid"), root.attribute("k8s.scheduler.attempt"))
 }
@@ -194,7 +194,7 @@ fn per_second<'a>(roots: impl Iterator<Item = &'a Span>) -> BTreeMap<u64, usize>
     seconds
 }
 
-/// Another namespace, priority classes, and Nodes that low Pods fill.
+/// Creates a namespace, priority classes, and Nodes filled by Pods of low priority.
 fn prepare(api: &Api) -> Result<()> {
     api.post("/api/v1/namespaces", &json!({ "metadata": { "name": OTHER_NAMESPACE } }))?;
     api.create_priority_classes()?;
@@ -216,7 +216,7 @@ fn on_full(number: usize, class: &str) -> Value {
     pod
 }
 
-/// Pods of all kinds; says what the API server has of each, by UID.
+/// Creates Pods of all kinds, and returns the API server's objects by UID.
 fn load(api: &Api) -> Result<BTreeMap<String, Value>> {
     for number in 0..FULL {
         api.create_pod("default", &on_full(number, "high"))?;
@@ -241,15 +241,14 @@ fn load(api: &Api) -> Result<BTreeMap<String, Value>> {
         let pods = [api.pods("default")?, api.pods(OTHER_NAMESPACE)?].concat();
         Ok(pods.iter().all(|pod| is_bound(pod) || !fits(pod)).then_some(pods))
     })?;
-    // They would be tried again.
+    // The scheduler would try them again.
     for pod in pods.iter().filter(|pod| !fits(pod)) {
         api.delete_pod(text(pod, "/metadata/namespace"), text(pod, "/metadata/name"))?;
     }
     Ok(pods.into_iter().map(|pod| (text(&pod, "/metadata/uid").to_owned(), pod)).collect())
 }
 
-/// Each sampler on each attempt: the witness says what follows from Pod, result, time and trace id. Returns how many each
-/// keeps.
+/// Checks each sampler on each attempt of the reference, by Pod, result, time and trace id. Returns the number each keeps.
 fn check(witness: &[Span], pods: &BTreeMap<String, Value>) -> Result<Vec<String>> {
     let sampled = sdk(witness)?;
     let (mut before, mut counts) = (Vec::new(), BTreeMap::<&str, usize>::new());
@@ -289,14 +288,14 @@ fn check(witness: &[Span], pods: &BTreeMap<String, Value>) -> Result<Vec<String>
     }
     let all = witness.len();
     for (rule, kept) in &counts {
-        // How many are slower than that is the machine's affair.
+        // The number of slower ones depends on the machine.
         let any = ["always_on", "slower-than=5ms"].contains(rule);
         ensure!(any || (*kept > 0 && *kept < all), "{rule} keeps {kept} of {all}: that tests nothing");
     }
     Ok(counts.into_iter().map(|(rule, kept)| format!("{kept} {rule}")).collect())
 }
 
-/// What OpenTelemetry's SDK for Go decides on these trace ids.
+/// The decisions of OpenTelemetry's SDK for Go on these trace ids.
 fn sdk(roots: &[Span]) -> Result<BTreeMap<String, bool>> {
     let mut go = Command::new(Go::Machine.executable()?);
     go.args(["run", ".", RATIO]).current_dir(paths::repository().join("tests/sampler"));
@@ -309,7 +308,7 @@ fn sdk(roots: &[Span]) -> Result<BTreeMap<String, bool>> {
     let mut child = go.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut input = child.stdin.take().context("it has no standard input")?;
     let ids: String = roots.iter().map(|root| format!("{}\n", root.trace_id)).collect();
-    // More than a pipe holds: it is read while it is written.
+    // The output exceeds a pipe's buffer, so it is read while the input is written.
     let writer = std::thread::spawn(move || input.write_all(ids.as_bytes()));
     let output = child.wait_with_output()?;
     writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -123,7 +123,13 @@ const TESTS: &[Test] = &[
         ..TEST
     },
     Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
-    Test { name: "compare", nodes: compare::NODES, scheduler: Scheduler::Woven, run: compare::run, ..TEST },
+    Test {
+        name: "compare",
+        nodes: compare::test::NODES,
+        scheduler: Scheduler::Woven,
+        run: compare::test::run,
+        ..TEST
+    },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
     Test { name: "faults", nodes: 100, run: faults::run, ..TEST },

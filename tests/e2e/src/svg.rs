@@ -1,15 +1,15 @@
-//! A terminal's text as a picture: what the program printed, with its colours.
+//! Draws a terminal's text with its colours as SVG.
 
 use std::fmt::Write as _;
 
-/// Pixels of a character cell, and around all of them.
+/// The size of a character cell and of the margin, in pixels.
 const CELL: (f64, f64) = (8.4, 18.0);
 const MARGIN: f64 = 16.0;
 /// Partial blocks, from one eighth of a cell to seven.
 const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 const BACKGROUND: &str = "#0d1117";
-/// What the codes of `Select Graphic Rendition` that the waterfall uses look like: colour, weight.
+/// Colour and weight of the `Select Graphic Rendition` codes in a waterfall.
 const STYLES: [(&str, &str, &str); 8] = [
     ("0", "#c9d1d9", "normal"),
     ("1", "#f0f6fc", "bold"),
@@ -61,7 +61,7 @@ pub(crate) fn draw(text: &str) -> String {
     svg + "</svg>\n"
 }
 
-/// How much of a cell a block fills.
+/// The part of a cell that a block fills.
 fn eighths(c: char) -> Option<u32> {
     if c == '█' {
         return Some(8);

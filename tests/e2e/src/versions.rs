@@ -1,4 +1,4 @@
-//! Other versions of the scheduler: what is read out of their memory, against what the API server says.
+//! Other versions of the scheduler: the values read from their memory equal those of the API server.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{is_bound, is_unschedulable, pod},
     cluster::Cluster,
-    compare::{Comparison, Observed},
+    figures::{Comparison, Observed},
     spans::Span,
     stage::Stage,
 };
@@ -14,14 +14,13 @@ use serde_json::{Value, json};
 
 use crate::checks::{nothing_lost, text};
 
-/// Nodes of the cluster.
 pub(super) const NODES: u32 = 20;
 
 /// Pods that fit, and those that fit nowhere.
 const PODS: Load<'_> = Load { scheduler: None, placed: 180, never: 20 };
 const SPAN_ID: &str = "00f067aa0ba902b7";
 
-/// The spans of each attempt that succeeded; from 1.34 on there is `preBindPreFlight`, too.
+/// The spans of each successful attempt; from 1.34 on also `preBindPreFlight`.
 pub(super) const SUCCESS: [&str; 11] = [
     "schedulingCycle",
     "preFilter",
@@ -35,13 +34,13 @@ pub(super) const SUCCESS: [&str; 11] = [
     "bind",
     "postBind",
 ];
-/// The spans of each attempt that found no Node.
+/// The spans of each attempt without a Node.
 pub(super) const FAILURE: [&str; 5] =
     ["schedulingCycle", "preFilter", "filter", "postFilter", "handleSchedulingFailure"];
 
-/// What a scheduler is given to do.
+/// The Pods for a scheduler.
 pub struct Load<'a> {
-    /// Whose Pods they are, if not the cluster's own scheduler's.
+    /// Their `schedulerName`, if not that of the cluster's own scheduler.
     pub scheduler: Option<&'a str>,
     /// Pods that fit.
     pub placed: usize,
@@ -56,8 +55,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     schedspan.stop()
 }
 
-/// Gives a traced scheduler of this cluster something to do, and compares what is told about it with what the API server and
-/// the scheduler itself say.
+/// Creates Pods for a traced scheduler, and compares schedspan's spans with the API server's objects and the scheduler's metrics.
 pub fn check(cluster: &Cluster, observed: &dyn Observed, load: &Load<'_>) -> Result<()> {
     let Load { scheduler, placed, never } = *load;
     let api = cluster.api()?;
@@ -123,7 +121,7 @@ fn attempt(pod: &Value, root: &Span, below: &[&Span]) -> Result<()> {
     let linked = root.links.iter().any(|link| link.trace_id == trace_id(number));
     ensure!(linked, "its links are {:?}", root.links);
     ensure!(!root.attribute("k8s.scheduler.queue_wait_ms").is_empty(), "how long it was queued is not said");
-    // It takes programs of their own to read them.
+    // Only separate eBPF programs read these.
     let list = if placed { "k8s.scheduler.candidates" } else { "k8s.scheduler.rejections" };
     ensure!(!root.list(list).is_empty(), "{list} is not said");
     let expected: &[&str] = if placed { &SUCCESS } else { &FAILURE };

@@ -20,7 +20,7 @@ use e2e::{
 };
 use harness::{
     cluster::{self, Cluster},
-    compare::Observed,
+    figures::Observed,
     http::agent,
     metrics::Metrics,
     wait::wait_until,

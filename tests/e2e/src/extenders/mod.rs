@@ -1,4 +1,4 @@
-//! Extenders: a real one, whose own figures are compared with the spans of the calls.
+//! Extenders: the spans of calls equal the records of a real extender.
 
 mod server;
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{is_bound, pod},
-    compare::Comparison,
+    figures::Comparison,
     schedspan::{Options, Schedspan},
     spans::Span,
     stage::Stage,
@@ -22,13 +22,13 @@ use crate::{
     truth::trees,
 };
 
-/// Nodes of the cluster, of 32 CPUs each.
+/// Nodes, of 32 CPUs each.
 pub(super) const NODES: u32 = 6;
-/// Pods that nothing is special about, that an extender binds, and that one refuses.
+/// Ordinary Pods, Pods that an extender binds, and Pods that one refuses.
 const PLACED: usize = 20;
 const WIDGETS: usize = 5;
 const REFUSED: usize = 3;
-/// Extenders, and the verbs that they are asked with.
+/// Extenders and their verbs.
 const VERBS: [(&str, &str); 7] = [
     (SIEVE, "filter"),
     (SIEVE, "prioritize"),
@@ -38,7 +38,7 @@ const VERBS: [(&str, &str); 7] = [
     (BINDER, "bind"),
     (STRICT, "filter"),
 ];
-/// What the scheduler multiplies an extender's score by: `MaxNodeScore / MaxExtenderPriority`.
+/// The scheduler's factor for an extender's score: `MaxNodeScore / MaxExtenderPriority`.
 const SCALE: u64 = 10;
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -58,7 +58,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let placed = (0..PLACED).map(|number| pod(&format!("placed-{number}"), "10m"));
     let widgets = (0..WIDGETS).map(|number| asks_for(format!("widget-{number}"), WIDGET));
     let refused = (0..REFUSED).map(|number| asks_for(format!("refused-{number}"), STRICTNESS));
-    // Each fills a Node that the sieve lets pass, until another one takes its place.
+    // Each fills a Node that the sieve accepts, until it is preempted.
     let low = (REJECTED.len()..NODES as usize).map(|number| filling(&format!("low-{number}"), "30", "low"));
     let first: Vec<_> = placed.chain(widgets).chain(refused).chain(low).collect();
     first.iter().try_for_each(|pod| api.create_pod("default", pod).map(drop))?;
@@ -73,7 +73,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     api.wait_for_pods("a Pod to preempt another one", |pods| {
         pods.iter().any(|pod| text(pod, "/metadata/name") == "high" && is_bound(pod))
     })?;
-    // They would be tried again and again.
+    // The scheduler would keep trying them.
     api.delete_pods("refused")?;
     let pods = api.pods("default")?;
     let figures = comparison.end()?;
@@ -110,7 +110,7 @@ fn spans_of<'a>(server: &Server, spans: &'a [Span], extender: &str, verb: &str) 
     spans.iter().filter(asks).collect()
 }
 
-/// Each request has one span, which holds the time that the server took, of an attempt of the same Pod.
+/// Checks that each request has one span, which contains the server's time, in an attempt of the same Pod.
 fn compare(server: &Server, spans: &[Span]) -> Result<()> {
     let asked = server.asked();
     let uids: BTreeMap<_, _> = spans
@@ -154,7 +154,7 @@ fn compare(server: &Server, spans: &[Span]) -> Result<()> {
     Ok(())
 }
 
-/// What a span says of the answer.
+/// Checks the answer in a span.
 fn told(server: &Server, span: &Span) -> Result<()> {
     let url = span.attribute("k8s.scheduler.extender.url");
     let is = |extender: &str| url == server.url(extender);
@@ -182,10 +182,10 @@ fn told(server: &Server, span: &Span) -> Result<()> {
     Ok(())
 }
 
-/// The candidates' totals hold the extender's scores, and the chosen Node has the highest.
+/// Checks that the candidates' totals include the extender's scores, and that the chosen Node has the highest.
 fn candidates(server: &Server, root: &Span, node: &str) -> Result<()> {
     let candidates = root.list("k8s.scheduler.candidates");
-    // With one feasible Node nothing is scored.
+    // With one feasible Node there is no scoring.
     if candidates.is_empty() {
         return Ok(());
     }

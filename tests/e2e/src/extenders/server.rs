@@ -21,28 +21,27 @@ use tokio::{net, runtime::Runtime, task};
 
 use crate::checks::text;
 
-/// A request of all Nodes of a test cluster is far smaller.
+/// The limit of a request. One with all Nodes of a test cluster is far smaller.
 const MAX_BODY: usize = 16 << 20;
 
-/// The scheduler's configuration of all extenders: each is a folder of one server.
+/// The extenders, each a path of the server.
 pub(super) const SIEVE: &str = "sieve";
 pub(super) const FLAKY: &str = "flaky";
 pub(super) const BINDER: &str = "binder";
 pub(super) const STRICT: &str = "strict";
-/// What Pods ask for that only one extender is interested in.
+/// Resources that only one extender manages.
 pub(super) const WIDGET: &str = "example.com/widget";
 pub(super) const STRICTNESS: &str = "example.com/strictness";
-/// What the strict one says to each Pod.
+/// The strict extender's answer to each Pod.
 pub(super) const REFUSAL: &str = "strict says no";
-/// Nodes that the sieve does not let pass: the last is no Node on which preemption would help either.
+/// Nodes that the sieve rejects; the last as unresolvable by preemption.
 pub(super) const REJECTED: [&str; 2] = ["node-0005", "node-0006"];
-/// What the sieve's scores are multiplied by.
+/// The weight of the sieve's scores.
 pub(super) const WEIGHT: u64 = 3;
 
 /// A recorded request.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// The folder.
     pub(super) extender: String,
     pub(super) verb: String,
     /// The Pod's UID.
@@ -84,7 +83,7 @@ impl Server {
         Ok(Self { url, requests, _runtime: runtime })
     }
 
-    /// The URL of an extender, by which the scheduler calls it.
+    /// The URL of an extender.
     pub(super) fn url(&self, extender: &str) -> String {
         format!("{}/{extender}", self.url)
     }
@@ -93,7 +92,7 @@ impl Server {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The member `extenders` of the scheduler's configuration.
+    /// The field `extenders` of the scheduler's configuration.
     pub(super) fn configuration(&self) -> Value {
         let managed = |name: &str| json!([{ "name": name, "ignoredByScheduler": true }]);
         json!([
@@ -105,7 +104,7 @@ impl Server {
                 "weight": WEIGHT,
                 "nodeCacheCapable": true,
             },
-            // Without its Nodes' names alone, whole Nodes are sent.
+            // Not `nodeCacheCapable`, so requests contain complete Nodes.
             { "urlPrefix": self.url(FLAKY), "filterVerb": "filter", "prioritizeVerb": "prioritize", "weight": 1, "ignorable": true },
             { "urlPrefix": self.url(BINDER), "bindVerb": "bind", "managedResources": managed(WIDGET) },
             {
@@ -210,7 +209,7 @@ fn answer(extender: &str, verb: &str, arguments: &Value, api: &Api) -> Option<Va
     }
 }
 
-/// The sieve's score of a Node, of 10 at most: it likes the first Nodes.
+/// The sieve's score of a Node, at most 10 and higher for the first Nodes.
 pub(super) fn score(node: &str) -> u64 {
     let number = node.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
     10u64.saturating_sub(number.unwrap_or(10))

@@ -21,12 +21,12 @@ pub(super) fn parent(trace_id: &str, flags: &str) -> String {
     format!("00-{trace_id}-{SPAN_ID}-{flags}")
 }
 
-/// What an object, or a template in it, has as its context.
+/// An annotation of an object or template; empty if there is none.
 pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"]["annotations"][key].as_str().unwrap_or_default()
 }
 
-/// The first attempt of a Pod whose name begins so.
+/// The first attempt of a Pod whose name has this prefix.
 pub(super) fn root(stage: &Stage, name: &str) -> Result<Span> {
     wait_until(&format!("the span of {name}"), ARRIVAL, || {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?;

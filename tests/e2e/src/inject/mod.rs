@@ -1,5 +1,5 @@
-//! Contexts in and out, with a real API server: the webhook gives Pods that of the request that made them, and the daemon that of
-//! the attempt that bound them.
+//! Injection with a real API server: the webhook writes the context of the creating request into Pods, and the daemon the context
+//! of the attempt that bound them.
 
 mod contexts;
 mod reinject;
@@ -26,11 +26,11 @@ use self::contexts::{ARRIVAL, K8S, OTHER, SPAN_ID, TRACE_ID, annotation, parent,
 use crate::checks;
 
 const STATE: &str = "tracing.k8s.io/tracestate";
-/// The shortest that there is: another certificate is served after two thirds of it.
+/// The shortest lifetime. The certificate is replaced after two thirds of it.
 const LIFETIME: &str = "10s";
-/// Until the second new one is served.
+/// The time until the second replacement.
 const TWO_LIVES: Duration = Duration::from_secs(30);
-/// For API servers to see another configuration.
+/// The limit for API servers to see a changed configuration.
 const SEEN: Duration = Duration::from_secs(10);
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
@@ -52,7 +52,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     killed(&api, webhook)
 }
 
-/// Without the right to write its certificate it says so once, with the rule, and is not ready.
+/// Checks that a webhook without the right to write its certificate logs the missing rule once, and is not ready.
 fn without_rights(webhook: &Webhook) -> Result<()> {
     let said = wait_until("the webhook to say what it lacks", SEEN, || {
         let Ok((status, said)) = webhook.readiness() else { return Ok(None) };
@@ -69,7 +69,7 @@ fn without_rights(webhook: &Webhook) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the API server has seen the configuration: it creates objects without, until it has.
+/// Waits until the API server calls the webhook.
 fn calls_reach(api: &Api, webhook: &Webhook) -> Result<()> {
     wait_until("the API server to call the webhook", SEEN, || {
         api.post("/api/v1/namespaces/default/pods?dryRun=All", &pod("trial", "1"))?;
@@ -121,14 +121,14 @@ fn pods(stage: &Stage, api: &Api, webhook: &Webhook) -> Result<()> {
     let [_, trace_id, span_id, "01"] = fields[..] else { anyhow::bail!("the context is {context:?}") };
     ensure!(trace_id == TRACE_ID && span_id != SPAN_ID, "the context is {context}");
     ensure!(annotation(&created, STATE) == "vendor=value", "not the request's state: {created}");
-    // Not called for what is excluded. All others are asked about, and a root of the API server's own is not sampled.
+    // The webhook is not called for excluded objects. For others it is, also if the API server's own root is not sampled.
     let expected = [1.0, 4.0, 1.0, 0.0, 0.0, 0.0];
     for ((result, before), expected) in results.iter().zip(before).zip(expected) {
         let count = webhook.reviews(result)? - before?;
         ensure!(count == expected, "{count} reviews are {result} instead of {expected}");
     }
 
-    // The attempt is linked to the API server's span, which is below the client's.
+    // The attempt is linked to the API server's span, a child of the client's.
     let root = root(stage, "traced")?;
     let link =
         Link { trace_id: trace_id.into(), span_id: span_id.into(), trace_state: "vendor=value".into() };
@@ -147,7 +147,7 @@ fn pods(stage: &Stage, api: &Api, webhook: &Webhook) -> Result<()> {
     Ok(())
 }
 
-/// The commands of the documentation make a request that is traced.
+/// Checks that the commands in the documentation make a traced request.
 fn documented(stage: &Stage, api: &Api) -> Result<()> {
     let kubeconfig: Value = serde_json::from_slice(&fs::read(stage.cluster.kubeconfig())?)?;
     let text = |path: &str| checks::text(&kubeconfig, path).to_owned();
@@ -166,7 +166,7 @@ fn documented(stage: &Stage, api: &Api) -> Result<()> {
     Ok(())
 }
 
-/// Templates of workloads, which are left alone unless that is asked for.
+/// Checks templates of workloads, which are changed only on request.
 fn templates(stage: &Stage, api: &Api, webhook: &Webhook) -> Result<()> {
     let traced =
         |digit: char| api.with("traceparent", &parent(&TRACE_ID.replace('4', &digit.to_string()), "01"));
@@ -222,7 +222,7 @@ fn templates(stage: &Stage, api: &Api, webhook: &Webhook) -> Result<()> {
             matches!(&links[..], [link] if context.contains(&format!("{}-{}", link.trace_id, link.span_id)));
         ensure!(linked, "{name} is linked to {links:?} instead of {context}");
     }
-    // An update is a roll-out if it changes the template.
+    // An update that changes the template is a roll-out.
     let alone =
         api.patch(&format!("{deployments}/alone"), &json!({ "metadata": { "labels": { "a": "b" } } }))?;
     ensure!(
@@ -233,7 +233,7 @@ fn templates(stage: &Stage, api: &Api, webhook: &Webhook) -> Result<()> {
     Ok(())
 }
 
-/// Another replica adds its certificate to those of the first.
+/// Checks that another replica adds its certificate to those of the first.
 fn replicas(stage: &Stage, api: &Api, first: &Webhook) -> Result<()> {
     let mut second = Webhook::start(stage, "webhook-2", &[])?;
     second.wait()?;
@@ -244,9 +244,9 @@ fn replicas(stage: &Stage, api: &Api, first: &Webhook) -> Result<()> {
     second.stop()
 }
 
-/// Certificates are replaced, and the API server follows.
+/// Checks that certificates are replaced and the API server trusts the new ones.
 fn rotation(api: &Api, webhook: &Webhook, started: Instant) -> Result<()> {
-    // A connection keeps the certificate that it began with; another bundle means another connection.
+    // A connection keeps its certificate; a changed bundle leads to a new connection.
     wait_until("two new certificates", TWO_LIVES, || {
         Ok((webhook.log()?.matches("another certificate is served").count() >= 2).then_some(()))
     })?;
@@ -269,7 +269,7 @@ fn rotation(api: &Api, webhook: &Webhook, started: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Nobody's Pod depends on it.
+/// Checks that Pods are created without the webhook.
 fn killed(api: &Api, webhook: Webhook) -> Result<()> {
     kill_process(Pid::from_raw(webhook.pid().cast_signed()).context("no pid")?, Signal::STOP)?;
     let traced = api.with("traceparent", &parent(TRACE_ID, "01"));
@@ -277,7 +277,7 @@ fn killed(api: &Api, webhook: Webhook) -> Result<()> {
     drop(webhook);
     let gone = traced.create_pod("default", &pod("gone", "10m"))?;
     for pod in [hung, gone] {
-        ensure!(annotation(&pod, K8S).is_empty(), "{pod} has a context from nowhere");
+        ensure!(annotation(&pod, K8S).is_empty(), "{pod} has a context without the webhook");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The context of the attempt, written into the Pod that it bound: only where nobody has written one, and only into that Pod.
+//! Reinjection: the context of an attempt is written into the Pod that it bound, if that has none, and into no other Pod.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use xtask::manifests;
 
 use super::contexts::{self, K8S, OTHER, TRACE_ID, annotation, parent, root};
 
-/// From a Pod's binding until what becomes of it is counted.
+/// The limit from a Pod's binding to the count of its result.
 const COUNTED: Duration = Duration::from_secs(15);
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -40,7 +40,7 @@ pub(super) fn run(stage: &Stage, api: &Api) -> Result<()> {
     schedspan.stop()
 }
 
-/// Waits until so many Pods had this result.
+/// Waits until this number of Pods had this result.
 fn counted(schedspan: &mut Schedspan, result: &str, pods: f64) -> Result<()> {
     schedspan.wait_for(&format!("{pods} Pods to be {result}"), COUNTED, |metrics| {
         metrics.sum("schedspan_context_writes_total", &[("result", result)]) == pods
@@ -51,7 +51,7 @@ fn get(api: &Api, name: &str) -> Result<serde_json::Value> {
     api.get(&format!("{PODS}/{name}"))
 }
 
-/// Without the right it says which one, once, and counts.
+/// Checks that a missing right is logged once and counted.
 fn forbidden(api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     for (count, name) in [(1.0, "forbidden-1"), (2.0, "forbidden-2")] {
         api.create_pod("default", &pod(name, "10m"))?;
@@ -64,7 +64,7 @@ fn forbidden(api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     Ok(())
 }
 
-/// A bound Pod gets the context of its attempt; one that has one keeps it, whoever has written it.
+/// Checks that a bound Pod gets the context of its attempt, and keeps one that it already has.
 fn written(stage: &Stage, api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     api.create_pod("default", &pod("out", "10m"))?;
     counted(schedspan, "written", 1.0)?;
@@ -84,7 +84,7 @@ fn written(stage: &Stage, api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     let mut own = pod("out-own", "10m");
     own["metadata"]["annotations"] = json!({ K8S: OTHER });
     api.create_pod("default", &own)?;
-    // What the webhook has added belongs to no field manager.
+    // Fields of a webhook belong to no field manager.
     let injected = api
         .with("traceparent", &parent(TRACE_ID, "01"))
         .create_pod("default", &pod("out-injected", "10m"))?;
@@ -99,14 +99,14 @@ fn written(stage: &Stage, api: &Api, schedspan: &mut Schedspan) -> Result<()> {
         let pod = get(api, name)?;
         ensure!(annotation(&pod, K8S) == expected, "{name} has lost its context: {pod}");
     }
-    // One that fits nowhere has no attempt that bound it.
+    // A Pod that fits nowhere is not bound by an attempt.
     api.create_pod("default", &pod("out-nowhere", "1000"))?;
     contexts::root(stage, "out-nowhere")?;
     ensure!(annotation(&get(api, "out-nowhere")?, K8S).is_empty(), "an attempt that failed was written");
     api.delete_pod("default", "out-nowhere").map(drop)
 }
 
-/// What happens to a Pod between its binding and the write, while the daemon stands still.
+/// Checks Pods that change between binding and write, while the daemon is stopped.
 fn meanwhile(api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     let signal = |signal| {
         let pid = Pid::from_raw(schedspan.pid().cast_signed()).context("no pid")?;
@@ -124,20 +124,20 @@ fn meanwhile(api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     api.delete_pod("default", names[1])?;
     api.delete_pod("default", names[2])?;
     let mut other = pod(names[2], "10m");
-    // Nobody's: it stays as it is.
+    // A Pod of no scheduler is not changed.
     other["spec"]["schedulerName"] = "nobody".into();
     api.create_pod("default", &other)?;
     signal(Signal::CONT)?;
     counted(schedspan, "conflict", 1.0)?;
     counted(schedspan, "gone", 2.0)?;
-    ensure!(annotation(&get(api, names[0])?, K8S) == OTHER, "somebody's context was overwritten");
+    ensure!(annotation(&get(api, names[0])?, K8S) == OTHER, "a foreign context was overwritten");
     ensure!(get(api, names[1]).is_err(), "a Pod that was gone is there again");
     ensure!(annotation(&get(api, names[2])?, K8S).is_empty(), "another Pod of the same name was written");
     println!("         reinject: written, present, conflict, gone");
     Ok(())
 }
 
-/// More than the limit are left out, and counted.
+/// Checks that writes above the limit are skipped and counted.
 fn limited(api: &Api, schedspan: &mut Schedspan) -> Result<()> {
     const PODS: u32 = 30;
     for number in 0..PODS {

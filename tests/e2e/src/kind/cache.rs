@@ -1,4 +1,4 @@
-//! What takes long to make, and is made once.
+//! Files that take long to make, kept in the cache folder.
 
 use std::{
     fs::{self, File},
@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Context as _, Result};
 use xtask::paths;
 
-/// A file or folder in the cache folder, which `make` makes where it is told if it is not there yet. `of` is everything that
-/// decides what it will be.
+/// A file or folder in the cache folder. If it is missing, `make` creates it at the given path. `of` is everything that it depends
+/// on.
 ///
 /// # Errors
 ///
@@ -36,14 +36,14 @@ fn cached_in(
         return Ok(path);
     }
     fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    // Held until the end: another xtask waits here, and then finds it.
+    // Another process waits here, and then finds it.
     let lock = File::create(cache.join(format!("{name}.lock")))?;
     lock.lock()?;
     if path.exists() {
         return Ok(path);
     }
     let partial = cache.join(format!("{name}.partial"));
-    // What an interrupted xtask left.
+    // An interrupted process leaves one.
     if partial.is_dir() {
         fs::remove_dir_all(&partial)?;
     }

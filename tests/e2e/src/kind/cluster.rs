@@ -1,4 +1,4 @@
-//! A cluster of kind's: a control plane and a worker.
+//! A kind cluster: a control plane and a worker.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -20,31 +20,31 @@ use super::{
     images,
 };
 
-/// What kind calls the cluster, and its containers: `schedspan-worker` is one.
+/// kind's name of the cluster, and the prefix of its containers, such as `schedspan-worker`.
 const NAME: &str = "schedspan";
 pub(super) const CONTROL_PLANE: &str = "schedspan-control-plane";
 pub(super) const WORKER: &str = "schedspan-worker";
-/// kind's own node image, the default of its version: where it can be pulled.
+/// kind's own node image, the default of its version, if it can be pulled.
 const PULLED: &str =
     "kindest/node:v1.37.0@sha256:a1ed56cfb0e7b93589bdf97c8cd566405a265939e3620fc4f5de89adff580ae5";
-/// As many Pods as the tests create, and those of the system.
+/// The limit of Pods: those of the tests and of the system.
 const MAX_PODS: u32 = 300;
-/// A node's network: containers at one end of a pair, and the node's routes.
+/// A node's network: each container has one end of a veth pair, and the node has routes.
 const CNI: &str = "/etc/cni/net.d/10-schedspan.conflist";
-/// Where the nodes have the folder that is shared with xtask.
+/// The path of the shared folder on the nodes.
 const SHARED: &str = "/shared";
 
-/// The Collector's address in the cluster, as its manifest has it.
+/// The Collector's address in the cluster, from its manifest.
 pub(super) const COLLECTOR: &str = "10.96.0.44:4317";
 
-/// Whether API server and kubelets send spans of their own to the Collector.
+/// Whether API server and kubelets send their own spans to the Collector.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Tracing {
     Off,
     On,
 }
 
-/// A running cluster. It is taken down when it is dropped and when xtask ends, in whatever way, unless it is detached.
+/// A running cluster. It ends when it is dropped and when this process ends, however that happens, unless it is detached.
 pub(super) struct Cluster {
     pub(super) engine: Engine,
     guard: Option<Guard>,
@@ -55,7 +55,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If there is one already, or something that it takes cannot be made or does not start.
+    /// If there is one already, or a part cannot be built or started.
     pub(super) fn up(provider: Provider, tracing: Tracing) -> Result<Self> {
         let dir = dir(provider)?;
         prepare(provider, &dir)?;
@@ -71,48 +71,48 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Takes it down, and says what went wrong with that.
+    /// Ends it. Unlike a drop it reports failures.
     ///
     /// # Errors
     ///
-    /// If something of it stays.
+    /// If a part of it remains.
     pub(super) fn down(mut self) -> Result<()> {
         let _guard = self.guard.take();
         down(self.engine.provider)
     }
 
-    /// Lets it run on after xtask.
+    /// Leaves it running after this process.
     ///
     /// # Errors
     ///
-    /// If its guard is gone.
+    /// If its guard has ended.
     pub(super) fn detach(mut self) -> Result<()> {
         self.guard.take().map_or(Ok(()), Guard::release)
     }
 
-    /// What kubectl prints.
+    /// The output of kubectl.
     ///
     /// # Errors
     ///
-    /// If it fails; so for the others.
+    /// If it fails, as for the methods below.
     pub(super) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         process::output(self.engine.command("kubectl").args(arguments))
     }
 
-    /// The objects that `kubectl get` finds.
+    /// The objects of `kubectl get`.
     pub(super) fn get(&self, arguments: &[&str]) -> Result<Value> {
         let text = self.kubectl(&[&["get", "--output=json"], arguments].concat())?;
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Gives kubectl a manifest.
+    /// Applies a manifest.
     pub(super) fn manifest(&self, verb: &str, manifest: &str) -> Result<String> {
         let file = self.shared().join(format!("{verb}.yaml"));
         fs::write(&file, manifest)?;
         self.kubectl(&[verb, "--filename", &file.display().to_string()])
     }
 
-    /// What a program prints that runs on a node, outside of all Pods.
+    /// The output of a program on a node, outside of Pods.
     pub(super) fn on_node(&self, node: &str, arguments: &[&str]) -> Result<String> {
         process::output(self.engine.command(self.engine.provider.name()).args(["exec", node]).args(arguments))
     }
@@ -134,10 +134,10 @@ impl Cluster {
         process::run(&format!("pull {PULLED}"), pull.args(["pull", PULLED])).is_ok()
     }
 
-    /// Makes the node image and gives it to the engine, if that does not have it.
+    /// Makes the node image and loads it into the engine, if that lacks it.
     fn import(&self) -> Result<String> {
         let tar = images::node()?;
-        // The key of the tar's content, behind its last dash.
+        // The hash of the tar's content, after the last dash of its name.
         let key = tar.display().to_string().rsplit('-').next().map(str::to_owned);
         let name = images::name("node", &key.context("the node's tar has no key")?);
         let engine = |arguments: &[&str]| {
@@ -158,7 +158,7 @@ impl Cluster {
         Ok(name)
     }
 
-    /// Lets kind create the cluster. One of our own image has neither kind's network nor a DNS.
+    /// Creates the cluster with kind. With our own image it lacks kind's network and DNS.
     fn create(&self, image: &str, ours: bool, tracing: Tracing) -> Result<()> {
         let node = |role: &str| {
             json!({
@@ -167,13 +167,13 @@ impl Cluster {
                 "extraMounts": [{ "hostPath": self.shared(), "containerPath": SHARED }],
             })
         };
-        // kubelet refuses control groups of version 1 unless told otherwise.
+        // By default kubelet refuses control groups of version 1.
         let mut kubelet =
             json!({ "kind": "KubeletConfiguration", "failCgroupV1": false, "maxPods": MAX_PODS });
         let mut patches = Vec::new();
         if tracing == Tracing::On {
             kubelet["tracing"] = json!({ "endpoint": COLLECTOR, "samplingRatePerMillion": 1_000_000 });
-            // Only what somebody asks for who traces.
+            // Only requests with a sampled context.
             let requests = json!({
                 "apiVersion": "apiserver.config.k8s.io/v1", "kind": "TracingConfiguration",
                 "endpoint": COLLECTOR, "samplingRatePerMillion": 0,
@@ -195,7 +195,7 @@ impl Cluster {
         if ours {
             networking = json!({ "disableDefaultCNI": true, "kubeProxyMode": "nftables" });
             patches.push(json!({ "kind": "ClusterConfiguration", "imageRepository": images::REPOSITORY }));
-            // In the place of kind's own list, which is `preflight`.
+            // Replaces kind's own list, which is `preflight`.
             patches
                 .push(json!({ "kind": "InitConfiguration", "skipPhases": ["preflight", "addon/coredns"] }));
         }
@@ -254,14 +254,14 @@ impl Drop for Cluster {
     }
 }
 
-/// Ends the cluster and everything that was started for it. No cluster is no error.
+/// Ends the cluster and everything started for it. Does nothing if there is none.
 ///
 /// # Errors
 ///
-/// If something of it stays.
+/// If a part of it remains.
 pub(super) fn down(provider: Provider) -> Result<()> {
     let dir = dir(provider)?;
-    // An environment takes all with it; with the machine's own engine kind has to.
+    // Ending an environment ends all in it. In the machine's own engine kind deletes the cluster.
     if let Ok(engine) = Engine::open(provider, &dir)
         && engine.is_own()
     {
@@ -275,7 +275,7 @@ pub(super) fn dir(provider: Provider) -> Result<PathBuf> {
     Ok(paths::cache()?.join(format!("kind-{}", provider.name())))
 }
 
-/// Makes the cluster's folder, in the place of one whose cluster has ended.
+/// Creates the cluster's folder. The folder of a cluster that has ended is removed first.
 fn prepare(provider: Provider, dir: &Path) -> Result<()> {
     if let Some(state) = State::load(dir)? {
         let name = provider.name();

@@ -12,47 +12,47 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use harness::{
     api::{is_bound, is_unschedulable},
-    compare::{Comparison, Observed as _},
+    figures::{Comparison, Observed as _},
     spans::{self, Span},
     wait::wait_until,
 };
 use xtask::{components::COLLECTOR, image, machine};
 
 use super::{
-    asked::{
-        INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemon, delete, helm, items, logs, metrics, pod,
-        probes, scheduler, traced, wait_for_pods,
-    },
     cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, Tracing, WORKER},
     engine::Provider,
     images,
+    operations::{
+        INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemon, delete, helm, items, logs, metrics, pod,
+        probes, scheduler, traced, wait_for_pods,
+    },
 };
 use crate::{checks::nothing_lost, truth};
 
 /// Pods that fit, and Pods that fit nowhere: 200.
 const PLACED: usize = 180;
 const NEVER: usize = 20;
-/// Pods for the scheduler that follows one that was killed.
+/// Pods for the scheduler that replaces a killed one.
 const AGAIN: usize = 20;
 /// Pods for each of two schedulers.
 const EACH: usize = 10;
 const SECOND_MANIFEST: &str = include_str!("../../../kind/second-scheduler.yaml");
-/// What the second scheduler is called, and its namespace.
+/// The name and the namespace of the second scheduler.
 const SECOND: &str = "second-scheduler";
 const COLLECTOR_MANIFEST: &str = include_str!("../../../kind/collector.yaml");
 pub(super) const RELEASE: &str = "schedspan";
-/// CAP_SYS_PTRACE, CAP_PERFMON and CAP_BPF, by their bits, as `/proc/PID/status` has them.
+/// CAP_SYS_PTRACE, CAP_PERFMON and CAP_BPF as bits, in the format of `/proc/PID/status`.
 const CAPABILITIES: u64 = 1 << 19 | 1 << 38 | 1 << 39;
 /// Another tag of the same image, to upgrade to.
 const UPGRADED: &str = "upgraded";
-/// How long Pods are created before and after the upgrade.
+/// The time in which Pods are created before and after the upgrade.
 const AROUND: Duration = Duration::from_secs(5);
 
 /// # Errors
 ///
-/// If a step fails: then the error ends with what schedspan logged last.
+/// If a step fails: the error ends with schedspan's log.
 pub(super) fn run(provider: Provider) -> Result<()> {
-    // All built first: a build takes minutes, in which nothing has to run.
+    // Builds take minutes, so they come before anything runs.
     let archives = [image::image(machine::own()?, None)?, images::collector()?, images::pause()?];
     let begin = Instant::now();
     let cluster = step("cluster up", || up(provider, Tracing::Off))?;
@@ -77,7 +77,7 @@ fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {
     step("helm uninstall", || uninstall(cluster))
 }
 
-/// Does something and prints a line about it, with what it says of itself.
+/// Runs a step and prints its line, with the text that it returns.
 pub(super) fn step<T>(name: &str, what: impl FnOnce() -> Result<(T, String)>) -> Result<T> {
     let start = Instant::now();
     let (done, said) = what().with_context(|| name.to_owned())?;
@@ -105,7 +105,7 @@ pub(super) fn collector(cluster: &Cluster) -> Result<((), String)> {
         "deployment/collector",
         "--timeout=120s",
     ])?;
-    // Comparisons begin at its end.
+    // Comparisons begin after it.
     wait_until("the Collector's file", TIMEOUT, || Ok(cluster.spans().exists().then_some(())))?;
     Ok(((), format!("on {WORKER}")))
 }
@@ -160,8 +160,7 @@ fn pods(cluster: &Cluster) -> Result<((), String)> {
     Ok(((), format!("{} spans, as the scheduler's metrics say", figures.spans.len())))
 }
 
-/// Lets another scheduler of the same image work beside the first one: two containers and processes of one executable, which
-/// one attachment serves.
+/// Runs another scheduler of the same image beside the first: two containers and processes with one executable and one attachment.
 fn second(cluster: &Cluster) -> Result<((), String)> {
     let first =
         cluster.get(&["pod", "--namespace=kube-system", &format!("kube-scheduler-{CONTROL_PLANE}")])?;
@@ -210,7 +209,7 @@ fn second(cluster: &Cluster) -> Result<((), String)> {
     Ok(((), format!("{EACH} attempts of either, in processes {} and {}", pids[0], pids[1])))
 }
 
-/// Kills the scheduler, whose static Pod starts it again, and compares all that the new one counts from its start on.
+/// Kills the scheduler, which its static Pod restarts, and compares everything that the new one counts.
 fn killed(cluster: &Cluster) -> Result<((), String)> {
     let old = cluster.pid()?;
     cluster.on_node(CONTROL_PLANE, &["kill", "-KILL", &old.to_string()])?;
@@ -221,7 +220,7 @@ fn killed(cluster: &Cluster) -> Result<((), String)> {
         Ok(cluster.pid().ok().filter(|pid| *pid != old))
     })?;
     let restarted = start.elapsed().as_secs_f32();
-    // They wait until the lease of the one before has run out.
+    // They wait until the previous lease has expired.
     create(cluster, &(0..AGAIN).map(|number| pod(&format!("again-{number}"), "1m")).collect::<Vec<_>>())?;
     wait_for_pods(cluster, "all Pods to be bound", |pods| pods.len() == AGAIN && pods.iter().all(is_bound))?;
     let figures = comparison.end()?;
@@ -233,7 +232,7 @@ fn killed(cluster: &Cluster) -> Result<((), String)> {
     Ok(((), format!("pid {old}, then {new}, {restarted:.1} s later; all its {AGAIN} attempts are traced")))
 }
 
-/// Upgrades schedspan while Pods are scheduled. One that neither the old nor the new daemon saw must be in one gap.
+/// Upgrades schedspan while Pods are scheduled. The Pods that neither daemon saw must be in a single gap.
 fn upgrade(cluster: &Cluster) -> Result<((), String)> {
     let over = AtomicBool::new(false);
     let old = daemon(cluster)?;
@@ -301,7 +300,7 @@ fn upgrade(cluster: &Cluster) -> Result<((), String)> {
     Ok(((), format!("{} of {} attempts are traced; {said}", traced.len(), created.len())))
 }
 
-/// Removes the chart, and looks whether anything is left.
+/// Removes the chart, and checks that nothing is left.
 fn uninstall(cluster: &Cluster) -> Result<((), String)> {
     let manifest = helm(cluster, &["get", "manifest", RELEASE])?;
     let objects = manifest.lines().filter(|line| line.starts_with("kind: ")).count();
@@ -321,7 +320,7 @@ fn uninstall(cluster: &Cluster) -> Result<((), String)> {
         ])?;
         Ok(left.is_empty().then_some(()))
     })?;
-    // What no manifest names: Pods and revisions of the DaemonSet, and what Helm keeps.
+    // Objects outside the manifests: Pods and revisions of the DaemonSet, and Helm's own.
     for (kind, selector) in [
         ("pods,controllerrevisions,endpointslices", "app.kubernetes.io/name=schedspan"),
         ("secrets,configmaps", "owner=helm"),

@@ -1,4 +1,4 @@
-//! The container engine: the machine's own, or one in an environment that ends with the cluster.
+//! The container engine: the machine's own, or one in an isolated environment that ends with the cluster.
 
 use std::{
     env,
@@ -22,7 +22,7 @@ use xtask::{
 
 use super::root;
 
-/// Where programs are in the environment.
+/// PATH in the environment.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The environment's process, in the cluster's state.
 const ENVIRONMENT: &str = "environment";
@@ -44,7 +44,7 @@ impl Provider {
         }
     }
 
-    /// What has to run for it in an environment.
+    /// The daemons that it needs in an environment.
     fn daemon(self) -> &'static str {
         match self {
             Self::Docker => "dockerd",
@@ -53,19 +53,19 @@ impl Provider {
     }
 }
 
-/// A container engine that works.
+/// A working container engine.
 pub(super) struct Engine {
     pub(super) provider: Provider,
     /// The cluster's folder.
     pub(super) dir: PathBuf,
-    /// The first process of the environment: none if it is the machine's own engine.
+    /// The first process of the environment; none with the machine's own engine.
     inside: Option<String>,
-    /// Where programs are found.
+    /// PATH.
     path: OsString,
 }
 
 impl Engine {
-    /// Takes the machine's own engine if it works, and starts one otherwise. `dir` must exist.
+    /// Uses the machine's own engine if it works, and starts one otherwise. `dir` must exist.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Engine {
     pub(super) fn start(provider: Provider, dir: &Path) -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "a cluster of containers needs root");
         fs::create_dir_all(dir.join("shared"))?;
-        // Built first: a build takes longer than an engine gets to start.
+        // Builds take longer than the limit for an engine to start.
         tools()?;
         if works(Command::new(provider.name()).arg("info")) {
             return Self::open(provider, dir);
@@ -99,7 +99,7 @@ impl Engine {
         .map_err(|error| anyhow!("{error:#}; {}", process.log_tail()))
     }
 
-    /// The engine of a cluster that was started before.
+    /// The engine of a running cluster.
     ///
     /// # Errors
     ///
@@ -122,17 +122,17 @@ impl Engine {
         Ok(Self { provider, dir: dir.to_owned(), inside, path })
     }
 
-    /// Whether it is the machine's own.
+    /// Whether it is the machine's own engine.
     pub(super) fn is_own(&self) -> bool {
         self.inside.is_none()
     }
 
-    /// Where the kubeconfig goes.
+    /// The path of the kubeconfig.
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("shared/kubeconfig")
     }
 
-    /// A program that sees the engine, the cluster, and kind, kubectl and helm.
+    /// A program with access to the engine, the cluster, and kind, kubectl and helm.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = match &self.inside {
             None => Command::new(program),
@@ -158,7 +158,7 @@ impl Engine {
     }
 }
 
-/// The folders of what a cluster is worked with.
+/// The folders of kind, kubectl and helm.
 fn tools() -> Result<Vec<PathBuf>> {
     let folder = |tool: Component| Ok(tool.executable()?.with_file_name(""));
     [KIND, KUBECTL, HELM].into_iter().map(folder).collect()
@@ -168,9 +168,9 @@ fn tools() -> Result<Vec<PathBuf>> {
 ///
 /// # Errors
 ///
-/// If a process does not end, or something cannot be removed.
+/// If a process does not end or a file cannot be removed.
 pub(super) fn end(provider: Provider, dir: &Path) -> Result<()> {
-    // The environment first: it has hundreds of processes to end, and their control groups to remove.
+    // The environment ends first: it has hundreds of processes and control groups.
     for process in State::load(dir)?.map(|state| state.processes).unwrap_or_default() {
         process.stop(END_TIMEOUT)?;
     }

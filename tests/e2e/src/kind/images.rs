@@ -1,4 +1,4 @@
-//! Images of the programs that a cluster runs, and of its nodes: made here, of what was built here.
+//! Images of the cluster's programs and nodes, made of components built here.
 
 use std::{
     fs,
@@ -18,18 +18,18 @@ use xtask::{
 
 use super::{cache::cached, root};
 
-/// What images are called that come from no registry.
+/// The registry in the names of images that are not pulled.
 pub(super) const REPOSITORY: &str = "schedspan.test";
-/// What kubeadm of this version asks for: `kubeadm config images list`.
+/// The tags that this version of kubeadm expects: `kubeadm config images list`.
 const ETCD_TAG: &str = "3.6.8-0";
 const PAUSE_TAG: &str = "3.10.2";
-/// Puts a node together: the script, and its text.
+/// The script that assembles a node: its path and text.
 const NODE: (&str, &str) = ("tests/kind/node.sh", include_str!("../../../kind/node.sh"));
-/// Where kubeadm's kube-proxy looks for itself, and it for nft.
+/// The path of kube-proxy in kubeadm's manifest, and of nft.
 const PROXY_PATH: &str = "usr/local/bin/kube-proxy";
 const NFT: &str = "usr/sbin/nft";
 
-/// The name of the image that is made of a component.
+/// The name of a component's image.
 pub(super) fn name(component: &str, tag: &str) -> String {
     format!("{REPOSITORY}/{component}:{tag}")
 }
@@ -42,12 +42,12 @@ pub(super) fn pause_name() -> String {
 ///
 /// # Errors
 ///
-/// If the Collector cannot be built; so for the others.
+/// If the Collector cannot be built, as for the functions below.
 pub(super) fn collector() -> Result<PathBuf> {
     of_component(&COLLECTOR, COLLECTOR.version)
 }
 
-/// The archive of a container that only waits: Kubernetes' own.
+/// The archive of Kubernetes' pause image.
 pub(super) fn pause() -> Result<PathBuf> {
     let source = SCHEDULER.module_folder("k8s.io/kubernetes")?.join("build/pause/linux/pause.c");
     let code = fs::read(&source).with_context(|| format!("cannot read {}", source.display()))?;
@@ -60,7 +60,7 @@ pub(super) fn pause() -> Result<PathBuf> {
     archive(&pause_name(), "usr/bin/pause", &[("usr/bin/pause".to_owned(), executable)])
 }
 
-/// The tar of a node's file system, with what kubeadm needs in it.
+/// The tar of a node's file system, with everything that kubeadm needs.
 pub(super) fn node() -> Result<PathBuf> {
     let root = root::root()?;
     let tag = format!("v{}", SCHEDULER.version);
@@ -85,7 +85,7 @@ pub(super) fn node() -> Result<PathBuf> {
     })
 }
 
-/// kube-proxy needs a program and its libraries besides.
+/// kube-proxy with nft and its libraries.
 fn proxy(root: &Path, tag: &str) -> Result<PathBuf> {
     let libraries = process::output(Command::new("chroot").arg(root).args(["ldd", &format!("/{NFT}")]))?;
     let libraries = libraries.split_whitespace().filter_map(|word| word.strip_prefix('/'));
@@ -100,7 +100,7 @@ fn of_component(component: &Component, tag: &str) -> Result<PathBuf> {
     archive(&name(component.name, tag), &path, &[(path.clone(), component.executable()?)])
 }
 
-/// An image of these files: where each goes, and where it is.
+/// An image of these files: the path of each in the image, and here.
 fn archive(name: &str, entrypoint: &str, files: &[(String, PathBuf)]) -> Result<PathBuf> {
     let short = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
     cached(&format!("image-{short}"), &(name, entrypoint, files), |path| {

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use harness::{
-    compare::Observed as _,
+    figures::Observed as _,
     spans::{self, Link, Span},
     wait::wait_until,
 };
@@ -18,23 +18,23 @@ use serde_json::{Value, json};
 use xtask::{build, components::COLLECTOR, image, machine, paths, process};
 
 use super::{
-    asked::{INTERVAL, TIMEOUT, chart_path, helm, logs, metrics, pod, traced},
     cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, Tracing},
     e2e::{RELEASE, collector, load, step, up},
     engine::Provider,
     images,
+    operations::{INTERVAL, TIMEOUT, chart_path, helm, logs, metrics, pod, traced},
 };
 use crate::{checks::nothing_lost, svg};
 
-/// Who asks for the Pod, and for how long: from the request until it is Ready.
+/// The client's span: from the request until the Pod is Ready.
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN_ID: &str = "b7ad6b7169203331";
 const POD: &str = "shop";
-/// What the API server calls the request.
+/// The API server's name of the request's span.
 const POST: &str = "POST /api/v1/namespaces/{:namespace}/pods";
-/// Enough for bars with a shape.
+/// Columns: enough to see the bars' proportions.
 const COLUMNS: &str = "120";
-/// Asks the API server with the certificate of somebody in `system:masters`: of others it takes no context.
+/// Sends a request with a certificate of `system:masters`: the API server ignores contexts of other users.
 const REQUEST: &str = r#"set -eu
 field() { kubectl --kubeconfig /etc/kubernetes/super-admin.conf config view --raw --output "jsonpath={.users[0].user.$1}" | base64 -d; }
 umask 077
@@ -43,15 +43,15 @@ field client-key-data > /run/admin.key
 curl --silent --show-error --fail-with-body --cert /run/admin.crt --key /run/admin.key --cacert /etc/kubernetes/pki/ca.crt \
   --header "traceparent: $1" --header "content-type: application/json" --data @/shared/pod.json \
   https://127.0.0.1:6443/api/v1/namespaces/default/pods"#;
-/// Gives the Collector a span.
+/// Sends the Collector a span.
 const EXPORT: &str = r#"curl --silent --show-error --fail-with-body --header "content-type: application/json" \
   --data @/shared/span.json http://10.96.0.44:4318/v1/traces"#;
 
 /// # Errors
 ///
-/// If a step fails: then the error ends with what schedspan logged last.
+/// If a step fails: the error ends with schedspan's log.
 pub(super) fn run(provider: Provider) -> Result<()> {
-    // All built first: a build takes minutes, in which nothing has to run.
+    // Builds take minutes, so they come before anything runs.
     let executable = build::build()?;
     let archives = [image::image(machine::own()?, None)?, images::collector()?, images::pause()?];
     let begin = Instant::now();
@@ -85,7 +85,7 @@ fn install(cluster: &Cluster) -> Result<((), String)> {
     Ok(((), "with the webhook, below who made the Pod".to_owned()))
 }
 
-/// A Pod with something of everything: a container that must end first, one that must listen before it is ready, one that waits.
+/// A Pod with an init container, a container with a readiness probe, and one that waits.
 fn shop() -> Value {
     let mut shop = pod(POD, "10m");
     let collector = "receivers: {otlp: {protocols: {grpc: {endpoint: 0.0.0.0:4317}}}}\n\
@@ -124,7 +124,7 @@ fn life(cluster: &Cluster, tracing: Tracing) -> Result<((), String)> {
         thread::sleep(INTERVAL);
         let spans = spans::read(&cluster.spans(), 0)?;
         let told = spans.iter().any(|span| span.name == "PodLifecycle" && span.pod() == POD);
-        // They send theirs every five seconds.
+        // API server and kubelets export every five seconds.
         let others = |name: &str| spans.iter().any(|span| span.name.starts_with(name));
         let all = tracing == Tracing::Off || others(POST) && others("syncPod");
         Ok((told && all).then_some(spans))
@@ -136,7 +136,7 @@ fn life(cluster: &Cluster, tracing: Tracing) -> Result<((), String)> {
 fn check(spans: &[Span], tracing: Tracing) -> Result<((), String)> {
     let root =
         spans.iter().find(|span| span.name == "PodLifecycle" && span.pod() == POD).context("no life")?;
-    // Nobody but the webhook has told of the request: as the API server calls it, or with its tracing off, as the client said.
+    // Only the webhook knows the request: its context is the API server's span, or with tracing off the client's.
     let client = Link { trace_id: TRACE_ID.into(), span_id: SPAN_ID.into(), trace_state: String::new() };
     let above = spans::ancestors(spans, &root.parent_span_id, &client);
     let above = above
@@ -172,7 +172,7 @@ fn check(spans: &[Span], tracing: Tracing) -> Result<((), String)> {
     let syncs: Vec<_> = syncs.collect();
     match tracing {
         Tracing::Off => {
-            ensure!(posts == 0 && syncs.is_empty(), "who was not asked to has traced");
+            ensure!(posts == 0 && syncs.is_empty(), "a component has traced without being configured to");
             ensure!(above.is_empty(), "{above:?} is above the life");
         }
         Tracing::On => {
@@ -197,7 +197,7 @@ fn check(spans: &[Span], tracing: Tracing) -> Result<((), String)> {
     Ok(((), said))
 }
 
-/// What who asked for the Pod tells of it.
+/// The client's span, as the client exports it.
 fn export(cluster: &Cluster, start: u64, end: u64) -> Result<()> {
     let span = json!({ "resourceSpans": [{
         "resource": { "attributes": [{ "key": "service.name", "value": { "stringValue": "deployer" } }] },
@@ -210,7 +210,7 @@ fn export(cluster: &Cluster, start: u64, end: u64) -> Result<()> {
     cluster.on_node(CONTROL_PLANE, &["sh", "-c", EXPORT]).map(drop)
 }
 
-/// What schedspan draws of the Collector's file.
+/// schedspan's drawing of the Collector's file.
 fn draw(cluster: &Cluster, executable: &Path) -> Result<((), String)> {
     let mut show = Command::new(executable);
     show.args(["lifecycle", "--namespace", "default", POD]).arg(cluster.spans());

@@ -1,22 +1,22 @@
-//! `cargo xtask kind`: a real cluster of containers, with kubeadm's own static Pods.
+//! `cargo xtask kind`: a cluster of containers with kubeadm's static Pods.
 //!
 //! # Layout
 //!
-//! - `engine`: docker or podman, the machine's or one in an environment of its own
-//! - `root`, `images`: what nodes and containers are made of
-//! - `cluster`: the cluster
-//! - `e2e`, `asked`: what schedspan does in it, from `helm install` to `helm uninstall`
-//! - `lifecycle`: a Pod from the request that makes it until it is Ready, as all who trace tell it
+//! - `engine`: docker or podman, the machine's or one in an isolated environment
+//! - `root`, `images`, `cache`: file systems and images of nodes and containers
+//! - `cluster`: the cluster; `operations`: what tests do with it
+//! - `e2e`: schedspan from `helm install` to `helm uninstall`
+//! - `lifecycle`: a Pod from the request until it is Ready, traced by all components
 //!
-//! The scripts that run where Rust does not are in `tests/kind`.
+//! Scripts that run on nodes are in `tests/kind`.
 
-mod asked;
 mod cache;
 mod cluster;
 mod e2e;
 mod engine;
 mod images;
 mod lifecycle;
+mod operations;
 mod root;
 
 use anyhow::Result;
@@ -30,7 +30,7 @@ use self::{
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The container engine: the machine's own if it works, otherwise one in an environment of its own
+    /// The container engine: the machine's own if it works, otherwise one in an isolated environment
     #[arg(long, global = true, value_enum, default_value_t = Provider::Docker)]
     provider: Provider,
     #[command(subcommand)]
@@ -41,24 +41,24 @@ pub struct Arguments {
 enum Command {
     /// Start a cluster of two nodes
     ///
-    /// Where kind's node image can be pulled it is. Otherwise one is made of Debian's packages and Kubernetes' Go
-    /// modules, which takes a quarter of an hour on two cores, once.
+    /// Pulls kind's node image, or if that fails builds one from Debian's packages and Kubernetes' Go modules, which takes a
+    /// quarter of an hour on two cores, once.
     Up,
-    /// End the cluster, and all that was started for it
+    /// End the cluster and everything started for it
     Down,
-    /// Run a program that sees the cluster: kubectl, helm, kind, docker or podman
+    /// Run a program with access to the cluster: kubectl, helm, kind, docker or podman
     Exec {
         program: String,
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Install schedspan in a new cluster, and see whether it does what it shall
+    /// Install and test schedspan in a new cluster
     ///
-    /// A line for each step says how long it took; the cluster ends with the last one, or with the first that fails.
+    /// Prints a line with the duration of each step. The cluster ends after the last step, or the first that fails.
     E2e,
-    /// Follow a Pod from the request that makes it until it is Ready, and draw that: docs/lifecycle.svg
+    /// Trace a Pod from the request until it is Ready, and draw docs/lifecycle.svg
     ///
-    /// With the tracing of API server and kubelets off, and then on: in a new cluster each.
+    /// In a new cluster without the tracing of API server and kubelets, and in another with it.
     Lifecycle,
     #[command(hide = true)]
     Guard,

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{
-    compare::{Comparison, Count, Figures, Row},
+    figures::{Comparison, Count, Figures, Row},
     metrics::Metrics,
     spans::Span,
     stage::Stage,

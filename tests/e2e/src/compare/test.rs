@@ -1,5 +1,5 @@
-//! schedspan's spans against those that the scheduler makes itself: each has its twin, under the same parent, with the same
-//! result, and inside of schedspan's; and there are as many as the scheduler counts.
+//! The test `compare`: each span of the scheduler has a twin of schedspan's, with the same parent and result, that contains it.
+//! The numbers of spans equal the scheduler's counts.
 
 use std::{fs, process::Command};
 
@@ -8,22 +8,21 @@ use harness::stage::Stage;
 use serde_json::Value;
 use xtask::process;
 
+use super::command;
 use crate::{
     checks::nothing_lost,
-    twins,
     versions::{FAILURE, SUCCESS},
 };
 
-/// Nodes of the cluster.
-pub(super) const NODES: u32 = 20;
+pub(crate) const NODES: u32 = 20;
 
 const PODS: u32 = 300;
 const PACE: u32 = 50;
 
-/// What the scheduler must have counted: the results of attempts, and the phases of those that succeed and that fail.
+/// Counts that the scheduler must have: the results of attempts, and the phases of successful and failed ones.
 const PHASES: usize = 3 + 10;
 
-/// What both must have seen besides the phases, or the test does not test.
+/// Spans besides the phases that both must have, or the test proves nothing.
 const KINDS: [&str; 5] = [
     "SchedulePod",
     "snapshot",
@@ -32,15 +31,15 @@ const KINDS: [&str; 5] = [
     "plugin: DefaultBinder (bind)",
 ];
 
-pub(super) fn run(stage: &mut Stage) -> Result<()> {
-    let (metrics, file) = twins::schedule(stage, PODS, PACE)?;
+pub(crate) fn run(stage: &mut Stage) -> Result<()> {
+    let (metrics, file) = command::schedule(stage, PODS, PACE)?;
     nothing_lost(&metrics)?;
-    let mut compare = twins::command(&stage.executable, &file);
-    let report = process::output(compare.args(twins::STRUCTURE).args(["--output", "json"]))?;
+    let mut compare = command::command(&stage.executable, &file);
+    let report = process::output(compare.args(command::STRUCTURE).args(["--output", "json"]))?;
     let report: Value = serde_json::from_str(&report)?;
     let twins = |kind: &str| report["kinds"][kind]["twins"].as_u64().unwrap_or_default();
     for kind in KINDS.into_iter().chain(SUCCESS).chain(FAILURE) {
-        ensure!(twins(kind) > 0, "neither side has a span `{kind}`: the test does not test");
+        ensure!(twins(kind) > 0, "neither side has a span `{kind}`: the test proves nothing");
     }
     for side in ["onlyA", "onlyB"] {
         let only = report[side].as_object().context("the report does not say what one side alone makes")?;

@@ -1,9 +1,9 @@
-//! What a test does with a cluster, and asks of it.
+//! Operations on a cluster that several tests need.
 
 use std::{path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{compare::Observed, metrics::Metrics, wait::wait_until};
+use harness::{figures::Observed, metrics::Metrics, wait::wait_until};
 use serde_json::{Value, json};
 use xtask::process;
 
@@ -13,13 +13,12 @@ use super::{
     images,
 };
 
-/// Where schedspan is installed: where a control plane's own Pods are.
+/// The namespace of schedspan: that of the control plane's own Pods.
 pub(super) const NAMESPACE: &str = "kube-system";
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// Interval of polling.
 pub(super) const INTERVAL: Duration = Duration::from_millis(250);
-/// Counts the bytes of an executable's code that differ between the memory of a process and the file: where a probe is, the
-/// kernel has put a breakpoint.
+/// Counts the bytes of an executable's code that differ between a process's memory and the file: the kernel's breakpoints.
 const PROBES: &str = r#"set -eu
 read -r range _ offset _ < <(grep 'r-xp.*/kube-scheduler' /proc/$1/maps)
 start=$((16#${range%-*})) length=$((16#${range#*-} - 16#${range%-*}))
@@ -28,7 +27,7 @@ cmp -l <(part $1/exe $((16#$offset))) <(part $1/mem $start) | wc -l"#;
 
 impl Observed for Cluster {
     fn metrics(&self) -> Result<Metrics> {
-        // With an administrator's certificate; the scheduler's own is signed by nobody.
+        // Uses an administrator's certificate. The scheduler's own serving certificate is self-signed.
         let ask = "sed /certificate-authority-data/d /etc/kubernetes/admin.conf | kubectl --kubeconfig /dev/stdin \
                    --server https://127.0.0.1:10259 --insecure-skip-tls-verify get --raw /metrics";
         Metrics::parse(&self.on_node(CONTROL_PLANE, &["sh", "-c", ask])?)
@@ -43,7 +42,7 @@ impl Observed for Cluster {
     }
 }
 
-/// The process on the control plane's node whose command line is so.
+/// The process on the control plane's node whose command line matches.
 pub(super) fn scheduler(cluster: &Cluster, pattern: &str) -> Result<i32> {
     let pid = cluster.on_node(CONTROL_PLANE, &["pgrep", "-f", "--", pattern])?;
     pid.parse().with_context(|| format!("`{pid}` is not one scheduler"))
@@ -57,7 +56,7 @@ pub(super) fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     process::output(cluster.engine.command("helm").args(["--namespace", NAMESPACE]).args(arguments))
 }
 
-/// schedspan's own metrics, of the one Pod that is ready, through the API server.
+/// The metrics of schedspan's one ready Pod, through the API server.
 pub(super) fn metrics(cluster: &Cluster) -> Result<Metrics> {
     let pods =
         cluster.get(&["pods", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/name=schedspan"])?;
@@ -69,17 +68,17 @@ pub(super) fn metrics(cluster: &Cluster) -> Result<Metrics> {
     Metrics::parse(&cluster.kubectl(&["get", "--raw", &path])?)
 }
 
-/// Waits until schedspan traces so many schedulers.
+/// Waits until schedspan traces this number of schedulers.
 pub(super) fn traced(cluster: &Cluster, schedulers: u32) -> Result<Metrics> {
     wait_until(&format!("schedspan to trace {schedulers} schedulers"), TIMEOUT, || {
         thread::sleep(INTERVAL);
-        // Helm takes a DaemonSet for ready that has no Pod yet, and a Pod has no address at first.
+        // For Helm a DaemonSet without Pods is ready, and a new Pod has no address.
         let metrics = metrics(cluster).ok();
         Ok(metrics.filter(|metrics| metrics.sum("schedspan_schedulers", &[]) == f64::from(schedulers)))
     })
 }
 
-/// The daemon's process on the control plane, if there is one.
+/// The daemon's process on the control plane.
 pub(super) fn daemon(cluster: &Cluster) -> Result<Option<String>> {
     let all = cluster.on_node(CONTROL_PLANE, &["sh", "-c", "pgrep -x schedspan || true"])?;
     ensure!(!all.contains('\n'), "schedspan runs more than once: {all:?}");
@@ -134,7 +133,7 @@ pub(super) fn delete(cluster: &Cluster) -> Result<()> {
     wait_for_pods(cluster, "deleted Pods to be gone", <[Value]>::is_empty)
 }
 
-/// The Pods, and the end of what schedspan logged.
+/// The Pods and the end of schedspan's log, for an error.
 pub(super) fn logs(cluster: &Cluster) -> String {
     let mut text = String::new();
     for arguments in [

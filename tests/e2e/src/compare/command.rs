@@ -1,4 +1,4 @@
-//! `cargo xtask compare`: schedspan's spans next to those that the scheduler makes itself of the same calls.
+//! `cargo xtask compare`: runs a scheduler that makes spans itself, and compares them with schedspan's.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{is_bound, is_unschedulable, pod},
     cluster::{self, OwnSpans},
-    compare::Comparison,
+    figures::Comparison,
     metrics::Metrics,
     schedspan::{self, Schedspan},
     schedulers::{unwoven, woven},
@@ -20,16 +20,16 @@ use harness::{
 use serde_json::Value;
 use xtask::{build, components::SCHEDULER, process, setup};
 
-/// Every twentieth Pod fits nowhere, so that there are failures as well.
+/// Every twentieth Pod fits nowhere, to have failures as well.
 const NEVER: u32 = 20;
-/// The spans of schedspan, and those of the scheduler: their instrumentation scopes.
+/// The instrumentation scopes of schedspan's and of the scheduler's spans.
 const SCOPES: [&str; 2] = ["schedspan", "inproc"];
 
-/// What must hold whatever the machine does meanwhile.
+/// Limits that do not depend on the machine's load.
 pub const STRUCTURE: &[&str] =
     &["--max-missing=0", "--max-parents=0", "--max-status=0", "--max-attributes=0", "--max-outside=0"];
-/// And what must hold on a machine that has time: the SDK begins a span about 0.6 us after the probe, and the probe at the
-/// end comes 2 to 3 us after the SDK has taken the time, which is what ending a span takes.
+/// Limits on an idle machine. The SDK begins a span about 0.6 us after the probe. The probe at the end fires 2 to 3 us after the
+/// SDK has read the clock, because ending a span takes that long.
 const TIMES: &[&str] = &["--max-start-p50=1us", "--max-duration-p50=4us"];
 
 #[derive(clap::Args)]
@@ -88,7 +88,7 @@ pub fn main(options: &Options) -> Result<()> {
     })
 }
 
-/// Where the same functions are probed in another place than without the calls that are woven in.
+/// Checks that the woven-in calls do not move the probes of a function.
 fn sites(schedspan: &Path, plain: &Path, peer: &Path) -> Result<()> {
     let sites = |executable: &Path| -> Result<Vec<String>> {
         let mut inspect = Command::new(schedspan);
@@ -117,11 +117,11 @@ fn sites(schedspan: &Path, plain: &Path, peer: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lets a scheduler with spans of its own schedule Pods, traced. Gives schedspan's metrics, and the file with all spans.
+/// Traces a scheduler with spans of its own while it schedules Pods. Returns schedspan's metrics and the file with all spans.
 ///
 /// # Errors
 ///
-/// If a Pod is neither bound nor found to fit nowhere.
+/// If a Pod is neither bound nor reported as unschedulable.
 pub fn schedule(stage: &Stage, pods: u32, pace: u32) -> Result<(Metrics, PathBuf)> {
     let api = stage.cluster.api()?;
     let arguments = &["--monotonic"];
@@ -143,7 +143,7 @@ pub fn schedule(stage: &Stage, pods: u32, pace: u32) -> Result<(Metrics, PathBuf
     Ok((metrics, stage.cluster.spans_file()))
 }
 
-/// `schedspan compare` on a file with the spans of both.
+/// `schedspan compare` on a file with both kinds of spans.
 pub fn command(schedspan: &Path, file: &Path) -> Command {
     let mut compare = Command::new(schedspan);
     compare.arg("compare").args([file; 2]).args(["--scope-a", SCOPES[0], "--scope-b", SCOPES[1]]);
