@@ -1,4 +1,4 @@
-//! `cargo xtask bench context`: what the contexts of Pods take of the daemon in a cluster as large as Kubernetes supports.
+//! `cargo xtask bench context`: the daemon's cost of Pods' contexts in a cluster of the largest size that Kubernetes supports.
 
 use std::{
     fs,
@@ -24,20 +24,20 @@ use crate::usage::{cpu_ms, resident_mib};
 const QPS: u32 = 5000;
 /// Threads that create Pods.
 const CREATORS: usize = 8;
-/// Between two signs of life while Pods are created.
+/// Pods between two progress lines.
 const SIGN_OF_LIFE: usize = 10_000;
-/// How long a Pod that was bound stays.
+/// The lifetime of a bound Pod.
 const LIFE: Duration = Duration::from_secs(30);
-/// For the attempts of the last Pods to end.
+/// The time for the last Pods' attempts to end.
 const SETTLE: Duration = Duration::from_secs(10);
-/// For the scheduler to have tried all Pods that fit nowhere.
+/// The limit for the scheduler to try all Pods that fit nowhere.
 const TRIED_TIMEOUT: Duration = Duration::from_secs(600);
-/// What the daemon may have resident: what the project promises.
+/// The documented limit of the daemon's memory.
 const LIMIT_MIB: f64 = 40.0;
 
 #[derive(clap::Args)]
 pub(super) struct Options {
-    /// Pods of the cluster that have their Nodes
+    /// Bound Pods of the cluster
     #[arg(long, default_value_t = 145_000)]
     bound: usize,
     /// Pods that fit nowhere; each carries a trace context
@@ -54,7 +54,7 @@ pub(super) struct Options {
     pace: u32,
 }
 
-/// What the daemon has taken and done so far.
+/// The daemon's figures so far.
 struct Figures {
     cpu_ms: f64,
     attempts: f64,
@@ -63,7 +63,7 @@ struct Figures {
 
 pub(super) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
-    // What is deployed: the image's.
+    // The image's executable, as deployed.
     let executable = image::executable(machine::own()?)?;
     let cluster = cluster::Options {
         nodes: options.nodes,
@@ -89,7 +89,7 @@ fn run(options: &Options, stage: &mut Stage) -> Result<()> {
         pod
     })?;
 
-    // By way of a proxy, which breaks the watch each minute.
+    // The proxy cuts the watch each minute.
     let mut kubeconfig: Value = serde_json::from_slice(&fs::read(stage.cluster.schedspan_kubeconfig())?)?;
     let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().context("no server")?.to_owned();
     let proxy =
@@ -165,8 +165,8 @@ fn run(options: &Options, stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// What a process has resident, each page once: the ring buffer is mapped twice, and `VmRSS` counts it twice.
-/// <https://docs.kernel.org/filesystems/proc.html> of `Pss`; nobody else maps what this process does.
+/// The resident memory of a process with each page counted once. `VmRSS` counts the ring buffer twice, which is mapped twice.
+/// No other process maps the same pages, so this is `Pss` of <https://docs.kernel.org/filesystems/proc.html>.
 fn resident_once_mib(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{path}`"))?;
@@ -175,7 +175,7 @@ fn resident_once_mib(pid: u32) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// A Pod with a trace context of its own, as long as they are.
+/// A Pod with its own trace context.
 fn traced(name: &str, number: usize) -> Value {
     let mut pod = pod(name, "1m");
     let traceparent = format!("00-{:032x}-{:016x}-01", number + 1, number + 1);
@@ -183,7 +183,7 @@ fn traced(name: &str, number: usize) -> Value {
     pod
 }
 
-/// Creates Pods, several at once, and says how many there are.
+/// Creates Pods, several at a time, with progress lines.
 fn create(api: &Api, kind: &str, count: usize, make: impl Fn(&str, usize) -> Value + Sync) -> Result<()> {
     let (start, done) = (Instant::now(), AtomicUsize::new(0));
     thread::scope(|scope| {

@@ -56,7 +56,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         }
         let mut rounds: Vec<(Way, Vec<Round>)> = ways.iter().map(|way| (*way, Vec::new())).collect();
         for number in 0..=options.rounds as usize {
-            // Each way comes first, in the middle and last as often as the others: what drifts hits all.
+            // Each way is first, in the middle and last equally often, so that a drift affects all.
             for place in 0..ways.len() {
                 let (way, of_way) = &mut rounds[(number + place) % ways.len()];
                 let round =
@@ -107,8 +107,7 @@ fn report(stage: &Stage, options: &Options, rounds: &[(Way, Vec<Round>)]) -> Res
     Ok(Report::of(options, rounds, &plan, single_stepped, Spread::of(times)))
 }
 
-/// How many hits of an attempt are on instructions that the kernel single-steps: those of the ends of calls that no emulated
-/// instruction serves.
+/// Hits of an attempt on instructions that the kernel single-steps: ends of calls without an instruction that can be emulated.
 fn single_stepped_hits(stage: &Stage, plan: &Value) -> Result<f64> {
     let slow = |function: &str, end: bool| {
         plan["sites"].as_array().into_iter().flatten().any(|site| {

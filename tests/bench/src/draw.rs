@@ -1,4 +1,4 @@
-//! The result as a picture: a bar for each way, the daemon's part behind the scheduler's.
+//! Draws the result: a bar for each way, the daemon's part after the scheduler's.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ const SOFT: &str = "#656d76";
 const SCHEDULER: &str = "#0b5ed7";
 const DAEMON: &str = "#9ec5fe";
 
-/// What a panel shows: its title, the scheduler's part, the daemon's, both, and the unit.
+/// A panel: its title, the scheduler's part, the daemon's, both, and the unit.
 type Panel =
     (&'static str, fn(&Cost) -> &Spread, fn(&Cost) -> Option<&Spread>, fn(&Cost) -> &Spread, &'static str);
 

@@ -1,15 +1,15 @@
-//! A histogram of the scheduler's, over some time.
+//! A histogram of the scheduler's metrics over a period.
 use harness::metrics::Metrics;
 
-/// From the beginning of an attempt to its result, of all attempts.
+/// The duration of all attempts until their result.
 const ATTEMPT: &str = "scheduler_scheduling_attempt_duration_seconds_bucket";
 
-/// Upper edges of buckets, and how many readings are at or below.
+/// The buckets' upper bounds, and the cumulative counts.
 pub(super) struct Histogram {
     buckets: Vec<(f64, f64)>,
 }
 
-/// How long attempts took that were made between two readings.
+/// The durations of attempts between two readings.
 pub(super) fn between(before: &Metrics, after: &Metrics) -> Histogram {
     let before = before.by(ATTEMPT, ["le"]);
     let increase = |(edge, after): (&[String; 1], &f64)| {
@@ -22,14 +22,14 @@ pub(super) fn between(before: &Metrics, after: &Metrics) -> Histogram {
 }
 
 impl Histogram {
-    /// As PromQL's `histogram_quantile`: evenly spread within a bucket. 0 of nothing.
+    /// Like PromQL's `histogram_quantile`, linear within a bucket. 0 without attempts.
     pub(super) fn quantile(&self, quantile: f64) -> f64 {
         let Some((_, all)) = self.buckets.last().filter(|(_, all)| *all > 0.0) else { return 0.0 };
         let rank = quantile * all;
         let index = self.buckets.iter().position(|(_, count)| *count >= rank).unwrap_or_default();
         let (low, below) = index.checked_sub(1).map_or((0.0, 0.0), |index| self.buckets[index]);
         let (high, count) = self.buckets[index];
-        // Nothing is known of what is above the highest edge.
+        // There is no estimate above the highest bound.
         if high.is_infinite() { low } else { low + (high - low) * (rank - below) / (count - below).max(1.0) }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what tracing costs the scheduler and the machine, next to spans that the scheduler makes itself.
+//! `cargo xtask bench`: measures the cost of tracing for the scheduler and the machine.
 #![forbid(unsafe_code)]
 
 mod context;
@@ -22,9 +22,9 @@ use harness::guard;
 enum Command {
     /// Measure what tracing costs the scheduler
     ///
-    /// CPU time per Pod, Pods per second, memory and the duration of attempts in several ways, in turns, on a cluster with many
-    /// Nodes: untraced, with spans that the scheduler makes itself (`cargo xtask peer`), and traced by schedspan, at each level of
-    /// detail that is asked for. Progress on stderr, the result on stdout. Wants an otherwise idle machine. Needs root.
+    /// CPU time per Pod, Pods per second, memory and the duration of attempts on a cluster with many Nodes, in several ways in turn:
+    /// untraced, with spans that the scheduler makes itself (`cargo xtask peer`), and traced by schedspan at each requested level of
+    /// detail. Progress on stderr, the result on stdout. Needs an otherwise idle machine and root.
     Bench(Arguments),
     #[command(flatten)]
     Guard(guard::Command),
@@ -41,15 +41,15 @@ struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Measure what the contexts of Pods take of the daemon in a cluster of 150,000 Pods
+    /// Measure the daemon's cost of Pods' contexts in a cluster of 150,000 Pods
     ///
-    /// Its memory and CPU time while Pods come and go and its watch is broken each minute; with an attempt that has not got
-    /// its context, or with more than 40 MiB, the exit code is 1.
+    /// Its memory and CPU time while Pods come and go and its watch is cut each minute. With an attempt that lacks its context, or
+    /// more than 40 MiB, the exit code is 1.
     Context(context::Options),
-    /// Measure how long the webhook's answers take
+    /// Measure the latency of the webhook
     ///
-    /// On a real cluster: reviews over TLS with keep-alive, as the API server sends them, and Pods that the API server makes with
-    /// and without. The exit code is 1 if the 99th percentile is not below 2 ms. Wants an otherwise idle machine. Needs root.
+    /// On a real cluster: reviews over TLS with keep-alive, as the API server sends them, and the creation of Pods with and without
+    /// the webhook. The exit code is 1 if the 99th percentile is not below 2 ms. Needs an otherwise idle machine and root.
     Webhook(webhook::Options),
 }
 

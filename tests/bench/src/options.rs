@@ -9,7 +9,7 @@ pub(crate) struct Options {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
-    /// Rounds of each way: many short ones, because what else the machine does lasts longer than a round
+    /// Rounds of each way: many short ones, because other load of the machine lasts longer than a round
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
     /// Nodes of the cluster
@@ -18,10 +18,10 @@ pub(crate) struct Options {
     /// Pods in a round
     #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pods: u32,
-    /// Pods created in a second: less than the scheduler can do, or the figures show the saturation
+    /// Pods created in a second: less than the scheduler's limit, or the figures show its saturation
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pace: u32,
-    /// How much schedspan asks of the scheduler: one level or several, of which each has rounds of its own
+    /// schedspan's level of detail: one or several, each with its own rounds
     #[arg(long, value_enum, value_delimiter = ',', default_value = "full", value_name = "LEVELS")]
     pub(crate) detail: Vec<Detail>,
     /// Without the scheduler that makes spans itself
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Draw the result, as docs/cost.svg
     #[arg(long)]
     pub(crate) picture: bool,
-    /// Draw an earlier result instead of measuring: what `--output json` printed
+    /// Draw an earlier result, from `--output json`, instead of measuring
     #[arg(long, value_name = "FILE", conflicts_with = "picture")]
     pub(crate) draw: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What the rounds come to.
+//! The report about all rounds.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::{
     round::{Daemon, Round, Way},
 };
 
-/// Several readings of one thing.
+/// The distribution of a figure.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -16,30 +16,28 @@ pub(super) struct Spread {
     pub(super) max: f64,
 }
 
-/// What several readings of a ratio come to.
+/// The mean of a ratio.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Mean {
-    /// Geometric: a ratio and its inverse come to one, so that noise does not look like a cost.
+    /// The geometric mean, in which a ratio and its inverse cancel out, so that noise does not look like a cost.
     pub(super) mean: f64,
-    /// How far off the mean is to be expected, as a part of it; `None` for a single reading.
+    /// The relative standard error of the mean; `None` for a single reading.
     pub(super) standard_error: Option<f64>,
 }
 
-/// What one way costs.
+/// The cost of a way.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Cost {
     pub(super) way: String,
-    /// Of the scheduler.
     pub(super) scheduler_cpu_ms_per_pod: Spread,
-    /// Of schedspan, where it runs.
     pub(super) daemon_cpu_ms_per_pod: Option<Spread>,
-    /// Of both.
+    /// Of scheduler and daemon.
     pub(super) cpu_ms_per_pod: Spread,
-    /// The scheduler's to that of the untraced one, of the rounds that belong together.
+    /// The scheduler's CPU time relative to the untraced round of the same turn.
     pub(super) scheduler_cpu_ratio: Mean,
-    /// Of both, to the same.
+    /// The CPU time of both relative to the same.
     pub(super) cpu_ratio: Mean,
-    /// The two again, each round's time measured by what etcd took in the same round.
+    /// The two ratios with each round's CPU time divided by etcd's in that round.
     pub(super) steadied_scheduler_cpu_ratio: Mean,
     pub(super) steadied_cpu_ratio: Mean,
     etcd_cpu_ms_per_pod: Spread,
@@ -53,7 +51,7 @@ pub(super) struct Cost {
     records_per_attempt: Option<Spread>,
 }
 
-/// A figure that some ways have.
+/// A figure that ways may have.
 type Figure = (&'static str, fn(&Cost) -> Option<&Spread>);
 
 #[derive(Deserialize, Serialize)]
@@ -64,7 +62,7 @@ pub(super) struct Report {
     pub(super) rounds: u32,
     /// Untraced first.
     pub(super) ways: Vec<Cost>,
-    /// Of all ways together.
+    /// Over all ways.
     single_stepped_hits_per_attempt: f64,
     pub(super) lost: f64,
     sites_emulated: usize,
@@ -73,7 +71,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Of one round of each way at least, untraced first.
+    /// Requires at least one round of each way, untraced first.
     pub(super) fn of(
         options: &Options,
         rounds: &[(Way, Vec<Round>)],
@@ -193,7 +191,7 @@ impl Round {
 }
 
 impl Spread {
-    /// Of one reading at least.
+    /// Requires at least one reading.
     pub(super) fn of(readings: impl IntoIterator<Item = f64>) -> Self {
         let mut readings: Vec<_> = readings.into_iter().collect();
         readings.sort_by(f64::total_cmp);
@@ -209,7 +207,7 @@ impl Spread {
 }
 
 impl Mean {
-    /// Of one ratio at least.
+    /// Requires at least one ratio.
     fn of(ratios: &[f64]) -> Self {
         let count = ratios.len() as f64;
         let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / count;
@@ -269,7 +267,7 @@ mod tests {
         assert!(
             (cost.cpu_ratio.mean - 1.25).abs() < 1e-9 && (cost.scheduler_cpu_ratio.mean - 1.1).abs() < 1e-9
         );
-        // All that was slower was slower by as much.
+        // Everything was slower by the same factor.
         assert!((cost.steadied_scheduler_cpu_ratio.mean - 1.0).abs() < 1e-9);
     }
 }

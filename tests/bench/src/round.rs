@@ -1,4 +1,4 @@
-//! A round: Pods at an even pace, and what scheduling them takes.
+//! A round: creates Pods at an even pace, and measures their scheduling.
 
 use std::{
     thread,
@@ -84,7 +84,7 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     let api = stage.cluster.api()?;
     let scheduler = match way {
         Way::InProcess => stage.cluster.scheduler_named(way.name())?,
-        // One process for both: nothing else differs, not even where its memory happens to lie.
+        // The same process for both, so that not even its memory layout differs.
         Way::Untraced | Way::Schedspan(_) => stage.cluster.scheduler()?,
     };
     let pid = scheduler.pid.cast_unsigned();
@@ -155,7 +155,7 @@ fn create(api: &Api, way: Way, numbers: impl Iterator<Item = u32>, pace: u32) ->
     })
 }
 
-/// How many Pods have no Node.
+/// The number of Pods without a Node.
 fn waiting(api: &Api) -> Result<usize> {
     let list = api.get("/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D")?;
     Ok(list["items"].as_array().map_or(0, Vec::len))

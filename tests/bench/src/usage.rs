@@ -5,12 +5,12 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use xtask::process;
 
-/// CPU time of a process, over the threads that it has: Go's and tokio's workers do not end. `/proc/PID/stat` would know
-/// of ended ones, too, but counts in steps of 10 ms.
+/// The CPU time of a process, summed over its threads: Go's and tokio's workers do not end. `/proc/PID/stat` includes ended
+/// threads, but counts in steps of 10 ms.
 pub(crate) fn cpu_ms(pid: u32) -> Result<f64> {
     let mut nanoseconds = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // One that has ended since is missing from the next reading as well.
+        // A thread that has just ended is missing from the next reading as well.
         let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
         let time = text.split(' ').next().and_then(|word| word.parse::<u64>().ok());
         nanoseconds += time.with_context(|| format!("/proc/{pid}/task/*/schedstat begins with no number"))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench webhook`: how long the webhook's answers take, and what that adds to the creation of a Pod.
+//! `cargo xtask bench webhook`: the latency of the webhook's answers, and of the creation of a Pod with it.
 
 use std::{
     thread,
@@ -19,15 +19,15 @@ use ureq::Agent;
 use xtask::{build, process};
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-/// What an answer may take at its 99th percentile, milliseconds.
+/// The limit of an answer's 99th percentile in milliseconds.
 const LIMIT_MS: f64 = 2.0;
-/// Connections at once, in the second round: API servers keep some open to each replica.
+/// Concurrent connections in the second round: API servers keep several open to each replica.
 const CONNECTIONS: usize = 8;
-/// Reviews before those that are measured, on each connection.
+/// Reviews on each connection before the measured ones.
 const WARM_UP: usize = 100;
 /// Creations of a Pod, with and without the webhook.
 const CREATIONS: usize = 1000;
-/// For the API server to see the configuration.
+/// The limit for the API server to see the configuration.
 const SEEN: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
@@ -63,7 +63,7 @@ fn measure(stage: &mut Stage, reviews: usize) -> Result<()> {
             let (agent, url, review) = (agent(&certificates), webhook.url(), review.clone());
             thread::spawn(move || ask(&agent?, &url, &review, each))
         });
-        // All of them are started before the first is waited for.
+        // All threads start before the first is joined.
         let threads: Vec<_> = threads.collect();
         let mut took = Vec::new();
         for thread in threads {
@@ -76,7 +76,7 @@ fn measure(stage: &mut Stage, reviews: usize) -> Result<()> {
             worst = p99;
         }
     }
-    // Its own account of the same: without the client and without TLS.
+    // The webhook's own metric, without client and TLS.
     let metrics = webhook.metrics()?;
     let name = "schedspan_webhook_answer_seconds";
     let sum = |what: &str| metrics.sum(&format!("{name}_{what}"), &[]);
@@ -102,7 +102,7 @@ fn measure(stage: &mut Stage, reviews: usize) -> Result<()> {
     Ok(())
 }
 
-/// Prints a row, and returns the 99th percentile. In milliseconds.
+/// Prints a row, and returns the 99th percentile in milliseconds.
 fn show(name: &str, took: &mut [f64], rate: Option<f64>) -> f64 {
     took.sort_by(f64::total_cmp);
     let at = |share: f64| took[((took.len() as f64 * share).ceil() as usize).clamp(1, took.len()) - 1];
@@ -111,7 +111,7 @@ fn show(name: &str, took: &mut [f64], rate: Option<f64>) -> f64 {
     at(0.99)
 }
 
-/// How long each answer takes, from the request to its last byte.
+/// The latency of each answer, from the request to the last byte.
 fn ask(agent: &Agent, url: &str, review: &str, reviews: usize) -> Result<Vec<f64>> {
     let mut took = Vec::with_capacity(reviews);
     for number in 0..WARM_UP + reviews {
@@ -133,7 +133,7 @@ fn ask(agent: &Agent, url: &str, review: &str, reviews: usize) -> Result<Vec<f64
     Ok(took)
 }
 
-/// How long the API server takes for Pods that it does not store, milliseconds.
+/// The latency of dry-run creations of Pods, in milliseconds.
 fn creations(api: &Api) -> Result<Vec<f64>> {
     let create = |_| {
         let start = Instant::now();
@@ -143,7 +143,7 @@ fn creations(api: &Api) -> Result<Vec<f64>> {
     (0..CREATIONS).map(create).collect()
 }
 
-/// A review as the API server sends it, of a Pod as workloads have it: three containers with variables, volumes and probes.
+/// A review as the API server sends it, of a typical Pod: three containers with variables, volumes and probes.
 fn review() -> String {
     let variables: Vec<_> =
         (0..20).map(|n| json!({ "name": format!("VARIABLE_{n}"), "value": "a".repeat(40) })).collect();

@@ -1,7 +1,7 @@
-//! `cargo xtask matrix kernels`: schedspan on other kernels, each in a machine of its own.
+//! `cargo xtask matrix kernels`: runs schedspan on other kernels, each in an emulated machine.
 //!
-//! The machine is emulated: it boots a kernel of Debian's with a scheduler and schedspan as all that there is, and shares the
-//! cluster of the machine that it runs on. Nothing is measured there: an emulator's times mean nothing.
+//! The guest boots a kernel of Debian with only a scheduler and schedspan, and uses the cluster of its host. It measures nothing,
+//! because an emulator's times are meaningless.
 
 use std::{
     collections::BTreeMap,
@@ -34,28 +34,28 @@ use xtask::{
     tally::Tally,
 };
 
-/// A kernel, by the suite of Debian that has it.
+/// A kernel and its Debian suite.
 struct Kernel {
     name: &'static str,
     suite: &'static str,
     architecture: &'static Architecture,
-    /// What is different about it.
+    /// What distinguishes it.
     has: &'static str,
 }
 
-/// What an architecture takes.
+/// The emulation of an architecture.
 struct Architecture {
-    /// As Rust calls it.
+    /// Rust's name.
     name: &'static str,
-    /// As Debian calls it.
+    /// Debian's name.
     debian: &'static str,
     emulator: &'static str,
-    /// The package that has it.
+    /// The Debian package of the emulator.
     package: &'static str,
-    /// Its arguments.
+    /// Arguments of the emulator.
     arguments: &'static [&'static str],
     console: &'static str,
-    /// Needs the packages of the newest kernel for virtual machines.
+    /// The Debian package that depends on the newest kernel for virtual machines.
     kernel: &'static str,
     scheduler: Component,
 }
@@ -86,11 +86,11 @@ const KERNELS: [Kernel; 4] = [
     Kernel { name: "newest", suite: "sid", architecture: &X86_64, has: "what Debian has last" },
     Kernel { name: "6.12-arm64", suite: "trixie", architecture: &AARCH64, has: "the other architecture" },
 ];
-/// How the names of a kernel's packages begin: kernel and modules came in one up to 6.12.
+/// Prefixes of a kernel's packages: up to 6.12 one package has both kernel and modules.
 const PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
-/// All that there is of commands.
+/// The package of the guest's commands.
 const BUSYBOX: &str = "busybox-static";
-/// What the network takes. Where one is part of the kernel, there is no such file.
+/// Modules for the network. Some kernels have one built in, and no file.
 const MODULES: [&str; 8] = [
     "failover",
     "net_failover",
@@ -101,17 +101,17 @@ const MODULES: [&str; 8] = [
     "virtio_pci_modern_dev",
     "virtio_ring",
 ];
-/// The machine that the guest runs on, as the guest sees it; ports of 127.0.0.1 are there.
+/// The host's address in the guest, which leads to ports of its 127.0.0.1.
 const HOST: &str = "10.0.2.2";
-/// Where the scheduler and schedspan listen in the guest.
+/// The ports of the scheduler and schedspan in the guest.
 const SCHEDULER_PORT: u16 = 10259;
 const SCHEDSPAN_PORT: u16 = 9090;
-/// The guest's scheduler serves Pods that name it.
+/// The `schedulerName` of the guest's scheduler.
 const GUEST: &str = "guest";
 const NODES: u32 = 20;
 const LOAD: Load<'_> = Load { scheduler: Some(GUEST), placed: 40, never: 5 };
 const INIT: &str = include_str!("kernels/init.sh");
-/// From the scheduler's first answer to schedspan's: the emulator takes its time with an executable of 50 MB.
+/// The limit for schedspan to trace the scheduler after that is ready. Reading an executable of 50 MB is slow in an emulator.
 const TRACED_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
@@ -135,7 +135,7 @@ fn check(kernel: &Kernel) -> Result<()> {
     let Architecture { name, emulator, package, scheduler, .. } = kernel.architecture;
     setup::ensure_emulator(emulator, package)?;
     let files = kernel.files()?;
-    // That of another machine needs nothing of it.
+    // For another architecture: a static executable.
     let schedspan = if *name == ARCH { build::build()? } else { image::executable(machine::machine(name)?)? };
     let scheduler = scheduler.executable()?;
     let options = cluster::Options { nodes: NODES, no_controllers: true, ..cluster::Options::default() };
@@ -154,7 +154,7 @@ fn check(kernel: &Kernel) -> Result<()> {
 }
 
 impl Kernel {
-    /// The folder with its files, which is filled if there is none: whoever wants a newer one of the suite removes it.
+    /// The folder with its files. It is filled if it is missing; remove it to get the suite's current kernel.
     fn files(&self) -> Result<PathBuf> {
         let Architecture { debian, kernel, .. } = self.architecture;
         let dir = paths::cache()?.join(format!("kernel-{}-{debian}", self.suite));
@@ -162,7 +162,7 @@ impl Kernel {
             return Ok(dir);
         }
         let partial = dir.with_extension("partial");
-        let _ = fs::remove_dir_all(&partial); // What an interrupted download left.
+        let _ = fs::remove_dir_all(&partial); // An interrupted download leaves one.
         let work = partial.join("apt");
         let suite = Suite::read(self.suite, Some(debian), &work)?;
         let mut packages = suite.needed(kernel, &PARTS)?;
@@ -176,18 +176,18 @@ impl Kernel {
 
 /// A running machine.
 struct Guest {
-    /// The one that its scheduler belongs to.
+    /// The cluster of its scheduler.
     cluster: Cluster,
-    /// What it prints.
+    /// The log of its console.
     console: PathBuf,
 }
 
 impl Guest {
-    /// Starts one with this kernel beside a cluster, and waits until the scheduler in it is ready.
+    /// Starts a guest with this kernel, and waits until its scheduler is ready.
     ///
     /// # Errors
     ///
-    /// If it does not get there.
+    /// If the scheduler does not become ready.
     fn start(
         mut cluster: Cluster,
         architecture: &Architecture,
@@ -197,7 +197,7 @@ impl Guest {
         let dir = cluster.dir().join(GUEST);
         let archive = dir.with_extension("cpio");
         lay_out(&dir, &cluster, kernel, programs)?;
-        // Not compressed: to unpack it would take the emulator longer than to read it.
+        // Not compressed: in the emulator unpacking would be slower than reading.
         let pack = "find . | cpio --create --format newc --quiet > \"$0\"";
         let mut shell = Command::new("sh");
         process::run("pack the guest's files", shell.args(["-c", pack]).arg(&archive).current_dir(&dir))?;
@@ -214,7 +214,7 @@ impl Guest {
                 &["-kernel", &image.display().to_string(), "-initrd", &archive.display().to_string()],
                 &["-append", &format!("console={console} quiet panic=-1")],
                 &["-netdev", &format!("user,id=net{network}")],
-                // It is not booted from.
+                // Without a boot ROM.
                 &["-device", "virtio-net-pci,netdev=net,romfile="],
             ];
             let arguments = arguments.concat().into_iter().map(str::to_owned).collect();
@@ -232,25 +232,25 @@ impl Guest {
         })
     }
 
-    /// What schedspan counts.
+    /// schedspan's metrics.
     fn schedspan(&self) -> Result<Metrics> {
         let port = self.cluster.port(GUEST, "metrics")?;
         Metrics::read(&agent(Path::new(""))?, &format!("http://127.0.0.1:{port}/metrics"))
     }
 
-    /// Checks that neither `schedspan doctor` nor the daemon missed anything.
+    /// Checks that neither `schedspan doctor` nor the daemon reported a problem.
     fn is_content(&self) -> Result<()> {
         let console = self.console()?;
         ensure!(console.contains("doctor ended with 0"), "`schedspan doctor` misses something");
         let warning = console.lines().find(|line| ["WARN", " ERROR "].iter().any(|word| line.contains(word)));
-        warning.map_or(Ok(()), |line| bail!("schedspan is not content: {line}"))
+        warning.map_or(Ok(()), |line| bail!("schedspan reported a problem: {line}"))
     }
 
     fn console(&self) -> Result<String> {
         Ok(String::from_utf8_lossy(&fs::read(&self.console)?).into_owned())
     }
 
-    /// What a line of the console says behind these words.
+    /// The word on the console after this text.
     fn said(&self, words: &str) -> Result<String> {
         let console = self.console()?;
         let said = console.split_once(words).and_then(|(_, rest)| rest.split_whitespace().next());
@@ -276,12 +276,12 @@ impl Observed for Guest {
     }
 }
 
-/// Fills a folder with all files of the guest.
+/// Fills a folder with the guest's files.
 fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> Result<()> {
     for folder in ["bin", "dev", "etc", "modules", "proc", "sys", "tmp"] {
         fs::create_dir_all(dir.join(folder))?;
     }
-    // Files of this machine are where they are on it.
+    // Files have the same paths in the guest as here.
     let place = |outside: &Path| -> Result<PathBuf> {
         let inside = dir.join(outside.strip_prefix("/")?);
         fs::create_dir_all(inside.parent().context("a file has a folder")?)?;
@@ -292,7 +292,7 @@ fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> 
         let name = program.file_name().context("a program has a name")?;
         fs::copy(program, dir.join("bin").join(name))
             .with_context(|| format!("cannot copy {}", program.display()))?;
-        // It says so where there are none.
+        // ldd fails for static executables.
         let libraries = process::output(Command::new("ldd").arg(program)).unwrap_or_default();
         for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
             fs::copy(library, place(Path::new(library))?)?;
@@ -321,7 +321,7 @@ fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> 
         let mut kubeconfig: Value = serde_json::from_slice(&fs::read(&outside)?)?;
         let server = &mut kubeconfig["clusters"][0]["cluster"];
         server["server"] = server["server"].as_str().unwrap_or_default().replace("127.0.0.1", HOST).into();
-        // The certificate is for this address.
+        // The certificate is issued for this address.
         server["tls-server-name"] = "127.0.0.1".into();
         fs::write(place(&outside)?, serde_json::to_vec(&kubeconfig)?)?;
     }
@@ -339,7 +339,7 @@ fn lay_out(dir: &Path, cluster: &Cluster, kernel: &Path, programs: &[&Path]) -> 
     Ok(fs::set_permissions(init, fs::Permissions::from_mode(0o755))?)
 }
 
-/// The first file below a folder whose name is such a one.
+/// The first file below a folder with a matching name.
 fn find(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<Option<PathBuf>> {
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {

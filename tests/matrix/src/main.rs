@@ -1,4 +1,4 @@
-//! `cargo xtask matrix`: the same check over many variants of something.
+//! `cargo xtask matrix`: repeats a check with many schedulers or kernels.
 #![forbid(unsafe_code)]
 
 mod kernels;
@@ -31,17 +31,15 @@ struct Arguments {
 enum What {
     /// Read many schedulers: whether each can be traced, and what reading it takes
     ///
-    /// Builds what `cargo xtask schedulers` builds and runs `schedspan inspect` on each five times. A row says how large
-    /// the file is, how many sites are probed and how many of them on an instruction that is single-stepped, the
-    /// median of the times, the most memory that was resident, and what is missing from the plan. The exit code is 0
-    /// only if nothing is.
+    /// Builds the schedulers of `cargo xtask schedulers`, and runs `schedspan inspect` on each five times. A row has the size of the
+    /// file, the number of probed sites and of those on a single-stepped instruction, the median time, the peak memory, and the
+    /// missing parts of the plan. The exit code is 0 only if no part is missing.
     Schedulers(schedulers::Options),
     /// Trace a scheduler on other kernels: Linux 6.1, 6.12, the newest that Debian has, and one for arm64
     ///
-    /// Boots each in an emulated machine of its own, with a scheduler and schedspan in it, and compares the spans with what
-    /// the API server and the scheduler say. A line per kernel; the exit code is 0 only if all agree. Takes about half a
-    /// minute each once all is built, which for the other architecture takes ten. Needs root and a Debian; installs the emulator
-    /// and downloads the kernels.
+    /// Boots each in an emulated machine with a scheduler and schedspan, and compares the spans with the API server's objects and
+    /// the scheduler's metrics. Prints a line per kernel. The exit code is 0 only if all agree. Takes about half a minute each, and
+    /// ten minutes to build for the other architecture. Installs the emulator and downloads the kernels. Needs root and Debian.
     Kernels(kernels::Options),
 }
 

@@ -1,15 +1,15 @@
-//! What is known about the schedulers' functions from their source, against what `schedspan inspect` says.
+//! Compares the output of `schedspan inspect` with known registers and offsets of the schedulers' functions and structs.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-/// See there what a row is.
+/// The file explains its rows.
 const REGISTERS: &str = include_str!("../../schedulers/registers.tsv");
 
-/// See there what a row is.
+/// The file explains its rows.
 const OFFSETS: &str = include_str!("../../schedulers/offsets.tsv");
 
-/// The types that the table's words for parameters stand for; a result's word is its type.
+/// The types for the table's names of parameters. For results the table has the types.
 const PARAMETERS: [(&str, &[&str]); 9] = [
     ("state", &["*framework.CycleState", "framework.CycleState"]),
     ("pod", &["*v1.Pod"]),
@@ -22,7 +22,7 @@ const PARAMETERS: [(&str, &[&str]); 9] = [
     ("start", &["time.Time"]),
 ];
 
-/// A function that an executable spells out.
+/// A function's signature in the output of `inspect`.
 #[derive(Deserialize)]
 pub(super) struct Signature {
     function: String,
@@ -46,7 +46,7 @@ pub(super) struct Layout {
     offset: u64,
 }
 
-/// How many places were compared, and a sentence for each that differs.
+/// The number of compared places, and a sentence for each difference.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Comparison {
     pub(super) compared: usize,
@@ -57,7 +57,7 @@ pub(super) struct Comparison {
 ///
 /// # Errors
 ///
-/// If the version is none, or a table is broken.
+/// If the version or a table is malformed.
 pub(super) fn compare(
     version: &str,
     machine: &str,
@@ -75,7 +75,7 @@ pub(super) fn compare(
 fn numbers(version: &str) -> Result<(u32, u32)> {
     let mut parts = version.split('.').skip(1).map(str::parse::<u32>);
     let (Some(Ok(minor)), Some(Ok(patch))) = (parts.next(), parts.next()) else {
-        bail!("`{version}` is no version");
+        bail!("`{version}` is not a version");
     };
     Ok((minor, patch))
 }
@@ -89,7 +89,7 @@ fn offsets(comparison: &mut Comparison, version: (u32, u32), layouts: &[Layout])
             continue;
         }
         let wanted: u64 = offset.parse().with_context(|| format!("no offset: {line}"))?;
-        // The package has moved; its last element has not.
+        // The package has moved, but kept its last path element.
         let is = |layout: &&Layout| layout.typ.rsplit('/').next() == Some(typ) && layout.field == field;
         let found = layouts.iter().find(is).map(|layout| layout.offset);
         comparison.compared += 1;
@@ -139,7 +139,7 @@ fn is_result(word: &str, typ: &str) -> bool {
     word == short || (word == "map" && typ.starts_with("map[")) || set(word)
 }
 
-/// The table writes registers as manuals do.
+/// The table has the registers' names from processor manuals.
 fn place(registers: &str, machine: &str) -> String {
     let lower = registers.to_lowercase();
     if machine == "arm64" && lower != "stack" { lower.replace('r', "x") } else { lower }
@@ -194,7 +194,7 @@ mod tests {
     fn what_differs_is_named() {
         let comparison = of(29, "amd64", "rbx");
         assert_eq!(comparison.differences, ["RunPermitPlugins: Status is in rbx, not rax"]);
-        // From 1.36 on, it returns a map first, and the state is an interface.
+        // From 1.36 on it returns a map first, and the state is an interface.
         assert_eq!(of(36, "amd64", "rax").differences.len(), 5);
     }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask matrix schedulers`: what `schedspan inspect` finds in each scheduler, and what that takes.
+//! `cargo xtask matrix schedulers`: runs `schedspan inspect` on each scheduler, and measures it.
 
 use std::{
     fs,
@@ -20,10 +20,10 @@ use crate::{
     peak,
 };
 
-/// Readings of each file.
+/// Runs for each file.
 const READINGS: usize = 5;
 
-/// What stands above the Markdown table.
+/// The text above the Markdown table.
 const PAGE: &str = "\
 # Schedulers that schedspan reads
 
@@ -33,7 +33,7 @@ functions were compared with the file's own debug information, and oracle how ma
 from the source and from debuggers.
 ";
 
-/// Headings, and the columns that they get on a terminal.
+/// Headings, and their widths on a terminal.
 const COLUMNS: [(&str, usize); 11] = [
     ("scheduler", 24),
     ("Go", 9),
@@ -75,7 +75,7 @@ struct Plan {
     complete: bool,
     missing: Vec<Missing>,
     sites: Vec<Site>,
-    /// Not there where the file has no DWARF.
+    /// Absent if the file has no DWARF.
     dwarf: Option<Dwarf>,
     identity: Identity,
     signatures: Vec<Signature>,
@@ -99,14 +99,14 @@ struct Site {
     class: String,
 }
 
-/// How what was found without DWARF compares with what DWARF says.
+/// The comparison of findings without DWARF with the file's DWARF.
 #[derive(Deserialize)]
 struct Dwarf {
     compared: usize,
     disagreements: usize,
 }
 
-/// What reading a file gave and took.
+/// The plan of a file, and the cost of reading it.
 struct Reading {
     megabytes: f64,
     plan: Plan,
@@ -122,7 +122,7 @@ pub(crate) fn main(Options { output, names, few }: &Options) -> Result<()> {
 /// Reads each and prints a row about it.
 fn check(output: Output, schedulers: &[Scheduler]) -> Result<()> {
     let schedspan = path::absolute(build::build()?)?;
-    // All built first: nothing runs beside what is timed.
+    // Builds must not run beside the measurements.
     let build = |Scheduler { name, component, .. }: &Scheduler| {
         component.executable().with_context(|| format!("cannot build {name}"))
     };
@@ -152,7 +152,7 @@ fn check(output: Output, schedulers: &[Scheduler]) -> Result<()> {
 
 /// Inspects a file several times.
 fn read(schedspan: &Path, file: &Path) -> Result<Reading> {
-    // From its folder: an error names it as it was named.
+    // Runs in the file's folder, so that errors have the short name.
     let mut inspect = Command::new(schedspan);
     inspect.args(["inspect", "--output", "json"]).arg(file.file_name().context("not a file")?);
     inspect.current_dir(file.parent().context("not in a folder")?);
@@ -203,7 +203,7 @@ fn row(Scheduler { go, component, .. }: &Scheduler, reading: Result<Reading>) ->
 }
 
 impl Reading {
-    /// A comparison of nothing is none.
+    /// A comparison without any place does not pass.
     fn passes(&self) -> bool {
         let Self { plan, oracle, .. } = self;
         let agrees = |dwarf: &Dwarf| dwarf.compared > 0 && dwarf.disagreements == 0;

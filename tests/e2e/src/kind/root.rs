@@ -1,4 +1,4 @@
-//! A Debian in a folder: what container engines run on where the machine has none, and what nodes are made of.
+//! A Debian in a folder: the environment of container engines on machines without one, and the file system of nodes.
 
 use std::{
     fs,
@@ -12,14 +12,14 @@ use xtask::{debian, process, setup};
 
 use super::cache::cached;
 
-/// One release whatever the machine has: its systemd, unlike the next one's, starts on control groups of version 1.
+/// The Debian release, on every machine. Its systemd starts with control groups of version 1, unlike that of the next release.
 const SUITE: &str = "bookworm";
-/// Those of kind's own Dockerfile, what Kubernetes' network and containers take, and the engines.
+/// The packages of kind's own Dockerfile, those for Kubernetes' network and containers, and the engines.
 const PACKAGES: &str = "systemd,conntrack,iptables,nftables,iproute2,ethtool,mount,kmod,procps,pigz,ca-certificates,curl,jq,\
     containerd,runc,containernetworking-plugins,docker.io,podman,netavark,aardvark-dns";
-/// Stands in for runc.
+/// Replaces runc.
 const RUNC: &str = include_str!("../../../kind/runc");
-/// For podman: no limit that only CAP_SYS_RESOURCE may set, and no systemd.
+/// podman's configuration: without limits that require CAP_SYS_RESOURCE, and without systemd.
 const CONTAINERS: &str = r#"[containers]
 default_ulimits = ["nofile=20000:20000"]
 [engine]
@@ -29,11 +29,11 @@ runtime = "runc"
 [network]
 network_backend = "netavark"
 "#;
-/// What nobody reads there.
+/// Folders to leave out.
 const USELESS: [&str; 5] =
     ["var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"];
 
-/// The folder, which is made of Debian packages if the cache folder does not hold it.
+/// The folder in the cache folder. It is made of Debian packages if it is missing.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The spans against the scheduler's own metrics: every attempt, every phase, every label, every microsecond.
+//! Truth: the spans equal the scheduler's own metrics in every attempt, phase, label and microsecond.
 
 pub(super) mod workload;
 
@@ -20,16 +20,15 @@ use xtask::process;
 
 use crate::checks::only_lost;
 
-/// Nodes of the cluster, of 32 CPUs each.
+/// Nodes, of 32 CPUs each.
 pub(super) const NODES: u32 = 100;
 
-/// How much longer or shorter spans may be than what the metric says, whichever is more.
+/// The tolerances between durations of spans and of the metric; the larger applies.
 const TOLERANCE: f64 = 0.02;
 const TOLERANCE_PER_CALL: f64 = 3e-6;
 
-/// Counts agree, and sums of durations do not: the only failure that a repetition may mend. Where the machine is itself a
-/// guest, its host takes a CPU away for milliseconds, and one such moment between the scheduler's clock and a probe is some
-/// microseconds for each of 500 calls.
+/// Counts agree, but sums of durations do not. Only this failure justifies a repetition: on a virtual machine the host may take
+/// away a CPU for milliseconds, and once between the scheduler's clock and a probe is some microseconds for each of 500 calls.
 #[derive(Debug)]
 pub(super) struct Disturbed(String);
 
@@ -41,7 +40,7 @@ impl fmt::Display for Disturbed {
     }
 }
 
-/// The profiles of its scheduler: one with the plugin that makes trouble, and one as it comes.
+/// The profiles of the scheduler: one with the plugin that fails on request, and the default.
 pub(crate) fn profiles() -> Vec<Value> {
     let trouble = json!({ "multiPoint": { "enabled": [{ "name": "Trouble" }] } });
     vec![
@@ -71,7 +70,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Prints how often everything happened, and says where the two sides differ.
+/// Prints the counts, and returns the differences between the sides.
 pub(crate) fn counts(figures: &Figures) -> Vec<String> {
     println!("         {:<25} {:<14} {:<18} {:>9} {:>9}", "", "RESULT", "PROFILE", "SCHEDSPAN", "SCHEDULER");
     let mut wrong = Vec::new();
@@ -84,7 +83,7 @@ pub(crate) fn counts(figures: &Figures) -> Vec<String> {
     wrong
 }
 
-/// Prints how many Pods entered which queue and why, and says where the two sides differ.
+/// Prints the Pods that entered queues, by queue and event, and returns the differences between the sides.
 pub(crate) fn incoming(figures: &Figures, before: &Metrics, after: &Metrics) -> Vec<String> {
     println!("         {:<18} {:<33} {:>9} {:>9}", "QUEUE", "EVENT", "SCHEDSPAN", "SCHEDULER");
     let mut wrong = Vec::new();
@@ -97,11 +96,11 @@ pub(crate) fn incoming(figures: &Figures, before: &Metrics, after: &Metrics) -> 
     wrong
 }
 
-/// Prints how long everything took, and says where the two sides differ.
+/// Prints the durations, and returns the differences between the sides.
 ///
 /// # Errors
 ///
-/// If something did not run at all.
+/// If a phase did not run at all.
 fn durations(figures: &Figures) -> Result<Vec<&'static str>> {
     println!(
         "         {:<18} {:>7} {:>7} {:>12} {:>12} {:>12}",
@@ -109,7 +108,7 @@ fn durations(figures: &Figures) -> Result<Vec<&'static str>> {
     );
     let mut disturbed = Vec::new();
     for Row { name, spans, metric, spans_seconds, metric_seconds } in figures.phases() {
-        // Before 1.35 it has to be asked for by a feature gate.
+        // Before 1.35 it requires a feature gate.
         if metric == 0 && name == "preBindPreFlight" {
             continue;
         }
@@ -126,18 +125,18 @@ fn durations(figures: &Figures) -> Result<Vec<&'static str>> {
     Ok(disturbed)
 }
 
-/// What schedspan shall have lost: the attempts that a panic ended, and the calls that it unwound.
+/// The expected losses: attempts that a panic ended, and calls that it unwound.
 ///
 /// # Errors
 ///
-/// If other attempts than those are incomplete.
+/// If other attempts are incomplete.
 fn panics(figures: &Figures) -> Result<[(&'static str, u64); 2]> {
     let (attempts, calls): (Vec<_>, Vec<_>) =
         figures.spans.iter().filter(|span| span.is_incomplete()).partition(|span| span.is_root());
     for attempt in &attempts {
         let (pod, result) = (attempt.pod(), attempt.attribute("k8s.scheduler.result"));
         ensure!(workload::panics(&pod), "the attempt of {pod} is incomplete");
-        // A panic leaves no status and no failure to handle.
+        // A panic results in neither a status nor a failure handler.
         ensure!(result.is_empty(), "an attempt of {pod} that panicked has the result {result}");
     }
     let (found, made) = (attempts.len(), workload::PANICS);
@@ -145,8 +144,8 @@ fn panics(figures: &Figures) -> Result<[(&'static str, u64); 2]> {
     Ok([("incomplete_attempt", attempts.len() as u64), ("unwound_call", calls.len() as u64)])
 }
 
-/// Lets the scheduler run before everybody else: a time slice of another process between its clock and a probe is some
-/// milliseconds, a thousand times what is compared.
+/// Raises the scheduler's priority: a time slice of another process between its clock and a probe would be milliseconds, a
+/// thousand times the compared differences.
 fn undisturbed(pid: i32) -> Result<()> {
     let mut chrt = Command::new("chrt");
     process::output(chrt.args(["--all-tasks", "--fifo", "--pid", "1", &pid.to_string()]))
@@ -154,7 +153,7 @@ fn undisturbed(pid: i32) -> Result<()> {
         .context("cannot give the scheduler real-time priority: run it where that is allowed")
 }
 
-/// Checks that each trace is one tree, and that of one attempt.
+/// Checks that each trace is a single tree of a single attempt.
 ///
 /// # Errors
 ///
@@ -171,8 +170,8 @@ pub(crate) fn trees(spans: &[Span]) -> Result<()> {
         ensure!(root.name == "SchedulePod", "the root of trace {id} is {}", root.name);
         let attempt = ["k8s.pod.uid", "k8s.scheduler.attempt"].map(|key| root.attribute(key));
         ensure!(!attempt.iter().any(String::is_empty), "trace {id} does not say of which attempt it is");
-        // A Pod that the scheduler takes into its queue anew is at its first attempt again. 1.37 does so when it sees an update
-        // of the Pod at the wrong moment: it logs "the same pod is tracked in multiple places", and discards one of the two.
+        // A Pod that is queued again is at its first attempt again. 1.37 does that after an update of the Pod at an unlucky
+        // moment: it logs "the same pod is tracked in multiple places", and discards one of the two.
         let (what, again) = (format!("attempt {} of {}", attempt[1], root.pod()), attempt[1] == "1");
         ensure!(attempts.insert(attempt) || again, "trace {id} is the second one of {what}");
         let by_id: BTreeMap<_, _> = spans.iter().map(|span| (&span.span_id, span)).collect();

@@ -1,4 +1,4 @@
-//! What truth schedules: Pods of every fate.
+//! The Pods of the test `truth`: with every outcome.
 
 use std::time::Duration;
 
@@ -9,27 +9,26 @@ use harness::{
 };
 use serde_json::{Value, json};
 
-/// From a policy's creation until the API server follows it.
+/// The limit for the API server to apply a policy.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Nodes that are larger than all others, and come later.
+/// Larger Nodes, created later.
 const LARGE_NODES: usize = 2;
 const STORAGE_CLASS: &str = "local";
 /// Pods with a volume, and the number of the first Node that has one.
 const VOLUMES: usize = 10;
 const FIRST_VOLUME: usize = 51;
-/// Pods of each trouble.
+/// Pods for each failure of the plugin.
 const TROUBLED: usize = 3;
 
-/// Pods of one kind: their name, how many there are, and what makes them so.
+/// Pods of one kind: their name and number, and the change to an ordinary Pod.
 type Kind = (&'static str, usize, fn(&mut Value, usize));
 
-/// Pods that nothing is special about. They come first: where Pods with affinities are, all others take longer, and a
-/// difference of microseconds is looked for.
+/// Ordinary Pods. They come first, because Pods with affinities make all others slower, and the test looks for differences of
+/// microseconds.
 const FIRST: [Kind; 1] = [("small", 338, |_, _| ())];
-/// Those that come after them, and after the troubled ones. Those whose name begins with "never" fit nowhere, ever; all others
-/// are bound in the end.
+/// Pods after those and after the failing ones. Pods named "never…" fit nowhere; all others are bound in the end.
 const THEN: [Kind; 13] = [
-    // Each fills a Node, until another one takes its place.
+    // Each fills a Node until it is preempted.
     ("low", 10, |pod, n| fill(pod, n, "30", "low")),
     // These fit once there are larger Nodes.
     ("large", 20, |pod, _| ask(pod, "40")),
@@ -45,7 +44,7 @@ const THEN: [Kind; 13] = [
         ask(pod, "1000");
     }),
     ("volume", VOLUMES, |pod, n| claim(pod, &format!("volume-{n}"))),
-    // One permission comes after 0.2 s, the other one does not come within its time of 1 s.
+    // One permission comes after 0.2 s, the other not within its limit of 1 s.
     ("allowed", 10, |pod, _| trouble(pod, "Permit", "wait-allow")),
     ("waiting", 10, |pod, _| trouble(pod, "Permit", "wait")),
     ("affinity", 10, |pod, n| {
@@ -63,10 +62,10 @@ const THEN: [Kind; 13] = [
     ("together", 10, |pod, _| beside(pod, "podAffinity", "together")),
     ("apart", 10, |pod, _| beside(pod, "podAntiAffinity", "apart")),
 ];
-/// What the plugin does to some Pods, at which extension point.
+/// Failures of the plugin, and their extension points.
 ///
-/// `goexit` is not among them: nothing tells that the binding goroutine is gone, so schedspan keeps the attempt open for half an
-/// hour, as if the Pod waited. Nor is `panic` on that goroutine: it would be the end of the scheduler.
+/// `goexit` is not among them: the end of the binding goroutine is not visible, so schedspan keeps the attempt open for half an
+/// hour, as if the Pod waited. `panic` on that goroutine is not either: it would end the scheduler.
 const TROUBLES: [(&str, &str); 21] = [
     ("PreFilter", "slow"),
     ("PreFilter", "reject"),
@@ -83,7 +82,7 @@ const TROUBLES: [(&str, &str); 21] = [
     ("Permit", "reject"),
     ("Permit", "error"),
     ("Permit", "panic"),
-    // The first two make no trouble where the scheduler has no such extension point.
+    // The first two do nothing if the scheduler lacks the extension point.
     ("PreBindPreFlight", "slow"),
     ("PreBindPreFlight", "error"),
     ("PreBind", "slow"),
@@ -91,10 +90,10 @@ const TROUBLES: [(&str, &str); 21] = [
     ("PreBind", "error"),
     ("PostBind", "slow"),
 ];
-/// Pods whose attempt a panic ends. The scheduler forgets them: it goes on with the next Pod, and these are in no queue.
+/// Pods whose attempt a panic ends. The scheduler continues with the next Pod, and these are in no queue.
 pub(super) const PANICS: usize = 3 * TROUBLED;
-/// Those that come once the others have been tried. Each of the first takes the place of another one; the API server refuses
-/// the binding of the rest.
+/// Pods created after the others have been tried. Each of the first preempts another; the API server refuses the binding of the
+/// rest.
 const LAST: [Kind; 2] = [("high", 10, |pod, n| fill(pod, n, "20", "high")), ("refused", 5, |_, _| ())];
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -104,7 +103,7 @@ pub(super) fn panics(name: &str) -> bool {
     name.starts_with("panic")
 }
 
-/// Creates all Pods and waits until the scheduler has nothing more to do.
+/// Creates all Pods and waits until the scheduler is idle.
 pub(super) fn schedule(api: &Api) -> Result<()> {
     api.create_priority_classes()?;
     provide_volumes(api)?;
@@ -119,7 +118,7 @@ pub(super) fn schedule(api: &Api) -> Result<()> {
     for pod in &last {
         api.create_pod("default", pod)?;
     }
-    // They also make the scheduler try those again that the plugin rejected.
+    // They also make the scheduler retry the Pods that the plugin rejected.
     for n in 1..=LARGE_NODES {
         api.create_node(&format!("large-{n}"), NodeSize { cpu: "480", ..NodeSize::default() })?;
     }
@@ -129,7 +128,7 @@ pub(super) fn schedule(api: &Api) -> Result<()> {
     api.wait_for_pods("Pods to preempt others and to be tried again", |pods| {
         pods.iter().filter(|pod| is_bound(pod)).count() == wanted && !pods.iter().any(is_low)
     })?;
-    // The others would be tried again and again.
+    // The scheduler would keep retrying the others.
     left.iter().try_for_each(|left| api.delete_pods(left))
 }
 
@@ -137,7 +136,7 @@ fn is_low(pod: &Value) -> bool {
     name(pod).starts_with("low")
 }
 
-/// Whether an attempt to schedule the Pod has ended: its condition says how.
+/// Whether an attempt of the Pod has ended, according to its condition.
 fn is_tried(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|condition| condition["type"] == "PodScheduled")
@@ -206,7 +205,7 @@ fn node(n: usize) -> String {
     format!("node-{n:04}")
 }
 
-/// Makes a claim for each Pod that has a volume, a volume on a Node for each, and a claim without one.
+/// Creates a claim for each Pod with a volume, a volume on a Node for each claim, and a claim without volume.
 fn provide_volumes(api: &Api) -> Result<()> {
     create_storage_class(api)?;
     for n in 1..=VOLUMES {
@@ -215,7 +214,7 @@ fn provide_volumes(api: &Api) -> Result<()> {
     create_claim(api, "none", "1Ti")
 }
 
-/// The class of volumes that are bound once a Pod that claims them has a Node.
+/// Creates a storage class whose volumes are bound once their Pod has a Node.
 pub(crate) fn create_storage_class(api: &Api) -> Result<()> {
     let class = json!({
         "metadata": { "name": STORAGE_CLASS },
@@ -225,7 +224,7 @@ pub(crate) fn create_storage_class(api: &Api) -> Result<()> {
     api.post("/apis/storage.k8s.io/v1/storageclasses", &class).map(drop)
 }
 
-/// A volume of that class on a Node, and a claim that it suits.
+/// Creates a volume of that class on a Node, and a matching claim.
 pub(crate) fn create_volume(api: &Api, name: &str, node: &str) -> Result<()> {
     let host = json!({ "key": HOSTNAME, "operator": "In", "values": [node] });
     let volume = json!({
@@ -254,7 +253,7 @@ fn create_claim(api: &Api, name: &str, size: &str) -> Result<()> {
     api.post("/api/v1/namespaces/default/persistentvolumeclaims", &claim).map(drop)
 }
 
-/// Lets the API server refuse the binding of some Pods: an error that the scheduler can do nothing about.
+/// Makes the API server refuse the binding of some Pods, an error outside the scheduler.
 pub(super) fn refuse_bindings(api: &Api) -> Result<()> {
     let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
     let metadata = json!({ "name": "refuse.schedspan.test" });
