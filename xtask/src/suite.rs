@@ -3,7 +3,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io::{BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader},
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode, Stdio},
 };
@@ -54,7 +54,7 @@ pub(crate) fn exec_requested() -> Option<Result<ExitCode>> {
 ///
 /// If it cannot be built or run, or fails.
 pub(crate) fn run_to_end(arguments: &[&str]) -> Result<()> {
-    let status = bound(arguments)?.status()?;
+    let status = child(arguments)?.status()?;
     ensure!(status.success(), "`{}` ended with {status}", arguments.join(" "));
     Ok(())
 }
@@ -65,31 +65,43 @@ pub(crate) fn run_to_end(arguments: &[&str]) -> Result<()> {
 ///
 /// If it cannot be built or run, ends without that line, or fails with a line that counts no failure.
 pub(crate) fn count(arguments: &[&str]) -> Result<Tally> {
-    let mut child = bound(arguments)?.stdout(Stdio::piped()).spawn()?;
+    let mut child = child(arguments)?.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("its standard output is a pipe")?;
-    let mut last = None::<String>;
-    for line in BufReader::new(output).lines() {
-        if let Some(earlier) = last.replace(line?) {
-            println!("{earlier}");
-        }
-    }
+    let counted = counts(BufReader::new(output).lines(), |line| println!("{line}"))?;
     let status = child.wait()?;
-    let last = last.unwrap_or_default();
-    let Some(tally) = Tally::of_line(&last) else {
-        println!("{last}");
-        anyhow::bail!("`{}` ended with {status} and counts nothing", arguments.join(" "));
-    };
+    let tally =
+        counted.with_context(|| format!("`{}` ended with {status} and no counts", arguments.join(" ")))?;
     ensure!(status.success() || tally.has_failures(), "`{}` ended with {status}", arguments.join(" "));
     Ok(tally)
 }
 
+/// Prints lines as they come, except for the counts in the last one.
+fn counts(
+    lines: impl Iterator<Item = io::Result<String>>,
+    mut print: impl FnMut(&str),
+) -> Result<Option<Tally>> {
+    let mut held = None::<String>;
+    for line in lines {
+        let line = line?;
+        if let Some(earlier) = held.take() {
+            print(&earlier);
+        }
+        if Tally::of_line(&line).is_some() {
+            held = Some(line);
+        } else {
+            print(&line);
+        }
+    }
+    Ok(held.and_then(|line| Tally::of_line(&line)))
+}
+
 /// The program of a command, which gets SIGTERM when xtask ends.
-fn bound(arguments: &[&str]) -> Result<Command> {
+fn child(arguments: &[&str]) -> Result<Command> {
     let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
     let program = program(&arguments)?;
-    let mut bound = Command::new("setpriv");
-    bound.args(["--pdeathsig", "TERM"]).arg(program.get_program()).args(program.get_args());
-    Ok(bound)
+    let mut child = Command::new("setpriv");
+    child.args(["--pdeathsig", "TERM"]).arg(program.get_program()).args(program.get_args());
+    Ok(child)
 }
 
 /// Builds the crate of a command.
@@ -125,14 +137,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_of_a_command_is_its_own() {
+    fn help_of_a_command_is_that_of_its_program() {
         let arguments = ["help", "kind", "up"].map(OsString::from).to_vec();
         assert_eq!(help_last(arguments), ["kind", "up", "--help"]);
         assert_eq!(help_last(vec!["help".into()]), ["help"]);
     }
 
     #[test]
-    fn every_command_is_of_a_crate_under_tests() {
+    fn the_counts_of_the_last_line_are_not_printed() {
+        let run = |lines: &[&str]| {
+            let mut printed = Vec::new();
+            let lines = lines.iter().map(|&line| Ok(line.to_owned()));
+            let tally = counts(lines, |line| printed.push(line.to_owned())).unwrap();
+            (printed.join("\n"), tally.map(|tally| tally.has_failures()))
+        };
+        assert_eq!(run(&["ok       a", "1 passed, 0 failed"]), ("ok       a".into(), Some(false)));
+        assert_eq!(run(&["1 passed, 1 failed", "more"]), ("1 passed, 1 failed\nmore".into(), None));
+        assert_eq!(run(&[]), (String::new(), None));
+    }
+
+    #[test]
+    fn every_command_belongs_to_a_crate_under_tests() {
         for (name, package, _) in COMMANDS {
             assert!(paths::repository().join("tests").join(package).join("Cargo.toml").is_file(), "{name}");
         }

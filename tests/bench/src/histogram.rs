@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_what_came_between_the_readings() {
+    fn quantiles_cover_the_period_between_the_readings() {
         let histogram = between(&metrics([100, 100, 100]), &metrics([110, 120, 120]));
         assert!((histogram.quantile(0.25) - 0.0005).abs() < 1e-9);
         assert!((histogram.quantile(0.75) - 0.0015).abs() < 1e-9);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_last_edge_nothing_is_known_and_of_nothing_nothing() {
+    fn the_highest_bound_limits_quantiles_and_an_empty_period_has_zero() {
         assert_eq!(between(&metrics([0, 0, 0]), &metrics([0, 0, 5])).quantile(0.5), 0.002);
         assert_eq!(between(&metrics([1, 1, 1]), &metrics([1, 1, 1])).quantile(0.5), 0.0);
     }

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_on_both_sides_is_no_cost() {
+    fn noise_in_both_directions_cancels_out() {
         let Mean { mean, standard_error } = Mean::of(&[0.5, 2.0, 1.0]);
         assert!((mean - 1.0).abs() < 1e-12, "{mean}");
         // The logarithms are -0.693, 0.693 and 0.
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_costs_what_scheduler_and_daemon_cost_together() {
+    fn the_cost_of_a_way_is_that_of_scheduler_and_daemon() {
         let round = |cpu_ms_per_pod, etcd_cpu_ms_per_pod, daemon: Option<f64>| Round {
             cpu_ms_per_pod,
             etcd_cpu_ms_per_pod,

@@ -96,7 +96,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     }
     for call in ["pod_binding", "pod_status_patch", "preemptPod"] {
         let made = counts.iter().any(|([of, _], [spans, _])| of == call && *spans > 0);
-        ensure!(made, "there is no {call}: the test does not test");
+        ensure!(made, "there is no {call}: the test proves nothing");
     }
 
     // Each is in the trace of an attempt, and a call that binds is of that attempt's own Pod.

@@ -38,8 +38,8 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     stage.cluster.configure_scheduler(change)?;
     checks::is_traced(stage, &schedspan)?;
     let changed = scheduled(stage, "changed")?;
-    let told = told(stage, &changed)?;
-    let attribute = |key: &str| told.attribute(&format!("k8s.scheduler.{key}"));
+    let described = span_of(stage, &changed)?;
+    let attribute = |key: &str| described.attribute(&format!("k8s.scheduler.{key}"));
     ensure!(attribute("config.changed") == "true", "it is not said to have changed");
     ensure!(attribute("config.hash") == changed.configuration_hash, "the resource has another hash");
     ensure!(
@@ -52,7 +52,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         attribute("previous_pid")
     );
     ensure!(attribute("config.outdated").is_empty(), "the file was written before the start");
-    let difference = told.list("k8s.scheduler.config.difference");
+    let difference = described.list("k8s.scheduler.config.difference");
     let expected = [
         "+parallelism=8",
         "+profiles[default-scheduler].plugins.score.enabled[ImageLocality].weight=7",
@@ -61,12 +61,12 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     ];
     ensure!(
         difference.len() == expected.len()
-            && expected.iter().all(|line| difference.iter().any(|told| told == line)),
+            && expected.iter().all(|line| difference.iter().any(|found| found == line)),
         "the difference is {difference:?}"
     );
     ensure!(
-        told.start_time_unix_nano < told.end_time_unix_nano
-            && told.end_time_unix_nano == changed.start_time_unix_nano,
+        described.start_time_unix_nano < described.end_time_unix_nano
+            && described.end_time_unix_nano == changed.start_time_unix_nano,
         "it does not end with the first attempt"
     );
     let next = scheduled(stage, "next")?;
@@ -80,7 +80,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     stage.cluster.restart_scheduler()?;
     checks::is_traced(stage, &schedspan)?;
     let same = scheduled(stage, "same")?;
-    let again = self::told(stage, &same)?;
+    let again = span_of(stage, &same)?;
     ensure!(again.attribute("k8s.scheduler.config.changed") == "false", "it is said to have changed");
     ensure!(again.configuration == changed.configuration, "it is linked to {:?}", again.configuration);
     ensure!(same.configuration_hash == changed.configuration_hash, "the same configuration has another hash");
@@ -99,7 +99,7 @@ fn scheduled(stage: &Stage, name: &str) -> Result<Span> {
 }
 
 /// The span of the configuration that an attempt is linked to.
-fn told(stage: &Stage, attempt: &Span) -> Result<Span> {
+fn span_of(stage: &Stage, attempt: &Span) -> Result<Span> {
     let link = attempt.configuration.as_ref().with_context(|| format!("{} is not linked", attempt.pod()))?;
     span(stage, "the span of the configuration", |span| {
         span.name == CONFIGURATION && span.span_id == link.span_id && span.trace_id == link.trace_id

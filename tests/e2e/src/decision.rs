@@ -55,7 +55,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 
     let log = fs::read_to_string(stage.cluster.scheduler()?.log)?;
     let (scores, totals) = logged(&log)?;
-    ensure!(!scores.is_empty(), "the scheduler logs no scores: the test does not test");
+    ensure!(!scores.is_empty(), "the scheduler logs no scores: the test proves nothing");
     let (mut candidates, mut messages) = (0, BTreeSet::new());
     for pod in &pods {
         let name = text(pod, "/metadata/name");
@@ -68,7 +68,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
             messages.insert(failed(pod, last).with_context(|| format!("why {name} is nowhere"))?);
         }
     }
-    ensure!(messages.len() > 1, "all Pods failed for the same reason: the test does not test");
+    ensure!(messages.len() > 1, "all Pods failed for the same reason: the test proves nothing");
     println!("         {candidates} candidates have the scores that the scheduler logs");
     for message in messages {
         println!("         {message}");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_log_is_a_score() {
+    fn a_log_line_is_read_as_a_score() {
         let line = "I1121 12:00:00.0 1 schedule_one.go:982] \"Plugin scored node for pod\" pod=\"default/a\" \
                     plugin=\"ImageLocality\" node=\"node-1\" score=7";
         let (scores, totals) = logged(line).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_is_taken_apart() {
+    fn a_candidate_is_parsed() {
         let parts = vec![("A".to_owned(), 5), ("B".to_owned(), -2)];
         assert_eq!(candidate("node-1: 3 (A 5, B -2)").unwrap(), ("node-1".to_owned(), 3, parts));
         assert!(candidate("node-1: (A)").is_err());

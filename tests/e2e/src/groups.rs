@@ -121,10 +121,14 @@ fn check(group: &Group, spans: &[Span], pods: &[Value]) -> Result<()> {
         .find(|span| span.attribute("k8s.scheduler.pod_group.size") == group.cpu.len().to_string())
         .context("no attempt of it was traced")?;
     let result = if group.bound > 0 { "Success" } else { "Unschedulable" };
-    let told = ["k8s.scheduler.result", "k8s.scheduler.pod_group.size", "k8s.scheduler.pod_group.scheduled"]
-        .map(|key| root.attribute(key));
+    let reported =
+        ["k8s.scheduler.result", "k8s.scheduler.pod_group.size", "k8s.scheduler.pod_group.scheduled"]
+            .map(|key| root.attribute(key));
     let (size, bound) = (group.cpu.len(), group.bound);
-    ensure!(told == [result.to_owned(), size.to_string(), bound.to_string()], "its attempt says {told:?}");
+    ensure!(
+        reported == [result.to_owned(), size.to_string(), bound.to_string()],
+        "its attempt says {reported:?}"
+    );
     let members: Vec<_> = spans.iter().filter(|span| span.parent_span_id == root.span_id).collect();
     let placements = members.iter().filter(|span| span.name == "placement").count();
     ensure!(placements == group.trials, "{placements} placements instead of {}", group.trials);

@@ -205,20 +205,25 @@ fn check(stage: &Stage, pod: &str, mode: &str) -> Result<()> {
     // Attempts have their own times and link to their own traces.
     let attempts: Vec<_> =
         others.iter().filter(|span| span.name == "SchedulePod" && span.pod() == pod).collect();
-    let told: Vec<_> = parts.iter().filter(|span| span.name == "SchedulePod").collect();
-    ensure!(attempts.len() == told.len(), "{} of {} attempts are reported", told.len(), attempts.len());
-    for (told, attempt) in told.iter().zip(&attempts) {
+    let reported: Vec<_> = parts.iter().filter(|span| span.name == "SchedulePod").collect();
+    ensure!(
+        attempts.len() == reported.len(),
+        "{} of {} attempts are reported",
+        reported.len(),
+        attempts.len()
+    );
+    for (reported, attempt) in reported.iter().zip(&attempts) {
         let times = |span: &Span| (span.start_time_unix_nano, span.end_time_unix_nano);
-        ensure!(times(told) == times(attempt), "an attempt is reported with other times");
-        let link = told.attempt.as_ref().context("an attempt is not linked")?;
+        ensure!(times(reported) == times(attempt), "an attempt is reported with other times");
+        let link = reported.attempt.as_ref().context("an attempt is not linked")?;
         ensure!(
             (&link.trace_id, &link.span_id) == (&attempt.trace_id, &attempt.span_id),
             "an attempt is linked to {link:?}"
         );
     }
     let claims =
-        others.iter().find(|span| span.parent_span_id == told[1].span_id).context("no claim is bound")?;
-    ensure!(claims.name == "bind volume claims" && told[1].holds(claims), "{}", claims.name);
+        others.iter().find(|span| span.parent_span_id == reported[1].span_id).context("no claim is bound")?;
+    ensure!(claims.name == "bind volume claims" && reported[1].holds(claims), "{}", claims.name);
 
     // The creator's context, and the API server's own span of the request.
     let uid = root.attribute("k8s.pod.uid");
@@ -311,9 +316,9 @@ fn others(stage: &Stage, api: &Api, schedspan: &Schedspan) -> Result<()> {
         };
         Ok((counted("elsewhere")? == 1.0).then_some(()))
     })?;
-    let told = spans::read(&stage.cluster.spans_file(), 0)?;
+    let reported = spans::read(&stage.cluster.spans_file(), 0)?;
     ensure!(
-        !told.iter().any(|span| span.name == "PodLifecycle" && span.pod() == "elsewhere"),
+        !reported.iter().any(|span| span.name == "PodLifecycle" && span.pod() == "elsewhere"),
         "it is reported twice"
     );
     println!("         four others, and one that is another scheduler's");

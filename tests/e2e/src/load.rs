@@ -76,7 +76,7 @@ fn unread(stage: &Stage, api: &Api) -> Result<()> {
     let records = metrics.sum("schedspan_records_total", &[]);
     let lost = LOST_IN_KERNEL.map(|cause| metrics.sum("schedspan_losses_total", &[("cause", cause)]));
     let lost: f64 = lost.iter().sum();
-    ensure!(lost > 0.0, "nothing was lost: the test does not test");
+    ensure!(lost > 0.0, "nothing was lost: the test proves nothing");
     ensure!(hits == records + lost, "{hits} hits are not {records} records and {lost} losses");
 
     let nodes: BTreeMap<String, String> = api

@@ -33,7 +33,7 @@ const FULL: usize = 10;
 const PODS: usize = 1_000;
 const OTHER_NAMESPACE: &str = "other";
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const WITNESS: &str = "witness";
+const REFERENCE: &str = "reference";
 const RATIO: &str = "0.3";
 /// A KubeSchedulerConfiguration with the sampling of KEP-5927.
 const CONFIGURATION: &str = "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, \
@@ -91,7 +91,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         Schedspan::start(&options).with_context(|| format!("with {name}"))
     };
     let all: Vec<_> = ALIKE.iter().map(|(rule, _)| *rule).chain(OWN).chain(["always_on"]).collect();
-    let mut daemons = vec![(WITNESS, start(WITNESS, &all, &[])?)];
+    let mut daemons = vec![(REFERENCE, start(REFERENCE, &all, &[])?)];
     for (rule, _) in ALIKE {
         daemons.push((rule, start(rule, &[rule], &[])?));
     }
@@ -132,13 +132,13 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         let all = |name: &&str| of(&roots, name).len() as f64 + dropped(name) == attempts;
         Ok(figures.keys().all(all).then_some(roots))
     })?;
-    let witness = of(&roots, WITNESS);
-    ensure!(dropped(WITNESS) == 0.0 && witness.len() as f64 == attempts, "the witness drops");
-    let kept = check(witness, &pods)?;
+    let reference = of(&roots, REFERENCE);
+    ensure!(dropped(REFERENCE) == 0.0 && reference.len() as f64 == attempts, "the reference drops");
+    let kept = check(reference, &pods)?;
     for (rule, _) in ALIKE {
         let keys = |spans: &mut dyn Iterator<Item = &Span>| spans.map(key).collect::<BTreeSet<_>>();
         let expected = keys(
-            &mut witness.iter().filter(|root| root.list("schedspan.kept_by").iter().any(|by| by == rule)),
+            &mut reference.iter().filter(|root| root.list("schedspan.kept_by").iter().any(|by| by == rule)),
         );
         let found = keys(&mut of(&roots, rule).iter());
         ensure!(found == expected, "alone, {rule} keeps {} instead of {}", found.len(), expected.len());
@@ -249,10 +249,10 @@ fn load(api: &Api) -> Result<BTreeMap<String, Value>> {
 }
 
 /// Checks each sampler on each attempt of the reference, by Pod, result, time and trace id. Returns the number each keeps.
-fn check(witness: &[Span], pods: &BTreeMap<String, Value>) -> Result<Vec<String>> {
-    let sampled = sdk(witness)?;
+fn check(reference: &[Span], pods: &BTreeMap<String, Value>) -> Result<Vec<String>> {
+    let sampled = sdk(reference)?;
     let (mut before, mut counts) = (Vec::new(), BTreeMap::<&str, usize>::new());
-    for root in witness {
+    for root in reference {
         let pod = &pods[&root.attribute("k8s.pod.uid")];
         let facts = Facts { root, pod };
         let mut sorted: Vec<u64> = before.iter().rev().take(WINDOW).copied().collect();
@@ -274,19 +274,19 @@ fn check(witness: &[Span], pods: &BTreeMap<String, Value>) -> Result<Vec<String>
         }
     }
     for (rule, limit) in [("at-most=20", 20), ("failed,at-most=3", 3)] {
-        let all = witness.iter().filter(|root| {
+        let all = reference.iter().filter(|root| {
             !rule.starts_with("failed") || root.attribute("k8s.scheduler.result") != "Success"
         });
         let all = per_second(all);
         let kept = per_second(
-            witness.iter().filter(|root| root.list("schedspan.kept_by").iter().any(|by| by == rule)),
+            reference.iter().filter(|root| root.list("schedspan.kept_by").iter().any(|by| by == rule)),
         );
         let expected: BTreeMap<_, _> =
             all.into_iter().map(|(second, all)| (second, all.min(limit))).collect();
         ensure!(kept == expected, "{rule} keeps {kept:?} a second, and not {expected:?}");
         counts.insert(rule, kept.values().sum());
     }
-    let all = witness.len();
+    let all = reference.len();
     for (rule, kept) in &counts {
         // The number of slower ones depends on the machine.
         let any = ["always_on", "slower-than=5ms"].contains(rule);

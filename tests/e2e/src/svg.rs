@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_codes_become_styles_and_take_no_room() {
+    fn colour_codes_become_styles_without_width() {
         let cells = cells("\x1b[31mab\x1b[0mc");
         let red = STYLES.iter().position(|(code, ..)| *code == "31").expect("it is one");
         assert_eq!(cells, [('a', red), ('b', red), ('c', 0)]);

@@ -129,7 +129,7 @@ odd{text="a \"b\" \\ {c=\"d\"},e\n"} NaN
 "#;
 
     #[test]
-    fn a_sum_takes_every_sample_that_has_the_labels() {
+    fn a_sum_includes_every_sample_with_the_labels() {
         let metrics = Metrics::parse(TEXT).unwrap();
         assert_eq!(metrics.sum("scheduler_schedule_attempts_total", &[]), 55.0);
         assert_eq!(metrics.sum("scheduler_schedule_attempts_total", &[("result", "scheduled")]), 53.0);
@@ -142,7 +142,7 @@ odd{text="a \"b\" \\ {c=\"d\"},e\n"} NaN
     }
 
     #[test]
-    fn samples_are_told_apart_by_the_labels_that_are_asked_for() {
+    fn sums_are_grouped_by_the_given_labels() {
         let metrics = Metrics::parse(TEXT).unwrap();
         let by = metrics.by("scheduler_schedule_attempts_total", ["result", "absent"]);
         let key = |result: &str| [result.to_owned(), String::new()];
@@ -151,13 +151,13 @@ odd{text="a \"b\" \\ {c=\"d\"},e\n"} NaN
     }
 
     #[test]
-    fn a_labels_value_may_hold_quotes_braces_and_line_ends() {
+    fn the_value_of_a_label_may_contain_quotes_braces_and_line_ends() {
         let metrics = Metrics::parse(TEXT).unwrap();
         assert!(metrics.sum("odd", &[("text", "a \"b\" \\ {c=\"d\"},e\n")]).is_nan());
     }
 
     #[test]
-    fn a_line_that_is_no_sample_is_an_error() {
+    fn a_line_that_is_not_a_sample_is_an_error() {
         assert!(Metrics::parse("<html>").is_err());
         assert!(Metrics::parse("name{label=\"open} 1").is_err());
     }

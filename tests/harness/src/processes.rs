@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_time_is_found_behind_a_name_with_spaces_and_parentheses() {
+    fn the_start_time_is_found_after_a_name_with_spaces_and_parentheses() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
         assert_eq!(parse_stat(stat), Some(('S', 4242)));
     }

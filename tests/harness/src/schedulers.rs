@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scheduler_has_a_module_that_asks_for_its_version() {
+    fn every_scheduler_has_a_module_that_requires_its_version() {
         for Component { name, version, module, .. } in
             ALL.into_iter().chain(TROUBLE.map(|(component, _)| component)).chain(all_woven())
         {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_that_makes_trouble_is_found_by_its_minor_or_its_whole_version() {
+    fn a_failing_scheduler_is_found_by_its_minor_or_full_version() {
         let version = |asked: &str| troubled(asked).map(|(component, _)| component.version);
         assert_eq!(version("1.33").unwrap(), "1.33.13");
         assert_eq!(version("1.36.4").unwrap(), "1.36.4");

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_still_being_written_is_left_for_later() {
+    fn an_incomplete_last_line_is_skipped() {
         let path = std::env::temp_dir().join(format!("schedspan-spans-{}", std::process::id()));
         let line = LINE.replace('\n', "");
         std::fs::write(&path, format!("skipped\n{line}\n{{\"resourceSp")).unwrap();

@@ -24,7 +24,7 @@ pub fn wait_until<T>(
         if let Some(answer) = probe()? {
             return Ok(answer);
         }
-        ensure!(start.elapsed() < timeout, "waited {} s in vain for {what}", timeout.as_secs());
+        ensure!(start.elapsed() < timeout, "timed out after {} s waiting for {what}", timeout.as_secs());
         thread::sleep(INTERVAL);
     }
 }

@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn what_agrees_with_the_table_is_counted() {
+    fn agreements_with_the_table_are_counted() {
         let comparison = of(29, "amd64", "rax");
         assert_eq!(comparison, Comparison { compared: 4, differences: vec![] });
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn differences_are_named() {
         let comparison = of(29, "amd64", "rbx");
         assert_eq!(comparison.differences, ["RunPermitPlugins: Status is in rbx, not rax"]);
         // From 1.36 on it returns a map first, and the state is an interface.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_well_formed_and_every_word_for_a_parameter_is_known() {
+    fn the_table_is_well_formed_and_has_only_known_parameters() {
         for machine in ["amd64", "arm64"] {
             of(33, machine, "rax");
         }

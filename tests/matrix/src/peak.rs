@@ -25,7 +25,7 @@ pub(crate) struct Measured {
 ///
 /// # Errors
 ///
-/// If it cannot be started; a failure of the program is no error.
+/// If it cannot be started. A failure of the program is not an error.
 pub(crate) fn run(command: &mut Command) -> Result<Measured> {
     let start = Instant::now();
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blob_is_called_by_its_digest_and_everything_that_is_named_is_there() {
+    fn blobs_are_named_by_digest_and_every_reference_resolves() {
         let (tar, digest) = archive();
         let files = files(&tar);
         let json = |path: &str| serde_json::from_slice::<Value>(&files[path]).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layer_holds_the_files_and_the_folders_above_them() {
+    fn the_layer_has_the_files_and_their_parent_folders() {
         let (tar, _) = archive();
         let packed = files(&tar).into_values().find(|content| content.starts_with(&[0x1f, 0x8b])).unwrap();
         let mut layer = Vec::new();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_image_is_the_same_bytes() {
+    fn the_same_content_results_in_the_same_bytes() {
         assert_eq!(archive(), archive());
     }
 }

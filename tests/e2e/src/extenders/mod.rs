@@ -84,7 +84,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 
     compare(&server, &figures.spans)?;
     for span in figures.spans.iter().filter(|span| span.name.starts_with("extender: ")) {
-        told(&server, span)?;
+        check_answer(&server, span)?;
     }
     for pod in pods.iter().filter(|pod| is_bound(pod)) {
         let name = text(pod, "/metadata/name");
@@ -124,7 +124,7 @@ fn compare(server: &Server, spans: &[Span]) -> Result<()> {
         let mut requests: Vec<_> = asked.iter().filter(of_both).collect();
         let spans = spans_of(server, spans, extender, verb);
         println!("         {extender:<10} {verb:<12} {:>9} {:>9}", spans.len(), requests.len());
-        ensure!(!spans.is_empty(), "{extender} was not asked to {verb}: the test does not test");
+        ensure!(!spans.is_empty(), "{extender} was not asked to {verb}: the test proves nothing");
         ensure!(spans.len() == requests.len(), "requests of {extender} to {verb} and their spans differ");
         for span in spans {
             let [start, end] = ["schedspan.monotonic.start_ns", "schedspan.monotonic.end_ns"]
@@ -155,7 +155,7 @@ fn compare(server: &Server, spans: &[Span]) -> Result<()> {
 }
 
 /// Checks the answer in a span.
-fn told(server: &Server, span: &Span) -> Result<()> {
+fn check_answer(server: &Server, span: &Span) -> Result<()> {
     let url = span.attribute("k8s.scheduler.extender.url");
     let is = |extender: &str| url == server.url(extender);
     let verb = span.attribute("k8s.scheduler.extender.verb");
@@ -168,7 +168,7 @@ fn told(server: &Server, span: &Span) -> Result<()> {
         "" => ("Success", String::new()),
         _ => ("Error", format!("Error: {message}")),
     };
-    ensure!(span.attribute("k8s.scheduler.result") == result, "{verb} of {url} is no {result}");
+    ensure!(span.attribute("k8s.scheduler.result") == result, "{verb} of {url} is not {result}");
     ensure!(
         span.attribute("k8s.scheduler.message") == message,
         "{verb} of {url} says {}",

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_not_made_again_and_what_is_of_something_else_is() {
+    fn a_cached_file_is_reused_until_its_inputs_change() {
         let cache = std::env::temp_dir().join(format!("xtask-cache-{}", std::process::id()));
         let make = |of: &str| cached_in(&cache, "thing", of, |path| Ok(fs::write(path, of)?));
         let first = make("a").unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_is_not_there_afterwards() {
+    fn a_failed_attempt_leaves_no_file() {
         let cache = std::env::temp_dir().join(format!("xtask-no-cache-{}", std::process::id()));
         let fail = |path: &Path| {
             fs::create_dir(path)?;

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_known_by_its_own_address_and_those_of_its_pods() {
+    fn a_node_has_its_own_address_and_those_of_its_pods() {
         let mut object = json!({
             "metadata": { "name": "a" },
             "spec": { "podCIDR": "10.244.1.0/24" },

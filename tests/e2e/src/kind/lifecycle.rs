@@ -123,11 +123,11 @@ fn life(cluster: &Cluster, tracing: Tracing) -> Result<((), String)> {
     let spans = wait_until("the life of the Pod", TIMEOUT, || {
         thread::sleep(INTERVAL);
         let spans = spans::read(&cluster.spans(), 0)?;
-        let told = spans.iter().any(|span| span.name == "PodLifecycle" && span.pod() == POD);
+        let reported = spans.iter().any(|span| span.name == "PodLifecycle" && span.pod() == POD);
         // API server and kubelets export every five seconds.
         let others = |name: &str| spans.iter().any(|span| span.name.starts_with(name));
         let all = tracing == Tracing::Off || others(POST) && others("syncPod");
-        Ok((told && all).then_some(spans))
+        Ok((reported && all).then_some(spans))
     })?;
     nothing_lost(&metrics(cluster)?)?;
     check(&spans, tracing)
