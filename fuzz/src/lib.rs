@@ -5,26 +5,18 @@
 //!
 //! * [`cases`]: seeds, the places in them that are read, and a case: a short list of edits there.
 //! * [`memory`]: an allocator that ends the process where a case asks for too much.
-//! * [`plan`], [`annotations`]: those parts of the tracer, compiled in: the tracer itself brings half the world.
+//! * [`plan`]: that part of the tracer, compiled in: the tracer itself brings half the world.
 //! * `targets/`: one fuzz target each.
 //!
 //! `cargo xtask fuzz` builds the seeds and runs the targets.
 
-#[path = "../../tracer/src/context/annotations/mod.rs"]
-pub mod annotations;
-#[path = "../../tracer/src/trace/attributes.rs"]
-pub mod attributes;
 #[path = "cases/mod.rs"]
 pub mod cases;
 pub mod memory;
-#[path = "../../tracer/src/metrics/label.rs"]
-pub mod metrics;
 // Some of it serves only what is not compiled in here.
 #[allow(dead_code, unused_imports)]
 #[path = "../../tracer/src/plan/mod.rs"]
 pub mod plan;
-#[path = "../../tracer/src/trace/span.rs"]
-pub mod trace;
 
 use std::{
     env,

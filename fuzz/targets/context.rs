@@ -6,7 +6,10 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use goexe_fuzz::annotations::{Carriers, KEYS, MAX_CAUSES, Recovered, tracestate};
+use tracecontext::{
+    annotations::{Carriers, KEYS, MAX_CAUSES, Recovered},
+    tracestate,
+};
 
 /// Keys that are read besides [`KEYS`].
 const FURTHER: [&str; 7] = [

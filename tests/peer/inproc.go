@@ -27,7 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// The keys are those of tracer/src/trace/attributes.rs.
+// The keys are those of crates/spans/src/attributes.rs.
 const (
 	podName        = attribute.Key("k8s.pod.name")
 	podNamespace   = attribute.Key("k8s.namespace.name")

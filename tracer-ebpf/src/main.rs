@@ -4,6 +4,7 @@
 #![no_std]
 #![no_main]
 
+mod log;
 mod map;
 mod regs;
 mod top;
@@ -109,15 +110,22 @@ fn on_hit(ctx: &ProbeContext, goroutine: Goroutine, record: Record) {
     let Some(target) = target() else { return };
     count(Counter::Hits);
     if let Err(loss) = try_record(ctx, cookie, time_ns, target, goroutine, record) {
-        count(loss);
-        if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
-            // Stable Rust has no atomic addition for BPF. A time with the CPU's number in its highest bits is unique too.
-            // SAFETY: the helper reads the number of the CPU and touches nothing else.
-            let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
-            // SAFETY: the map's value is aligned and outlives the program; it is written in one store.
-            unsafe { last_loss.write_volatile(now() ^ cpu << 48) };
-        }
+        lose(loss, cookie.site, target);
     }
+}
+
+/// Counts a lost hit. Not inlined, because it is rare, as [`fault`].
+#[inline(never)]
+fn lose(loss: Counter, site: u16, target: u32) {
+    count(loss);
+    if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
+        // Stable Rust has no atomic addition for BPF. A time with the CPU's number in its highest bits is unique too.
+        // SAFETY: the helper reads the number of the CPU and touches nothing else.
+        let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
+        // SAFETY: the map's value is aligned and outlives the program; it is written in one store.
+        unsafe { last_loss.write_volatile(now() ^ cpu << 48) };
+    }
+    log::loss(loss, site, target);
 }
 
 /// The daemon's number for the current process; `None` when it is not traced.
@@ -163,7 +171,7 @@ fn current_pid(device: u64, inode: u64) -> Option<u32> {
         return Some((bpf_get_current_pid_tgid() >> 32) as u32);
     }
     let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
-    // SAFETY: `ids` is as large as the helper is told, and lives until it returns.
+    // SAFETY: the helper writes `ids`, of the size that is passed, and keeps no pointer to it.
     let status = unsafe {
         bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32)
     };
@@ -183,16 +191,11 @@ fn try_record(
     let (goroutine, stack_hi) = goroutine(regs::g(ctx), cookie).ok_or(Counter::GoroutineFault)?;
     let registers = regs::registers(ctx);
     let depth = stack_hi - registers[REGISTERS - 1];
-    // SAFETY: as for the store in `on_hit`; it is read in one load.
+    // SAFETY: as for the store in `lose`; it is read in one load.
     let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
     let word = registers[cookie.pointer as usize & (REGISTERS - 1)];
     let head = Head { time_ns, goroutine, depth, target, last_loss, word };
-    let result = record(cookie, &registers, head);
-    #[cfg(feature = "log")]
-    if let Err(Counter::UnknownSite) = result {
-        aya_log_ebpf::warn!(ctx, "no site with the number {}", cookie.site);
-    }
-    result
+    record(cookie, &registers, head)
 }
 
 #[inline(always)]
@@ -393,10 +396,12 @@ fn store_word(hit: &mut Hit, read: &Read, index: usize, registers: &[u64; REGIST
     }
 }
 
-#[inline(always)]
+/// Counts a read that failed.
+#[inline(never)]
 fn fault(hit: &mut Hit, index: usize) {
     hit.faults |= 1 << index;
     count(Counter::ReadFault);
+    log::fault(index as u32, hit.site, hit.target);
 }
 
 /// Follows the pointers of a read. Returns `None` if memory cannot be read, 0 behind a null pointer.

@@ -9,13 +9,13 @@ use std::{
 };
 
 use clap::Parser as _;
+use gotrace::probe;
+use spans::{text::sentence, wakeups};
 use tokio::runtime::Builder;
 use tracer::{
     cli::{
-        Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, sentence, top,
-        trace, webhook,
+        Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace, webhook,
     },
-    leisure, probe,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -86,7 +86,7 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
 
 /// As [`block_on`], for what runs on and on and is in no hurry.
 fn block_on_at_leisure(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    runtime().on_thread_park(leisure::pause).build()?.block_on(future)
+    runtime().on_thread_park(wakeups::pause).build()?.block_on(future)
 }
 
 fn runtime() -> Builder {

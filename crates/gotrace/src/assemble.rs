@@ -1,6 +1,6 @@
 //! What makes traces of events, and what it counts on the way.
 
-use std::fmt;
+use std::{fmt, ops::Add};
 
 use serde::{Deserialize, Serialize};
 
@@ -59,55 +59,104 @@ pub struct Counter {
     pub labels: &'static [&'static str],
 }
 
-/// What became of events that are in nothing complete. All only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct Stats {
-    /// Pods that were popped and not scheduled, such as those that are being deleted.
-    pub skipped: u64,
-    /// Ends without an open call: sites may be reached by other ways than the call's return.
-    pub stray_ends: u64,
-    /// Loss: calls that were left without a return: panics, or their end was lost.
-    pub unwound_calls: u64,
-    /// Loss: calls that nothing could be found for.
-    pub orphan_calls: u64,
-    /// Loss: attempts whose end was not seen.
-    pub incomplete_attempts: u64,
-    /// Loss: entries into a queue of what is not known.
-    pub orphan_moves: u64,
-    /// Loss: facts about an attempt that is not known.
-    pub orphan_facts: u64,
-    /// Loss: attempts, goroutines, calls or queue entries for which there was no room.
-    pub table_full: u64,
+/// Declares figures that only grow: a struct with a field for each, and the closed set of labels under which the second part of
+/// them is exported. What an assembler counts stands once, here.
+macro_rules! figures {
+    (
+        $(#[$of_struct:meta])* struct $name:ident {
+            $($(#[$of_own:meta])* $own:ident,)*
+        }
+        $(#[$of_enum:meta])* enum $label:ident {
+            $($(#[$of_field:meta])* $field:ident: $variant:ident = $text:literal,)*
+        }
+    ) => {
+        $(#[$of_struct])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$of_own])* pub $own: u64,)*
+            $($(#[$of_field])* pub $field: u64,)*
+        }
+
+        telemetry::labels! {
+            $(#[$of_enum])*
+            pub $label { $($(#[$of_field])* $variant = $text,)* }
+        }
+
+        impl Add for $name {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self {
+                    $($own: self.$own + other.$own,)*
+                    $($field: self.$field + other.$field,)*
+                }
+            }
+        }
+
+        impl $name {
+            /// Those with a label.
+            pub fn each(&self) -> impl Iterator<Item = ($label, u64)> + use<> {
+                [$(($label::$variant, self.$field),)*].into_iter()
+            }
+        }
+    };
 }
 
-/// What became of each event. Once nothing is open any more, the rest adds up to [`Account::events`], to the last one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct Account {
-    /// All that came.
-    pub events: u64,
-    /// In what has ended: the beginning or the end of a span, or a fact on one.
-    pub in_attempts: u64,
-    /// Of what was popped and not done, or discarded before it left the queue.
-    pub skipped: u64,
-    /// About nothing that is traced: another metric than the queue's, or a return without a result.
-    pub unrelated: u64,
-    /// Ends without an open call.
-    pub stray: u64,
-    /// Calls, facts and moves that nothing claimed.
-    pub orphaned: u64,
-    /// Moves of what was not popped as long as it could be followed.
-    pub waiting: u64,
-    /// There was no room.
-    pub no_room: u64,
+figures! {
+    /// What became of events that are in nothing complete.
+    struct Stats {
+        /// What was popped and not worked on, such as Pods that are being deleted.
+        skipped,
+        /// Ends without an open call: sites may be reached by other ways than the call's return.
+        stray_ends,
+    }
+    /// Why an assembler loses something. The unit is what the cause loses.
+    enum Loss {
+        /// Calls that were left without a return: a panic, a `Goexit`, the end of the process, or their end was lost.
+        unwound_calls: UnwoundCall = "unwound_call",
+        /// Calls that nothing could be found for.
+        orphan_calls: OrphanCall = "orphan_call",
+        /// Attempts whose end was not seen.
+        incomplete_attempts: IncompleteAttempt = "incomplete_attempt",
+        /// Entries into a queue of what is not known.
+        orphan_moves: OrphanMove = "orphan_move",
+        /// Facts about an attempt that is not known.
+        orphan_facts: OrphanFact = "orphan_fact",
+        /// Attempts, goroutines, calls or queue entries for which there was no room.
+        table_full: AttemptTableFull = "attempt_table_full",
+    }
+}
+
+figures! {
+    /// What became of each event. Once nothing is open any more, the rest adds up to [`Account::events`], to the last one.
+    struct Account {
+        /// All that came.
+        events,
+    }
+    /// What became of an event.
+    enum Fate {
+        /// In what has ended: the beginning or the end of a span, or a fact on one.
+        in_attempts: InAttempt = "in_attempt",
+        /// Of what was popped and not worked on, or discarded before it left the queue.
+        skipped: Skipped = "skipped",
+        /// About nothing that is traced: another metric than the queue's, or a return without a result.
+        unrelated: Unrelated = "unrelated",
+        /// Ends without an open call.
+        stray: Stray = "stray",
+        /// Calls, facts and moves that nothing claimed.
+        orphaned: Orphaned = "orphaned",
+        /// Moves of what was not popped as long as it could be followed.
+        waiting: Waiting = "waiting",
+        /// There was no room.
+        no_room: NoRoom = "no_room",
+    }
 }
 
 impl Account {
     /// Events that are not accounted for yet: of what goes on, of calls that have not returned, of what is in a queue.
     #[must_use]
     pub fn open(&self) -> u64 {
-        let Self { events, in_attempts, skipped, unrelated, stray, orphaned, waiting, no_room } = self;
-        events - (in_attempts + skipped + unrelated + stray + orphaned + waiting + no_room)
+        self.events - self.each().map(|(_, count)| count).sum::<u64>()
     }
 }

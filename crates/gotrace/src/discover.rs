@@ -141,7 +141,7 @@ impl Finder {
         if !of_interest {
             return None;
         }
-        let id = process_id(pid)?;
+        let id = ProcessId::of(pid)?;
         let (namespace, namespaced_pid) = namespace(pid)?;
         Some(Process { id, file, namespace, namespaced_pid })
     }
@@ -175,9 +175,13 @@ fn file_id(meta: &fs::Metadata) -> FileId {
     FileId { inode: meta.ino(), bytes: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }
 }
 
-fn process_id(pid: u32) -> Option<ProcessId> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(ProcessId { pid, start_ticks: start_ticks(&stat)? })
+impl ProcessId {
+    /// The process that has this number now; `None` where there is none, or it may not be looked at.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some(Self { pid, start_ticks: start_ticks(&stat)? })
+    }
 }
 
 /// The command name, in parentheses, may hold anything: fields are counted after the last one.

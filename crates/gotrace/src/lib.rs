@@ -9,6 +9,7 @@
 //! * [`decode`]: what they sent, as events in the program's terms.
 //! * [`assemble`]: what makes traces of events. Pure; each program has its own.
 //! * [`pipeline`]: what follows upon an event, live or replayed.
+//! * [`metrics`]: what all this counts.
 //! * [`worker`]: one program at work, as the supervisor runs it.
 //! * [`recording`]: events in a file, to be replayed elsewhere.
 //!
@@ -24,6 +25,7 @@
 pub mod assemble;
 pub mod decode;
 pub mod discover;
+pub mod metrics;
 pub mod pipeline;
 pub mod plan;
 pub mod probe;

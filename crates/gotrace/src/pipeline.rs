@@ -29,6 +29,9 @@ pub struct Found {
     /// Which process, where it runs here. Not in recordings.
     #[serde(skip)]
     pub process: Option<ProcessId>,
+    /// The programs that its executable has inside. Not in recordings.
+    #[serde(skip)]
+    pub programs: Vec<&'static str>,
     /// Whether it ran already at the first look.
     #[serde(skip)]
     pub already_ran: bool,

@@ -58,8 +58,18 @@ pub enum Datum {
 }
 
 /// The values of one hit. A value that was not read, or could not be read at that moment, has no slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Values<V>(Vec<(V, Datum)>);
+
+/// The order in which slots are filled does not matter.
+impl<V: Value> PartialEq for Values<V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len()
+            && self.0.iter().all(|(value, datum)| other.get(*value) == Some(datum))
+    }
+}
+
+impl<V: Value> Eq for Values<V> {}
 
 impl<V> Default for Values<V> {
     fn default() -> Self {
@@ -188,6 +198,8 @@ into_datum! {
     Datum: datum => datum;
     u64: number => Datum::Number(number);
     i64: number => Datum::Number(number.cast_unsigned());
+    // The type of a literal.
+    i32: number => Datum::Number(i64::from(number).cast_unsigned());
     bool: flag => Datum::Flag(flag);
     String: text => Datum::Text(text);
     &str: text => Datum::Text(text.to_owned());
@@ -198,7 +210,8 @@ into_datum! {
 
 impl<const N: usize> IntoDatum for [Option<String>; N] {
     fn into_datum(self) -> Option<Datum> {
-        Some(Datum::Texts(self.into()))
+        // A list of which nothing is read says nothing.
+        self.iter().any(Option::is_some).then(|| Datum::Texts(self.into()))
     }
 }
 

@@ -29,6 +29,8 @@ pub type Observer<P> = Box<dyn FnMut(Line<'_, P>) + Send>;
 pub struct Summary {
     /// Which executable.
     pub identity: Identity,
+    /// The programs that are inside.
+    pub programs: Vec<&'static str>,
     /// Sites on emulated instructions.
     pub emulated: usize,
     /// Sites on instructions that are single-stepped.
@@ -38,6 +40,19 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Together with what another program plans for the same executable.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        let Self { identity: _, programs, emulated, single_stepped, missing } = other;
+        self.programs.extend(programs);
+        self.missing.extend(missing);
+        Self {
+            emulated: self.emulated + emulated,
+            single_stepped: self.single_stepped + single_stepped,
+            ..self
+        }
+    }
+
     /// Sites in all.
     #[must_use]
     pub fn sites(&self) -> usize {
@@ -190,7 +205,8 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         };
         let Plan { identity, sites, missing, names, errors, .. } = plan;
         let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
-        let summary = Summary { identity, emulated, single_stepped: sites.len() - emulated, missing };
+        let single_stepped = sites.len() - emulated;
+        let summary = Summary { identity, programs: vec![P::NAME], emulated, single_stepped, missing };
         self.executables.insert(file, Planned { sites, names, errors, attached: None });
         Some(Ok(summary))
     }

@@ -17,7 +17,7 @@ use rustix::{
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::ProcessId;
+use gotrace::discover::ProcessId;
 
 /// Of a command line: the kernel's own limit is 2 MiB, and a scheduler's has some hundred bytes.
 const MAX_COMMAND_LINE: u64 = 1 << 16;
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn this_test_was_told_what_its_command_line_says() {
-        let process = super::super::process_id(std::process::id()).expect("it runs");
+        let process = ProcessId::of(std::process::id()).expect("it runs");
         let Configuration { hash, file, outdated, .. } = Configuration::of(process).expect("it may be read");
         assert_eq!((hash.len(), file, outdated), (64, None, false));
         assert!(started(process) <= SystemTime::now());

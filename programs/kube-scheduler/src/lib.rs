@@ -3,13 +3,23 @@
 //! # Layout
 //!
 //! * [`table`]: the functions that are probed. [`values`]: what is read there. [`plugins`]: whose names an executable has.
-//! * [`attempt`]: which calls make up which attempt. Pure.
+//! * [`attempt`]: which calls make up which attempt. [`spans`]: attempts as spans. Pure.
+//! * [`configuration`], [`configurations`]: a scheduler's flags and configuration, and their trace.
+//! * [`attempt_log`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.
+//! * [`metrics`], [`last_minute`]: figures of attempts, phases and plugins.
 
 #![forbid(unsafe_code)]
 
 pub mod attempt;
+pub mod attempt_log;
+pub mod configuration;
+pub mod configurations;
+pub mod explain;
+pub mod last_minute;
+pub mod metrics;
 mod plugins;
 mod redact;
+pub mod spans;
 pub mod table;
 pub mod values;
 

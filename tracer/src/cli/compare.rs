@@ -9,11 +9,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-
-use crate::{
-    compare::{self, Limits, Report, Span},
-    export::duration,
-};
+use spandiff::{Limits, Report, Span};
+use spans::figures::parse_duration;
 
 /// Bytes of metrics: a scheduler has some hundred thousand.
 const MAX_METRICS: u64 = 64 << 20;
@@ -69,16 +66,16 @@ struct Bounds {
     #[arg(long, value_name = "N")]
     max_outside: Option<u64>,
     /// Between the starts of twins, median
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_start_p50: Option<Duration>,
     /// Between the ends of twins, median
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_end_p50: Option<Duration>,
     /// Between the durations of twins, median
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_duration_p50: Option<Duration>,
     /// Between the durations of twins, 99th percentile
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_duration_p99: Option<Duration>,
 }
 
@@ -102,12 +99,12 @@ pub fn run(options: &Options) -> Result<bool> {
     let limits = bounds.limits();
     let (shown, failures) = match (b, metrics) {
         (Some(b), _) => {
-            let report = compare::compare(&spans, &read(b, scope_b.as_deref())?);
+            let report = spandiff::compare(&spans, &read(b, scope_b.as_deref())?);
             let failures = report.failures(&limits);
             let names = [side(a, scope_a.as_deref()), side(b, scope_b.as_deref())];
             let names = [names[0].as_str(), names[1].as_str()];
             if let Some(file) = html {
-                fs::write(file, compare::page(&report, names, &failures))
+                fs::write(file, spandiff::page(&report, names, &failures))
                     .with_context(|| format!("cannot write `{}`", file.display()))?;
             }
             (show(&report, names, *output)?, failures)
@@ -128,7 +125,7 @@ pub fn run(options: &Options) -> Result<bool> {
 
 fn show(report: &Report, names: [&str; 2], output: Output) -> Result<String> {
     Ok(match output {
-        Output::Table => compare::table(report, names),
+        Output::Table => spandiff::table(report, names),
         Output::Json => serde_json::to_string_pretty(report)? + "\n",
     })
 }
@@ -143,20 +140,20 @@ fn against_metrics(
     let name = |file: &Path| file.display().to_string();
     let before = before.map(|file| anyhow::Ok((name(file), text(file)?))).transpose()?;
     let before = before.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-    let figures = compare::figures(spans, (&name(file), &text(file)?), before)?;
+    let figures = spandiff::figures(spans, (&name(file), &text(file)?), before)?;
     let differ: f64 = figures.iter().map(|figure| (figure.spans - figure.metric).abs()).sum();
     let limit = limits.missing.filter(|limit| differ > *limit as f64);
     let failures =
         limit.map(|limit| format!("{differ} attempts or calls that one side has more, {limit} at most"));
     let shown = match output {
-        Output::Table => compare::metrics_table(&figures),
+        Output::Table => spandiff::metrics_table(&figures),
         Output::Json => serde_json::to_string_pretty(&figures)? + "\n",
     };
     Ok((shown, failures.into_iter().collect()))
 }
 
 fn read(file: &Path, scope: Option<&str>) -> Result<Vec<Span>> {
-    let spans = compare::file(file, scope)?;
+    let spans = spandiff::file(file, scope)?;
     ensure!(!spans.is_empty(), "there are no spans in {}", side(file, scope));
     Ok(spans)
 }

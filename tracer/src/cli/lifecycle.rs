@@ -6,12 +6,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-
-use crate::{
-    compare,
-    export::{Style, waterfall},
-    lifecycle::joined,
-};
+use spandiff::joined::joined;
+use spans::export::{Style, waterfall};
 
 /// Options of `lifecycle`.
 #[derive(clap::Args, Debug)]
@@ -35,7 +31,7 @@ pub fn run(options: &Options) -> Result<()> {
     let Options { pod, files, namespace } = options;
     let mut spans = Vec::new();
     for file in files {
-        spans.append(&mut compare::file(file, None)?);
+        spans.append(&mut spandiff::file(file, None)?);
     }
     let trace = joined(&spans, namespace, pod).with_context(|| {
         format!("no span PodLifecycle is of {namespace}/{pod}: `schedspan run --lifecycle` makes it once the Pod is Ready")

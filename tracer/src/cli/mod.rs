@@ -15,8 +15,6 @@ pub mod webhook;
 
 use clap::{Parser, Subcommand};
 
-pub use crate::words::sentence;
-
 /// Traces an unmodified kube-scheduler with eBPF, and exports OpenTelemetry spans
 #[derive(Debug, Parser)]
 #[command(name = "schedspan", version, arg_required_else_help = true)]

@@ -1,12 +1,10 @@
 //! `schedspan trace`: attempts as they happen.
 
 use anyhow::Result;
+use spans::export::{Filter, Output};
 
 use super::run::Common;
-use crate::{
-    daemon,
-    export::{Filter, Output},
-};
+use crate::daemon;
 
 /// Options of `trace`.
 #[derive(clap::Args, Debug)]

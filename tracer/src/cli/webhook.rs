@@ -3,8 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Result;
-
-use crate::{export::duration, webhook};
+use spans::figures::parse_duration;
 
 /// Options of `webhook`.
 #[derive(clap::Args, Debug)]
@@ -19,7 +18,7 @@ pub struct Options {
     #[arg(long, default_value = "schedspan-webhook", value_name = "NAME")]
     configuration: String,
     /// How long a certificate is valid; another one is served when two thirds are over
-    #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = parse_duration)]
     certificate_lifetime: Duration,
     /// Inject contexts that are not sampled as well
     #[arg(long, env = "SCHEDSPAN_WEBHOOK_UNSAMPLED")]

@@ -3,86 +3,14 @@
 
 mod debug;
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::net::SocketAddr;
 
-use axum::{
-    Router,
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
-    routing::get,
-};
-use tokio::net::TcpListener;
+use axum::{Router, routing::get};
+use status::{Error, Health};
 
-use crate::{
-    history::History,
-    metrics::{self, Metrics},
-};
+use kube_scheduler::attempt_log::AttemptLog;
 
-/// The engine's loop turns several times a second: without a turn for so long, it hangs.
-const STALLED_AFTER: Duration = Duration::from_secs(10);
-
-/// Why nothing is served.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {reason}; give another address to listen on")]
-pub struct Error {
-    address: SocketAddr,
-    reason: io::Error,
-}
-
-/// How the engine is, as it says itself. Clones are handles of the same.
-#[derive(Clone, Debug)]
-pub struct Health(Arc<Mutex<Signs>>);
-
-#[derive(Debug)]
-struct Signs {
-    last_turn: Instant,
-    ready: Result<(), String>,
-}
-
-impl Default for Health {
-    /// Alive, and not ready yet.
-    fn default() -> Self {
-        Self::until("the first search for schedulers is not over")
-    }
-}
-
-impl Health {
-    /// Alive, and not ready for this reason.
-    #[must_use]
-    pub fn until(reason: &str) -> Self {
-        let ready = Err(reason.to_owned());
-        Self(Arc::new(Mutex::new(Signs { last_turn: Instant::now(), ready })))
-    }
-
-    /// The engine's loop turns: to be said at every turn.
-    pub fn alive(&self) {
-        self.signs().last_turn = Instant::now();
-    }
-
-    /// Sets whether it does its work: `Ok` when probes are attached, or when there is nothing to attach them
-    /// to and the search for schedulers works; else why not, in a line.
-    pub fn set_ready(&self, ready: Result<(), String>) {
-        self.signs().ready = ready;
-    }
-
-    fn live(&self) -> Result<(), String> {
-        let silent = self.signs().last_turn.elapsed();
-        if silent < STALLED_AFTER {
-            Ok(())
-        } else {
-            Err(format!("the engine's loop has stood still for {silent:.0?}"))
-        }
-    }
-
-    fn signs(&self) -> MutexGuard<'_, Signs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use crate::metrics::Metrics;
 
 /// Serves `/metrics`, `/healthz`, `/readyz`, `/debug/attempts` and `/debug/top` in the background, within a tokio runtime, until the process
 /// ends. Returns the address, with the port that a port of 0 became.
@@ -94,53 +22,15 @@ pub async fn start(
     address: SocketAddr,
     metrics: Metrics,
     health: Health,
-    history: History,
+    history: AttemptLog,
 ) -> Result<SocketAddr, Error> {
-    let of_metrics = metrics.clone();
+    let registry = metrics.registry.clone();
     let debug = Router::new()
         .route("/debug/top", get(debug::top))
         .with_state(metrics)
         .route("/debug/attempts", get(debug::attempts))
         .with_state(history);
-    start_with(address, move || of_metrics.encode(), health, debug).await
-}
-
-/// The same for another server than the daemon: `/metrics` with this text, `/healthz`, `/readyz`, and what `more` has.
-///
-/// # Errors
-///
-/// When the address cannot be bound.
-pub async fn start_with(
-    address: SocketAddr,
-    metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
-    health: Health,
-    more: Router,
-) -> Result<SocketAddr, Error> {
-    let listener = bind(address).await?;
-    let bound = listener.local_addr().map_err(|reason| Error { address, reason })?;
-    let router = Router::new()
-        .route("/metrics", get(async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics())))
-        .route("/healthz", get(async |State(health): State<Health>| answer(health.live())))
-        .route("/readyz", get(async |State(health): State<Health>| answer(health.signs().ready.clone())))
-        .with_state(health);
-    drop(tokio::spawn(axum::serve(listener, router.merge(more)).into_future()));
-    Ok(bound)
-}
-
-/// Listens.
-///
-/// # Errors
-///
-/// When the address cannot be bound.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|reason| Error { address, reason })
-}
-
-fn answer(state: Result<(), String>) -> (StatusCode, String) {
-    match state {
-        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
-    }
+    status::start(address, registry, health, debug).await
 }
 
 #[cfg(test)]
@@ -162,35 +52,10 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_and_health_are_served() {
-        let health = Health::default();
+    async fn the_daemons_metrics_are_served() {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = start(local, Metrics::default(), health.clone(), History::default()).await.unwrap();
-
+        let address = start(local, Metrics::default(), Health::default(), AttemptLog::default()).await.unwrap();
         let metrics = get(address, "/metrics").await;
-        assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains(metrics::CONTENT_TYPE), "{metrics}");
         assert!(metrics.contains("schedspan_losses_total{cause=\"ring_full\"} 0"), "{metrics}");
-
-        let ready = get(address, "/readyz").await;
-        assert!(ready.starts_with("HTTP/1.1 503") && ready.ends_with("is not over\n"), "{ready}");
-        health.set_ready(Ok(()));
-        assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
-
-        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
-        health.signs().last_turn -= STALLED_AFTER;
-        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 503"));
-        health.alive();
-        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
-    }
-
-    #[tokio::test]
-    async fn an_address_in_use_is_named() {
-        let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = start(local, Metrics::default(), Health::default(), History::default()).await.unwrap();
-        let error = start(address, Metrics::default(), Health::default(), History::default())
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains(&address.to_string()) && error.contains("give another"), "{error}");
     }
 }

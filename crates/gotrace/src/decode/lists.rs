@@ -8,7 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use wire::{
-    MAX_MAP_ENTRIES, MAX_PARTS, MAX_TOP, MapEntry, MapHit, PART_NAME_LEN, TEXT_LEN, TopElement, TopHit,
+    MAX_MAP_ENTRIES, MAX_PARTS, MAX_TOP, MapEntry, MapHit, PART_NAME_LEN, PART_SIZE, TEXT_LEN, TopElement,
+    TopHit,
 };
 
 /// The elements of a slice that have the highest keys.
@@ -113,7 +114,7 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
         .map(|number| {
             let length = fields.int(offset_of!(TopHit, name_lengths) + 4 * number)?;
             let at = offset_of!(TopHit, names) + PART_NAME_LEN * number;
-            Some((fields.long(first + 24 * number)?, fields.text(at, length, PART_NAME_LEN)?.into()))
+            Some((fields.long(first + PART_SIZE * number)?, fields.text(at, length, PART_NAME_LEN)?.into()))
         })
         .collect::<Option<HashMap<u64, Arc<str>>>>()?;
     let count = fields.int(offset_of!(TopHit, top_len))? as usize;
@@ -122,7 +123,7 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
         let length = fields.int(start + offset_of!(TopElement, label_length))?;
         let plugins = fields.int(start + offset_of!(TopElement, parts_len))? as usize;
         let score = |number: usize| {
-            let at = start + offset_of!(TopElement, parts) + 24 * number;
+            let at = start + offset_of!(TopElement, parts) + PART_SIZE * number;
             let name = names.get(&fields.long(at)?).map_or_else(|| UNKNOWN.into(), Arc::clone);
             Some((name, fields.long(at + 16)?.cast_signed()))
         };
@@ -208,7 +209,7 @@ mod tests {
             let start = offset_of!(TopHit, top) + size_of::<TopElement>() * place;
             put(&mut record, start + offset_of!(TopElement, parts_len), &2u32.to_ne_bytes());
             for (number, (name, score)) in scored.iter().enumerate() {
-                let at = start + offset_of!(TopElement, parts) + 24 * number;
+                let at = start + offset_of!(TopElement, parts) + PART_SIZE * number;
                 put(&mut record, at, &name.to_ne_bytes());
                 put(&mut record, at + 16, &score.to_ne_bytes());
             }

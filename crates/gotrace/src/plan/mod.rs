@@ -7,6 +7,7 @@
 mod builder;
 mod explain;
 mod reads;
+pub mod report;
 mod row;
 mod signatures;
 

@@ -21,7 +21,7 @@ use aya::{
     sys::{UProbeMultiFeature, is_uprobe_multi_supported},
 };
 use aya_log::EbpfLogger;
-use log::Log;
+use log::{Level, Log, log_enabled};
 use rustix::{event::epoll, io::Errno};
 use tracing::warn;
 use wire::{
@@ -39,6 +39,10 @@ const MAX_DRAIN: usize = 65_536;
 /// One part of so many of the ring buffer is full when the programs wake up whoever waits for them: the rest is for what comes
 /// until it runs.
 const WAKE_AT: u64 = 8;
+/// Target of the programs' log points. They are switched on if it is logged at the level `debug`.
+const LOG_TARGET: &str = "tracer_ebpf";
+/// Size of the ring buffer of the programs' log lines; the kernel rounds it up to a page.
+const LOG_BYTES: u32 = 1 << 17;
 
 /// Why probes cannot be loaded or attached.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +132,7 @@ pub struct Probes {
     multi: bool,
     /// Whether the kernel takes the programs that go through lists: it has `bpf_loop` from 5.17 on.
     lists: bool,
-    /// There only when the object was built with log points.
+    /// Present if the programs' log points are on.
     logger: Option<Logger>,
     ring: RingBuf<MapData>,
     /// Of the ring buffer alone, and edge-triggered: it tells when the programs want somebody to look, not whether there is
@@ -144,7 +148,7 @@ pub struct Probes {
     known_targets: Vec<Target>,
 }
 
-/// Passes the programs' log points on to the daemon's log.
+/// Writes the lines of the programs' log points to the daemon's log.
 type Logger = EbpfLogger<&'static dyn Log>;
 
 /// The sites of one executable in the kernel; detached when the [`Probes`] are dropped, at the latest.
@@ -178,13 +182,16 @@ impl Probes {
         check_btf()?;
         host::check_rights(!multi)?;
         let name = || file.map_or_else(|| "inside".to_owned(), |path| format!("`{}`", path.display()));
+        let log = log_enabled!(target: LOG_TARGET, Level::Debug);
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("EVENTS", ring_bytes)
+            .map_max_entries("AYA_LOGS", if log { LOG_BYTES } else { 1 })
             .override_global("WAKE_BYTES", &(u64::from(ring_bytes) / WAKE_AT), true)
+            .override_global("LOG", &u8::from(log), true)
             .load(object)
             .map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
-        // Before the program is loaded: that closes what nobody holds.
-        let logger = EbpfLogger::init(&mut ebpf).ok();
+        let unreadable = |error: aya_log::Error| Error::Map { name: "AYA_LOGS", why: error.to_string() };
+        let logger = log.then(|| EbpfLogger::init(&mut ebpf)).transpose().map_err(unreadable)?;
         let mut lists = true;
         for program in &PROGRAMS {
             match uprobe(&mut ebpf, program.name(multi))?.load() {

@@ -52,7 +52,7 @@ pub const MAX_LINE: usize = 64 << 10;
 /// Processes in a file, one after the other.
 const MAX_TARGETS: usize = 4_096;
 /// No machine runs for 18 years; sums of some such times still fit into 64 bits.
-const MAX_TIME_NS: u64 = 1 << 59;
+pub const MAX_TIME_NS: u64 = 1 << 59;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

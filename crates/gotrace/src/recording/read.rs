@@ -6,8 +6,11 @@ use std::{
     marker::PhantomData,
 };
 
+use telemetry::Label as _;
+
 use super::{End, FORMAT, Header, Line, MAX_LINE, MAX_TARGETS, MAX_TIME_NS};
 use crate::{
+    metrics::RecordLoss,
     pipeline::{Clocks, Found, Output, Pipeline},
     program::Program,
 };
@@ -232,6 +235,16 @@ impl<R: BufRead, P: Program> Replay<R, P> {
     /// The last line, once it was read: what was lost before there was an event, a replay cannot find again.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
+    }
+
+    /// Losses by cause: those before there was an event as the recording says, the others as they came about again.
+    pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let recorded = |cause: &RecordLoss| {
+            let lost = self.end.as_ref().and_then(|end| end.losses.get(cause.label())).copied();
+            (cause.label(), lost.unwrap_or_default())
+        };
+        let again = self.pipeline.stats().each().map(|(cause, lost)| (cause.label(), lost));
+        RecordLoss::ALL.iter().map(recorded).chain(again)
     }
 
     /// What follows upon the events.

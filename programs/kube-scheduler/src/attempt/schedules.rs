@@ -4,16 +4,19 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     mem,
+    sync::Arc,
 };
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{Account, Assembler, Attempt, Stats, Subject};
-use crate::{
-    plan::{Function, Role},
-    record::{Event, Values},
-    trace::{Anchor, Gatherer, Origin, Trace, build},
+use gotrace::{
+    Role,
+    assemble::{Account, Assemble as _, Stats},
 };
+use spans::{Anchor, Gatherer, Origin, Trace};
+
+use super::{Assembler, Attempt, Subject};
+use crate::{Event, Values, spans::build, table::Function, values::Value};
 
 const LOOP: u64 = 1;
 const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000 };
@@ -156,7 +159,7 @@ impl Script<'_, '_> {
     fn plugins(&mut self, function: Function, depth: u64, pod: Option<u64>) -> Result<(), Panicked> {
         let in_turn = function != Function::PreBindPlugin && self.choices.one_in(2);
         for plugin in ["P", "Q"].into_iter().take(self.choices.below(3)) {
-            let plugin = Some(plugin.into());
+            let plugin = Some(Arc::<str>::from(plugin));
             if !in_turn {
                 let entry = Values::default().with(Value::CycleState, STATE).with(Value::Pod, pod).with(Value::Plugin, plugin);
                 self.call(function, depth, entry, status(0), |_| Ok(()))?;
@@ -309,13 +312,11 @@ impl Script<'_, '_> {
     }
 
     fn member(&self, (_, pod, number): Key) -> Values {
-        Values {
-            queued_pod_info: Some(0x2000 + pod),
-            pod: POD,
-            pod_uid: Some(format!("uid-{pod}")),
-            attempts: Some(number),
-            ..Values::default()
-        }
+        Values::default()
+            .with(Value::QueuedPodInfo, 0x2000 + pod)
+            .with(Value::Pod, POD)
+            .with(Value::PodUid, format!("uid-{pod}"))
+            .with(Value::Attempts, number)
     }
 
     /// A group of Pods that are tried together. Up to 1.36 the first of them is popped, later the group is.
@@ -494,7 +495,7 @@ impl Script<'_, '_> {
 }
 
 fn status(code: i64) -> Values {
-    Values { status_code: Some(code), ..Values::default() }
+    Values::default().with(Value::StatusCode, code)
 }
 
 /// Goroutines that could run, and what they have done so far.
@@ -634,7 +635,7 @@ impl Schedule {
             lane.began.push(now);
             self.silent.insert(now);
         } else if event.role == Role::Metric {
-            event.values.started_ns = lane.began.pop();
+            event.values.set(Value::StartedNs, lane.began.pop());
         }
         self.place(key, &mut event.values);
         event.time_ns = now;
@@ -645,10 +646,11 @@ impl Schedule {
     /// Gives the attempt's addresses to an event. They are free as soon as the attempt has nothing more to do.
     fn place(&mut self, key: Key, values: &mut Values) {
         let free = self.free.entry(key.0).or_insert_with(|| (0..64).rev().collect());
-        if values.pod.is_some() || values.cycle_state.is_some() {
+        if values.number(Value::Pod).is_some() || values.number(Value::CycleState).is_some() {
             let base = *self.owned.entry(key).or_insert_with(|| free.pop().expect("fewer are used at once"));
-            for address in [&mut values.pod, &mut values.cycle_state].into_iter().flatten() {
-                *address += 0x10_000 + 0x10 * base;
+            for value in [Value::Pod, Value::CycleState] {
+                let address = values.number(value).map(|address| address + 0x10_000 + 0x10 * base);
+                values.set(value, address);
             }
         }
         let left = self.left.get_mut(&key).expect("it was expected");
@@ -693,7 +695,7 @@ impl Schedule {
             let call = calls.get_mut(key).and_then(|calls| {
                 calls.iter_mut().find(|(called, began, _)| (called, *began) == (function, start))
             });
-            let returned = event.values.panics != Some(true);
+            let returned = event.values.flag(Value::Panics) != Some(true);
             call.expect("it was called").2 = returned.then_some(*time_ns);
         }
         calls
@@ -801,7 +803,7 @@ fn check_account(
     assert!(nobodys == 0 || troubles.losses || troubles.panics);
     assert_eq!(account.stray, stats.stray_ends);
     // Pods.
-    let popped = |event: &Event| event.function == Function::Pop && event.values.queued_pod_info.is_some();
+    let popped = |event: &Event| event.function == Function::Pop && event.values.number(Value::QueuedPodInfo).is_some();
     let pods: HashSet<_> = delivered.iter().filter(|event| popped(event)).map(pod_of).collect();
     // Of a group one Pod is popped, or none.
     let begins = |attempt: &&Attempt| match attempt.subject {
@@ -821,7 +823,7 @@ fn check_account(
 }
 
 fn pod_of(event: &Event) -> (u32, Option<String>) {
-    (event.target, event.values.pod_uid.clone())
+    (event.target, event.values.text(Value::PodUid).map(str::to_owned))
 }
 
 /// Every group is with its Pods, and every span is inside its parent.
@@ -928,10 +930,10 @@ proptest! {
         prop_assert_eq!((account.stray, account.orphaned, account.waiting), (0, 0, waiting(&schedule)));
         let mut popped: BTreeMap<Key, usize> = BTreeMap::new();
         for (key, _, event) in &schedule.order {
-            if event.function == Function::Pop && event.values.pod.is_some() {
+            if event.function == Function::Pop && event.values.number(Value::Pod).is_some() {
                 popped.insert(*key, 0);
             } else if [Function::PodGroup, Function::PodGroupMember].contains(&event.function)
-                || event.function == Function::HandleFailure && event.values.pod_uid.is_some()
+                || event.function == Function::HandleFailure && event.values.text(Value::PodUid).is_some()
             {
                 *popped.entry(*key).or_default() += 1;
             } else if let Some(events) = popped.get_mut(key) {
@@ -955,14 +957,14 @@ fn waiting(schedule: &Schedule) -> u64 {
     let mut waiting: HashMap<(u32, u64), u64> = HashMap::new();
     let mut moving: HashMap<(u32, u64), u64> = HashMap::new();
     for ((process, ..), _, event) in &schedule.order {
-        let entry = event.values.queued_pod_info;
+        let entry = event.values.number(Value::QueuedPodInfo);
         match event.function {
             Function::Pop | Function::PodGroup | Function::PodGroupMember | Function::HandleFailure => {
                 entry.map(|entry| waiting.remove(&(*process, entry)));
             }
             Function::QueueMove => {
-                let queue = event.values.queue.as_deref();
-                let from_backoff = event.values.queue_event.as_deref() == Some("PopFromBackoffQ");
+                let queue = event.values.text(Value::Queue);
+                let from_backoff = event.values.text(Value::QueueEvent) == Some("PopFromBackoffQ");
                 if queue != Some("NodeResourcesFit") && !from_backoff {
                     let entry = moving[&(*process, event.goroutine)];
                     *waiting.entry((*process, entry)).or_default() += 1;

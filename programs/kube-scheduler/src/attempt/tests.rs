@@ -1,16 +1,16 @@
 //! Generated schedules: whatever the interleaving of goroutines, the attempts are those that were made.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{
-    Assembler, Attempt, Code, Outcome, Preemption, Previous, Stats, Subject, schedules::check_trace,
+use gotrace::{
+    Role,
+    assemble::{Assemble as _, Stats},
 };
-use crate::{
-    plan::{Function, Role},
-    record::{Event, Values},
-};
+
+use super::{Assembler, Attempt, Code, Outcome, Preemption, Previous, Subject, schedules::check_trace};
+use crate::{Event, Values, table::Function, values::Value};
 
 const LOOP: u64 = 1;
 
@@ -325,8 +325,8 @@ fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
     let mut first = script(0, Fate::Unschedulable, 1);
     let mut second = script(1, Fate::Bound, 1);
     for event in [&mut first.scheduling[0], &mut second.scheduling[0]] {
-        event.values.queued_pod_info = Some(0x2000);
-        event.values.pod_uid = Some("uid-0".to_owned());
+        event.values.set(Value::QueuedPodInfo, 0x2000);
+        event.values.set(Value::PodUid, "uid-0");
     }
     // An informer's goroutine moves this Pod and another one.
     let moves = [
@@ -566,7 +566,7 @@ fn a_group_that_the_scheduler_turned_from_is_incomplete() {
 fn a_pod_that_is_popped_before_its_failure_has_been_handled_is_linked_all_the_same() {
     let mut first = script(0, Fate::NotBound, 2);
     let mut second = script(1, Fate::Bound, 2);
-    second.scheduling[0].values.pod_uid = Some("uid-0".to_owned());
+    second.scheduling[0].values.set(Value::PodUid, "uid-0");
     // The Pod is back in the queue, and its condition is being written.
     let handled = first.binding.pop().expect("its failure is handled");
     second.scheduling.push(handled);

@@ -1,0 +1,470 @@
+//! The trace context of whoever created a Pod, from the Pod's annotations, by a watch of Pods.
+//!
+//! Only Pods without a Node are watched: an attempt is always of such a one. The Pod's going to a Node ends
+//! the watch of it, but not the memory of its context, which a bounded cache holds for the attempts that end
+//! a little later. Of a Pod nothing but the contexts is kept, which of the samplers' questions it answers with yes, and,
+//! where that is asked for, who its owner is.
+
+mod options;
+mod owners;
+mod pod;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    hash::{BuildHasher as _, RandomState},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::http::Response;
+use futures::{StreamExt as _, pin_mut};
+use kube::{
+    Api, Client, Config, Resource as _,
+    api::ListParams,
+    client::ClientBuilder,
+    core::ObjectMeta,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
+};
+use quick_cache::{Weighter, sync::Cache};
+use siphasher::sip128::SipHasher13;
+use spans::{Link, Origin, Relation, attributes, sample::Selector, text::sentence};
+use telemetry::Label as _;
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
+use tower::util::MapResponseLayer;
+use tracecontext::annotations::{self, Carriers, Recovered, Refused};
+use tracing::{info, warn};
+
+pub use self::options::{Mode, Options};
+pub(crate) use self::pod::PodWith;
+use self::{
+    owners::{Owner, Owners, Said},
+    pod::Pod,
+};
+use crate::{Lookup, Metrics, api};
+
+/// Pods remembered where none carries anything; the least used are forgotten first. More than a cluster may have
+/// waiting: 150,000 Pods are all that Kubernetes supports in one.
+const CAPACITY: usize = 200_000;
+/// Bytes of a Pod in the cache.
+const POD_BYTES: u64 = 64;
+/// Bytes of all of them, with what they carry.
+const MAX_BYTES: u64 = CAPACITY as u64 * POD_BYTES;
+/// Selects Pods without a Node.
+const UNASSIGNED: &str = "spec.nodeName=";
+/// Failures in a row from which on the API server counts as down: one alone is a restart or a cut connection,
+/// and over before a finished attempt is tired of waiting.
+const DOWN: u32 = 2;
+/// Longer than anybody lives.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
+/// Pods in a page of a list: each page is in memory three times.
+const PAGE: u32 = 200;
+/// Why Pods cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no way to the API server.
+    #[error(transparent)]
+    Api(#[from] api::Error),
+    /// What is to be looked for cannot be there.
+    #[error("{0}")]
+    Key(String),
+}
+
+/// The trace contexts of Pods, kept up to date by a task in the background.
+#[derive(Clone, Debug)]
+pub struct PodContexts(Arc<Shared>);
+
+struct Shared {
+    /// By the hash of the UID: 16 bytes whatever the UID looks like, and nobody can choose which ones
+    /// collide.
+    pods: Cache<u128, Option<Arc<Known>>, Weight>,
+    keys: (u64, u64),
+    carriers: Carriers,
+    /// Names of attributes for the members of baggage: as many as were asked for.
+    members: Vec<&'static str>,
+    selectors: Vec<Selector>,
+    mode: Mode,
+    /// Where they are asked for, and there is an API server.
+    owners: OnceLock<Owners>,
+    /// What was logged: keys of annotations, and kinds of owners.
+    told: Mutex<HashSet<String>>,
+    /// Whether all Pods without a Node have been listed once.
+    listed: AtomicBool,
+    /// Wakes who waits: a Pod came, the list is through, or the API server went.
+    changed: Notify,
+    /// Failures of the watch in a row.
+    failures: AtomicU32,
+    metrics: Metrics,
+    /// For others who ask the API server, and its URL, where one is known.
+    client: OnceLock<(Client, String)>,
+}
+
+/// What is known of a Pod; of one about which there is nothing to say there is none.
+#[derive(Debug)]
+struct Known {
+    found: Recovered,
+    /// Whether it has [`annotations::TRACEPARENT_KEY`], with whatever value.
+    annotated: bool,
+    owner: Option<Arc<Owner>>,
+    selected: u64,
+}
+
+/// Bytes, roughly.
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<u128, Option<Arc<Known>>> for Weight {
+    fn weight(&self, _: &u128, known: &Option<Arc<Known>>) -> u64 {
+        let bytes = known.as_ref().map_or(0, |known| {
+            let Recovered { causes, baggage, initial } = &known.found;
+            let states: usize = causes.iter().map(|cause| cause.context.trace_state.len()).sum();
+            let values: usize =
+                baggage.iter().map(|(_, value)| size_of::<(u8, String)>() + value.len()).sum();
+            size_of::<Known>()
+                + size_of_val(causes.as_slice())
+                + states
+                + values
+                + initial.as_ref().map_or(0, String::len)
+        });
+        POD_BYTES + bytes as u64
+    }
+}
+
+impl PodContexts {
+    /// Starts the watch, within a tokio runtime, and does not wait for it.
+    ///
+    /// Without a kubeconfig it takes what the environment gives: `KUBECONFIG`, `~/.kube/config`, the service
+    /// account. Where there is nothing at all, it says so once and knows no Pod. An API server that does not
+    /// answer is no error: it is asked again until it does.
+    ///
+    /// # Errors
+    ///
+    /// When the given kubeconfig cannot be used, or a key cannot be one.
+    pub async fn start(options: &Options, selectors: Vec<Selector>, metrics: Metrics) -> Result<Self, Error> {
+        let carriers = options.carriers().map_err(Error::Key)?;
+        let config = match api::config(options.kubeconfig.clone()).await {
+            Ok(config) => Some(config),
+            Err(error @ api::Error::NoServer(_)) => {
+                warn!("{error}; without, spans get no links");
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let hasher = RandomState::new();
+        // Once in the life of the program, and as many as there are arguments.
+        let members = carriers.baggage().iter().map(|name| &*name.clone().leak()).collect();
+        let whole = selectors.iter().any(|selector| matches!(selector, Selector::PriorityClass(_)));
+        let shared = Arc::new(Shared {
+            pods: Cache::with_weighter(CAPACITY, MAX_BYTES, Weight),
+            keys: (hasher.hash_one(0), hasher.hash_one(1)),
+            carriers,
+            members,
+            selectors,
+            mode: options.context_mode,
+            owners: OnceLock::new(),
+            told: Mutex::default(),
+            listed: AtomicBool::new(false),
+            changed: Notify::new(),
+            failures: AtomicU32::new(if config.is_some() { 0 } else { DOWN }),
+            metrics,
+            client: OnceLock::new(),
+        });
+        if let Some(config) = config {
+            let url = config.cluster_url.to_string();
+            let clients = client(config.clone(), &shared)
+                .and_then(|watching| Ok((watching, Client::try_from(config)?)));
+            match clients {
+                Ok((client, others)) => {
+                    if options.context_owners {
+                        let owners = Owners::new(others.clone(), shared.carriers.clone());
+                        shared.owners.get_or_init(|| owners);
+                    }
+                    let _of_new = shared.client.set((others, url.clone()));
+                    let shared = Arc::clone(&shared);
+                    drop(if whole {
+                        tokio::spawn(watch::<true>(client, url, shared))
+                    } else {
+                        tokio::spawn(watch::<false>(client, url, shared))
+                    });
+                }
+                Err(error) => {
+                    shared.failures.store(DOWN, Ordering::Relaxed);
+                    warn!(
+                        "no connection to {url} can be made, so spans get no links: {error}; check the kubeconfig"
+                    );
+                }
+            }
+        }
+        Ok(Self(shared))
+    }
+
+    /// Waits for the first list of Pods, but not longer than `wait`, nor for an API server that does not answer.
+    ///
+    /// A Pod that is bound before the list is asked for is never seen: who traces after it misses none.
+    pub async fn listed(&self, wait: Duration) {
+        let listed = async {
+            loop {
+                let changed = self.0.changed.notified();
+                if self.0.listed.load(Ordering::Relaxed) || self.0.failures.load(Ordering::Relaxed) > 0 {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(wait, listed).await.is_err() {
+            warn!("the API server has not listed the Pods in {wait:?}: the first spans may miss their links");
+        }
+    }
+
+    /// Where a Pod comes from.
+    ///
+    /// Answers at once when the Pod is known, or when the API server does not answer; else waits for the
+    /// watch to bring the Pod, and for its owner if need be, but not longer than `wait`.
+    pub async fn lookup(&self, uid: &str, wait: Duration) -> Origin {
+        let (origin, result) = self.find(uid, wait).await;
+        self.0.metrics.looked_up(result);
+        origin
+    }
+
+    /// The same, for who asks about a Pod again: it does not count.
+    pub async fn origin(&self, uid: &str, wait: Duration) -> Origin {
+        self.find(uid, wait).await.0
+    }
+
+    /// The API server, and its URL.
+    pub(crate) fn client(&self) -> Option<(Client, String)> {
+        self.0.client.get().cloned()
+    }
+
+    /// Remembers a Pod that the watch does not bring, because it has a Node.
+    pub(crate) fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
+        self.0.learn(metadata, priority_class);
+    }
+
+    async fn find(&self, uid: &str, wait: Duration) -> (Origin, Lookup) {
+        // A wait without end has no deadline.
+        let deadline = Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + FOREVER);
+        let shared = &*self.0;
+        let Ok(Some(known)) = timeout_at(deadline, shared.known(uid)).await else {
+            return (Origin::default(), Lookup::Unknown);
+        };
+        let Some(known) = known else {
+            return (Origin { selected: Some(0), ..Origin::default() }, Lookup::None);
+        };
+        let said = match (&known.owner, shared.owners.get()) {
+            (Some(owner), Some(owners)) => {
+                timeout_at(deadline, owners.ask(shared, owner)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        let (found, owner) = match &said {
+            Some(Said { owner, found }) => (&**found, Some(owner)),
+            None => (&known.found, None),
+        };
+        let result = match (found.causes.is_empty(), owner) {
+            (true, _) => Lookup::None,
+            (false, None) => Lookup::Found,
+            (false, Some(_)) => Lookup::Owner,
+        };
+        let origin = shared.origin(found, owner);
+        // That is the Pod's, whoever has the context.
+        let initial =
+            known.found.initial.as_ref().map(|initial| (attributes::INITIAL, initial.as_str().into()));
+        let attributes = origin.attributes.into_iter().chain(initial).collect();
+        (Origin { attributes, selected: Some(known.selected), ..origin }, result)
+    }
+
+    /// Whether a Pod has KEP-5915's annotation, valid or not; `None` where the Pod was not seen.
+    pub(crate) fn annotated(&self, uid: &str) -> Option<bool> {
+        let known = self.0.pods.get(&self.0.key(uid))?;
+        Some(known.is_some_and(|known| known.annotated))
+    }
+}
+
+impl Shared {
+    fn key(&self, uid: &str) -> u128 {
+        SipHasher13::new_with_keys(self.keys.0, self.keys.1).hash(uid.as_bytes()).as_u128()
+    }
+
+    async fn known(&self, uid: &str) -> Option<Option<Arc<Known>>> {
+        let key = self.key(uid);
+        loop {
+            // Before the look, so that what changes after the look wakes it.
+            let changed = self.changed.notified();
+            if let Some(known) = self.pods.get(&key) {
+                return Some(known);
+            }
+            if self.failures.load(Ordering::Relaxed) >= DOWN {
+                return None;
+            }
+            changed.await;
+        }
+    }
+
+    fn origin(&self, found: &Recovered, owner: Option<&String>) -> Origin {
+        let cause = |cause: &annotations::Cause| {
+            let annotation = self.carriers.key(cause);
+            let relation = Relation::Cause { annotation, owner: owner.cloned() };
+            Link { context: cause.context.clone(), relation }
+        };
+        let member =
+            |(index, value): &(u8, String)| (self.members[usize::from(*index)], value.as_str().into());
+        Origin {
+            causes: found.causes.iter().map(cause).collect(),
+            parent: self.mode == Mode::Parent,
+            attributes: found.baggage.iter().map(member).collect(),
+            selected: None,
+        }
+    }
+
+    fn answered(&self) {
+        if self.failures.swap(0, Ordering::Relaxed) >= DOWN {
+            info!("the API server answers again, spans get links");
+        }
+        self.metrics.set_watch_up(true);
+    }
+
+    fn failed(&self, url: &str, error: &watcher::Error) {
+        self.metrics.set_watch_up(false);
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == DOWN {
+            warn!(
+                "cannot watch Pods at {url}, so spans get no links until it works again: {}; check that the API \
+                 server runs and that `list` and `watch` of pods are granted",
+                sentence(error)
+            );
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Remembers a Pod.
+    fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
+        let Some(uid) = &metadata.uid else { return };
+        let key = self.key(uid);
+        let none = BTreeMap::new();
+        let (found, refused) = self.carriers.recover(metadata.annotations.as_ref().unwrap_or(&none));
+        // Said when it came.
+        if !self.pods.contains_key(&key) {
+            for refused in refused {
+                let [namespace, name] =
+                    [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default());
+                self.refuse(&refused, || format!("the Pod {namespace}/{name}"));
+            }
+        }
+        let selected = self.selectors.iter().enumerate();
+        let holds = |selector: &Selector| u64::from(pod::selected(selector, metadata, priority_class));
+        let selected = selected.map(|(bit, selector)| holds(selector) << bit).sum();
+        let owners = self.owners.get().filter(|_| found.causes.is_empty());
+        let owner = owners.and_then(|owners| owners.of(self, metadata));
+        let all = metadata.annotations.as_ref();
+        let annotated = all.is_some_and(|all| all.contains_key(annotations::TRACEPARENT_KEY));
+        let known = (found != Recovered::default() || annotated || owner.is_some() || selected != 0)
+            .then(|| Arc::new(Known { found, annotated, owner, selected }));
+        self.pods.insert(key, known);
+        self.changed.notify_waiters();
+    }
+
+    /// Counts a refused annotation, and says it once a key.
+    fn refuse(&self, refused: &Refused, whose: impl FnOnce() -> String) {
+        let Refused { key, value, reason } = refused;
+        self.metrics.refused(*reason);
+        if self.tell(key) {
+            let (whose, reason) = (whose(), reason.label());
+            warn!("{whose} has no valid trace context in `{key}`: {value:?} ({reason}); said once a key");
+        }
+    }
+
+    fn cannot_ask(&self, plural: &str, error: &kube::Error) {
+        if self.tell(plural) {
+            // The client's own words end in all that the answer held.
+            let why = match error {
+                kube::Error::Api(status) => status.message.clone(),
+                error => sentence(error),
+            };
+            warn!(
+                "cannot get {plural}, so their Pods get no links through them: {why}; check that `get` of {plural} is \
+                 granted, as `context.owners` of the chart does; said once"
+            );
+        }
+    }
+
+    fn tell(&self, what: &str) -> bool {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned())
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("pods", &self.pods.len()).finish_non_exhaustive()
+    }
+}
+
+/// Asks the API server once for a Pod, and says which server that is.
+///
+/// # Errors
+///
+/// If none is known, or it does not answer, or refuses; with what to do, in a line.
+pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
+    let mut config = api::config(kubeconfig).await.map_err(|error| error.to_string())?;
+    config.read_timeout = Some(api::CONNECT_TIMEOUT);
+    let url = config.cluster_url.to_string();
+    let client = Client::try_from(config)
+        .map_err(|error| format!("{url}: {}; check the kubeconfig", sentence(&error)))?;
+    let one = ListParams::default().limit(1).fields(UNASSIGNED);
+    match Api::<Pod<false>>::all(client).list_metadata(&one).await {
+        Ok(_) => Ok(url),
+        Err(error) => Err(format!(
+            "{url}: {}; check that the API server runs and that `list` and `watch` of pods are granted",
+            sentence(&error)
+        )),
+    }
+}
+
+/// The client of the watch, and of nothing else: what it is answered says whether links can be given.
+fn client(config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
+    let shared = Arc::clone(shared);
+    // The watcher tells of failures and of Pods, but not that a broken watch stands again.
+    let answers = MapResponseLayer::new(move |response: Response<_>| {
+        if response.status().is_success() {
+            shared.answered();
+        }
+        response
+    });
+    Ok(ClientBuilder::try_from(config)?.with_layer(&answers).build())
+}
+
+/// Watches for ever. Lists in pages and then watches, which every API server can; the streaming list cannot
+/// be relied upon: where its feature gate is off, the API server refuses the request.
+async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
+    let pods = Api::<Pod<WHOLE>>::all(client);
+    let unassigned = watcher::Config::default().fields(UNASSIGNED).page_size(PAGE);
+    let events = watcher(pods, unassigned).default_backoff();
+    pin_mut!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            // To the selector, a Pod that got its Node is deleted; it may come so quickly that this is all we
+            // see of it.
+            Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) => {
+                shared.learn(pod.meta(), pod.priority_class());
+            }
+            Ok(Event::InitDone) => {
+                shared.listed.store(true, Ordering::Relaxed);
+                shared.changed.notify_waiters();
+            }
+            Ok(Event::Init) => {}
+            Err(error) => shared.failed(&url, &error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

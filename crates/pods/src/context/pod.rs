@@ -1,0 +1,117 @@
+//! What is read of a Pod: the part of it that identifies it, may hold a trace context, and that samplers ask for.
+//!
+//! The rest is skipped in place. It is much longer, above all the managed fields, of which the client's own type would make
+//! a tree of maps for each event of the watch.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1,
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
+use kube::{Resource, core::ObjectMeta};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use spans::sample::Selector;
+
+/// A Pod, and as much of it as its reader asks for; the API server is asked for the metadata only, unless it is to be `WHOLE`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct PodWith<Spec, Status = IgnoredAny, const WHOLE: bool = true> {
+    #[serde(deserialize_with = "metadata")]
+    pub(crate) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(crate) spec: Spec,
+    #[serde(default)]
+    pub(crate) status: Status,
+}
+
+/// A Pod, for who asks for its contexts.
+pub(super) type Pod<const WHOLE: bool> = PodWith<Spec, IgnoredAny, WHOLE>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Spec {
+    priority_class_name: Option<String>,
+}
+
+impl<const WHOLE: bool> Pod<WHOLE> {
+    pub(super) fn priority_class(&self) -> Option<&str> {
+        self.spec.priority_class_name.as_deref()
+    }
+}
+
+/// Whether a Pod is one that a selector selects.
+pub(super) fn selected(selector: &Selector, metadata: &ObjectMeta, priority_class: Option<&str>) -> bool {
+    match selector {
+        Selector::Label(key, value) => {
+            let found = metadata.labels.as_ref().and_then(|labels| labels.get(key));
+            found.is_some_and(|found| value.as_ref().is_none_or(|value| found == value))
+        }
+        Selector::PriorityClass(name) => priority_class == Some(name),
+    }
+}
+
+/// Reads what is needed of the metadata.
+///
+/// # Errors
+///
+/// When it is something else.
+fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Read {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        creation_timestamp: Option<Time>,
+        annotations: Option<BTreeMap<String, String>>,
+        labels: Option<BTreeMap<String, String>>,
+        owner_references: Option<Vec<OwnerReference>>,
+    }
+    let read = Read::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: read.name,
+        namespace: read.namespace,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        creation_timestamp: read.creation_timestamp,
+        annotations: read.annotations,
+        labels: read.labels,
+        owner_references: read.owner_references,
+        ..ObjectMeta::default()
+    })
+}
+
+impl<Spec, Status, const WHOLE: bool> Resource for PodWith<Spec, Status, WHOLE> {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn metadata_api() -> bool {
+        !WHOLE
+    }
+
+    fn kind((): &()) -> Cow<'_, str> {
+        v1::Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        v1::Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        v1::Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        v1::Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,107 @@
+//! An attempt to schedule a Pod, as its life tells it. Pure.
+
+use spans::{AttributeValue, Link, Relation, Span, Status, Trace, attributes, names::ROOT};
+use tracecontext::RemoteContext;
+
+use super::life::short;
+
+/// An attempt to schedule it, as the scheduler was seen to make it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attempt {
+    /// To its own trace.
+    pub(super) link: Link,
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
+    /// The Pod was bound by then.
+    pub(super) bound_ns: Option<u64>,
+    /// Whether it may have been bound.
+    pub(super) may_have_bound: bool,
+    /// The binding of its volume claims.
+    pub(super) volumes: Option<(u64, u64)>,
+    /// Since when it was in the scheduler's queues.
+    pub(super) queued_ns: Option<u64>,
+    /// What of its root is told again, of the attempt and of the queue before it.
+    pub(super) attributes: Vec<(&'static str, AttributeValue)>,
+    pub(super) queue_attributes: Vec<(&'static str, AttributeValue)>,
+    pub(super) status: Status,
+}
+
+const OF_ATTEMPT: [&str; 3] = [attributes::ATTEMPT, attributes::RESULT, attributes::SELECTED_NODE];
+const OF_QUEUE: [&str; 4] = [
+    attributes::QUEUE_EVENT,
+    attributes::QUEUE_WAIT_MS,
+    attributes::QUEUE_BACKOFF_MS,
+    attributes::QUEUE_UNSCHEDULABLE_MS,
+];
+
+impl Attempt {
+    /// The attempt that a trace is of, and the Pod's UID; of a group, which has none, there is nothing.
+    pub(super) fn of(trace: &Trace) -> Option<(&str, Self)> {
+        let root = trace.root();
+        let Some(AttributeValue::String(uid)) =
+            root.attribute(attributes::POD_UID).filter(|_| root.name == ROOT)
+        else {
+            return None;
+        };
+        let again = |keys: &[&'static str]| {
+            let of_root = |key: &&'static str| Some((*key, shown(root.attribute(key)?)));
+            keys.iter().filter_map(of_root).collect::<Vec<_>>()
+        };
+        let span = |wanted: fn(&Span) -> bool| trace.spans.iter().rfind(|span| wanted(span));
+        let result = root.attribute(attributes::RESULT).map(ToString::to_string);
+        let success = result.as_deref() == Some("Success");
+        let bind = span(|span| span.name == "bind").filter(|_| success);
+        let volumes = span(|span| {
+            let is = |key, value| span.attribute(key).is_some_and(|found| found.to_string() == value);
+            is(attributes::PLUGIN_NAME, "VolumeBinding") && is(attributes::EXTENSION_POINT, "preBind")
+        });
+        let waited = match root.attribute(attributes::QUEUE_TOTAL_WAIT_MS) {
+            Some(AttributeValue::Double(ms)) => Some((ms * 1e6) as u64),
+            _ => None,
+        };
+        let context = RemoteContext {
+            trace_id: trace.trace_id,
+            span_id: root.span_id,
+            flags: 1,
+            trace_state: String::new(),
+        };
+        let attempt = Self {
+            link: Link { context, relation: Relation::Attempt },
+            start_ns: root.start_unix_ns,
+            end_ns: root.end_unix_ns.max(root.start_unix_ns),
+            bound_ns: bind.map(|bind| bind.end_unix_ns).or(success.then_some(root.end_unix_ns)),
+            may_have_bound: success || result.is_none(),
+            volumes: volumes.map(|span| (span.start_unix_ns, span.end_unix_ns)),
+            queued_ns: waited.map(|waited| root.start_unix_ns.saturating_sub(waited)),
+            attributes: again(&OF_ATTEMPT),
+            queue_attributes: again(&OF_QUEUE),
+            status: match &root.status {
+                Status::Unset => Status::Unset,
+                Status::Error(reason) => Status::Error(short(reason, &mut 0)),
+            },
+        };
+        Some((uid, attempt))
+    }
+
+    /// Bytes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let attributes = self.attributes.iter().chain(&self.queue_attributes);
+        let texts = attributes.map(|(_, value)| size_of::<(&str, AttributeValue)>() + length(value));
+        let status = match &self.status {
+            Status::Unset => 0,
+            Status::Error(reason) => reason.len(),
+        };
+        size_of::<Self>() + texts.sum::<usize>() + status
+    }
+}
+
+fn shown(value: &AttributeValue) -> AttributeValue {
+    match value {
+        AttributeValue::String(text) => AttributeValue::String(short(text, &mut 0).into()),
+        other => other.clone(),
+    }
+}
+
+fn length(value: &AttributeValue) -> usize {
+    if let AttributeValue::String(text) = value { text.len() } else { 0 }
+}

@@ -1,0 +1,361 @@
+//! What is known of a Pod's start-up, gathered from one look at it to the next. Pure, and bounded whatever the Pod is.
+
+use std::collections::BTreeMap;
+
+use super::{
+    attempt::Attempt,
+    pod::{ContainerStatus, Pod, Run},
+};
+use crate::LifecycleEnd as End;
+
+/// Containers, and as many that run before them; gates, kinds of volumes, claims, owners.
+const MAX_LISTED: usize = 32;
+/// Attempts, the first and the last of them.
+const MAX_ATTEMPTS: usize = 32;
+const FIRST_ATTEMPTS: usize = 8;
+/// What happened to one container.
+const MAX_EVENTS: usize = 8;
+/// Bytes of a text, such as an image's name.
+const MAX_TEXT: usize = 256;
+
+/// When something was, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct When {
+    /// In this second since the Unix epoch, says the API, which has no finer times.
+    pub(super) said_s: Option<u64>,
+    /// Before this, in nanoseconds since the Unix epoch: then it was seen.
+    pub(super) seen_ns: u64,
+}
+
+/// A Pod's way to its end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Life {
+    /// What does not change; `None` until the Pod was seen.
+    pub(super) about: Option<About>,
+    /// When the gates that it was created with were gone.
+    pub(super) ungated_ns: Option<u64>,
+    pub(super) node: Option<String>,
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) attempts_left_out: u64,
+    pub(super) scheduled: Option<When>,
+    /// When its Node's kubelet took it up.
+    pub(super) kubelet: Option<When>,
+    pub(super) sandbox: Option<When>,
+    pub(super) initialized: Option<When>,
+    /// Those that run before the others first.
+    pub(super) containers: Vec<Container>,
+    pub(super) restarts: u64,
+    pub(super) end: Option<(End, When)>,
+    /// What its status says of that.
+    pub(super) reason: String,
+    /// When it was last heard of.
+    pub(super) last_ns: u64,
+    /// The list of Pods that it was last in.
+    pub(super) list: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) created: When,
+    pub(super) profile: String,
+    pub(super) priority: Option<i64>,
+    pub(super) priority_class: Option<String>,
+    pub(super) qos_class: Option<String>,
+    pub(super) gates: Listed,
+    pub(super) images: Listed,
+    pub(super) owners: Listed,
+    pub(super) claims: Listed,
+    /// Each with how many there are.
+    pub(super) volume_kinds: Listed,
+    pub(super) volumes: u64,
+    pub(super) init_containers: u64,
+    pub(super) main_containers: u64,
+    /// Texts that are shorter than they were.
+    pub(super) shortened: u64,
+}
+
+/// The first of a list, and how many more there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) first: Vec<String>,
+    pub(super) left_out: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Container {
+    pub(super) name: String,
+    pub(super) image: String,
+    pub(super) kind: ContainerKind,
+    pub(super) started: Option<When>,
+    pub(super) ended: Option<(When, i64)>,
+    pub(super) restarts: u64,
+    pub(super) events: Vec<Happened>,
+    pub(super) events_left_out: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ContainerKind {
+    /// It must end before the next one starts.
+    Init,
+    /// It starts before those, and stays.
+    Sidecar,
+    #[default]
+    Main,
+}
+
+/// Something that a container's status said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Happened {
+    pub(super) when: When,
+    /// Of waiting, or of its end.
+    pub(super) reason: String,
+    /// Of its end.
+    pub(super) exit_code: Option<i64>,
+}
+
+/// A text as it is kept; counts it if it is longer.
+pub(super) fn short(text: &str, shortened: &mut u64) -> String {
+    *shortened += u64::from(text.len() > MAX_TEXT);
+    text[..text.floor_char_boundary(MAX_TEXT)].to_owned()
+}
+
+impl Listed {
+    fn of(texts: impl Iterator<Item = String>, shortened: &mut u64) -> Self {
+        let mut listed = Self::default();
+        for text in texts {
+            if listed.first.len() < MAX_LISTED {
+                listed.first.push(short(&text, shortened));
+            } else {
+                listed.left_out += 1;
+            }
+        }
+        listed
+    }
+
+    fn bytes(&self) -> usize {
+        self.first.iter().map(|text| size_of::<String>() + text.len()).sum()
+    }
+}
+
+impl About {
+    fn of(pod: &Pod, now_ns: u64) -> Self {
+        let Pod { metadata, spec, status } = pod;
+        let mut shortened = 0;
+        let cut = &mut shortened;
+        let created =
+            metadata.creation_timestamp.as_ref().and_then(|time| time.0.as_second().try_into().ok());
+        let name = |text: &Option<String>, cut: &mut u64| short(text.as_deref().unwrap_or_default(), cut);
+        let owners = metadata.owner_references.iter().flatten();
+        let mut kinds = BTreeMap::<&str, u64>::new();
+        for volume in &spec.volumes {
+            *kinds.entry(&volume.kind).or_default() += 1;
+        }
+        let containers = || spec.init_containers.iter().chain(&spec.containers);
+        Self {
+            namespace: name(&metadata.namespace, cut),
+            name: name(&metadata.name, cut),
+            created: When { said_s: created, seen_ns: now_ns },
+            profile: short(&spec.scheduler_name, cut),
+            priority: spec.priority,
+            priority_class: spec.priority_class_name.as_deref().map(|text| short(text, cut)),
+            qos_class: status.qos_class.as_deref().map(|text| short(text, cut)),
+            gates: Listed::of(spec.scheduling_gates.iter().map(|gate| gate.name.clone()), cut),
+            images: Listed::of(containers().map(|container| container.image.clone()), cut),
+            owners: Listed::of(owners.map(|owner| format!("{}/{}", owner.kind, owner.name)), cut),
+            claims: Listed::of(spec.volumes.iter().filter_map(|volume| volume.claim.clone()), cut),
+            volume_kinds: Listed::of(kinds.iter().map(|(kind, count)| format!("{kind}: {count}")), cut),
+            volumes: spec.volumes.len() as u64,
+            init_containers: spec.init_containers.len() as u64,
+            main_containers: spec.containers.len() as u64,
+            shortened,
+        }
+    }
+}
+
+impl Life {
+    /// A Pod that nothing is known of yet.
+    pub(super) fn new(now_ns: u64) -> Self {
+        Self { last_ns: now_ns, ..Self::default() }
+    }
+
+    /// Takes what the Pod says now. It says no more once its end was seen.
+    pub(super) fn see(&mut self, pod: &Pod, now_ns: u64) {
+        if self.end.is_some() {
+            return;
+        }
+        self.last_ns = now_ns;
+        if self.about.is_none() {
+            self.about = Some(About::of(pod, now_ns));
+            self.containers = containers(pod);
+        }
+        let Pod { metadata: _, spec, status } = pod;
+        let gated = self.about.as_ref().is_some_and(|about| !about.gates.first.is_empty());
+        if gated && spec.scheduling_gates.is_empty() {
+            self.ungated_ns.get_or_insert(now_ns);
+        }
+        let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
+        self.node = self.node.take().or_else(|| node.map(|node| short(node, &mut 0)));
+        let condition = |kind: &str| status.conditions.iter().find(|condition| condition.kind == kind);
+        let holds = |kind: &str| {
+            let condition = condition(kind).filter(|condition| condition.status == "True")?;
+            Some(condition.last_transition_time)
+        };
+        for (known, said) in [
+            (&mut self.scheduled, holds("PodScheduled")),
+            (&mut self.kubelet, status.start_time.map(Some)),
+            (&mut self.sandbox, holds("PodReadyToStartContainers")),
+            (&mut self.initialized, holds("Initialized")),
+        ] {
+            learn(known, said, now_ns);
+        }
+        for said in status.init_container_statuses.iter().chain(&status.container_statuses) {
+            if let Some(container) = self.containers.iter_mut().find(|container| container.name == said.name)
+            {
+                container.see(said, now_ns);
+            }
+        }
+        self.restarts =
+            self.containers.iter().map(|container| container.restarts).fold(0, u64::saturating_add);
+        let finished = self.containers.iter().filter_map(|container| container.ended);
+        let finished = finished.filter_map(|(when, _)| when.said_s).max();
+        let end = match status.phase.as_str() {
+            "Succeeded" => Some((End::Succeeded, finished)),
+            "Failed" => Some((End::Failed, finished)),
+            _ => match holds("Ready") {
+                Some(ready) => Some((End::Ready, ready)),
+                // Some kubelets know no readiness.
+                None if status.phase == "Running" && condition("Ready").is_none() => {
+                    Some((End::Running, None))
+                }
+                None => None,
+            },
+        };
+        if let Some((end, said_s)) = end {
+            let colon = if status.reason.is_empty() || status.message.is_empty() { "" } else { ": " };
+            self.reason = short(&format!("{}{colon}{}", status.reason, status.message), &mut 0);
+            self.end = Some((end, When { said_s, seen_ns: now_ns }));
+        }
+    }
+
+    /// The Pod is there no longer.
+    pub(super) fn gone(&mut self, now_ns: u64) {
+        if self.end.is_none() {
+            self.last_ns = now_ns;
+            self.end = Some((End::Deleted, When { said_s: None, seen_ns: now_ns }));
+        }
+    }
+
+    /// Takes an attempt; of many the first and the last, and one at all only where there is room.
+    pub(super) fn attempt(&mut self, attempt: Attempt, room: bool) {
+        if !room && !attempt.may_have_bound {
+            self.attempts_left_out += 1;
+            return;
+        }
+        if self.attempts.len() == MAX_ATTEMPTS {
+            self.attempts.remove(FIRST_ATTEMPTS);
+            self.attempts_left_out += 1;
+        }
+        self.attempts.push(attempt);
+    }
+
+    /// The attempt that bound it, or may have.
+    pub(super) fn binding(&self) -> Option<&Attempt> {
+        self.attempts.iter().rfind(|attempt| attempt.may_have_bound)
+    }
+
+    /// Bytes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let about = self.about.as_ref().map_or(0, |about| {
+            let lists = [&about.gates, &about.images, &about.owners, &about.claims, &about.volume_kinds]
+                .map(Listed::bytes);
+            let words = about.namespace.len() + about.name.len() + about.profile.len();
+            lists.iter().sum::<usize>() + words + text(&about.priority_class) + text(&about.qos_class)
+        });
+        let containers = self.containers.iter().map(|container| {
+            let events = container.events.iter().map(|event| size_of::<Happened>() + event.reason.len());
+            size_of::<Container>() + container.name.len() + container.image.len() + events.sum::<usize>()
+        });
+        let attempts = self.attempts.iter().map(Attempt::bytes);
+        size_of::<Self>()
+            + about
+            + text(&self.node)
+            + self.reason.len()
+            + containers.sum::<usize>()
+            + attempts.sum::<usize>()
+    }
+}
+
+/// Those of the Pod, as far as they are followed.
+fn containers(pod: &Pod) -> Vec<Container> {
+    let of = |list: &[super::pod::Container], init| {
+        let container = |container: &super::pod::Container| Container {
+            name: short(&container.name, &mut 0),
+            image: short(&container.image, &mut 0),
+            kind: match container.restart_policy.as_deref() {
+                Some("Always") if init => ContainerKind::Sidecar,
+                _ if init => ContainerKind::Init,
+                _ => ContainerKind::Main,
+            },
+            ..Container::default()
+        };
+        list.iter().take(MAX_LISTED).map(container).collect::<Vec<_>>()
+    };
+    let mut all = of(&pod.spec.init_containers, true);
+    all.extend(of(&pod.spec.containers, false));
+    all
+}
+
+/// What is said anew replaces what was: a condition may have come, gone and come again.
+fn learn(known: &mut Option<When>, said: Option<Option<u64>>, now_ns: u64) {
+    if let Some(said_s) = said
+        && known.is_none_or(|known| known.said_s != said_s)
+    {
+        *known = Some(When { said_s, seen_ns: now_ns });
+    }
+}
+
+impl Container {
+    fn see(&mut self, said: &ContainerStatus, now_ns: u64) {
+        self.restarts = u64::try_from(said.restart_count).unwrap_or_default();
+        if let Some(Run { exit_code, reason, finished_at, .. }) = &said.last_state.terminated {
+            self.happened(*finished_at, reason, Some(*exit_code), now_ns);
+        }
+        let usual = |reason: &str| ["", "ContainerCreating", "PodInitializing"].contains(&reason);
+        if let Some(waiting) = said.state.waiting.as_ref().filter(|waiting| !usual(&waiting.reason)) {
+            self.happened(None, &waiting.reason, None, now_ns);
+        }
+        let run = said.state.running.as_ref().or(said.state.terminated.as_ref());
+        learn(&mut self.started, run.map(|run| run.started_at), now_ns);
+        let ended = said.state.terminated.as_ref();
+        self.ended = match (ended, self.ended) {
+            (Some(run), Some(known)) if known.0.said_s == run.finished_at => Some(known),
+            (Some(run), _) => Some((When { said_s: run.finished_at, seen_ns: now_ns }, run.exit_code)),
+            (None, _) => None,
+        };
+        if let Some(run) = ended {
+            self.happened(run.finished_at, &run.reason, Some(run.exit_code), now_ns);
+        }
+    }
+
+    /// Something that may have been told before.
+    fn happened(&mut self, said_s: Option<u64>, reason: &str, exit_code: Option<i64>, now_ns: u64) {
+        let reason = short(reason, &mut 0);
+        let same = |event: &&Happened| event.reason == reason && event.exit_code == exit_code;
+        let known = match exit_code {
+            Some(_) => self.events.iter().filter(same).any(|event| event.when.said_s == said_s),
+            None => self.events.iter().rfind(|event| event.exit_code.is_none()).filter(same).is_some(),
+        };
+        if known {
+            return;
+        }
+        if self.events.len() == MAX_EVENTS {
+            // The first is what began it, the last what it is now.
+            self.events.remove(1);
+            self.events_left_out += 1;
+        }
+        self.events.push(Happened { when: When { said_s, seen_ns: now_ns }, reason, exit_code });
+    }
+}

@@ -1,0 +1,354 @@
+//! Spans out of lives. Pure.
+//!
+//! The API's times are whole seconds. What is taken of each is the latest moment that it can have been: the end of its
+//! second, or when it was seen, if that was before. Nothing is before what must have been before it, nor after the Pod's
+//! end; a time that says otherwise is moved there, and the span says so.
+
+use std::borrow::Cow;
+
+use spans::{
+    AttributeValue, Event, Origin, Span, Status, TARGET, Trace, attributes,
+    identity::{span_id, trace_id},
+    names::{LIFECYCLE, ROOT},
+};
+use telemetry::Label as _;
+
+use super::{
+    attempt::Attempt,
+    life::{About, Container, ContainerKind, Happened, Life, Listed, When},
+};
+use crate::LifecycleEnd as End;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+type Attributes = Vec<(&'static str, AttributeValue)>;
+
+/// A moment as spans have it.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    ns: u64,
+    /// By how much it may have been earlier.
+    uncertain_ns: u64,
+    /// Whether it was said to be at another time.
+    moved: bool,
+}
+
+/// When something is known exactly.
+fn exactly(ns: u64) -> Moment {
+    Moment { ns, uncertain_ns: 0, moved: false }
+}
+
+/// When something was that cannot have been before `floor` nor after `ceiling`.
+fn place(when: When, floor: u64, ceiling: u64) -> Moment {
+    let When { said_s, seen_ns } = when;
+    let ceiling = ceiling.max(floor);
+    let Some(said_s) = said_s else { return exactly(seen_ns.clamp(floor, ceiling)) };
+    let earliest = said_s.saturating_mul(SECOND_NS);
+    let latest = earliest.saturating_add(SECOND_NS - 1);
+    // The clock of whoever says so goes ahead where it is seen before it was.
+    let ns = latest.min(seen_ns).clamp(floor, ceiling);
+    let moved = ns < earliest || ns > latest;
+    let uncertain_ns = if moved { 0 } else { ns - earliest.max(floor).min(ns) };
+    Moment { ns, uncertain_ns, moved }
+}
+
+/// Makes the trace of a life that has ended.
+#[must_use]
+pub(super) fn build(uid: &str, life: &Life, origin: Origin) -> Option<Trace> {
+    let about = life.about.as_ref()?;
+    let (end, ended) = life.end?;
+    let Origin { mut causes, parent, attributes: of_origin, selected } = origin;
+    let seed = trace_id(&format!("{LIFECYCLE}/{uid}"), 0, TARGET);
+    let remote = (parent && !causes.is_empty()).then(|| causes.remove(0).context);
+    let trace_id = remote.as_ref().map_or(seed, |remote| remote.trace_id);
+
+    let attempts = &life.attempts;
+    let first =
+        attempts.iter().map(|first| first.queued_ns.unwrap_or(first.start_ns).min(first.start_ns)).min();
+    let created = place(about.created, 0, first.unwrap_or(u64::MAX));
+    let floor = life.binding().and_then(|attempt| attempt.bound_ns).unwrap_or(created.ns).max(created.ns);
+    let ready = place(ended, floor, u64::MAX);
+    // What the scheduler does after the binding may outlast a start that is quick.
+    let over = attempts.iter().map(|attempt| attempt.end_ns).fold(ready.ns, u64::max);
+
+    let mut tree = Tree { seed, spans: Vec::new(), end: over };
+    let mut list = about_attributes(uid, about, life, end);
+    list.extend(of_origin);
+    tree.add(None, LIFECYCLE.into(), created, Moment { ns: over, ..ready }, list);
+    let root = &mut tree.spans[0];
+    root.links = causes;
+    if end == End::Failed {
+        root.status =
+            Status::Error(if life.reason.is_empty() { "Failed".into() } else { life.reason.clone() });
+    }
+    queues(&mut tree, about, life, created);
+    let bound = bound(life, created);
+    if let Some(bound) = bound {
+        node(&mut tree, life, bound, ready, end);
+    }
+    tree.spans[1..].sort_by_key(|span| (span.start_unix_ns, span.parent_id != Some(span_id(&seed, 0))));
+    Some(Trace { target: TARGET, trace_id, parent: remote, selected, spans: tree.spans })
+}
+
+/// When the Pod had its Node.
+fn bound(life: &Life, created: Moment) -> Option<Moment> {
+    let seen = life.binding().and_then(|attempt| attempt.bound_ns).map(exactly);
+    seen.or_else(|| Some(place(life.scheduled.filter(|_| life.node.is_some())?, created.ns, u64::MAX)))
+}
+
+/// The spans, the root first.
+struct Tree {
+    seed: [u8; 16],
+    spans: Vec<Span>,
+    /// Of the root: nothing is later.
+    end: u64,
+}
+
+impl Tree {
+    /// Returns the span's number.
+    fn add(
+        &mut self,
+        parent: Option<usize>,
+        name: Cow<'static, str>,
+        start: Moment,
+        end: Moment,
+        mut list: Attributes,
+    ) -> usize {
+        let number = self.spans.len();
+        let (from, to) = match parent {
+            None => (start.ns, self.end),
+            Some(parent) => (self.spans[parent].start_unix_ns, self.spans[parent].end_unix_ns),
+        };
+        let (from, to) = (from.min(to), to.max(from));
+        let start_ns = start.ns.clamp(from, to);
+        let end_ns = end.ns.clamp(start_ns, to);
+        let uncertain_ns = start.uncertain_ns.max(end.uncertain_ns);
+        if uncertain_ns > 0 {
+            list.push((attributes::TIME_UNCERTAIN_MS, AttributeValue::Double(uncertain_ns as f64 / 1e6)));
+        }
+        if start.moved || end.moved || start_ns != start.ns || end_ns != end.ns {
+            list.push((attributes::TIME_MOVED, AttributeValue::Bool(true)));
+        }
+        self.spans.push(Span {
+            span_id: span_id(&self.seed, number as u64),
+            parent_id: parent.map(|parent| self.spans[parent].span_id),
+            name,
+            start_unix_ns: start_ns,
+            end_unix_ns: end_ns,
+            attributes: list,
+            events: Vec::new(),
+            links: Vec::new(),
+            status: Status::Unset,
+        });
+        number
+    }
+}
+
+/// From the creation to the last attempt.
+fn queues(tree: &mut Tree, about: &About, life: &Life, created: Moment) {
+    let mut since = created;
+    if !about.gates.first.is_empty() {
+        let ungated = life.ungated_ns.map(|ns| exactly(ns.max(created.ns)));
+        let gates = AttributeValue::Strings(about.gates.first.clone());
+        let mut list = vec![(attributes::GATES, gates)];
+        list.extend(ungated.is_none().then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
+        since = ungated.unwrap_or_else(|| exactly(tree.end));
+        // The scheduler may have known before us.
+        let first = life.attempts.iter().map(|attempt| attempt.start_ns).min();
+        since.ns = first.map_or(since.ns, |first| since.ns.min(first)).max(created.ns);
+        tree.add(Some(0), "gated".into(), created, since, list);
+    }
+    for attempt in &life.attempts {
+        let Attempt { link, start_ns, end_ns, attributes, queue_attributes, status, volumes, .. } = attempt;
+        let start = exactly(*start_ns);
+        if since.ns <= start.ns {
+            tree.add(Some(0), "queued".into(), since, start, queue_attributes.clone());
+        }
+        let number = tree.add(Some(0), ROOT.into(), start, exactly(*end_ns), attributes.clone());
+        let span = &mut tree.spans[number];
+        span.links.push(link.clone());
+        span.status.clone_from(status);
+        if let Some((from, to)) = volumes.filter(|_| !about.claims.first.is_empty()) {
+            let claims = AttributeValue::Strings(about.claims.first.clone());
+            let list = vec![(attributes::CLAIMS, claims)];
+            tree.add(Some(number), "bind volume claims".into(), exactly(from), exactly(to), list);
+        }
+        since = exactly(*end_ns);
+    }
+    // It still waits, or whoever bound it was not seen.
+    if life.binding().is_none()
+        && since.ns < tree.end
+        && (about.gates.first.is_empty() || life.ungated_ns.is_some())
+    {
+        let bound = bound(life, created);
+        let list =
+            if bound.is_none() { vec![(attributes::INCOMPLETE, AttributeValue::Bool(true))] } else { vec![] };
+        let end = bound.unwrap_or_else(|| exactly(tree.end));
+        tree.add(Some(0), "queued".into(), since, end, list);
+    }
+}
+
+/// From the binding to the end: what the kubelet does.
+fn node(tree: &mut Tree, life: &Life, bound: Moment, ready: Moment, end: End) {
+    let mut phase = |name: Cow<'static, str>, since: Moment, until: Option<Moment>, mut list: Attributes| {
+        if until.is_none() {
+            list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
+        }
+        let number = tree.add(Some(0), name, since, until.unwrap_or(ready), list);
+        (number, until)
+    };
+    let at = |when: Option<When>, since: Moment| Some(place(when?, since.ns, ready.ns));
+
+    let (_, Some(kubelet)) = phase("kubelet".into(), bound, at(life.kubelet, bound), vec![]) else { return };
+    let mut since = kubelet;
+    // Before 1.29 there is no such condition.
+    let later = life.containers.iter().any(|container| container.started.is_some());
+    if life.sandbox.is_some() || !later {
+        let (_, Some(sandbox)) = phase("sandbox".into(), since, at(life.sandbox, since), vec![]) else {
+            return;
+        };
+        since = sandbox;
+    }
+    let mut happened = Vec::new();
+    for container in life.containers.iter().filter(|container| container.kind != ContainerKind::Main) {
+        let started = at(container.started, since);
+        let until = match (container.kind, container.ended) {
+            (ContainerKind::Init, Some((when, _))) => {
+                Some(place(when, started.map_or(since.ns, |at| at.ns), ready.ns))
+            }
+            (ContainerKind::Init, None) => None,
+            _ => started,
+        };
+        let (number, until) =
+            phase(format!("init: {}", container.name).into(), since, until, container_attributes(container));
+        happened.push((number, container, started));
+        let Some(until) = until else {
+            tell(tree, &happened);
+            return;
+        };
+        since = until;
+    }
+    if let Some(initialized) = at(life.initialized, since).filter(|_| !happened.is_empty()) {
+        since = initialized;
+    }
+    let mut last = since;
+    let mut all = true;
+    for container in life.containers.iter().filter(|container| container.kind == ContainerKind::Main) {
+        let started = at(container.started, since);
+        let ended = container.ended.filter(|_| matches!(end, End::Succeeded | End::Failed));
+        let ended = ended.map(|(when, _)| place(when, started.map_or(since.ns, |at| at.ns), ready.ns));
+        let until = ended.or(started);
+        let (number, _) = phase(
+            format!("container: {}", container.name).into(),
+            since,
+            until,
+            container_attributes(container),
+        );
+        happened.push((number, container, started));
+        all &= until.is_some();
+        last = until.filter(|until| until.ns > last.ns).unwrap_or(last);
+    }
+    if all && !matches!(end, End::Succeeded | End::Failed) {
+        phase("ready".into(), last, (end != End::Deleted).then_some(ready), vec![]);
+    }
+    tell(tree, &happened);
+}
+
+fn container_attributes(container: &Container) -> Attributes {
+    let Container { name, image, restarts, events_left_out, ended, .. } = container;
+    let mut list =
+        vec![(attributes::CONTAINER, name.as_str().into()), (attributes::IMAGE, image.as_str().into())];
+    list.push((attributes::CONTAINER_RESTARTS, AttributeValue::from(*restarts)));
+    list.extend(ended.map(|(_, code)| (attributes::EXIT_CODE, AttributeValue::Int(code))));
+    if *events_left_out > 0 {
+        list.push((
+            attributes::LEFT_OUT,
+            AttributeValue::Strings(vec![format!("events: {events_left_out}")]),
+        ));
+    }
+    list
+}
+
+/// Puts on the spans of containers what happened to them.
+fn tell(tree: &mut Tree, happened: &[(usize, &Container, Option<Moment>)]) {
+    for (number, container, started) in happened {
+        let span = &mut tree.spans[*number];
+        let (from, to) = (span.start_unix_ns, span.end_unix_ns);
+        // That of the end is its own.
+        let started = started.filter(|started| started.ns < to);
+        span.events.extend(started.map(|started| Event {
+            name: "started",
+            unix_ns: started.ns.max(from),
+            attributes: vec![],
+        }));
+        for Happened { when, reason, exit_code } in &container.events {
+            let reason = (attributes::REASON, reason.as_str().into());
+            let code = exit_code.map(|code| (attributes::EXIT_CODE, AttributeValue::Int(code)));
+            span.events.push(Event {
+                name: if exit_code.is_some() { "ended" } else { "waiting" },
+                unix_ns: place(*when, from, to).ns,
+                attributes: [reason].into_iter().chain(code).collect(),
+            });
+        }
+        span.events.sort_by_key(|event| event.unix_ns);
+        if let Some((_, code)) = container.ended.filter(|(_, code)| *code != 0) {
+            span.status = Status::Error(format!("exit code {code}"));
+        }
+    }
+}
+
+fn about_attributes(uid: &str, about: &About, life: &Life, end: End) -> Attributes {
+    let strings = |listed: &Listed| AttributeValue::Strings(listed.first.clone());
+    let mut list = vec![
+        (attributes::POD_NAMESPACE, about.namespace.as_str().into()),
+        (attributes::POD_NAME, about.name.as_str().into()),
+        (attributes::POD_UID, uid.into()),
+    ];
+    list.push((attributes::LIFECYCLE_RESULT, AttributeValue::String(Cow::Borrowed(end.label()))));
+    list.extend(life.node.as_deref().map(|node| (attributes::NODE, node.into())));
+    list.push((attributes::PROFILE, about.profile.as_str().into()));
+    list.push((
+        attributes::LIFECYCLE_ATTEMPTS,
+        AttributeValue::from(life.attempts.len() as u64 + life.attempts_left_out),
+    ));
+    list.push((attributes::LIFECYCLE_RESTARTS, AttributeValue::from(life.restarts)));
+    list.push((attributes::IMAGES, strings(&about.images)));
+    list.push((attributes::CONTAINERS, AttributeValue::from(about.main_containers)));
+    list.push((attributes::INIT_CONTAINERS, AttributeValue::from(about.init_containers)));
+    list.push((attributes::VOLUMES, AttributeValue::from(about.volumes)));
+    for (key, listed) in [
+        (attributes::VOLUME_KINDS, &about.volume_kinds),
+        (attributes::CLAIMS, &about.claims),
+        (attributes::OWNERS, &about.owners),
+    ] {
+        list.extend((!listed.first.is_empty()).then(|| (key, strings(listed))));
+    }
+    list.extend(about.priority.map(|priority| (attributes::PRIORITY, AttributeValue::Int(priority))));
+    for (key, value) in
+        [(attributes::PRIORITY_CLASS, &about.priority_class), (attributes::QOS_CLASS, &about.qos_class)]
+    {
+        list.extend(value.as_deref().map(|value| (key, value.into())));
+    }
+    list.extend(cut(about, life));
+    list
+}
+
+/// What of it is left out.
+fn cut(about: &About, life: &Life) -> Option<(&'static str, AttributeValue)> {
+    let followed = life.containers.len() as u64;
+    let cut: Vec<_> = [
+        ("attempts", life.attempts_left_out),
+        ("containers", (about.init_containers + about.main_containers).saturating_sub(followed)),
+        ("images", about.images.left_out),
+        ("gates", about.gates.left_out),
+        ("owners", about.owners.left_out),
+        ("volume claims", about.claims.left_out),
+        ("kinds of volumes", about.volume_kinds.left_out),
+        ("ends of texts", about.shortened),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .map(|(what, count)| format!("{what}: {count}"))
+    .collect();
+    (!cut.is_empty()).then_some((attributes::LEFT_OUT, AttributeValue::Strings(cut)))
+}

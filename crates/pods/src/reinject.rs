@@ -1,0 +1,338 @@
+//! The scheduler's own context, written into Pods that it has bound, for those who come after: KEP-5927's re-injection.
+//!
+//! One more write for each Pod, so it is asked for, limited, and never in the way: whoever offers a Pod does not wait. A value
+//! that somebody else has written stays. One that was there from the Pod's creation is known from the watch of Pods, and not
+//! left to the API server: what a webhook has added there belongs to no field manager, so that no apply would conflict with it.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+    core::response::Status,
+};
+use serde_json::json;
+use spans::{AttributeValue, Span, Trace, attributes, names::ROOT, text::sentence};
+use tokio::{
+    sync::mpsc::{self, error::TrySendError},
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+use tracecontext::{RemoteContext, annotations::TRACEPARENT_KEY};
+use tracing::{debug, warn};
+
+use crate::{
+    Metrics, Write,
+    api::{self, FIELD_MANAGER},
+    context::{self, PodContexts},
+};
+
+/// Pods that wait to be written: some seconds of what is allowed.
+const QUEUE: usize = 256;
+/// Requests at once.
+const AT_ONCE: usize = 8;
+/// How long nothing is tried in a namespace after the API server has forbidden it: the right will not be there a moment later.
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
+/// Namespaces of which that is known.
+const MAX_FORBIDDEN: usize = 1_024;
+/// How the API server says that a right is missing. Admission refuses with the same code, and may take the next Pod.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go>
+const NO_RIGHT: &str = "cannot patch resource \"pods\"";
+/// For one answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// What a field manager's conflict is called among the causes.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/types.go>
+const MANAGER_CONFLICT: &str = "FieldManagerConflict";
+
+/// Whether and how quickly
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Options {
+    /// Write the context of its attempt into each Pod that is bound and carries none: needs `patch` of pods
+    #[arg(long, env = "SCHEDSPAN_REINJECT")]
+    pub reinject: bool,
+    /// With --reinject: how many Pods a second at most; what is more is left out, and counted
+    #[arg(long, default_value_t = 20, value_name = "PODS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub reinject_rate: u32,
+}
+
+/// Where bound Pods are offered.
+pub struct Reinjector {
+    queue: mpsc::Sender<Bound>,
+    task: JoinHandle<()>,
+    contexts: PodContexts,
+    rate: Rate,
+    metrics: Metrics,
+}
+
+/// A Pod that was bound, and the context of its attempt.
+#[derive(Debug, PartialEq, Eq)]
+struct Bound {
+    namespace: String,
+    name: String,
+    uid: String,
+    traceparent: String,
+}
+
+/// So many in each second, the seconds being counted from the start.
+#[derive(Debug)]
+struct Rate {
+    limit: u32,
+    start: Instant,
+    second: u64,
+    taken: u32,
+}
+
+impl Reinjector {
+    /// Starts the task that writes, within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When no API server is known, or the kubeconfig cannot be used.
+    pub async fn start(
+        options: &Options,
+        context: &context::Options,
+        contexts: PodContexts,
+        metrics: Metrics,
+    ) -> Result<Self> {
+        let config =
+            api::config(context.kubeconfig.clone()).await.context("--reinject writes to the API server")?;
+        let client = Client::try_from(config)
+            .context("no connection to the API server can be made; check the kubeconfig")?;
+        let (queue, receiver) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(write_all(client, receiver, metrics.clone()));
+        let rate = Rate { limit: options.reinject_rate, start: Instant::now(), second: 0, taken: 0 };
+        Ok(Self { queue, task, contexts, rate, metrics })
+    }
+
+    /// Offers all Pods that were bound in this trace.
+    pub fn offer(&mut self, trace: &Trace) {
+        for bound in trace.spans.iter().filter_map(|span| bound(trace.trace_id, span)) {
+            if let Err(result) = self.take(bound) {
+                self.metrics.wrote(result);
+            }
+        }
+    }
+
+    fn take(&mut self, bound: Bound) -> Result<(), Write> {
+        match self.contexts.annotated(&bound.uid) {
+            Some(false) => {}
+            Some(true) => return Err(Write::Present),
+            None => return Err(Write::Unknown),
+        }
+        if !self.rate.allows(Instant::now()) {
+            return Err(Write::Rate);
+        }
+        self.queue.try_send(bound).map_err(|error| match error {
+            TrySendError::Full(_) => Write::QueueFull,
+            TrySendError::Closed(_) => Write::Failed,
+        })
+    }
+
+    /// Waits for the last writes, but not longer than this.
+    pub async fn finish(self, wait: Duration) {
+        let Self { queue, task, .. } = self;
+        drop(queue);
+        if timeout(wait, task).await.is_err() {
+            warn!("the last contexts could not be written in {wait:?}");
+        }
+    }
+}
+
+impl Rate {
+    fn allows(&mut self, now: Instant) -> bool {
+        let second = now.duration_since(self.start).as_secs();
+        if second != self.second {
+            (self.second, self.taken) = (second, 0);
+        }
+        self.taken += u32::from(self.taken <= self.limit);
+        self.taken <= self.limit
+    }
+}
+
+/// The Pod of a root, if it was bound.
+fn bound(trace_id: [u8; 16], span: &Span) -> Option<Bound> {
+    let text = |key| match span.attribute(key) {
+        Some(AttributeValue::String(text)) => Some(text.clone().into_owned()),
+        _ => None,
+    };
+    let _node = text(attributes::SELECTED_NODE).filter(|_| span.name == ROOT)?;
+    let context = RemoteContext { trace_id, span_id: span.span_id, flags: 1, trace_state: String::new() };
+    Some(Bound {
+        namespace: text(attributes::POD_NAMESPACE)?,
+        name: text(attributes::POD_NAME)?,
+        uid: text(attributes::POD_UID)?,
+        traceparent: context.traceparent(),
+    })
+}
+
+async fn write_all(client: Client, mut queue: mpsc::Receiver<Bound>, metrics: Metrics) {
+    let writer = &Writer { client, told: Mutex::default() };
+    let bound = stream::poll_fn(|context| queue.poll_recv(context));
+    bound.for_each_concurrent(AT_ONCE, async |bound| metrics.wrote(writer.write(&bound).await)).await;
+}
+
+struct Writer {
+    client: Client,
+    told: Mutex<Told>,
+}
+
+/// What was said of failures.
+#[derive(Default)]
+struct Told {
+    /// When the API server last forbade it in a namespace.
+    forbidden: HashMap<String, Instant>,
+    failed: bool,
+}
+
+impl Writer {
+    async fn write(&self, bound: &Bound) -> Write {
+        let Bound { namespace, name, uid, traceparent } = bound;
+        let forbidden = self.told().forbidden.get(namespace).copied();
+        if forbidden.is_some_and(|when| when.elapsed() < FORBIDDEN_PAUSE) {
+            return Write::Forbidden;
+        }
+        // With the uid, an apply makes no Pod that is gone, and changes no other one of its name.
+        let apply = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "namespace": namespace, "name": name, "uid": uid, "annotations": { TRACEPARENT_KEY: traceparent } },
+        });
+        let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let parameters = PatchParams::apply(FIELD_MANAGER);
+        match timeout(TIMEOUT, api.patch_metadata(name, &parameters, &Patch::Apply(apply))).await {
+            Ok(Ok(_)) => Write::Written,
+            Ok(Err(kube::Error::Api(status))) => self.refused(bound, &status),
+            Ok(Err(error)) => self.failed(bound, &sentence(&error)),
+            Err(_) => self.failed(bound, &format!("the API server has not answered in {TIMEOUT:?}")),
+        }
+    }
+
+    fn refused(&self, bound: &Bound, status: &Status) -> Write {
+        let result = refusal(status);
+        match result {
+            Write::Forbidden => {
+                let mut told = self.told();
+                if told.forbidden.is_empty() {
+                    warn!(
+                        "cannot write contexts into Pods: {}; grant `patch` of pods, as `reinject.enabled` of the chart does; \
+                         said once, tried again in this namespace every {FORBIDDEN_PAUSE:?}",
+                        status.message
+                    );
+                }
+                if told.forbidden.len() >= MAX_FORBIDDEN {
+                    told.forbidden.retain(|_, when| when.elapsed() < FORBIDDEN_PAUSE);
+                }
+                if told.forbidden.len() < MAX_FORBIDDEN {
+                    told.forbidden.insert(bound.namespace.clone(), Instant::now());
+                }
+            }
+            Write::Failed => return self.failed(bound, &status.message),
+            _ => debug!("{}/{} keeps what it has: {}", bound.namespace, bound.name, status.message),
+        }
+        result
+    }
+
+    fn failed(&self, bound: &Bound, why: &str) -> Write {
+        if !std::mem::replace(&mut self.told().failed, true) {
+            let Bound { namespace, name, .. } = bound;
+            warn!(
+                "the context of {namespace}/{name} could not be written: {why}; said once, all are counted"
+            );
+        }
+        Write::Failed
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What it means that the API server says no.
+fn refusal(status: &Status) -> Write {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    match status.code {
+        403 if status.message.contains(NO_RIGHT) => Write::Forbidden,
+        404 => Write::Gone,
+        409 if causes.any(|cause| cause.reason == MANAGER_CONFLICT) => Write::Conflict,
+        // The uid is nobody's.
+        409 => Write::Gone,
+        // It is another Pod's.
+        422 if causes.any(|cause| cause.field == "metadata.uid") => Write::Gone,
+        _ => Write::Failed,
+    }
+}
+
+impl fmt::Debug for Reinjector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reinjector").field("rate", &self.rate).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::response::{StatusCause, StatusDetails};
+    use spans::fixtures::{scheduled, unschedulable};
+
+    use super::*;
+
+    #[test]
+    fn only_a_bound_pod_gets_a_context_which_is_that_of_its_root() {
+        let trace = scheduled();
+        let found: Vec<_> = trace.spans.iter().filter_map(|span| bound(trace.trace_id, span)).collect();
+        let [bound] = &found[..] else { panic!("{found:?}") };
+        let root = trace.root();
+        let (trace_id, span_id) = (u128::from_be_bytes(trace.trace_id), u64::from_be_bytes(root.span_id));
+        assert_eq!(bound.traceparent, format!("00-{trace_id:032x}-{span_id:016x}-01"));
+        let text = |key| root.attribute(key).map(ToString::to_string);
+        assert_eq!(Some(&bound.name), text(attributes::POD_NAME).as_ref());
+        assert_eq!(Some(&bound.uid), text(attributes::POD_UID).as_ref());
+
+        let trace = unschedulable();
+        assert!(trace.spans.iter().all(|span| super::bound(trace.trace_id, span).is_none()));
+    }
+
+    #[test]
+    fn each_second_has_room_for_so_many() {
+        let start = Instant::now();
+        let mut rate = Rate { limit: 2, start, second: 0, taken: 0 };
+        let mut allowed = |ms| rate.allows(start + Duration::from_millis(ms));
+        assert_eq!([0, 1, 2, 999].map(&mut allowed), [true, true, false, false]);
+        assert_eq!([1_000, 1_001, 1_002].map(&mut allowed), [true, true, false]);
+        assert_eq!([5_999, 6_000].map(&mut allowed), [true, true]);
+    }
+
+    #[test]
+    fn a_refusal_says_whose_fault_it_is() {
+        let status = |code, reason: &str, field: &str| {
+            let causes =
+                vec![StatusCause { reason: reason.into(), message: String::new(), field: field.into() }];
+            let details = StatusDetails { causes, ..serde_json::from_str("{}").unwrap() };
+            Status { code, details: Some(details), ..Status::failure("", "") }
+        };
+        let no_right = "pods \"shop\" is forbidden: User \"u\" cannot patch resource \"pods\" in API group \"\" in the namespace \"n\"";
+        assert_eq!(
+            refusal(&Status { code: 403, ..Status::failure(no_right, "Forbidden") }),
+            Write::Forbidden
+        );
+        for (code, reason, field, expected) in [
+            // A policy's.
+            (403, "", "", Write::Failed),
+            (404, "", "", Write::Gone),
+            (409, "", "", Write::Gone),
+            (409, "FieldManagerConflict", ".metadata.annotations.x", Write::Conflict),
+            (422, "FieldValueInvalid", "metadata.uid", Write::Gone),
+            (422, "FieldValueInvalid", "metadata.annotations", Write::Failed),
+            (500, "", "", Write::Failed),
+        ] {
+            assert_eq!(refusal(&status(code, reason, field)), expected, "{code} {reason} {field}");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The life of a Pod as all who trace tell it: what a Collector received of schedspan, API server, kubelet and whoever asked
+//! for the Pod, put together by trace, by `k8s.pod.uid` and by the API server's key of the Pod. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use spans::{
+    AttributeValue, Span, Status, TARGET, Trace, attributes,
+    names::{LIFECYCLE, ROOT},
+};
+
+use crate::Span as Read;
+
+/// From the moment that a Pod says it was created, which is a whole second, until the API server begins to write it.
+const CREATED_WITHIN_NS: u64 = 2_000_000_000;
+/// Spans that are shorter than this part of whatever they are a part of are counted, and no lines of their own.
+const SHORT: u64 = 20;
+/// The same for whole parts, such as the kubelet's looks at a Pod: of the whole.
+const SHORT_PART: u64 = 200;
+/// The API server's filters, whose spans hold all that comes after them.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/server/config.go>
+const FILTERS: [&str; 6] = [
+    "authentication",
+    "audit",
+    "impersonation",
+    "constrainedimpersonation",
+    "priorityandfairness",
+    "authorization",
+];
+/// Levels below the root of a part.
+const LEVELS: usize = 2;
+/// What of a span is read.
+const TEXTS: [&str; 6] = [
+    attributes::POD_NAMESPACE,
+    attributes::POD_NAME,
+    attributes::LIFECYCLE_RESULT,
+    attributes::NODE,
+    attributes::SELECTED_NODE,
+    attributes::IMAGE,
+];
+const COUNTS: [&str; 4] = [
+    attributes::LIFECYCLE_ATTEMPTS,
+    attributes::LIFECYCLE_RESTARTS,
+    attributes::VOLUMES,
+    attributes::ATTEMPT,
+];
+
+type Id<'a> = (&'a [u8], &'a [u8]);
+
+fn id(span: &Read) -> Id<'_> {
+    (&span.trace_id, &span.span_id)
+}
+
+/// The life of this Pod, the last one in the spans, as one tree; `None` where there is none.
+///
+/// What begins after it is not in it. Its root is whoever asked for the Pod, if that is there, and lasts as long as anything
+/// that it caused.
+#[must_use]
+pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
+    let is = |span: &&Read, key, value: &str| span.attribute(key) == value;
+    let of_pod = |span: &&Read| {
+        span.name == LIFECYCLE
+            && is(span, attributes::POD_NAMESPACE, namespace)
+            && is(span, attributes::POD_NAME, pod)
+    };
+    let life = spans.iter().filter(of_pod).max_by_key(|span| span.wall[1])?;
+    let uid = life.attribute(attributes::POD_UID);
+    let key = format!("/pods/{namespace}/{pod}");
+    let created = |span: &&Read| {
+        let before = span.wall[0] <= life.wall[0].saturating_add(CREATED_WITHIN_NS);
+        span.name == "Create etcd3" && span.attribute("key").ends_with(&key) && before
+    };
+    // Earlier Pods may have had the same name.
+    let created = spans.iter().filter(created).max_by_key(|span| span.wall[0]);
+    let about = spans.iter().filter(|span| is(span, attributes::POD_UID, uid)).chain(created);
+    let traces: HashSet<_> = about.map(|span| &*span.trace_id).collect();
+    let end = life.wall[1];
+    let taken: HashMap<Id<'_>, &Read> = spans
+        .iter()
+        .filter(|span| traces.contains(&*span.trace_id) && span.wall[0] <= end)
+        .map(|span| (id(span), span))
+        .collect();
+    let parent = |span: &Read| taken.get(&(&*span.trace_id, &*span.parent_id)).copied();
+    // A file may say of two spans that each is the other's parent.
+    let top = std::iter::successors(Some(life), |span| parent(span)).take(taken.len()).last()?;
+    let mut below: HashMap<Option<Id<'_>>, Vec<&Read>> = HashMap::new();
+    for span in taken.values() {
+        // The call of a webhook may be what they are caused by, and is over before they begin.
+        let outlasts =
+            |parent: &&Read| span.name == LIFECYCLE || span.name == ROOT && parent.name != LIFECYCLE;
+        let parent = parent(span).filter(|parent| !outlasts(parent));
+        below.entry(parent.map(id)).or_default().push(span);
+    }
+    below.values_mut().for_each(|spans| spans.sort_by_key(|span| (span.wall, &*span.name)));
+
+    let mut tree = Tree { spans: Vec::new(), below };
+    let start = tree.below.values().flatten().map(|span| span.wall[0]).min().unwrap_or(top.wall[0]);
+    let root = tree.add(None, top, named(top));
+    let whole = Span { start_unix_ns: start, end_unix_ns: end.max(top.wall[1]), ..tree.spans[root].clone() };
+    // The head of a waterfall is about its root.
+    tree.spans[root] = Span { attributes: shown(life), ..whole };
+    let short = tree.spans[root].duration_ns() / SHORT_PART;
+    // What belongs to nobody here belongs to the whole.
+    let others =
+        tree.below.remove(&None).unwrap_or_default().into_iter().filter(|other| id(other) != id(top));
+    let mut parts = tree.below.remove(&Some(id(top))).unwrap_or_default();
+    parts.extend(others);
+    parts.sort_by_key(|span| span.wall);
+    let (long, brief): (Vec<_>, Vec<_>) = parts
+        .into_iter()
+        .partition(|part| part.wall[1].saturating_sub(part.wall[0]) >= short || part.name != "syncPod");
+    for part in long {
+        let number = tree.add(Some(root), part, named(part));
+        let short = if part.name == LIFECYCLE { 0 } else { tree.spans[number].duration_ns() / SHORT };
+        tree.descend(part, number, short, LEVELS);
+    }
+    tree.fold(root, &brief);
+    let trace_id = life.trace_id.as_slice().try_into().ok()?;
+    Some(Trace { target: TARGET, trace_id, parent: None, selected: None, spans: tree.spans })
+}
+
+struct Tree<'a> {
+    spans: Vec<Span>,
+    below: HashMap<Option<Id<'a>>, Vec<&'a Read>>,
+}
+
+impl<'a> Tree<'a> {
+    /// Returns the span's number, which is its identity here: those of several traces may be the same.
+    fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
+        let number = self.spans.len();
+        let identity = |number: usize| (number as u64 + 1).to_be_bytes();
+        self.spans.push(Span {
+            span_id: identity(number),
+            parent_id: parent.map(identity),
+            name: name.into(),
+            start_unix_ns: span.wall[0],
+            end_unix_ns: span.wall[1].max(span.wall[0]),
+            attributes: shown(span),
+            events: vec![],
+            links: vec![],
+            status: if span.failed { Status::Error(String::new()) } else { Status::Unset },
+        });
+        number
+    }
+
+    fn descend(&mut self, span: &'a Read, number: usize, short: u64, levels: usize) {
+        let mut below = self.below.remove(&Some(id(span))).unwrap_or_default();
+        // The API server's filters call each other: what the innermost calls is the request.
+        while let [.., filter] = below[..]
+            && FILTERS.contains(&&*filter.name)
+            && let Some(called) = self.below.remove(&Some(id(filter)))
+        {
+            below.pop();
+            below.extend(called);
+        }
+        let (long, brief): (Vec<_>, Vec<_>) = below
+            .into_iter()
+            .partition(|span| levels > 0 && span.wall[1].saturating_sub(span.wall[0]) >= short);
+        for child in long {
+            let number = self.add(Some(number), child, child.name.clone());
+            self.descend(child, number, short, levels - 1);
+        }
+        if levels > 0 {
+            self.fold(number, &brief);
+        }
+    }
+
+    /// One line for those that are too short for one each.
+    fn fold(&mut self, parent: usize, brief: &[&Read]) {
+        let Some(first) = brief.first() else { return };
+        let same = brief.iter().all(|span| span.name == first.name);
+        let name = match brief.len() {
+            1 => first.name.clone(),
+            count => format!("{count} {}", if same { first.name.as_str() } else { "short ones" }),
+        };
+        let last = brief.iter().map(|span| span.wall[1]).max().unwrap_or_default();
+        let number = self.add(Some(parent), first, name);
+        let span = &mut self.spans[number];
+        span.end_unix_ns = last.max(span.start_unix_ns);
+        span.attributes.clear();
+    }
+}
+
+/// Who it is of, and its name.
+fn named(span: &Read) -> String {
+    match &*span.service {
+        "" | "schedspan" | "kube-scheduler" => span.name.clone(),
+        service => format!("{service}: {}", span.name),
+    }
+}
+
+fn shown(span: &Read) -> Vec<(&'static str, AttributeValue)> {
+    let found = |key: &&'static str| Some((*key, span.attributes.get(*key)?.as_str()));
+    let mut list: Vec<_> = TEXTS.iter().filter_map(found).map(|(key, text)| (key, text.into())).collect();
+    let counts = COUNTS.iter().filter_map(found);
+    list.extend(counts.filter_map(|(key, text)| Some((key, AttributeValue::Int(text.parse().ok()?)))));
+    if span.attribute(attributes::INCOMPLETE) == "true" {
+        list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use spans::export::{Style, waterfall};
+
+    use super::*;
+
+    fn read(trace: u8, id: u8, parent: u8, name: &str, service: &str, wall: [u64; 2]) -> Read {
+        Read {
+            trace_id: vec![trace; 16],
+            span_id: vec![id; 8],
+            parent_id: if parent == 0 { vec![] } else { vec![parent; 8] },
+            name: name.to_owned(),
+            service: service.into(),
+            wall: wall.map(|ms| ms * 1_000_000),
+            ..Read::default()
+        }
+    }
+
+    fn with(mut span: Read, attributes: &[(&str, &str)]) -> Read {
+        span.attributes =
+            attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        span
+    }
+
+    fn drawn(spans: &[Read]) -> String {
+        let style = Style { width: 100, colour: false, plugins: false };
+        waterfall(&joined(spans, "default", "shop").expect("there is a life"), &style)
+    }
+
+    #[test]
+    fn all_who_trace_are_one_picture_however_they_are_joined() {
+        let uid = (attributes::POD_UID, "u");
+        let pod = [
+            uid,
+            (attributes::POD_NAME, "shop"),
+            (attributes::POD_NAMESPACE, "default"),
+            (attributes::LIFECYCLE_RESULT, "Ready"),
+            (attributes::VOLUMES, "3"),
+        ];
+        let spans = [
+            read(1, 1, 0, "deploy", "ci", [0, 2_000]),
+            read(1, 2, 1, "POST /api/v1/namespaces/{:namespace}/pods", "apiserver", [2, 12]),
+            read(1, 7, 2, "audit", "apiserver", [2, 12]),
+            read(1, 8, 7, "authorization", "apiserver", [2, 12]),
+            read(1, 3, 8, "Create", "apiserver", [3, 11]),
+            read(1, 4, 7, "SerializeObject", "apiserver", [2, 2]),
+            with(read(1, 5, 1, LIFECYCLE, "schedspan", [10, 1_900]), &pod),
+            with(read(1, 6, 5, "kubelet", "schedspan", [40, 900]), &[]),
+            // A trace of its own, with the same UID.
+            with(read(2, 1, 0, "syncPod", "kubelet", [50, 1_000]), &[uid]),
+            read(2, 2, 1, "runtime.v1.RuntimeService/RunPodSandbox", "kubelet", [60, 700]),
+            with(read(3, 1, 0, "syncPod", "kubelet", [1_100, 1_101]), &[uid]),
+            with(read(4, 1, 0, "syncPod", "kubelet", [1_200, 1_201]), &[uid]),
+            // After the life; another Pod's.
+            with(read(5, 1, 0, "syncPod", "kubelet", [3_000, 3_001]), &[uid]),
+            with(read(6, 1, 0, "syncPod", "kubelet", [60, 70]), &[(attributes::POD_UID, "v")]),
+        ];
+        let text = drawn(&spans);
+        let mut lines = text.lines();
+        assert_eq!(
+            lines.next(),
+            Some("default/shop  Ready  2.00 s  3 volumes  trace 01010101010101010101010101010101")
+        );
+        // What is before the bar.
+        let names: Vec<_> =
+            lines.map(|line| line.split(['█', '▏']).next().unwrap_or_default().trim_end()).collect();
+        assert_eq!(
+            names,
+            [
+                "ci: deploy",
+                "├─ apiserver: POST /api/v1/namespaces/{:namespace…",
+                "│  ├─ Create",
+                "│  └─ SerializeObject",
+                "├─ PodLifecycle",
+                "│  └─ kubelet",
+                "├─ kubelet: syncPod",
+                "│  └─ runtime.v1.RuntimeService/RunPodSandbox",
+                "└─ 2 syncPod",
+            ]
+        );
+
+        // What it is caused by may be a call of a webhook.
+        let mut injected = spans.to_vec();
+        injected[6].parent_id = injected[5].span_id.clone();
+        assert_eq!(drawn(&injected), text);
+        // An earlier Pod of that name was asked for as well.
+        let earlier =
+            with(read(8, 1, 0, "Create etcd3", "apiserver", [0, 1]), &[("key", "/pods/default/shop")]);
+        let later =
+            with(read(1, 9, 3, "Create etcd3", "apiserver", [3, 11]), &[("key", "/pods/default/shop")]);
+        let both = [&spans[..], &[earlier, later.clone()]].concat();
+        assert_eq!(drawn(&both), drawn(&[&spans[..], &[later]].concat()));
+
+        // Where nobody is the parent of the life, it is the root, and the API server's key leads to the request.
+        let mut apart = spans.to_vec();
+        apart[6].trace_id = vec![9; 16];
+        apart[6].parent_id.clear();
+        apart[7].trace_id = vec![9; 16];
+        apart[4] =
+            with(read(1, 3, 8, "Create etcd3", "apiserver", [3, 11]), &[("key", "/pods/default/shop")]);
+        let text = drawn(&apart);
+        assert!(text.contains("\nPodLifecycle ") && text.contains("├─ ci: deploy"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_is_drawn_all_the_same() {
+        let pod = [
+            (attributes::POD_UID, ""),
+            (attributes::POD_NAME, "shop"),
+            (attributes::POD_NAMESPACE, "default"),
+        ];
+        let spans = [
+            with(read(1, 1, 2, LIFECYCLE, "", [10, 5]), &pod),
+            read(1, 2, 1, "each other's parent", "", [7, 3]),
+            read(1, 3, 3, "its own", "", [0, u64::MAX / 1_000_000]),
+            read(1, 1, 2, "twice", "", [0, 1]),
+        ];
+        assert!(!drawn(&spans).is_empty());
+        assert_eq!(joined(&spans, "default", "other"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! Spans as they are compared, whoever made them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use opentelemetry_proto::tonic::{
+    common::v1::{AnyValue, KeyValue, any_value::Value},
+    trace::v1::{TracesData, status::StatusCode},
+};
+use serde_json::json;
+
+use super::Error;
+use spans::attributes;
+
+/// Spans of one side: 25,000 attempts.
+pub(super) const MAX_SPANS: usize = 1_000_000;
+/// Attributes of a span that are looked at.
+const MAX_ATTRIBUTES: usize = 64;
+/// Bytes of an attribute's value that are looked at.
+const MAX_VALUE: usize = 1024;
+
+/// One span.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Span {
+    /// Identifies the trace.
+    pub trace_id: Vec<u8>,
+    /// Identifies the span.
+    pub span_id: Vec<u8>,
+    /// Identifies the parent; empty for a root.
+    pub parent_id: Vec<u8>,
+    /// Its name.
+    pub name: String,
+    /// Whose it is: the resource's `service.name`.
+    pub service: Arc<str>,
+    /// Start and end, nanoseconds since the Unix epoch.
+    pub wall: [u64; 2],
+    /// Start and end by `CLOCK_MONOTONIC`, nanoseconds, where the span says so.
+    pub monotonic: Option<[u64; 2]>,
+    /// Attributes as text, without those of time.
+    pub attributes: BTreeMap<String, String>,
+    /// Whether its status is an error.
+    pub failed: bool,
+}
+
+impl Span {
+    /// An attribute's text; empty where there is none.
+    #[must_use]
+    pub fn attribute(&self, key: &str) -> &str {
+        self.attributes.get(key).map_or("", String::as_str)
+    }
+
+    /// What the span is one of: its name, and for a plugin's call where it was called.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        match self.attribute(attributes::EXTENSION_POINT) {
+            "" => self.name.clone(),
+            point => format!("{} ({point})", self.name),
+        }
+    }
+}
+
+/// Takes the spans out of a message, those of one instrumentation scope where it is given.
+pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Span>) -> Result<(), Error> {
+    let of_services = message.resource_spans.into_iter().flat_map(|of_resource| {
+        let attributes = of_resource.resource.map(|resource| texts(&resource.attributes)).unwrap_or_default();
+        let service: Arc<str> = attributes.get("service.name").map_or("", String::as_str).into();
+        of_resource.scope_spans.into_iter().map(move |of_scope| (of_scope, Arc::clone(&service)))
+    });
+    for (of_scope, service) in of_services {
+        let name = of_scope.scope.map(|scope| scope.name).unwrap_or_default();
+        if scope.is_some_and(|scope| scope != name) {
+            continue;
+        }
+        if spans.len() + of_scope.spans.len() > MAX_SPANS {
+            return Err(Error::TooMany { limit: MAX_SPANS });
+        }
+        spans.extend(of_scope.spans.into_iter().map(|span| {
+            let mut attributes = texts(&span.attributes);
+            let mut time = |key| attributes.remove(key)?.parse().ok();
+            let monotonic = [time(attributes::MONOTONIC_START), time(attributes::MONOTONIC_END)];
+            Span {
+                trace_id: span.trace_id,
+                span_id: span.span_id,
+                parent_id: span.parent_span_id,
+                name: span.name,
+                service: Arc::clone(&service),
+                wall: [span.start_time_unix_nano, span.end_time_unix_nano],
+                monotonic: if let [Some(start), Some(end)] = monotonic { Some([start, end]) } else { None },
+                attributes,
+                failed: span.status.is_some_and(|status| status.code == StatusCode::Error as i32),
+            }
+        }));
+    }
+    Ok(())
+}
+
+fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |attribute: &KeyValue| Some((attribute.key.clone(), text(attribute.value.as_ref()?)));
+    attributes.iter().take(MAX_ATTRIBUTES).filter_map(text).collect()
+}
+
+/// Lists are rare, and of texts.
+fn text(value: &AnyValue) -> String {
+    let mut text = match &value.value {
+        None => String::new(),
+        Some(Value::StringValue(text)) => text.clone(),
+        Some(Value::BoolValue(value)) => value.to_string(),
+        Some(Value::IntValue(value)) => value.to_string(),
+        Some(Value::DoubleValue(value)) => value.to_string(),
+        Some(other) => json!(other).to_string(),
+    };
+    if text.len() > MAX_VALUE {
+        text.truncate(text.floor_char_boundary(MAX_VALUE));
+    }
+    text
+}

@@ -1,0 +1,255 @@
+//! Where traces go: to a Collector by OTLP, to standard output as JSON lines or as waterfalls, several at
+//! once.
+//!
+//! Each output has a queue of its own, bounded in spans, and takes from it at its own pace: whoever sends
+//! never waits, and what a queue cannot hold is lost, counted by cause. The OpenTelemetry SDK's processor
+//! would drop it silently.
+
+mod filter;
+mod otlp;
+mod resource;
+mod sdk;
+mod stdout;
+mod terminal;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    task::JoinHandle,
+    time::{Instant, sleep, timeout_at},
+};
+use tracing::info;
+
+pub use self::{
+    filter::Filter,
+    otlp::try_once,
+    resource::Resource,
+    terminal::{Style, waterfall},
+};
+use crate::{Loss, Metrics, Trace, environment};
+
+/// How often somebody who waits for room looks whether there is some.
+const ROOM_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A kind of output.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Waterfalls on standard output, for people
+    Terminal,
+    /// OTLP as JSON on standard output, a line per trace, as the Collector's file exporter writes it
+    Json,
+    /// OTLP to a Collector, by the OTEL_EXPORTER_OTLP_* variables; http://localhost:4317 by gRPC without them
+    Otlp,
+}
+
+/// Why an output cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A variable of the environment makes no sense.
+    #[error(transparent)]
+    Variable(#[from] environment::Error),
+    /// There cannot be an exporter for the endpoint.
+    #[error("cannot export to `{endpoint}`: {reason}; check the OTEL_EXPORTER_OTLP_* variables")]
+    Exporter {
+        /// Where to.
+        endpoint: String,
+        /// Why not.
+        reason: opentelemetry_otlp::ExporterBuildError,
+    },
+}
+
+/// The outputs.
+#[derive(Debug)]
+pub struct Sinks {
+    /// `None` after the shutdown.
+    sinks: RwLock<Option<Vec<Sink>>>,
+    resources: RwLock<HashMap<u32, opentelemetry_sdk::Resource>>,
+    metrics: Metrics,
+}
+
+/// A trace on its way, with the resource that it had when it was sent.
+#[derive(Clone)]
+struct Item {
+    trace: Arc<Trace>,
+    resource: opentelemetry_sdk::Resource,
+}
+
+/// The near end of a queue, and the task at its far end.
+#[derive(Debug)]
+struct Sink {
+    sender: UnboundedSender<Item>,
+    pending: Arc<AtomicU64>,
+    /// Spans.
+    capacity: u64,
+    causes: Causes,
+    task: JoinHandle<()>,
+}
+
+/// What a loss is called.
+#[derive(Clone, Copy, Debug)]
+struct Causes {
+    full: Loss,
+    failed: Loss,
+}
+
+/// The far end of a queue.
+struct Queue {
+    receiver: UnboundedReceiver<Item>,
+    /// Spans sent that nobody has accounted for.
+    pending: Arc<AtomicU64>,
+    failed: Loss,
+    metrics: Metrics,
+}
+
+impl Item {
+    fn spans(&self) -> u64 {
+        self.trace.spans.len() as u64
+    }
+}
+
+impl Sinks {
+    /// Opens outputs, within a tokio runtime.
+    ///
+    /// With `plugins` waterfalls show each plugin. Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, 65,536 without it. `OTEL_SDK_DISABLED=true` and
+    /// `OTEL_TRACES_EXPORTER=none` switch OTLP off.
+    ///
+    /// # Errors
+    ///
+    /// When a variable of the environment makes no sense. A Collector that cannot be reached is no error.
+    pub fn start(outputs: &[Output], plugins: bool, metrics: Metrics) -> Result<Self, Error> {
+        let capacity = number("OTEL_BSP_MAX_QUEUE_SIZE", 65_536)?;
+        let mut sinks = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            sinks.push(match output {
+                Output::Terminal => Sink::open(capacity, stdout::CAUSES, &metrics, |queue| {
+                    stdout::spawn(queue, move |item| stdout::terminal(item, plugins))
+                }),
+                Output::Json => {
+                    Sink::open(capacity, stdout::CAUSES, &metrics, |queue| stdout::spawn(queue, stdout::json))
+                }
+                Output::Otlp if otlp::disabled() => {
+                    info!("OTLP is switched off by the environment");
+                    continue;
+                }
+                Output::Otlp => {
+                    let exporter = otlp::Exporter::from_env()?;
+                    Sink::open(capacity, otlp::CAUSES, &metrics, |queue| tokio::spawn(exporter.run(queue)))
+                }
+            });
+        }
+        Ok(Self { sinks: RwLock::new(Some(sinks)), resources: RwLock::default(), metrics })
+    }
+
+    /// Says what a target is. To be done before the first trace of it.
+    pub fn register(&self, resource: &Resource) {
+        let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
+        resources.insert(resource.target, resource.to_sdk());
+    }
+
+    /// Forgets a target. To be done after the last trace of it; those on their way keep what they need.
+    pub fn forget(&self, target: u32) {
+        self.resources.write().unwrap_or_else(PoisonError::into_inner).remove(&target);
+    }
+
+    /// Sends a trace to all outputs, without waiting.
+    pub fn send(&self, trace: Trace) {
+        let known = self.resources.read().unwrap_or_else(PoisonError::into_inner).get(&trace.target).cloned();
+        let resource = known.unwrap_or_else(|| Resource::unknown(trace.target).to_sdk());
+        let item = Item { trace: Arc::new(trace), resource };
+        match &*self.sinks.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(sinks) => sinks.iter().for_each(|sink| sink.push(item.clone(), &self.metrics)),
+            None => self.metrics.loss(Loss::Shutdown, item.spans()),
+        }
+    }
+
+    /// Waits until no queue is more than half full: for those who have time, as a live engine has not.
+    pub async fn room(&self) {
+        let crowded = || {
+            let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+            sinks.iter().flatten().any(|sink| sink.pending.load(Ordering::Relaxed) > sink.capacity / 2)
+        };
+        while crowded() {
+            sleep(ROOM_INTERVAL).await;
+        }
+    }
+
+    /// Whether nothing is left to send to: every output has ended, as standard output does when its reader
+    /// goes away.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+        sinks.iter().flatten().all(|sink| sink.sender.is_closed())
+    }
+
+    /// Writes out what is queued, within a time; what then is left is lost.
+    pub async fn shutdown(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        let sinks = self.sinks.write().unwrap_or_else(PoisonError::into_inner).take();
+        // All queues are closed first: they drain side by side.
+        let draining: Vec<_> = sinks.into_iter().flatten().map(|sink| (sink.task, sink.pending)).collect();
+        for (mut task, pending) in draining {
+            if timeout_at(deadline, &mut task).await.is_err() {
+                task.abort();
+                let _cancelled = task.await;
+            }
+            self.metrics.loss(Loss::Shutdown, pending.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl Sink {
+    fn open(
+        capacity: u64,
+        causes: Causes,
+        metrics: &Metrics,
+        run: impl FnOnce(Queue) -> JoinHandle<()>,
+    ) -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let pending = Arc::default();
+        let queue = Queue {
+            receiver,
+            pending: Arc::clone(&pending),
+            failed: causes.failed,
+            metrics: metrics.clone(),
+        };
+        Self { sender, pending, capacity, causes, task: run(queue) }
+    }
+
+    fn push(&self, item: Item, metrics: &Metrics) {
+        let spans = item.spans();
+        let fits = |pending| Some(pending + spans).filter(|sum| *sum <= self.capacity);
+        if self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+            metrics.loss(self.causes.full, spans);
+        } else if self.sender.send(item).is_err() {
+            self.pending.fetch_sub(spans, Ordering::Relaxed);
+            metrics.loss(self.causes.failed, spans);
+        }
+    }
+}
+
+impl Queue {
+    /// Accounts for spans that were taken out of the queue.
+    fn settle(&self, spans: u64, done: bool) {
+        self.pending.fetch_sub(spans, Ordering::Relaxed);
+        if !done {
+            self.metrics.loss(self.failed, spans);
+        }
+    }
+}
+
+fn number(variable: &'static str, default: u64) -> Result<u64, environment::Error> {
+    let Some(value) = environment::variable(variable) else { return Ok(default) };
+    let number = value.parse().ok().filter(|number| *number > 0);
+    number.ok_or(environment::Error { variable, value, expected: "a whole number above 0" })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,467 @@
+//! Waterfalls: a trace as a person reads it at a glance.
+
+use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
+
+use crate::{
+    AttributeValue, Link, Relation, Span, Status, Trace, attributes,
+    figures::{duration, milliseconds},
+    names::{CONFIGURATION_ROOT, GROUP_ROOT, LIFECYCLE, PLUGIN, PREEMPT_POD, ROOT},
+    text::clean,
+};
+
+/// Columns where nothing says how many there are.
+const DEFAULT_WIDTH: usize = 100;
+/// Columns below which there is no sense in saving more.
+const MIN_WIDTH: usize = 60;
+/// Columns of a duration: `1.90 ms`, and a space.
+const DURATION: usize = 8;
+/// Lines of a message; what the scheduler says of a large cluster can be longer than a screen.
+const MESSAGE_LINES: usize = 6;
+/// A plugin's span that is shorter than this part of its attempt, and of which there is nothing to say, is no line of
+/// its own.
+const SHORT: u64 = 20;
+/// What the names of containers' spans begin with.
+const CONTAINERS: [&str; 2] = ["init: ", "container: "];
+/// Eighths of a block, from the left.
+const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+
+const PLAIN: &str = "";
+const BOLD: &str = "1";
+const DIM: &str = "2";
+const RED: &str = "31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const BLUE: &str = "34";
+const CYAN: &str = "36";
+
+/// How waterfalls are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns that a line may fill.
+    pub width: usize,
+    /// Whether to colour.
+    pub colour: bool,
+    /// Whether each plugin has a line of its own, also where there is nothing to say of it.
+    pub plugins: bool,
+}
+
+impl Style {
+    /// As suits standard output: as wide as the terminal, or as `COLUMNS` says; in colour on a terminal or
+    /// with `CLICOLOR_FORCE`, but never with `NO_COLOR` (<https://no-color.org>,
+    /// <https://bixense.com/clicolors>).
+    #[must_use]
+    pub fn of_stdout() -> Self {
+        let stdout = std::io::stdout();
+        let columns = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col.into());
+        Self::of(columns, stdout.is_terminal(), |name| env::var(name).ok())
+    }
+
+    fn of(columns: Option<usize>, terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let columns = columns.filter(|columns| *columns > 0);
+        let width = columns.or_else(|| variable("COLUMNS")?.parse().ok()).unwrap_or(DEFAULT_WIDTH);
+        let set = |name, unset| variable(name).is_some_and(|value| value != unset && !value.is_empty());
+        Self {
+            width: width.clamp(MIN_WIDTH, 1000),
+            colour: (terminal || set("CLICOLOR_FORCE", "0")) && !set("NO_COLOR", ""),
+            plugins: false,
+        }
+    }
+
+    fn paint(self, colour: &str, text: &str) -> String {
+        if self.colour && !colour.is_empty() && !text.is_empty() {
+            format!("\x1b[{colour}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// Draws a trace: a head with what became of the Pod, and then a line per span with a bar, to scale over the
+/// attempt.
+#[must_use]
+pub fn waterfall(trace: &Trace, style: &Style) -> String {
+    let root = trace.root();
+    let mut out = head(trace, *style);
+    // The head says the result already.
+    let result = root.attribute(attributes::RESULT).map(ToString::to_string);
+    if let Status::Error(reason) = &root.status
+        && result.as_ref() != Some(reason)
+    {
+        out += &message(reason, *style);
+    }
+    let rows = rows(trace, *style);
+    let widest = |of: fn(&Row<'_>) -> usize| rows.iter().map(of).max().unwrap_or_default();
+    let name_width = widest(|row| row.tree.chars().count() + row.name.chars().count()).min(style.width / 2);
+    let note_width = widest(|row| row.note.chars().count()).min(style.width / 4);
+    let notes = if note_width == 0 { 0 } else { note_width + 2 };
+    let bar_width = style.width.saturating_sub(name_width + 2 + DURATION + notes).max(1);
+    for Row { tree, name, time, duration_ns, note, failed, colour } in rows {
+        let name = cut(&format!("{tree}{name}"), name_width);
+        let bar = style.paint(if failed { RED } else { colour }, &bar(time, root, bar_width));
+        let line = format!("{name:name_width$}  {bar}{:>DURATION$}", duration(duration_ns));
+        let note = style.paint(if failed { RED } else { YELLOW }, &cut(&note, note_width));
+        let _infallible = writeln!(out, "{}", format!("{line}  {note}").trim_end());
+    }
+    out
+}
+
+fn head(trace: &Trace, style: Style) -> String {
+    let root = trace.root();
+    let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
+    if root.name == CONFIGURATION_ROOT {
+        return configuration(root, style);
+    }
+    let name = text(attributes::POD_NAME).or_else(|| text(attributes::POD_GROUP));
+    let name =
+        [text(attributes::POD_NAMESPACE), name].map(|name| name.unwrap_or_else(|| "?".to_owned())).join("/");
+    let result = text(attributes::RESULT).or_else(|| text(attributes::LIFECYCLE_RESULT));
+    let result = result.unwrap_or_else(|| "unknown".to_owned());
+    let colour = match result.as_str() {
+        "Success" | "Ready" | "Running" | "Succeeded" => GREEN,
+        "Unschedulable" | "Deleted" => YELLOW,
+        _ => RED,
+    };
+    let mut parts = vec![(BOLD, name), (colour, result)];
+    if let (Some(size), Some(bound)) =
+        (text(attributes::POD_GROUP_SIZE), text(attributes::POD_GROUP_SCHEDULED))
+    {
+        parts.push((PLAIN, format!("{bound} of {size} pods bound")));
+    }
+    let node = text(attributes::SELECTED_NODE).or_else(|| text(attributes::NODE));
+    parts.extend(node.map(|node| (PLAIN, format!("on {node}"))));
+    parts.extend(text(attributes::ATTEMPT).map(|attempt| (PLAIN, format!("attempt {attempt}"))));
+    parts.push((PLAIN, duration(root.duration_ns())));
+    parts.extend(life(root).into_iter().map(|part| (PLAIN, part)));
+    parts.extend(waits(root).into_iter().chain(nodes(root)).map(|part| (PLAIN, part)));
+    parts.push((DIM, format!("trace {}", id(trace.trace_id))));
+    parts.extend(root.links.iter().map(|Link { context, relation }| {
+        let what = match relation {
+            Relation::Cause { .. } => "linked to",
+            Relation::PreviousAttempt => "previous attempt",
+            Relation::Attempt => "attempt",
+            Relation::Configuration => "configuration",
+        };
+        (DIM, format!("{what} {}", id(context.trace_id)))
+    }));
+    flow("", "  ", &parts, style)
+}
+
+/// Which scheduler has taken over, and what is different.
+fn configuration(root: &Span, style: Style) -> String {
+    let (colour, change) = match root.attribute(attributes::CONFIG_CHANGED) {
+        Some(AttributeValue::Bool(true)) => (YELLOW, "changed"),
+        Some(_) => (GREEN, "unchanged"),
+        None => (PLAIN, "not seen before"),
+    };
+    let list = |key| match root.attribute(key) {
+        Some(AttributeValue::Strings(lines)) => lines.clone(),
+        _ => Vec::new(),
+    };
+    let mut parts = vec![(BOLD, list(attributes::CONFIG_PROFILES).join(", ")), (colour, change.to_owned())];
+    parts.extend(list(attributes::CONFIG_DIFFERENCE).into_iter().map(|line| (PLAIN, line)));
+    let parts: Vec<_> = parts.into_iter().map(|(colour, text)| (colour, clean(&text))).collect();
+    flow("", "  ", &parts, style)
+}
+
+fn id(trace_id: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(trace_id))
+}
+
+/// What a Pod's life consists of.
+fn life(root: &Span) -> Vec<String> {
+    let count = |key, one: &str| match root.attribute(key) {
+        Some(AttributeValue::Int(count)) if *count > 0 => {
+            Some(format!("{count} {one}{}", if *count == 1 { "" } else { "s" }))
+        }
+        _ => None,
+    };
+    let counts = [
+        (attributes::LIFECYCLE_ATTEMPTS, "attempt"),
+        (attributes::LIFECYCLE_RESTARTS, "restart"),
+        (attributes::VOLUMES, "volume"),
+    ];
+    counts.into_iter().filter_map(|(key, one)| count(key, one)).collect()
+}
+
+/// How long the Pod was in each queue, and what ended that.
+fn waits(root: &Span) -> Vec<String> {
+    let moves = match root.attribute(attributes::QUEUE_MOVES) {
+        Some(AttributeValue::Strings(moves)) => moves.iter().map(|entry| clean(entry)).collect(),
+        _ => Vec::new(),
+    };
+    let moves: Vec<_> = moves.iter().filter_map(|entry| entry.split_once(": ")).collect();
+    let mut parts = Vec::new();
+    for (key, queue) in
+        [(attributes::QUEUE_UNSCHEDULABLE_MS, "unschedulable"), (attributes::QUEUE_BACKOFF_MS, "backoff")]
+    {
+        let Some(AttributeValue::Double(waited)) = root.attribute(key) else { continue };
+        let left =
+            moves.iter().rposition(|(entered, _)| *entered == queue).and_then(|last| moves.get(last + 1));
+        let until = left.map(|(_, event)| format!(" until {event}")).unwrap_or_default();
+        parts.push(format!("{queue} {}{until}", milliseconds(*waited)));
+    }
+    if let Some(AttributeValue::Double(waited)) = root.attribute(attributes::QUEUE_WAIT_MS) {
+        // Said already, where the Pod came from another queue.
+        let by = moves.first().filter(|_| moves.len() == 1).map(|(_, event)| format!(" by {event}"));
+        parts.push(format!("queued {}{}", milliseconds(*waited), by.unwrap_or_default()));
+    }
+    parts
+}
+
+/// How many Nodes there were for the Pod, and which one it makes room on.
+fn nodes(root: &Span) -> Vec<String> {
+    let number = |key| match root.attribute(key) {
+        Some(AttributeValue::Int(number)) => Some(*number),
+        _ => None,
+    };
+    let text = |key| root.attribute(key).map(|value| clean(&value.to_string())).unwrap_or_default();
+    let mut parts = Vec::new();
+    if let (Some(evaluated), Some(feasible)) =
+        (number(attributes::EVALUATED_NODES), number(attributes::FEASIBLE_NODES))
+    {
+        parts.push(format!("{feasible} of {evaluated} nodes fit"));
+    }
+    parts.extend(number(attributes::RESTRICTED_TO_NODES).map(|nodes| format!("restricted to {nodes} nodes")));
+    if let Some(victims) = number(attributes::PREEMPTION_VICTIMS) {
+        let names = text(attributes::PREEMPTION_VICTIM_NAMES);
+        let names = if names.is_empty() { names } else { format!(" ({names})") };
+        parts.push(format!("preempts {victims} pods on {}{names}", text(attributes::PREEMPTION_NODE)));
+    }
+    parts
+}
+
+/// Why the attempt failed, in a few lines.
+fn message(reason: &str, style: Style) -> String {
+    let words = clean(reason);
+    let words: Vec<_> = words.split(' ').map(|word| (PLAIN, word.to_owned())).collect();
+    let text = flow("  ", " ", &words, style);
+    let mut lines: Vec<_> = text.lines().collect();
+    let more = lines.len() > MESSAGE_LINES;
+    lines.truncate(MESSAGE_LINES);
+    let last = lines.last_mut().filter(|_| more).map(|line| format!("{}…", cut(line, style.width - 1)));
+    if let (Some(last), Some(line)) = (&last, lines.last_mut()) {
+        *line = last.as_str();
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Sets parts next to each other, as many on a line as fit; the lines after the first are indented.
+fn flow(indent: &str, separator: &str, parts: &[(&str, String)], style: Style) -> String {
+    let (mut out, mut column) = (indent.to_owned(), indent.len());
+    let mut first = true;
+    for (colour, part) in parts {
+        let part = cut(part, style.width - 2);
+        let length = part.chars().count();
+        if !first && column + separator.len() + length > style.width {
+            out += "\n  ";
+            column = 2;
+        } else if !first {
+            out += separator;
+            column += separator.len();
+        }
+        out += &style.paint(colour, &part);
+        column += length;
+        first = false;
+    }
+    out + "\n"
+}
+
+/// A line of the waterfall: a span, or several of which there is nothing to say.
+struct Row<'a> {
+    tree: String,
+    name: Cow<'a, str>,
+    /// From when to when, nanoseconds since the Unix epoch.
+    time: (u64, u64),
+    duration_ns: u64,
+    note: String,
+    failed: bool,
+    colour: &'static str,
+}
+
+/// The spans as a tree, in the order in which they are drawn.
+fn rows(trace: &Trace, style: Style) -> Vec<Row<'_>> {
+    let mut children: HashMap<_, Vec<_>> = HashMap::new();
+    for span in &trace.spans[1..] {
+        children.entry(span.parent_id).or_default().push(span);
+    }
+    let root = trace.root();
+    let short_ns = if style.plugins { 0 } else { root.duration_ns() / SHORT };
+    let mut rows = vec![row(String::new(), root, BLUE)];
+    descend(root, "", BLUE, short_ns, &mut children, &mut rows);
+    // What outlasts the attempt is linked to it; stays in queues are not.
+    let parentless = children.remove(&None).unwrap_or_default();
+    for span in parentless.into_iter().filter(|span| !span.links.is_empty()) {
+        let mut row = row(String::new(), span, DIM);
+        let after_ns = span.start_unix_ns.saturating_sub(root.end_unix_ns);
+        if after_ns > 0 && row.note.is_empty() {
+            row.note = format!("{} after the end", duration(after_ns).trim_start());
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+fn descend<'a>(
+    parent: &Span,
+    lead: &str,
+    colour: &'static str,
+    short_ns: u64,
+    children: &mut HashMap<Option<[u8; 8]>, Vec<&'a Span>>,
+    rows: &mut Vec<Row<'a>>,
+) {
+    let below = children.remove(&Some(parent.span_id)).unwrap_or_default();
+    let mut below = fold(below, short_ns).into_iter().peekable();
+    while let Some(spans) = below.next() {
+        let (mark, further) = if below.peek().is_some() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
+        let tree = format!("{lead}{mark}");
+        match spans.as_slice() {
+            [span] => {
+                let colour = match &*span.name {
+                    "bindingCycle" | "kubelet" | "sandbox" | "ready" => CYAN,
+                    "gated" | "queued" => DIM,
+                    name if CONTAINERS.iter().any(|container| name.starts_with(container)) => CYAN,
+                    _ => colour,
+                };
+                rows.push(row(tree, span, colour));
+                descend(span, &format!("{lead}{further}"), colour, short_ns, children, rows);
+            }
+            several => rows.push(folded(tree, several, colour)),
+        }
+    }
+}
+
+/// Puts those that become one line together, where the first of them is.
+fn fold(spans: Vec<&Span>, short_ns: u64) -> Vec<Vec<&Span>> {
+    let mut lines: Vec<Vec<&Span>> = Vec::with_capacity(spans.len());
+    let mut folded: HashMap<Fold, usize> = HashMap::new();
+    let tried = spans.iter().any(|span| span.attribute(attributes::TRIAL_CHOSEN).is_some());
+    for span in spans {
+        let fold = folds(span, tried, short_ns);
+        match fold.and_then(|fold| folded.get(&fold)) {
+            Some(line) => lines[*line].push(span),
+            None => {
+                folded.extend(fold.map(|fold| (fold, lines.len())));
+                lines.push(vec![span]);
+            }
+        }
+    }
+    lines
+}
+
+/// What becomes one line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Fold {
+    Plugins,
+    /// Those that came to nothing.
+    Trials,
+    /// What trials had reserved.
+    Unreserved,
+}
+
+/// Whether there is nothing to say of a span: a plugin that took little time and had nothing against the Pod; a trial of a
+/// Pod of a group that came to nothing, and its end.
+fn folds(span: &Span, of_tried: bool, short_ns: u64) -> Option<Fold> {
+    let result = span.attribute(attributes::RESULT).map(ToString::to_string);
+    if short_ns == 0 || span.status != Status::Unset || incomplete(span) {
+        return None;
+    }
+    if span.attribute(attributes::TRIAL_CHOSEN) == Some(&AttributeValue::Bool(false)) {
+        return Some(Fold::Trials);
+    }
+    if of_tried && span.name == "unreserve" {
+        return Some(Fold::Unreserved);
+    }
+    let plain = result.is_none_or(|result| ["Success", "Skip"].contains(&result.as_str()));
+    (span.name.starts_with(PLUGIN) && span.duration_ns() < short_ns && plain).then_some(Fold::Plugins)
+}
+
+fn folded<'a>(tree: String, spans: &[&Span], colour: &'static str) -> Row<'a> {
+    let what = match spans[0] {
+        trial if trial.attribute(attributes::TRIAL_CHOSEN).is_some() => "other trials",
+        plugin if plugin.name.starts_with(PLUGIN) => "plugins",
+        span => &span.name,
+    };
+    let skip = |span: &&&Span| matches!(span.attribute(attributes::RESULT), Some(AttributeValue::String(result)) if result == "Skip");
+    let skipped = spans.iter().filter(skip).count();
+    Row {
+        tree,
+        name: format!("{} {what}", spans.len()).into(),
+        time: (
+            spans.iter().map(|span| span.start_unix_ns).min().unwrap_or_default(),
+            spans.iter().map(|span| span.end_unix_ns).max().unwrap_or_default(),
+        ),
+        duration_ns: spans.iter().map(|span| span.duration_ns()).sum(),
+        note: if skipped == 0 { String::new() } else { format!("{skipped} Skip") },
+        failed: false,
+        colour,
+    }
+}
+
+fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
+    let result = span.attribute(attributes::RESULT).map(|result| clean(&result.to_string()));
+    let note = match (&span.status, result) {
+        // The root's is in the head.
+        _ if span.parent_id.is_none() && [ROOT, GROUP_ROOT, LIFECYCLE].contains(&span.name.as_ref()) => {
+            String::new()
+        }
+        (Status::Error(reason), _) if !reason.is_empty() => clean(reason),
+        (_, Some(result)) if result != "Success" => result,
+        // Of a Pod of a group.
+        _ if span.name == ROOT => {
+            let node = span.attribute(attributes::SELECTED_NODE);
+            node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
+        }
+        _ if span.attribute(attributes::IMAGE).is_some() => {
+            span.attribute(attributes::IMAGE).map(|image| clean(&image.to_string())).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    let note = if incomplete(span) { format!("incomplete {note}").trim_end().to_owned() } else { note };
+    Row {
+        tree,
+        // Words of the traced process, where it is a plugin's.
+        name: format!("{}{}", clean(&span.name), whose(span)).into(),
+        time: (span.start_unix_ns, span.end_unix_ns),
+        duration_ns: span.duration_ns(),
+        note,
+        failed: span.status != Status::Unset,
+        colour,
+    }
+}
+
+/// Which Pod of a group or which victim it is about, or which placement.
+fn whose(span: &Span) -> String {
+    let is_victim = span.name == PREEMPT_POD;
+    let key = if span.name == ROOT || is_victim { attributes::POD_NAME } else { attributes::PLACEMENT };
+    let name = span.attribute(key).filter(|_| span.parent_id.is_some() || is_victim);
+    name.map(|name| format!(" {}", clean(&name.to_string()))).unwrap_or_default()
+}
+
+fn incomplete(span: &Span) -> bool {
+    span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true))
+}
+
+/// As long as the span is, to an eighth of a column, but at least that, so that nothing is invisible; and
+/// from where it starts, to a column, since no character leaves its left side empty.
+fn bar((start, end): (u64, u64), root: &Span, width: usize) -> String {
+    let total = u128::from(root.duration_ns().max(1));
+    let eighth = |unix_ns: u64| {
+        let offset = u128::from(unix_ns.saturating_sub(root.start_unix_ns)).min(total);
+        (offset * 8 * width as u128 / total) as usize
+    };
+    let (start, end) = (eighth(start), eighth(end));
+    let column = ((start + 4) / 8).min(width - 1);
+    let length = end.saturating_sub(start).clamp(1, (width - column) * 8);
+    let bar = format!("{}{}{}", " ".repeat(column), "█".repeat(length / 8), EIGHTHS[length % 8]);
+    format!("{bar:width$}")
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+use super::*;
+use tracecontext::RemoteContext;
+
+use crate::fixtures::{scheduled, unschedulable};
+
+const PLAIN_80: Style = Style { width: 80, colour: false, plugins: false };
+
+#[test]
+fn a_success_reads_at_a_glance() {
+    let expected = "\
+default/web-0  Success  on node-3  attempt 1  5.11 ms  queued 12.2 ms
+  trace abababababababababababababababab
+  linked to cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd
+SchedulePod             ████████████████████████████████████████████████ 5.11 ms
+├─ schedulingCycle      █████████████████▉                               1.90 ms
+│  ├─ preFilter          █▍                                               143 us
+│  ├─ filter              ██████▍                                         669 us
+│  ├─ preScore                  █▏                                        113 us
+│  ├─ score                       ██████▎                                 667 us
+│  ├─ reserve                            ▎                               25.0 us
+│  └─ permit                             ▏                               3.00 us
+└─ bindingCycle                           ██████████████████████████████ 3.20 ms
+   ├─ preBindPreFlight                    ▏                              4.00 us
+   ├─ preBind                             ▏                              8.00 us
+   ├─ bind                                ████████████████████████████▏  3.00 ms
+   └─ postBind                                                         ▏ 9.00 us
+";
+    assert_eq!(waterfall(&scheduled(), &PLAIN_80), expected);
+}
+
+#[test]
+fn a_scheduler_that_takes_over_says_what_is_different() {
+    let mut trace = scheduled();
+    let strings =
+        |values: &[&str]| AttributeValue::Strings(values.iter().map(|&text| text.to_owned()).collect());
+    trace.spans.truncate(1);
+    trace.spans[0].name = CONFIGURATION_ROOT.into();
+    trace.spans[0].attributes = vec![
+        (attributes::CONFIG_PROFILES, strings(&["default-scheduler"])),
+        (attributes::CONFIG_CHANGED, AttributeValue::Bool(true)),
+        (attributes::CONFIG_DIFFERENCE, strings(&["-parallelism=16", "+parallelism=\u{1b}8"])),
+    ];
+    let text = waterfall(&trace, &PLAIN_80);
+    assert!(text.starts_with("default-scheduler  changed  -parallelism=16  +parallelism=?8\n"), "{text}");
+    assert!(text.contains("\nSchedulerConfiguration  ███"), "{text}");
+}
+
+#[test]
+fn a_failure_says_why() {
+    let expected = "\
+default/big  Unschedulable  attempt 1  820 us  queued 12.2 ms
+  trace abababababababababababababababab
+  0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are
+  available: 3 No preemption victims found for incoming pod.
+SchedulePod         █████████████████████████████████████  820 us
+└─ schedulingCycle  ███████████████████████████████████▋   790 us
+   ├─ preFilter      ███▋                                 80.0 us
+   ├─ filter             ██████████████████▏               400 us  Unschedulable
+   └─ postFilter                           ███████████▎    250 us  no victims
+";
+    assert_eq!(waterfall(&unschedulable(), &PLAIN_80), expected);
+}
+
+#[test]
+fn of_a_group_only_the_trials_that_came_to_be_are_lines_of_their_own() {
+    let mut trace = unschedulable();
+    trace.spans.truncate(1);
+    let root = &mut trace.spans[0];
+    root.name = "SchedulePodGroup".into();
+    root.status = Status::Unset;
+    root.attributes = [
+        (attributes::POD_NAMESPACE, "default"),
+        (attributes::POD_GROUP, "gang"),
+        (attributes::POD_GROUP_SIZE, "1"),
+        (attributes::POD_GROUP_SCHEDULED, "1"),
+        (attributes::RESULT, "Success"),
+    ]
+    .map(|(key, value)| (key, AttributeValue::String(value.into())))
+    .to_vec();
+    let mut add = |name: &'static str, parent: usize, attributes: Vec<(&'static str, AttributeValue)>| {
+        let mut span = trace.spans[parent].clone();
+        span.span_id = (trace.spans.len() as u64 + 100).to_be_bytes();
+        span.parent_id = Some(trace.spans[parent].span_id);
+        (span.name, span.attributes) = (name.into(), attributes);
+        trace.spans.push(span);
+    };
+    let text = |text: &'static str| AttributeValue::String(text.into());
+    add(ROOT, 0, vec![(attributes::POD_NAME, text("gang-0")), (attributes::SELECTED_NODE, text("node-b"))]);
+    for (zone, chosen) in [("a", false), ("b", true), ("c", false)] {
+        let chosen = (attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen));
+        add("trial", 1, vec![(attributes::PLACEMENT, text(zone)), chosen]);
+        add("unreserve", 1, Vec::new());
+    }
+    let text = waterfall(&trace, &PLAIN_80);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("default/gang  Success  1 of 1 pods bound"), "{text}");
+    let tree: Vec<_> = lines.iter().skip_while(|line| !line.starts_with("SchedulePodGroup")).collect();
+    let expected = [
+        "SchedulePodGroup ",
+        "└─ SchedulePod gang-0 ",
+        "   ├─ 2 other trials ",
+        "   ├─ 3 unreserve ",
+        "   └─ trial b ",
+    ];
+    assert_eq!(tree.len(), expected.len(), "{text}");
+    for (line, begins) in tree.into_iter().zip(expected) {
+        assert!(line.starts_with(begins), "{line:?} does not begin with {begins:?}");
+    }
+    assert!(line_of_the_pod(&text).ends_with("on node-b"), "{text}");
+}
+
+fn line_of_the_pod(text: &str) -> &str {
+    text.lines().find(|line| line.contains("SchedulePod gang-0")).unwrap_or_default()
+}
+
+/// Adds spans of plugins to the phase: name, start and length in microseconds, result.
+fn add_plugins(trace: &mut Trace, phase: &str, plugins: &[(&str, u64, u64, &'static str)]) {
+    let phase = trace.spans.iter().find(|span| span.name == phase).expect("there is such a phase").clone();
+    for (name, start, microseconds, result) in plugins {
+        let start_unix_ns = phase.start_unix_ns + start * 1000;
+        trace.spans.push(Span {
+            span_id: (trace.spans.len() as u64 + 1).to_be_bytes(),
+            parent_id: Some(phase.span_id),
+            name: format!("{PLUGIN}{name}").into(),
+            start_unix_ns,
+            end_unix_ns: start_unix_ns + microseconds * 1000,
+            attributes: vec![(attributes::RESULT, AttributeValue::String((*result).into()))],
+            ..phase.clone()
+        });
+    }
+}
+
+fn with_plugins() -> Trace {
+    let mut trace = scheduled();
+    add_plugins(
+        &mut trace,
+        "preFilter",
+        &[("NodePorts", 1, 5, "Skip"), ("Fit", 10, 20, "Success"), ("Taint", 90, 3, "Skip")],
+    );
+    add_plugins(&mut trace, "reserve", &[("VolumeBinding", 2, 20, "Success")]);
+    add_plugins(
+        &mut trace,
+        "preBind",
+        &[("Quick", 0, 1, "Success"), ("Gate", 1, 1, "Wait"), ("Other", 2, 1, "Success")],
+    );
+    add_plugins(&mut trace, "bind", &[("DefaultBinder", 1, 2990, "Success")]);
+    trace
+}
+
+#[test]
+fn plugins_of_which_there_is_nothing_to_say_become_one_line() {
+    let expected = "\
+default/web-0  Success  on node-3  attempt 1  5.11 ms  queued 12.2 ms
+  trace abababababababababababababababab
+  linked to cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd
+SchedulePod                     ████████████████████████████████ 5.11 ms
+├─ schedulingCycle              ███████████▉                     1.90 ms
+│  ├─ preFilter                 ▉                                 143 us
+│  │  └─ 3 plugins              ▌                                28.0 us  2 Skip
+│  ├─ filter                     ████▎                            669 us
+│  ├─ preScore                        ▋                           113 us
+│  ├─ score                           ████▏                       667 us
+│  ├─ reserve                              ▏                     25.0 us
+│  │  └─ plugin: VolumeBinding             ▏                     20.0 us
+│  └─ permit                               ▏                     3.00 us
+└─ bindingCycle                             ████████████████████ 3.20 ms
+   ├─ preBindPreFlight                      ▏                    4.00 us
+   ├─ preBind                               ▏                    8.00 us
+   │  ├─ 2 plugins                          ▏                    2.00 us
+   │  └─ plugin: Gate                       ▏                    1.00 us  Wait
+   ├─ bind                                  ██████████████████▊  3.00 ms
+   │  └─ plugin: DefaultBinder              ██████████████████▊  2.99 ms
+   └─ postBind                                                 ▏ 9.00 us
+";
+    assert_eq!(waterfall(&with_plugins(), &PLAIN_80), expected);
+}
+
+#[test]
+fn what_outlasts_the_attempt_comes_behind_it_and_stays_in_queues_do_not() {
+    let mut trace = unschedulable();
+    let root = trace.root().clone();
+    let context = RemoteContext {
+        trace_id: trace.trace_id,
+        span_id: root.span_id,
+        flags: 1,
+        trace_state: String::new(),
+    };
+    let late = |id: u64, name: &'static str, after_ns, links| Span {
+        span_id: id.to_be_bytes(),
+        name: name.into(),
+        start_unix_ns: root.end_unix_ns + after_ns,
+        end_unix_ns: root.end_unix_ns + after_ns + 1_500_000,
+        attributes: vec![(attributes::POD_NAME, AttributeValue::String("small".into()))],
+        links,
+        status: Status::Unset,
+        ..root.clone()
+    };
+    let link = Link { context, relation: Relation::Attempt };
+    trace.spans.push(late(900, "preemptPod", 250_000, vec![link]));
+    trace.spans.push(late(901, "queue: active", 0, Vec::new()));
+    let text = waterfall(&trace, &PLAIN_80);
+    let last = text.lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("preemptPod small") && last.ends_with("1.50 ms  250 us after the end"),
+        "{text}"
+    );
+    assert!(!text.contains("queue: active"), "{text}");
+}
+
+#[test]
+fn a_plugin_that_failed_or_was_slow_or_lost_its_end_keeps_its_line() {
+    let mut trace = with_plugins();
+    let text = waterfall(&trace, &PLAIN_80);
+    assert!(text.contains("3 plugins") && !text.contains("Fit"), "{text}");
+    let fit = trace.spans.iter().position(|span| span.name == "plugin: Fit").expect("it is there");
+    for change in [
+        (|span: &mut Span| span.status = Status::Error("Unschedulable: no".into())) as fn(&mut Span),
+        |span| span.end_unix_ns += 5_110_000 / 20,
+        |span| span.attributes.push((attributes::INCOMPLETE, AttributeValue::Bool(true))),
+    ] {
+        let before = trace.spans[fit].clone();
+        change(&mut trace.spans[fit]);
+        let text = waterfall(&trace, &PLAIN_80);
+        assert!(text.contains("2 plugins") && text.contains("plugin: Fit"), "{text}");
+        trace.spans[fit] = before;
+    }
+}
+
+#[test]
+fn all_plugins_have_a_line_when_asked_for() {
+    let trace = with_plugins();
+    let text = waterfall(&trace, &Style { plugins: true, ..PLAIN_80 });
+    assert_eq!(text.matches(PLUGIN).count(), 8, "{text}");
+    assert_eq!(text.lines().count(), trace.spans.len() + 3, "{text}");
+}
+
+#[test]
+fn the_head_says_how_the_pod_came_here_and_what_there_was_for_it() {
+    let mut trace = scheduled();
+    let milliseconds = AttributeValue::Double;
+    let strings = |list: &[&str]| AttributeValue::Strings(list.iter().map(ToString::to_string).collect());
+    trace.spans[0].attributes.extend([
+        (attributes::EVALUATED_NODES, AttributeValue::Int(100)),
+        (attributes::FEASIBLE_NODES, AttributeValue::Int(12)),
+        (attributes::PREEMPTION_NODE, AttributeValue::String("node-3".into())),
+        (attributes::PREEMPTION_VICTIMS, AttributeValue::Int(2)),
+        (attributes::PREEMPTION_VICTIM_NAMES, strings(&["low-1", "low-2"])),
+        (attributes::QUEUE_BACKOFF_MS, milliseconds(1000.0)),
+        (attributes::QUEUE_UNSCHEDULABLE_MS, milliseconds(3210.0)),
+        (
+            attributes::QUEUE_MOVES,
+            strings(&[
+                "unschedulable: ScheduleAttemptFailure",
+                "backoff: NodeAdd",
+                "active: BackoffComplete",
+            ]),
+        ),
+    ]);
+    let head = "\
+default/web-0  Success  on node-3  attempt 1  5.11 ms  unschedulable 3.21 s until NodeAdd
+  backoff 1.00 s until BackoffComplete  queued 12.2 ms  12 of 100 nodes fit
+  preempts 2 pods on node-3 (low-1, low-2)  trace abababababababababababababababab
+";
+    let text = waterfall(&trace, &Style { width: 90, ..PLAIN_80 });
+    assert!(text.starts_with(head), "{text}");
+}
+
+#[test]
+fn a_message_is_wrapped_and_ends_after_a_few_lines() {
+    let mut trace = unschedulable();
+    trace.spans[0].status = Status::Error("3 nodes of this kind, ".repeat(100));
+    let text = waterfall(&trace, &PLAIN_80);
+    let lines: Vec<_> = text.lines().skip_while(|line| !line.starts_with("  3 nodes")).collect();
+    let message: Vec<_> = lines.iter().take_while(|line| line.starts_with("  ")).collect();
+    assert_eq!(message.len(), MESSAGE_LINES, "{text}");
+    assert!(message[MESSAGE_LINES - 1].ends_with('…'), "{text}");
+    assert!(message[..MESSAGE_LINES - 1].iter().all(|line| !line.contains('…')), "{text}");
+}
+
+#[test]
+fn nothing_is_wider_than_the_terminal_and_no_control_character_gets_through() {
+    let mut trace = unschedulable();
+    let hostile = "\u{1b}]0;owned\u{7}\u{202e}网".repeat(50);
+    for (_, value) in &mut trace.spans[0].attributes {
+        if let AttributeValue::String(text) = value {
+            *text = hostile.clone().into();
+        }
+    }
+    for span in &mut trace.spans {
+        span.status = Status::Error(hostile.clone());
+        span.attributes.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
+    }
+    for width in [60, 80, 100, 240] {
+        let text = waterfall(&trace, &Style { width, ..PLAIN_80 });
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{} columns in {line}", line.chars().count());
+            assert!(line.chars().all(|c| c.is_ascii_graphic() || " …├└─│█▏▎▍▌▋▊▉".contains(c)), "{line:?}");
+        }
+        assert!(text.contains("incomplete"));
+    }
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    for trace in [scheduled(), unschedulable()] {
+        let coloured = waterfall(&trace, &Style { colour: true, ..PLAIN_80 });
+        let mut plain = String::new();
+        for (i, part) in coloured.split("\x1b[").enumerate() {
+            plain += if i == 0 { part } else { part.split_once('m').unwrap().1 };
+        }
+        assert!(coloured.contains("\x1b["));
+        let trimmed: Vec<_> = plain.lines().map(str::trim_end).collect();
+        assert_eq!(trimmed.join("\n") + "\n", waterfall(&trace, &PLAIN_80));
+    }
+}
+
+#[test]
+fn spans_whose_parents_are_missing_or_themselves_do_no_harm() {
+    let mut trace = scheduled();
+    trace.spans[1].parent_id = Some(trace.spans[1].span_id);
+    trace.spans[8].parent_id = Some([9; 8]);
+    let _ = waterfall(&trace, &PLAIN_80);
+    for span in &mut trace.spans {
+        (span.start_unix_ns, span.end_unix_ns) = (0, u64::MAX);
+    }
+    let _ = waterfall(&trace, &PLAIN_80);
+}
+
+#[test]
+fn the_style_follows_the_terminal_and_the_environment() {
+    let style = |columns, terminal, variables: &[(&str, &str)]| {
+        Style::of(columns, terminal, |name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    };
+    assert_eq!(style(Some(120), true, &[]), Style { width: 120, colour: true, plugins: false });
+    assert_eq!(style(None, false, &[]), Style { width: 100, colour: false, plugins: false });
+    assert_eq!(
+        style(None, false, &[("COLUMNS", "72"), ("CLICOLOR_FORCE", "1")]),
+        Style { width: 72, colour: true, plugins: false }
+    );
+    assert_eq!(
+        style(Some(0), false, &[("COLUMNS", "x"), ("CLICOLOR_FORCE", "0")]),
+        Style { width: 100, colour: false, plugins: false }
+    );
+    assert_eq!(
+        style(Some(3), true, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]),
+        Style { width: 60, colour: false, plugins: false }
+    );
+}

@@ -1,0 +1,98 @@
+//! Example traces, for tests.
+
+use tracecontext::RemoteContext;
+
+use crate::{AttributeValue, Link, Relation, Span, Status, Trace, attributes};
+
+/// 2026-11-21T00:00:00Z
+const START: u64 = 1_795_219_200_000_000_000;
+
+struct Tree(Trace);
+
+impl Tree {
+    fn new(name: &'static str, microseconds: u64, pod: &'static str, result: &'static str) -> Self {
+        let attributes = vec![
+            (attributes::POD_NAMESPACE, AttributeValue::String("default".into())),
+            (attributes::POD_NAME, AttributeValue::String(pod.into())),
+            (attributes::POD_UID, AttributeValue::String("3f2a7c1e-0001-4b4b-8b8b-0123456789ab".into())),
+            (attributes::PROFILE, AttributeValue::String("default-scheduler".into())),
+            (attributes::RESULT, AttributeValue::String(result.into())),
+            (attributes::ATTEMPT, AttributeValue::Int(1)),
+            (attributes::QUEUE_WAIT_MS, AttributeValue::Double(12.25)),
+        ];
+        let mut tree =
+            Self(Trace { target: 7, trace_id: [0xab; 16], parent: None, selected: None, spans: Vec::new() });
+        tree.span(name, None, 0, microseconds);
+        tree.0.spans[0].attributes = attributes;
+        tree
+    }
+
+    /// Returns the span's number.
+    fn span(&mut self, name: &'static str, parent: Option<usize>, start: u64, microseconds: u64) -> usize {
+        let number = self.0.spans.len();
+        self.0.spans.push(Span {
+            span_id: (number as u64 + 1).to_be_bytes(),
+            parent_id: parent.map(|parent| self.0.spans[parent].span_id),
+            name: name.into(),
+            start_unix_ns: START + start * 1000,
+            end_unix_ns: START + (start + microseconds) * 1000,
+            attributes: Vec::new(),
+            events: Vec::new(),
+            links: Vec::new(),
+            status: Status::Unset,
+        });
+        number
+    }
+}
+
+/// An attempt with the proportions of a real one.
+#[must_use]
+pub fn scheduled() -> Trace {
+    let mut tree = Tree::new("SchedulePod", 5110, "web-0", "Success");
+    let cycle = tree.span("schedulingCycle", Some(0), 5, 1900);
+    for (name, start, microseconds) in [
+        ("preFilter", 60, 143),
+        ("filter", 210, 669),
+        ("preScore", 900, 113),
+        ("score", 1020, 667),
+        ("reserve", 1800, 25),
+        ("permit", 1830, 3),
+    ] {
+        tree.span(name, Some(cycle), start, microseconds);
+    }
+    let cycle = tree.span("bindingCycle", Some(0), 1910, 3200);
+    for (name, start, microseconds) in
+        [("preBindPreFlight", 1915, 4), ("preBind", 1930, 8), ("bind", 1950, 3000), ("postBind", 4960, 9)]
+    {
+        tree.span(name, Some(cycle), start, microseconds);
+    }
+    let root = &mut tree.0.spans[0];
+    root.attributes.push((attributes::SELECTED_NODE, AttributeValue::String("node-3".into())));
+    let context = RemoteContext {
+        trace_id: [0xcd; 16],
+        span_id: [0xef; 8],
+        flags: 1,
+        trace_state: "rojo=1,congo=2".into(),
+    };
+    let relation = Relation::Cause { annotation: "tracing.k8s.io/traceparent".into(), owner: None };
+    root.links.push(Link { context, relation });
+    tree.0
+}
+
+/// An attempt that found no Node.
+#[must_use]
+pub fn unschedulable() -> Trace {
+    let mut tree = Tree::new("SchedulePod", 820, "big", "Unschedulable");
+    let cycle = tree.span("schedulingCycle", Some(0), 4, 790);
+    tree.span("preFilter", Some(cycle), 20, 80);
+    let filter = tree.span("filter", Some(cycle), 110, 400);
+    let post_filter = tree.span("postFilter", Some(cycle), 520, 250);
+    let result = |code: &'static str| (attributes::RESULT, AttributeValue::String(code.into()));
+    tree.0.spans[filter].attributes.push(result("Unschedulable"));
+    tree.0.spans[post_filter].attributes.push(result("Error"));
+    tree.0.spans[post_filter].status = Status::Error("no victims".into());
+    let reason = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No preemption victims \
+                  found for incoming pod.";
+    tree.0.spans[0].status = Status::Error(reason.into());
+    tree.0
+}

@@ -1,0 +1,127 @@
+//! Metrics of sampling and export.
+
+use std::borrow::Cow;
+
+use telemetry::{Counters, Labelled, Registry};
+
+use crate::{
+    Trace,
+    names::{EXTENDER, PLUGIN},
+};
+
+telemetry::labels! {
+    /// Why spans are lost. The unit is spans.
+    pub Loss {
+        /// The queue of the OTLP exporter is full.
+        ExportQueueFull = "export_queue_full",
+        /// The Collector does not accept them.
+        ExportFailed = "export_failed",
+        /// The queue of the terminal or of the JSON lines is full.
+        OutputQueueFull = "output_queue_full",
+        /// They cannot be written to standard output.
+        OutputFailed = "output_failed",
+        /// They are still queued when the time to shut down is over.
+        Shutdown = "shutdown",
+    }
+}
+
+telemetry::labels! {
+    /// How the export of spans went.
+    pub Exported {
+        /// The Collector accepted them.
+        Success = "success",
+        /// The Collector did not accept them.
+        Error = "error",
+    }
+}
+
+telemetry::labels! {
+    /// Why a trace is not kept: the first unmet condition of the closest rule. Closer rules are greater.
+    #[derive(Default, PartialOrd, Ord)]
+    pub Dropped {
+        /// No rule is about it.
+        #[default]
+        NoRule = "no_rule",
+        /// A rule selects by the Pod, which was not seen in time.
+        UnknownPod = "unknown_pod",
+        /// The trace id is not within the ratio.
+        Ratio = "ratio",
+        /// The parent is not sampled.
+        Parent = "parent",
+        /// The limit of that second is reached.
+        Rate = "rate",
+    }
+}
+
+/// Metrics of sampling and export. Clones are handles of the same metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    spans: Labelled<1>,
+    kept: Labelled<1>,
+    dropped: Counters<Dropped>,
+    losses: Counters<Loss>,
+    exported: Counters<Exported>,
+}
+
+impl Metrics {
+    /// Registers the metrics.
+    #[must_use]
+    pub fn new(registry: &Registry) -> Self {
+        Self {
+            spans: registry.labelled("spans", "Spans made, by name", ["name"]),
+            kept: registry.labelled(
+                "traces_kept",
+                "Traces kept, by sampler; a trace may have several",
+                ["sampler"],
+            ),
+            dropped: registry.counters("traces_dropped", "Traces that no sampler kept, by reason", "reason"),
+            losses: registry.losses(),
+            exported: registry.counters("export_spans", "Spans sent by OTLP, by result", "result"),
+        }
+    }
+
+    /// Counts the spans of a trace by name, before sampling.
+    pub fn made(&self, trace: &Trace) {
+        let is_life = trace.is_life();
+        let mut plugins = 0;
+        for span in &trace.spans {
+            if span.name.starts_with(PLUGIN) {
+                plugins += 1;
+                continue;
+            }
+            let name: Cow<'static, str> = if span.name.starts_with(EXTENDER) {
+                // Not by URL.
+                "extender".into()
+            } else if is_life {
+                // Those of containers have the containers' names, which are no labels.
+                span.name.split_once(": ").map_or(&*span.name, |(kind, _)| kind).to_owned().into()
+            } else {
+                span.name.clone()
+            };
+            self.spans.add([name], 1);
+        }
+        if plugins > 0 {
+            self.spans.add(["plugin".into()], plugins);
+        }
+    }
+
+    /// Counts a trace that this sampler keeps.
+    pub fn kept(&self, sampler: &str) {
+        self.kept.add([sampler.to_owned().into()], 1);
+    }
+
+    /// Counts a trace that no sampler keeps.
+    pub fn dropped(&self, reason: Dropped) {
+        self.dropped.add(reason, 1);
+    }
+
+    /// Counts lost spans.
+    pub fn loss(&self, cause: Loss, spans: u64) {
+        self.losses.add(cause, spans);
+    }
+
+    /// Counts spans that were sent by OTLP.
+    pub fn exported(&self, result: Exported, spans: u64) {
+        self.exported.add(result, spans);
+    }
+}

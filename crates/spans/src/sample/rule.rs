@@ -1,0 +1,272 @@
+//! Rules and their grammar.
+
+use std::{collections::VecDeque, str::FromStr, time::Duration};
+
+use super::Selector;
+use crate::{
+    AttributeValue, Dropped, Relation, Span, Trace, attributes,
+    figures::parse_duration,
+    names::{GROUP_ROOT, ROOT},
+};
+
+/// Attempts that a percentile is of, and of how many at least.
+const WINDOW: usize = 1_000;
+const LEAST: usize = 100;
+/// Seconds that are counted at once: attempts do not end in the order in which they are told, but nearly.
+const SECONDS: usize = 64;
+
+/// A sampler: conditions that must all hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    text: String,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Condition {
+    Always(bool),
+    /// The bound that a part of the trace id must be below.
+    Ratio(u64),
+    /// What the parent says; where there is none, the other.
+    ParentBased(Box<Self>),
+    LinkSampled,
+    Failed,
+    SlowerThan(Duration),
+    SlowerThanMost(Window),
+    Preempting,
+    FirstAttempt,
+    Namespace(String),
+    /// And its number among all that are asked for.
+    Pod(Selector, u32),
+    AtMost(Rate),
+}
+
+/// The durations of the attempts before.
+#[derive(Clone, Debug, PartialEq)]
+struct Window {
+    percentile: f64,
+    order: VecDeque<u64>,
+    sorted: Vec<u64>,
+}
+
+/// How many were kept of those that ended in a second.
+#[derive(Clone, Debug, PartialEq)]
+struct Rate {
+    limit: u32,
+    seconds: Vec<(u64, u32)>,
+}
+
+/// What may stand in a rule: a name, whether something follows behind `=`, and what it means.
+type Form = (&'static str, bool, fn(&str) -> Result<Condition, String>);
+
+const FORMS: [Form; 12] = [
+    ("always_on", false, |_| Ok(Condition::Always(true))),
+    ("always_off", false, |_| Ok(Condition::Always(false))),
+    ("traceidratio", true, |text| ratio(text).map(Condition::Ratio)),
+    ("link-sampled", false, |_| Ok(Condition::LinkSampled)),
+    ("failed", false, |_| Ok(Condition::Failed)),
+    ("slower-than", true, slower_than),
+    ("preempting", false, |_| Ok(Condition::Preempting)),
+    ("first-attempt", false, |_| Ok(Condition::FirstAttempt)),
+    ("namespace", true, |text| Ok(Condition::Namespace(text.to_owned()))),
+    ("label", true, |text| {
+        let (key, value) =
+            text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value.to_owned())));
+        Ok(Condition::Pod(Selector::Label(key.to_owned(), value), 0))
+    }),
+    ("priority-class", true, |text| Ok(Condition::Pod(Selector::PriorityClass(text.to_owned()), 0))),
+    ("at-most", true, |text| {
+        let limit = text.parse().ok().filter(|limit| *limit > 0);
+        let limit = limit.ok_or_else(|| format!("`{text}` is no whole number above 0"))?;
+        Ok(Condition::AtMost(Rate { limit, seconds: vec![(0, 0); SECONDS] }))
+    }),
+];
+/// What goes before one of the first three forms.
+const PARENT_BASED: &str = "parentbased_";
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let conditions = text.split(',').map(condition).collect::<Result<_, _>>()?;
+        Ok(Self { text: text.to_owned(), conditions })
+    }
+}
+
+fn condition(text: &str) -> Result<Condition, String> {
+    let (name, argument) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    let (parent_based, forms) = match name.strip_prefix(PARENT_BASED) {
+        Some(name) => (Some(name), &FORMS[..3]),
+        None => (None, &FORMS[..]),
+    };
+    let name = parent_based.unwrap_or(name);
+    let Some((_, with_argument, make)) = forms.iter().find(|(known, ..)| *known == name) else {
+        let known: Vec<_> = forms.iter().map(|(name, ..)| *name).collect();
+        return Err(format!("`{text}` is no condition; give one of {}", known.join(", ")));
+    };
+    let condition = match (argument, with_argument) {
+        (Some(argument), true) if !argument.is_empty() => {
+            make(argument).map_err(|error| format!("`{text}`: {error}"))?
+        }
+        (None, false) => make("")?,
+        (_, true) => return Err(format!("`{text}` lacks its value; give `{name}=VALUE`")),
+        (Some(_), false) => return Err(format!("`{name}` takes no value; give it alone")),
+    };
+    Ok(if parent_based.is_some() { Condition::ParentBased(Box::new(condition)) } else { condition })
+}
+
+/// The bound of the Go SDK's `TraceIDRatioBased`; where it keeps all, one that nothing reaches.
+/// <https://github.com/open-telemetry/opentelemetry-go/blob/v1.46.0/sdk/trace/sampling.go>
+fn ratio(text: &str) -> Result<u64, String> {
+    let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
+    let fraction: f64 = fraction.ok_or_else(|| format!("`{text}` is no number from 0 to 1"))?;
+    Ok(if fraction >= 1.0 { u64::MAX } else { (fraction * (1_u64 << 63) as f64) as u64 })
+}
+
+fn slower_than(text: &str) -> Result<Condition, String> {
+    let Some(percentile) = text.strip_prefix('p') else {
+        return parse_duration(text).map(Condition::SlowerThan);
+    };
+    let percentile = percentile.parse().ok().filter(|percentile| *percentile > 0.0 && *percentile < 100.0);
+    let percentile = percentile.ok_or_else(|| format!("`{text}` is no percentile such as p99"))?;
+    let (order, sorted) = (VecDeque::with_capacity(WINDOW), Vec::with_capacity(WINDOW));
+    Ok(Condition::SlowerThanMost(Window { percentile, order, sorted }))
+}
+
+impl Rule {
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Gives each question about Pods its number; the same question has one.
+    pub(super) fn number(&mut self, selectors: &mut Vec<Selector>) {
+        for condition in &mut self.conditions {
+            if let Condition::Pod(selector, number) = condition {
+                let known = selectors.iter().position(|known| known == selector);
+                *number = known.unwrap_or(selectors.len()) as u32;
+                if known.is_none() {
+                    selectors.push(selector.clone());
+                }
+            }
+        }
+    }
+
+    /// Whether it keeps a trace; if not, why: the condition that came last.
+    pub(super) fn judge(&mut self, trace: &Trace) -> Result<(), Dropped> {
+        // A Pod's life tells of attempts as well.
+        let root = trace.is_life().then(|| trace.root());
+        let is_root = |span: &&Span| {
+            root.map_or_else(
+                || [ROOT, GROUP_ROOT].contains(&&*span.name),
+                |root| root.span_id == span.span_id,
+            )
+        };
+        // With the attempt of one Pod, its whole group is kept.
+        let of_one = |span: &Span| self.conditions.iter().all(|condition| condition.holds_of(span));
+        let one = trace.spans.iter().filter(is_root).any(of_one);
+        let mut judged = if one { Ok(()) } else { Err(Dropped::NoRule) };
+        let mut rates = Vec::new();
+        for condition in &mut self.conditions {
+            let reason = match condition {
+                // Only of what all others keep.
+                Condition::AtMost(rate) => {
+                    rates.push(rate);
+                    continue;
+                }
+                // It must see every attempt.
+                condition => condition.judge(trace),
+            };
+            // What the rule is about goes before chance.
+            judged = match (judged, reason) {
+                (Err(one), Err(other)) => Err(one.min(other)),
+                (one, other) => one.and(other),
+            };
+        }
+        judged?;
+        let second = trace.root().end_unix_ns / 1_000_000_000;
+        let allowed = rates.into_iter().all(|rate| rate.allows(second));
+        if allowed { Ok(()) } else { Err(Dropped::Rate) }
+    }
+}
+
+impl Condition {
+    /// What must hold of one and the same attempt.
+    fn holds_of(&self, root: &Span) -> bool {
+        let is = |key, value: &str| matches!(root.attribute(key), Some(AttributeValue::String(text)) if text == value);
+        match self {
+            Self::Failed => root.came_to_nothing(),
+            Self::Preempting => root.attribute(attributes::PREEMPTION_NODE).is_some(),
+            Self::FirstAttempt => root.attribute(attributes::ATTEMPT) == Some(&AttributeValue::Int(1)),
+            Self::Namespace(name) => is(attributes::POD_NAMESPACE, name),
+            _ => true,
+        }
+    }
+
+    /// What must hold of the trace.
+    fn judge(&mut self, trace: &Trace) -> Result<(), Dropped> {
+        let holds = |holds: bool, reason| if holds { Ok(()) } else { Err(reason) };
+        let duration_ns = trace.root().duration_ns();
+        match self {
+            Self::Always(always) => holds(*always, Dropped::NoRule),
+            Self::Ratio(bound) => {
+                let [_, _, _, _, _, _, _, _, low @ ..] = trace.trace_id;
+                holds(u64::from_be_bytes(low) >> 1 < *bound, Dropped::Ratio)
+            }
+            Self::ParentBased(other) => match &trace.parent {
+                Some(parent) => holds(parent.flags & 1 == 1, Dropped::Parent),
+                None => other.judge(trace),
+            },
+            Self::LinkSampled => {
+                let mut links = trace.spans.iter().flat_map(|span| &span.links);
+                let sampled = links.any(|link| {
+                    matches!(link.relation, Relation::Cause { .. }) && link.context.flags & 1 == 1
+                });
+                let parent = trace.parent.as_ref().is_some_and(|parent| parent.flags & 1 == 1);
+                holds(sampled || parent, Dropped::NoRule)
+            }
+            Self::SlowerThan(limit) => holds(Duration::from_nanos(duration_ns) > *limit, Dropped::NoRule),
+            // It is about attempts.
+            Self::SlowerThanMost(_) if trace.is_life() => Err(Dropped::NoRule),
+            Self::SlowerThanMost(window) => holds(window.is_exceeded(duration_ns), Dropped::NoRule),
+            Self::Pod(_, number) => match trace.selected {
+                Some(selected) => holds(selected >> *number & 1 == 1, Dropped::NoRule),
+                None => Err(Dropped::UnknownPod),
+            },
+            Self::Failed | Self::Preempting | Self::FirstAttempt | Self::Namespace(_) | Self::AtMost(_) => {
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Window {
+    /// Whether this takes longer than the percentile, by nearest rank, of those before it; it is one of those before the next.
+    fn is_exceeded(&mut self, duration_ns: u64) -> bool {
+        let Self { percentile, order, sorted } = self;
+        let rank = (*percentile / 100.0 * sorted.len() as f64).ceil() as usize;
+        let limit = sorted.get(rank.saturating_sub(1)).filter(|_| sorted.len() >= LEAST).copied();
+        if order.len() == WINDOW
+            && let Some(oldest) = order.pop_front()
+            && let Ok(index) = sorted.binary_search(&oldest)
+        {
+            sorted.remove(index);
+        }
+        order.push_back(duration_ns);
+        let index = sorted.partition_point(|other| *other < duration_ns);
+        sorted.insert(index, duration_ns);
+        limit.is_some_and(|limit| duration_ns > limit)
+    }
+}
+
+impl Rate {
+    fn allows(&mut self, second: u64) -> bool {
+        let (of, count) = &mut self.seconds[(second % SECONDS as u64) as usize];
+        if *of < second {
+            (*of, *count) = (second, 0);
+        }
+        // What ended a minute before all others cannot be told from more.
+        let allowed = *of == second && *count < self.limit;
+        *count += u32::from(allowed);
+        allowed
+    }
+}

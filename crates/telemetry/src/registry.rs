@@ -1,0 +1,290 @@
+//! The registry of a process, and metrics whose labels are typed.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+};
+
+use prometheus_client::{
+    encoding::text,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    registry,
+};
+
+use crate::{Label, process::Process};
+
+/// `Content-Type` of [`Registry::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
+
+/// All metrics of a process. Clones are handles of the same registry.
+#[derive(Clone)]
+pub struct Registry(Arc<Mutex<Metrics>>);
+
+struct Metrics {
+    /// Metrics with the prefix `schedspan_`.
+    own: registry::Registry,
+    /// Metrics of the process, which have no prefix.
+    process: registry::Registry,
+    losses: Option<Family<Labels<1>, Counter>>,
+    /// All causes of losses, in the order of their registration.
+    causes: Vec<(&'static str, Counter)>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        let mut own = registry::Registry::with_prefix("schedspan");
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        own.register("build", "Version of schedspan", Info::new(version));
+        let mut process = registry::Registry::default();
+        process.register_collector(Box::new(Process::default()));
+        Self(Arc::new(Mutex::new(Metrics { own, process, losses: None, causes: Vec::new() })))
+    }
+}
+
+impl Registry {
+    /// Registers a counter.
+    #[must_use]
+    pub fn counter(&self, name: &str, help: &str) -> Counter {
+        let metric = Counter::default();
+        self.metrics().own.register(name, help, metric.clone());
+        metric
+    }
+
+    /// Registers a gauge.
+    #[must_use]
+    pub fn gauge(&self, name: &str, help: &str) -> Gauge {
+        let metric = Gauge::default();
+        self.metrics().own.register(name, help, metric.clone());
+        metric
+    }
+
+    /// Registers a histogram with these upper bounds of its buckets.
+    #[must_use]
+    pub fn histogram<const N: usize>(&self, name: &str, help: &str, buckets: [f64; N]) -> Histogram {
+        let metric = Histogram::new(buckets);
+        self.metrics().own.register(name, help, metric.clone());
+        metric
+    }
+
+    /// Registers a counter for each value of a label, under this key.
+    #[must_use]
+    pub fn counters<L: Label>(&self, name: &str, help: &str, key: &'static str) -> Counters<L> {
+        let family = Family::<Labels<1>, Counter>::default();
+        self.metrics().own.register(name, help, family.clone());
+        let counter = |value: &L| family.get_or_create_owned(&[(key, value.label().into())]);
+        Counters { all: L::ALL.iter().map(counter).collect(), label: PhantomData }
+    }
+
+    /// Registers a gauge for each value of a label, under this key.
+    #[must_use]
+    pub fn gauges<L: Label>(&self, name: &str, help: &str, key: &'static str) -> Gauges<L> {
+        let family = Family::<Labels<1>, Gauge>::default();
+        self.metrics().own.register(name, help, family.clone());
+        let gauge = |value: &L| family.get_or_create_owned(&[(key, value.label().into())]);
+        Gauges { all: L::ALL.iter().map(gauge).collect(), label: PhantomData }
+    }
+
+    /// Registers counters whose label values are not known in advance. Callers bound the number of values.
+    #[must_use]
+    pub fn labelled<const N: usize>(&self, name: &str, help: &str, keys: [&'static str; N]) -> Labelled<N> {
+        let family = Family::<Labels<N>, Counter>::default();
+        self.metrics().own.register(name, help, family.clone());
+        Labelled { family, keys }
+    }
+
+    /// Registers counters whose keys are data, and whose totals are counted elsewhere. Callers bound the number of values.
+    #[must_use]
+    pub fn totals(&self, name: &str, help: &str, keys: &'static [&'static str]) -> Totals {
+        let family = Family::<Vec<(&'static str, String)>, Counter>::default();
+        self.metrics().own.register(name, help, family.clone());
+        Totals { family, keys }
+    }
+
+    /// Registers causes of losses: further values of the label `cause` of `schedspan_losses_total`.
+    ///
+    /// # Panics
+    ///
+    /// If a cause is registered twice: two counters of one name would hide each other.
+    #[must_use]
+    pub fn losses<L: Label>(&self) -> Counters<L> {
+        let mut metrics = self.metrics();
+        let family = metrics.losses.clone().unwrap_or_else(|| {
+            let family = Family::default();
+            metrics.own.register("losses", "What was lost, by cause", family.clone());
+            metrics.losses.insert(family).clone()
+        });
+        let counters: Arc<[Counter]> = L::ALL
+            .iter()
+            .map(|cause| family.get_or_create_owned(&[("cause", cause.label().into())]))
+            .collect();
+        for (cause, counter) in L::ALL.iter().map(|cause| cause.label()).zip(&*counters) {
+            assert!(metrics.causes.iter().all(|(known, _)| *known != cause), "`{cause}` is registered twice");
+            metrics.causes.push((cause, counter.clone()));
+        }
+        Counters { all: counters, label: PhantomData }
+    }
+
+    /// All losses so far by cause, zeros included, in the order of their registration.
+    #[must_use]
+    pub fn lost(&self) -> Vec<(&'static str, u64)> {
+        self.metrics().causes.iter().map(|(cause, counter)| (*cause, counter.get())).collect()
+    }
+
+    /// All metrics as OpenMetrics text, of [`CONTENT_TYPE`].
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let metrics = self.metrics();
+        let mut out = String::new();
+        // Writing into a string fails only if a metric's own encoding does, and those are the library's.
+        text::encode_registry(&mut out, &metrics.own)
+            .and_then(|()| text::encode_registry(&mut out, &metrics.process))
+            .and_then(|()| text::encode_eof(&mut out))
+            .expect("metrics become text");
+        out
+    }
+
+    fn metrics(&self) -> MutexGuard<'_, Metrics> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}
+
+/// A counter for each value of a closed label. Clones are handles of the same counters.
+#[derive(Clone, Debug)]
+pub struct Counters<L> {
+    /// In the order of [`Label::ALL`].
+    all: Arc<[Counter]>,
+    label: PhantomData<L>,
+}
+
+impl<L: Label> Counters<L> {
+    /// Adds to one counter.
+    pub fn add(&self, value: L, count: u64) {
+        self.all[value.index()].inc_by(count);
+    }
+
+    /// Sets one counter to a total that is counted elsewhere.
+    pub fn set(&self, value: L, total: u64) {
+        self.all[value.index()].inner().store(total, Ordering::Relaxed);
+    }
+
+    /// The count so far.
+    #[must_use]
+    pub fn get(&self, value: L) -> u64 {
+        self.all[value.index()].get()
+    }
+}
+
+/// A gauge for each value of a closed label. Clones are handles of the same gauges.
+#[derive(Clone, Debug)]
+pub struct Gauges<L> {
+    /// In the order of [`Label::ALL`].
+    all: Arc<[Gauge]>,
+    label: PhantomData<L>,
+}
+
+impl<L: Label> Gauges<L> {
+    /// Sets one gauge.
+    pub fn set(&self, value: L, to: i64) {
+        self.all[value.index()].set(to);
+    }
+}
+
+/// Counters with labels of any value. Clones are handles of the same counters.
+#[derive(Clone, Debug)]
+pub struct Labelled<const N: usize> {
+    family: Family<Labels<N>, Counter>,
+    keys: [&'static str; N],
+}
+
+impl<const N: usize> Labelled<N> {
+    /// Adds to the counter with these values, one for each key.
+    pub fn add(&self, values: [Cow<'static, str>; N], count: u64) {
+        let mut values = values.into_iter();
+        let labels = self.keys.map(|key| (key, values.next().unwrap_or_default()));
+        self.family.get_or_create(&labels).inc_by(count);
+    }
+}
+
+/// Totals that are counted elsewhere, with labels of any value. Clones are handles of the same counters.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    family: Family<Vec<(&'static str, String)>, Counter>,
+    keys: &'static [&'static str],
+}
+
+impl Totals {
+    /// Sets the counter with these values, one for each key, to a total.
+    pub fn set(&self, values: &[String], total: u64) {
+        let labels = self.keys.iter().copied().zip(values.iter().cloned()).collect();
+        self.family.get_or_create(&labels).inner().store(total, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    crate::labels! {
+        /// Two causes.
+        Cause {
+            /// One.
+            Full = "full",
+            /// The other.
+            Torn = "torn",
+        }
+    }
+
+    crate::labels! {
+        /// A cause of another crate.
+        Other {
+            /// The only one.
+            Late = "late",
+        }
+    }
+
+    #[test]
+    fn losses_of_all_crates_are_one_family_with_zeros_from_the_start() {
+        let registry = Registry::default();
+        assert!(!registry.encode().contains("schedspan_losses"), "a process without losses exports none");
+        let (causes, others) = (registry.losses::<Cause>(), registry.losses::<Other>());
+        causes.add(Cause::Torn, 2);
+        causes.add(Cause::Torn, 3);
+        others.set(Other::Late, 7);
+        assert_eq!(registry.lost(), [("full", 0), ("torn", 5), ("late", 7)]);
+        let text = registry.encode();
+        for line in ["{cause=\"full\"} 0", "{cause=\"torn\"} 5", "{cause=\"late\"} 7"] {
+            assert!(text.contains(&format!("schedspan_losses_total{line}\n")), "{line} is not in {text}");
+        }
+        assert_eq!(text.matches("# HELP schedspan_losses What was lost, by cause.\n").count(), 1, "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    #[should_panic(expected = "registered twice")]
+    fn a_cause_belongs_to_one_crate() {
+        let registry = Registry::default();
+        let _first = registry.losses::<Cause>();
+        let _second = registry.losses::<Cause>();
+    }
+
+    #[test]
+    fn the_version_and_the_process_are_exported() {
+        let text = Registry::default().encode();
+        let version = concat!("schedspan_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1");
+        assert!(text.lines().any(|line| line == version), "{text}");
+        for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+            assert!(value.is_some_and(|value| value > 0.0), "{name} is {value:?}: {text}");
+        }
+    }
+}

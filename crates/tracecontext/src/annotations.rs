@@ -1,0 +1,220 @@
+//! The trace contexts in an object's annotations. Pure: annotations in, contexts out, and what was refused and why.
+//!
+//! Which annotations are read is a list of keys; how a value is encoded is told by the value. A key that ends in
+//! `traceparent` has companions, as a propagator writes them: the same key with `tracestate` and `baggage` at its end, and
+//! all three with a number behind them where there are several causes.
+
+mod baggage;
+mod carrier;
+
+use std::collections::BTreeMap;
+
+use crate::{Refusal, RemoteContext, traceparent, tracestate};
+
+/// KEP-5915's: <https://github.com/kubernetes/enhancements/pull/5916>. What is written is written here.
+pub const TRACEPARENT_KEY: &str = "tracing.k8s.io/traceparent";
+/// What goes with it.
+pub const TRACESTATE_KEY: &str = "tracing.k8s.io/tracestate";
+
+/// The keys that are read without others being named, in order of preference.
+pub const KEYS: [&str; 7] = [
+    TRACEPARENT_KEY,
+    // The propagator's own keys: <https://github.com/kubernetes/kubernetes/pull/124133>
+    TRACEPARENT,
+    "tekton.dev/traceparent",
+    // <https://github.com/tektoncd/pipeline/blob/v1.6.0/pkg/reconciler/taskrun/tracing.go>
+    "tekton.dev/taskrunSpanContext",
+    "tekton.dev/pipelinerunSpanContext",
+    // KEP #650 and those who built it.
+    "trace.kubernetes.io/context",
+    INITIAL,
+];
+/// What names a trace, or a request, and no span: <https://github.com/zhijianli88/mutating-trace-admission-controller>
+const INITIAL: &str = "trace.kubernetes.io/initial";
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
+const BAGGAGE: &str = "baggage";
+
+/// Contexts of one object: OpenTelemetry's limit is 128 links a span, and nobody has so many causes.
+pub const MAX_CAUSES: usize = 8;
+/// Of keys, and of members of baggage, that may be asked for.
+const MAX_ASKED: usize = 16;
+/// Bytes of a key: a domain, a slash and a name of the longest. Nobody has longer members of baggage.
+const MAX_KEY_BYTES: usize = 253 + 1 + 63;
+
+/// Which annotations are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carriers {
+    keys: Vec<String>,
+    baggage: Vec<String>,
+}
+
+/// A context, and where it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The context.
+    pub context: RemoteContext,
+    key: u8,
+    number: Option<u8>,
+}
+
+/// What the annotations of an object hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Contexts by preference; no two of the same span.
+    pub causes: Vec<Cause>,
+    /// Members of baggage that were asked for: their numbers in the list, and their values.
+    pub baggage: Vec<(u8, String)>,
+    /// The trace or the request that it all began with.
+    pub initial: Option<String>,
+}
+
+/// What of an annotation was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// Characters of a refused value that are kept.
+const SHOWN: usize = 64;
+
+impl Default for Carriers {
+    fn default() -> Self {
+        Self { keys: KEYS.map(str::to_owned).into(), baggage: Vec::new() }
+    }
+}
+
+impl Carriers {
+    /// Reads these keys, in order of preference, and these members of baggage.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many, or one cannot be a key.
+    pub fn new(keys: Vec<String>, baggage: Vec<String>) -> Result<Self, String> {
+        for list in [&keys, &baggage] {
+            let invalid = |key: &&String| {
+                key.is_empty()
+                    || key.len() > MAX_KEY_BYTES
+                    || !key.bytes().all(|byte| byte.is_ascii_graphic())
+            };
+            if let Some(key) = list.iter().find(invalid) {
+                return Err(format!("`{key}` is no key; give one such as {}", KEYS[0]));
+            }
+            if list.len() > MAX_ASKED {
+                return Err(format!("{} keys are too many; give {MAX_ASKED} at most", list.len()));
+            }
+        }
+        Ok(Self { keys, baggage })
+    }
+
+    /// The members of baggage that are asked for.
+    #[must_use]
+    pub fn baggage(&self) -> &[String] {
+        &self.baggage
+    }
+
+    /// Reads an object's annotations. What is refused is told, and the rest is there.
+    pub fn recover(&self, annotations: &BTreeMap<String, String>) -> (Recovered, Vec<Refused>) {
+        let mut reader =
+            Reader { carriers: self, annotations, found: Recovered::default(), refused: Vec::new() };
+        for (index, key) in self.keys.iter().enumerate() {
+            reader.key(index as u8, key);
+        }
+        (reader.found, reader.refused)
+    }
+
+    /// The key that a cause was found under.
+    #[must_use]
+    pub fn key(&self, cause: &Cause) -> String {
+        let key = &self.keys[usize::from(cause.key)];
+        cause.number.map_or_else(|| key.clone(), |number| format!("{key}.{number}"))
+    }
+}
+
+struct Reader<'a> {
+    carriers: &'a Carriers,
+    annotations: &'a BTreeMap<String, String>,
+    found: Recovered,
+    refused: Vec<Refused>,
+}
+
+impl Reader<'_> {
+    fn key(&mut self, index: u8, key: &str) {
+        let value = self.annotations.get(key);
+        if key == INITIAL {
+            let initial = value.and_then(|value| self.accept(key, value, carrier::initial(value)));
+            self.found.initial = self.found.initial.take().or(initial);
+            return;
+        }
+        let Some(stem) = key.strip_suffix(TRACEPARENT) else {
+            if let Some(carried) = value.and_then(|value| self.accept(key, value, carrier::read(value))) {
+                let carrier::Carried { context, state, baggage } = carried;
+                self.cause(index, None, context, (key, &state), (key, &baggage));
+            }
+            return;
+        };
+        let numbered = (0..=MAX_CAUSES as u8).map(Some);
+        for number in [None].into_iter().chain(numbered) {
+            let numbered = |name: &str| match number {
+                Some(number) => format!("{stem}{name}.{number}"),
+                None => format!("{stem}{name}"),
+            };
+            let key = numbered(TRACEPARENT);
+            let Some(value) = self.annotations.get(&key) else { continue };
+            let Some(context) = self.accept(&key, value, traceparent(value)) else { continue };
+            let [state, baggage] = [TRACESTATE, BAGGAGE].map(numbered);
+            let text = |key: &str| self.annotations.get(key).map_or("", String::as_str);
+            let (state, baggage) = ((&*state, text(&state)), (&*baggage, text(&baggage)));
+            self.cause(index, number, context, state, baggage);
+        }
+    }
+
+    fn cause(
+        &mut self,
+        key: u8,
+        number: Option<u8>,
+        mut context: RemoteContext,
+        (state_key, state): (&str, &str),
+        (baggage_key, baggage): (&str, &str),
+    ) {
+        if !self.carriers.baggage.is_empty() {
+            for (index, value) in baggage::members(baggage, &self.carriers.baggage) {
+                let known = self.found.baggage.iter().any(|(known, _)| *known == index);
+                if let Some(value) = self.accept(baggage_key, baggage, value).filter(|_| !known) {
+                    self.found.baggage.push((index, value));
+                }
+            }
+        }
+        let same = |known: &Cause| {
+            (known.context.trace_id, known.context.span_id) == (context.trace_id, context.span_id)
+        };
+        if self.found.causes.iter().any(same) {
+            return;
+        }
+        // A context is one without its vendors' part as well.
+        context.trace_state = self.accept(state_key, state, tracestate(state)).unwrap_or_default();
+        if self.found.causes.len() == MAX_CAUSES {
+            let key = self.carriers.key(&Cause { context, key, number });
+            self.refuse(&key, "", Refusal::TooMany);
+        } else {
+            self.found.causes.push(Cause { context, key, number });
+        }
+    }
+
+    fn accept<T>(&mut self, key: &str, value: &str, read: Result<T, Refusal>) -> Option<T> {
+        read.map_err(|reason| self.refuse(key, value, reason)).ok()
+    }
+
+    fn refuse(&mut self, key: &str, value: &str, reason: Refusal) {
+        let value = value.chars().take(SHOWN).collect();
+        self.refused.push(Refused { key: key.to_owned(), value, reason });
+    }
+}
+
+#[cfg(test)]
+mod tests;

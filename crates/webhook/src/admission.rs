@@ -1,0 +1,200 @@
+//! What is answered to a review of the API server. Pure: the review's bytes and the context in, the answer out.
+//!
+//! Of the object nothing is read but whether it carries a context: the rest is skipped in place.
+
+use std::borrow::Cow;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde_json::{Value, json};
+use tracecontext::{
+    RemoteContext,
+    annotations::{TRACEPARENT_KEY, TRACESTATE_KEY},
+};
+
+use crate::Verdict;
+
+/// The only version of reviews that there is since Kubernetes 1.22.
+const VERSION: (&str, &str) = ("admission.k8s.io/v1", "AdmissionReview");
+/// What is admitted with a context: group and kind, and the way from the object to the Pods that it makes.
+const KINDS: [(&str, &str, &[&str]); 7] = [
+    ("", "Pod", &[]),
+    ("apps", "DaemonSet", &["template"]),
+    ("apps", "Deployment", &["template"]),
+    ("apps", "ReplicaSet", &["template"]),
+    ("apps", "StatefulSet", &["template"]),
+    ("batch", "CronJob", &["jobTemplate", "template"]),
+    ("batch", "Job", &["template"]),
+];
+/// Only at their creation: another template of a Deployment is a roll-out.
+const OPERATION: &str = "CREATE";
+
+/// Why a review was refused.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("not a review: {0}; send an AdmissionReview of admission.k8s.io/v1")]
+    Json(#[from] serde_json::Error),
+    #[error("not a review: {0}; send an AdmissionReview of admission.k8s.io/v1")]
+    NotUtf8(#[from] std::str::Utf8Error),
+    #[error("`{1}` of `{0}` is not served; send an AdmissionReview of admission.k8s.io/v1")]
+    Version(String, String),
+    #[error("the review has no request; send one with a uid and an object")]
+    NoRequest,
+    #[error("the request has no uid; send the one that the answer shall carry")]
+    NoUid,
+}
+
+/// What the context of the request is, as [`super::server`] found it in the headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Context {
+    /// This one shall be injected.
+    Wanted(RemoteContext),
+    /// Nothing shall be, and why.
+    Unwanted(Verdict),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'a> {
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Kind<'a>,
+    #[serde(borrow, default)]
+    sub_resource: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    object: Option<Object>,
+}
+
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(borrow, default)]
+    group: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+/// An object, or a template of one.
+#[derive(Deserialize)]
+struct Object {
+    metadata: Option<Metadata>,
+    spec: Option<Box<Spec>>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    annotations: Option<Annotations>,
+}
+
+/// The keys are [`TRACEPARENT_KEY`]'s and [`TRACESTATE_KEY`]'s.
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(rename = "tracing.k8s.io/traceparent")]
+    traceparent: Option<IgnoredAny>,
+    #[serde(rename = "tracing.k8s.io/tracestate")]
+    tracestate: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    template: Option<Object>,
+    job_template: Option<Object>,
+}
+
+/// A step of a JSON patch: <https://www.rfc-editor.org/rfc/rfc6902>.
+#[derive(Serialize)]
+struct Step {
+    op: &'static str,
+    path: String,
+    value: Value,
+}
+
+/// Answers a review: what to send, and what it comes to. It always lets the object pass.
+///
+/// # Errors
+///
+/// If it is no review that can be answered.
+pub(super) fn answer(review: &[u8], context: &Context) -> Result<(String, Verdict), Refused> {
+    // Of what is skipped nobody else would say that it is no text.
+    let review = str::from_utf8(review)?;
+    let Review { api_version, kind, request } = serde_json::from_str(review)?;
+    if (&*api_version, &*kind) != VERSION {
+        return Err(Refused::Version(api_version.into_owned(), kind.into_owned()));
+    }
+    let request = request.ok_or(Refused::NoRequest)?;
+    if request.uid.is_empty() {
+        return Err(Refused::NoUid);
+    }
+    let (patch, verdict) = match admit(&request, context) {
+        Ok(patch) => (Some(BASE64_STANDARD.encode(json!(patch).to_string())), Verdict::Injected),
+        Err(verdict) => (None, verdict),
+    };
+    let mut response = json!({ "uid": request.uid, "allowed": true });
+    if let Some(patch) = patch {
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = patch.into();
+    }
+    let answer = json!({ "apiVersion": VERSION.0, "kind": VERSION.1, "response": response });
+    Ok((answer.to_string(), verdict))
+}
+
+/// The patch, or why there is none.
+fn admit(request: &Request<'_>, context: &Context) -> Result<Vec<Step>, Verdict> {
+    let Request { uid: _, kind, sub_resource, operation, object } = request;
+    let way = KINDS.iter().find(|(group, name, _)| (*group, *name) == (&*kind.group, &*kind.kind));
+    let of_its_own = sub_resource.as_ref().is_none_or(|resource| resource.is_empty());
+    let (Some((_, _, way)), Some(object), true, OPERATION) = (way, object, of_its_own, &**operation) else {
+        return Err(Verdict::NotConcerned);
+    };
+    let (mut object, mut path) = (object, String::new());
+    for step in *way {
+        let spec = object.spec.as_ref().ok_or(Verdict::NotConcerned)?;
+        let next = if *step == "template" { &spec.template } else { &spec.job_template };
+        object = next.as_ref().ok_or(Verdict::NotConcerned)?;
+        path = format!("{path}/spec/{step}");
+    }
+    let annotations = object.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
+    if annotations.is_some_and(|known| known.traceparent.is_some() || known.tracestate.is_some()) {
+        return Err(Verdict::Present);
+    }
+    let context = match context {
+        Context::Wanted(context) => context,
+        Context::Unwanted(verdict) => return Err(*verdict),
+    };
+    let state = Some(&context.trace_state).filter(|state| !state.is_empty());
+    let wanted = [(TRACEPARENT_KEY, context.traceparent())]
+        .into_iter()
+        .chain(state.map(|state| (TRACESTATE_KEY, state.clone())));
+    let add = |path, value| Step { op: "add", path, value };
+    // A patch adds to what is there only.
+    Ok(match (&object.metadata, annotations) {
+        (None, _) => {
+            let annotations: Value = wanted.collect();
+            vec![add(format!("{path}/metadata"), json!({ "annotations": annotations }))]
+        }
+        (Some(_), None) => vec![add(format!("{path}/metadata/annotations"), wanted.collect())],
+        (Some(_), Some(_)) => {
+            let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
+            let one = |(key, value): (&str, String)| {
+                add(format!("{path}/metadata/annotations/{}", escaped(key)), value.into())
+            };
+            wanted.map(one).collect()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

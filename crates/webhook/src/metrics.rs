@@ -1,0 +1,102 @@
+//! What the webhook counts of itself.
+
+use std::time::Duration;
+
+use telemetry::{Counter, Counters, Gauge, Histogram, Registry};
+
+telemetry::labels! {
+    /// What became of a review.
+    pub Verdict {
+        /// The object has got the context of the request.
+        Injected = "injected",
+        /// It carries one already, which stays as it is.
+        Present = "present",
+        /// The request carries none.
+        NoContext = "no_context",
+        /// It carries one that is not sampled.
+        NotSampled = "not_sampled",
+        /// It carries one that is not valid.
+        InvalidContext = "invalid_context",
+        /// Nothing that makes Pods is created.
+        NotConcerned = "not_concerned",
+        /// The review itself was refused.
+        InvalidReview = "invalid_review",
+    }
+}
+
+telemetry::labels! {
+    /// What became of a write to the webhook's own configuration.
+    pub Patched {
+        /// It is there.
+        Written = "written",
+        /// Somebody else was quicker; it is tried again.
+        Conflict = "conflict",
+        /// The right is missing.
+        Forbidden = "forbidden",
+        /// Something else went wrong.
+        Failed = "failed",
+    }
+}
+
+/// Seconds: what an answer may take at its 99th percentile is in the middle.
+const BUCKETS: [f64; 9] = [0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.1, 1.0];
+
+/// Metrics of the webhook. Clones are handles of the same metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    reviews: Counters<Verdict>,
+    writes: Counters<Patched>,
+    seconds: Histogram,
+    refused: Counter,
+    expiry: Gauge,
+}
+
+impl Metrics {
+    /// Registers the metrics.
+    #[must_use]
+    pub fn new(registry: &Registry) -> Self {
+        Self {
+            seconds: registry.histogram(
+                "webhook_answer_seconds",
+                "How long answers took, from the head of the request on",
+                BUCKETS,
+            ),
+            refused: registry.counter(
+                "webhook_connections_refused",
+                "Connections that came to nothing: too many, or whose TLS failed, as with an API server that does not \
+                 trust the certificate yet",
+            ),
+            reviews: registry.counters("webhook_reviews", "Reviews answered, by result", "result"),
+            writes: registry.counters(
+                "webhook_configuration_writes",
+                "Writes of certificates into the webhook's own configuration, by result",
+                "result",
+            ),
+            expiry: registry.gauge(
+                "webhook_certificate_expiry_seconds",
+                "When the certificate that is served expires, since 1970",
+            ),
+        }
+    }
+
+    /// Counts an answered review and how long the answer took.
+    pub fn answered(&self, verdict: Verdict, took: Duration) {
+        self.reviews.add(verdict, 1);
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts a write to the API.
+    pub fn wrote(&self, result: Patched) {
+        self.writes.add(result, 1);
+    }
+
+    /// Counts a connection without a review.
+    pub fn connection_refused(&self) {
+        self.refused.inc();
+    }
+
+    /// Sets when the served certificate expires, in seconds since 1970.
+    pub fn set_expiry(&self, unix_seconds: u64) {
+        self.expiry.set(unix_seconds.cast_signed());
+    }
+}

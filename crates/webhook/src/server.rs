@@ -1,0 +1,338 @@
+//! The webhook's own web server: TLS, and reviews.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+    routing::post,
+};
+use futures::StreamExt as _;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use rustls::ServerConfig;
+use spans::text::sentence;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+use tracecontext::{RemoteContext, traceparent, tracestate};
+use tracing::debug;
+
+use super::{
+    admission::{Context, answer},
+    certificate::Served,
+};
+use crate::{Metrics, Verdict};
+
+/// Where reviews are sent.
+pub(super) const PATH: &str = "/inject";
+/// Of a review. An API server takes objects of 3 MiB at most.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/server/config.go>
+const MAX_BODY: usize = 4 << 20;
+/// Bytes of reviews that are on their way, all together. What has not come takes no room, so nobody keeps others out by
+/// announcing much.
+const ROOM: usize = 16 * MAX_BODY;
+/// Connections at once: some 25 of each API server.
+const CONNECTIONS: usize = 512;
+/// For a review to arrive: the API server itself waits for one second.
+const ARRIVAL: Duration = Duration::from_secs(2);
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a connection may have nothing to say. An API server closes its own after 90 s, and shall be the first.
+const IDLE: Duration = Duration::from_secs(120);
+/// For the last answers.
+const LAST: Duration = Duration::from_secs(2);
+/// After an error of the listener, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Clone)]
+struct Webhook {
+    /// Whether contexts that are not sampled are injected as well.
+    unsampled: bool,
+    /// For so many bytes.
+    room: Arc<Semaphore>,
+    metrics: Metrics,
+}
+
+/// What is served where the API server asks.
+pub(super) fn router(unsampled: bool, metrics: Metrics) -> Router {
+    let webhook = Webhook { unsampled, room: Arc::new(Semaphore::new(ROOM)), metrics };
+    Router::new().route(PATH, post(review)).with_state(webhook)
+}
+
+/// Answers until `stop` is over, and then what was asked before.
+pub(super) async fn serve(
+    listener: TcpListener,
+    served: Served,
+    router: Router,
+    metrics: Metrics,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(served));
+    // What API servers speak with webhooks, so that their requests spread over replicas.
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let graceful = GracefulShutdown::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    debug!("no connection: {error}");
+                    metrics.connection_refused();
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            },
+            () = &mut stop => break,
+        };
+        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
+            metrics.connection_refused();
+            continue;
+        };
+        let (acceptor, metrics, watcher) = (acceptor.clone(), metrics.clone(), graceful.watcher());
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            let Some(stream) = handshake(stream, &acceptor).await else {
+                metrics.connection_refused();
+                return;
+            };
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(IDLE);
+            // However a connection ends, its answers are counted.
+            let _ = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await;
+        });
+    }
+    drop(listener);
+    let _ = timeout(LAST, graceful.shutdown()).await;
+    Ok(())
+}
+
+async fn handshake(
+    stream: TcpStream,
+    acceptor: &TlsAcceptor,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    // An answer is one write: nothing is gained by waiting for more.
+    stream.set_nodelay(true).ok()?;
+    timeout(HANDSHAKE, acceptor.accept(stream)).await.ok()?.ok()
+}
+
+async fn review(State(webhook): State<Webhook>, request: Request) -> Response {
+    let start = Instant::now();
+    let answer = webhook.answer(request).await;
+    let (verdict, response) = match answer {
+        Ok((text, verdict)) => (verdict, ([(CONTENT_TYPE, "application/json")], text).into_response()),
+        Err((status, reason)) => {
+            debug!("{status}: {reason}");
+            (Verdict::InvalidReview, (status, format!("{reason}\n")).into_response())
+        }
+    };
+    webhook.metrics.answered(verdict, start.elapsed());
+    response
+}
+
+impl Webhook {
+    async fn answer(&self, request: Request) -> Result<(String, Verdict), (StatusCode, String)> {
+        let kind =
+            request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if kind.split(';').next().map(str::trim) != Some("application/json") {
+            let reason = format!("`{kind}` is no JSON; send application/json");
+            return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+        }
+        let context = context(request.headers(), self.unsampled);
+        let (review, _room) = self.receive(request).await?;
+        answer(&review, &context).map_err(|refused| (StatusCode::BAD_REQUEST, refused.to_string()))
+    }
+
+    /// A review, and the room that it takes.
+    async fn receive(
+        &self,
+        request: Request,
+    ) -> Result<(Vec<u8>, Vec<SemaphorePermit<'_>>), (StatusCode, String)> {
+        let whole = async {
+            let (mut review, mut room) = (Vec::new(), Vec::new());
+            let mut chunks = request.into_body().into_data_stream();
+            while let Some(chunk) = chunks.next().await {
+                let chunk = chunk.map_err(|error| {
+                    (StatusCode::BAD_REQUEST, format!("{}; send all of a review", sentence(&error)))
+                })?;
+                if review.len() + chunk.len() > MAX_BODY {
+                    let reason = format!("a review has {MAX_BODY} bytes at most");
+                    return Err((StatusCode::PAYLOAD_TOO_LARGE, reason));
+                }
+                // It is never closed, and a chunk has some kilobytes.
+                let bytes = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+                room.extend(self.room.acquire_many(bytes).await);
+                review.extend_from_slice(&chunk);
+            }
+            Ok((review, room))
+        };
+        timeout(ARRIVAL, whole).await.unwrap_or_else(|_| {
+            let reason = format!("the review has not come within {ARRIVAL:?}; be quicker");
+            Err((StatusCode::REQUEST_TIMEOUT, reason))
+        })
+    }
+}
+
+/// What the headers say: <https://www.w3.org/TR/trace-context-2/#trace-context-http-headers-format>.
+fn context(headers: &HeaderMap, unsampled: bool) -> Context {
+    let mut parents = headers.get_all(HeaderName::from_static("traceparent")).iter();
+    let Some(parent) = parents.next() else { return Context::Unwanted(Verdict::NoContext) };
+    // Of two, nobody knows which one is meant.
+    let valid =
+        parent.to_str().ok().filter(|_| parents.next().is_none()).and_then(|parent| traceparent(parent).ok());
+    let Some(context) = valid else { return Context::Unwanted(Verdict::InvalidContext) };
+    if context.flags & 1 == 0 && !unsampled {
+        return Context::Unwanted(Verdict::NotSampled);
+    }
+    let states = headers.get_all(HeaderName::from_static("tracestate")).iter();
+    let states: Option<Vec<_>> = states.map(|state| state.to_str().ok()).collect();
+    // A context is one without its vendors' part as well.
+    let trace_state = states.and_then(|states| tracestate(&states.join(",")).ok()).unwrap_or_default();
+    Context::Wanted(RemoteContext { trace_state, ..context })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{
+        body::{Body, to_bytes},
+        http::{Method, header::HeaderValue},
+    };
+    use telemetry::Registry;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const REVIEW: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"",
+        "version":"v1","kind":"Pod"},"operation":"CREATE","object":{"metadata":{}}}}"#;
+
+    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+        let value = |value: &str| HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        list.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
+    }
+
+    #[test]
+    fn headers_hold_a_context_that_is_wanted_or_not() {
+        let wanted = |trace_state: &str| {
+            let context = traceparent(PARENT).unwrap();
+            Context::Wanted(RemoteContext { trace_state: trace_state.to_owned(), ..context })
+        };
+        let unsampled = PARENT.replace("-01", "-00");
+        for (list, expected) in [
+            (&[][..], Context::Unwanted(Verdict::NoContext)),
+            (&[("tracestate", "a=1")], Context::Unwanted(Verdict::NoContext)),
+            (&[("traceparent", PARENT)], wanted("")),
+            (&[("traceparent", PARENT), ("tracestate", "a=1")], wanted("a=1")),
+            (&[("traceparent", PARENT), ("tracestate", "a=1"), ("tracestate", "b=2")], wanted("a=1,b=2")),
+            (&[("traceparent", PARENT), ("tracestate", "Upper=1")], wanted("")),
+            (&[("traceparent", PARENT), ("tracestate", "é=1")], wanted("")),
+            (&[("traceparent", &unsampled)], Context::Unwanted(Verdict::NotSampled)),
+            (&[("traceparent", "")], Context::Unwanted(Verdict::InvalidContext)),
+            (&[("traceparent", "é")], Context::Unwanted(Verdict::InvalidContext)),
+            (&[("traceparent", &PARENT[1..])], Context::Unwanted(Verdict::InvalidContext)),
+            (&[("traceparent", PARENT), ("traceparent", PARENT)], Context::Unwanted(Verdict::InvalidContext)),
+        ] {
+            assert_eq!(context(&headers(list), false), expected, "{list:?}");
+        }
+        let Context::Wanted(found) = context(&headers(&[("traceparent", &unsampled)]), true) else {
+            panic!()
+        };
+        assert_eq!(found.traceparent(), unsampled);
+    }
+
+    async fn ask(router: &Router, method: Method, path: &str, kind: &str, body: Body) -> (u16, String) {
+        let request = Request::builder().method(method).uri(path).header("traceparent", PARENT);
+        let request = request.header(CONTENT_TYPE, kind).body(body).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let text = to_bytes(response.into_body(), MAX_BODY).await.unwrap();
+        (status, String::from_utf8(text.into()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_review_is_answered_and_anything_else_is_refused_and_told_why() {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry);
+        let router = router(false, metrics.clone());
+        let ask = |method, path, kind, body| ask(&router, method, path, kind, body);
+        let json = "application/json";
+        let (status, text) = ask(Method::POST, PATH, json, REVIEW.into()).await;
+        assert!(status == 200 && text.contains("\"patch\""), "{status}: {text}");
+        let (status, _) = ask(Method::POST, PATH, "application/json; charset=utf-8", REVIEW.into()).await;
+        assert_eq!(status, 200);
+
+        let endless = || {
+            Body::from_stream(futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b' '; 1 << 16])))
+        };
+        let broken = || {
+            Body::from_stream(futures::stream::once(async {
+                Err::<Vec<u8>, _>(std::io::Error::other("broken"))
+            }))
+        };
+        for (method, path, kind, body, expected, reason) in [
+            (Method::GET, PATH, json, Body::empty(), 405, ""),
+            (Method::POST, "/", json, REVIEW.into(), 404, ""),
+            (Method::POST, PATH, "text/plain", REVIEW.into(), 415, "send application/json"),
+            (Method::POST, PATH, json, Body::empty(), 400, "not a review"),
+            (Method::POST, PATH, json, "{}".into(), 400, "not a review"),
+            (Method::POST, PATH, json, REVIEW.replace("\"u\"", "\"\"").into(), 400, "no uid"),
+            (Method::POST, PATH, json, " ".repeat(MAX_BODY + 1).into(), 413, "bytes at most"),
+            (Method::POST, PATH, json, endless(), 413, "bytes at most"),
+            (Method::POST, PATH, json, broken(), 400, "send all of a review"),
+        ] {
+            let (status, text) = ask(method, path, kind, body).await;
+            assert_eq!(status, expected, "{text}");
+            assert!(text.contains(reason) && text.len() < 300, "{text} does not say {reason}");
+        }
+        let text = registry.encode();
+        for line in [
+            "schedspan_webhook_reviews_total{result=\"injected\"} 2",
+            "schedspan_webhook_reviews_total{result=\"invalid_review\"} 7",
+            "schedspan_webhook_reviews_total{result=\"no_context\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_sends_no_review_keeps_nobody_out() {
+        let router = router(false, Metrics::new(&Registry::default()));
+        let pending = || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        let json = "application/json";
+        let slow = (0..CONNECTIONS).map(|_| ask(&router, Method::POST, PATH, json, pending()));
+        let slow = futures::future::join_all(slow);
+        let quick = async {
+            tokio::task::yield_now().await;
+            ask(&router, Method::POST, PATH, json, REVIEW.into()).await
+        };
+        let quick = futures::future::select(Box::pin(quick), Box::pin(slow)).await;
+        let futures::future::Either::Left(((200, _), slow)) = quick else { panic!("not answered at once") };
+        assert!(slow.await.iter().all(|(status, _)| *status == 408));
+    }
+
+    #[tokio::test]
+    async fn reviews_wait_for_room() {
+        let router = router(false, Metrics::new(&Registry::default()));
+        let json = "application/json";
+        let padded = || Body::from(format!("{REVIEW}{}", " ".repeat(MAX_BODY - REVIEW.len())));
+        let many = (0..2 * ROOM / MAX_BODY).map(|_| ask(&router, Method::POST, PATH, json, padded()));
+        let answers = futures::future::join_all(many).await;
+        assert!(answers.iter().all(|(status, _)| *status == 200), "{answers:?}");
+    }
+}

@@ -1,0 +1,289 @@
+use spans::{
+    Event,
+    fixtures::{scheduled, unschedulable},
+};
+
+use super::*;
+
+/// Two seconds after the end of the attempts of `spans::fixtures`.
+const NOW_US: u64 = 1_795_219_202_000_000;
+
+fn report(traces: &[Trace]) -> Report {
+    let attempts: Vec<_> = traces.iter().map(Account::of).collect();
+    let history = Kept { attempts: 7, limit: 10, since_unix_us: Some(NOW_US - 300_000_000) };
+    let pod = attempts.first().map_or("nobody", |account| &account.pod).to_owned();
+    Report::new("default".to_owned(), pod, NOW_US, history, attempts)
+}
+
+fn set(trace: &mut Trace, key: &'static str, value: AttributeValue) {
+    trace.spans[0].attributes.retain(|(known, _)| *known != key);
+    trace.spans[0].attributes.push((key, value));
+}
+
+fn strings(list: &[&str]) -> AttributeValue {
+    AttributeValue::Strings(list.iter().map(ToString::to_string).collect())
+}
+
+fn add_plugin(
+    trace: &mut Trace,
+    phase: &str,
+    name: &str,
+    microseconds: u64,
+    result: &'static str,
+    message: &str,
+) {
+    let phase = trace.spans.iter().find(|span| span.name == phase).expect("there is such a phase").clone();
+    let text = |text: &str| AttributeValue::String(text.to_owned().into());
+    trace.spans.push(Span {
+        span_id: (trace.spans.len() as u64 + 1).to_be_bytes(),
+        parent_id: Some(phase.span_id),
+        name: format!("{PLUGIN}{name}").into(),
+        end_unix_ns: phase.start_unix_ns + microseconds * 1000,
+        attributes: vec![(attributes::RESULT, text(result)), (attributes::MESSAGE, text(message))],
+        events: Vec::<Event>::new(),
+        status: Status::Unset,
+        ..phase
+    });
+}
+
+/// The attempt of `unschedulable`, in the scheduler's own words.
+fn failed() -> Trace {
+    let mut trace = unschedulable();
+    let message = "Unschedulable: 0/23 nodes are available: 20 Insufficient cpu, 3 node(s) had untolerated taint {gpu: yes}. no \
+                   new claims to deallocate, preemption: 0/23 nodes are available: 23 Preemption is not helpful for \
+                   scheduling.";
+    trace.spans[0].status = Status::Error(message.to_owned());
+    set(&mut trace, attributes::QUEUE_MOVES, strings(&["active: UnscheduledPodAdd"]));
+    add_plugin(&mut trace, "postFilter", "DefaultPreemption", 240, "Unschedulable", "not helpful");
+    trace
+}
+
+/// The same Pod's next attempt.
+fn bound() -> Trace {
+    let mut trace = scheduled();
+    set(&mut trace, attributes::POD_NAME, AttributeValue::String("big".into()));
+    set(&mut trace, attributes::ATTEMPT, AttributeValue::Int(2));
+    set(&mut trace, attributes::EVALUATED_NODES, AttributeValue::Int(24));
+    set(&mut trace, attributes::FEASIBLE_NODES, AttributeValue::Int(1));
+    set(&mut trace, attributes::QUEUE_UNSCHEDULABLE_MS, AttributeValue::Double(61_000.0));
+    set(&mut trace, attributes::QUEUE_BACKOFF_MS, AttributeValue::Double(750.0));
+    set(&mut trace, attributes::QUEUE_TOTAL_WAIT_MS, AttributeValue::Double(61_762.0));
+    set(
+        &mut trace,
+        attributes::QUEUE_MOVES,
+        strings(&["unschedulable: ScheduleAttemptFailure", "backoff: NodeAdd", "active: BackoffComplete"]),
+    );
+    add_plugin(&mut trace, "bind", "DefaultBinder", 2990, "Success", "");
+    trace
+}
+
+#[test]
+fn a_pod_that_failed_and_then_was_bound_is_told_in_order() {
+    let expected = "\
+default/big: 2 attempts in the last 5 min
+
+Attempt 1, 00:00:00 UTC, 2 s ago, took 820 us: Unschedulable
+  Why         0/23 nodes are available: 20 Insufficient cpu, 3 node(s) had untolerated taint {gpu:
+              yes}. no new claims to deallocate, preemption: 0/23 nodes are available: 23 Preemption
+              is not helpful for scheduling.
+  Rejected by NodeResourcesFit (by its words): Insufficient cpu
+              TaintToleration (by its words): node(s) had untolerated taint {gpu: yes}
+  Queue       active for 12.2 ms since it was created (UnscheduledPodAdd)
+  Slowest     filter 400 us (49%), postFilter 250 us (30%; DefaultPreemption 240 us), preFilter 80.0
+              us (10%)
+
+Attempt 2, 00:00:00 UTC, 2 s ago, took 5.11 ms: Success, on node-3
+  Why         1 of 24 Nodes looked at fits
+  Queue       unschedulable for 61.0 s since an attempt failed (ScheduleAttemptFailure), until a
+              Node was added (NodeAdd)
+              backoff for 750 ms, until its backoff was over (BackoffComplete)
+              active for 12.2 ms
+              together 61.8 s
+  Slowest     bind 3.00 ms (59%; DefaultBinder 2.99 ms), filter 669 us (13%), score 667 us (13%)
+
+default/big is on node-3: of 24 Nodes it was the only one that fits; the attempt before failed: no
+Node fits (20 of 23 Nodes: Insufficient cpu; 3 of 23 Nodes: node(s) had untolerated taint {gpu:
+yes}), and then a Node was added (NodeAdd).
+";
+    assert_eq!(text(&report(&[failed(), bound()]), 100), expected);
+}
+
+#[test]
+fn the_last_sentence_says_why_the_pod_is_still_pending() {
+    let conclusion = |trace: &Trace| conclusion(&[Account::of(trace)]);
+    assert_eq!(
+        conclusion(&failed()),
+        "default/big is still Pending because no Node fits (20 of 23 Nodes: Insufficient cpu; 3 of 23 Nodes: node(s) had \
+         untolerated taint {gpu: yes}); what would help: room on a Node, a larger Node, or smaller requests; or a \
+         toleration in the Pod, or Nodes without the taint."
+    );
+    let mut preempting = failed();
+    set(&mut preempting, attributes::PREEMPTION_NODE, AttributeValue::String("node-1".into()));
+    set(&mut preempting, attributes::PREEMPTION_VICTIMS, AttributeValue::Int(2));
+    set(&mut preempting, attributes::PREEMPTION_VICTIM_NAMES, strings(&["low-1", "low-2"]));
+    assert_eq!(
+        conclusion(&preempting),
+        "default/big is still Pending because it waits for 2 Pods of lower priority (low-1, low-2) to leave node-1: \
+         preemption has chosen them."
+    );
+    let mut rejected = failed();
+    rejected.spans[0].status = Status::Error("Unschedulable: 0/1 nodes are available: 1 not today.".into());
+    add_plugin(&mut rejected, "preFilter", "Quota", 5, "UnschedulableAndUnresolvable", "not today");
+    assert_eq!(
+        conclusion(&rejected),
+        "default/big is still Pending because the plugin Quota said no in preFilter: not today; the scheduler tries again \
+         when something changes that the plugin waits for, or after 5 minutes."
+    );
+    let mut error = failed();
+    error.spans[0].status = Status::Error("Error by DefaultBinder: binding rejected: timed out".into());
+    set(&mut error, attributes::RESULT, AttributeValue::String("Error".into()));
+    assert_eq!(
+        conclusion(&error),
+        "default/big is still Pending because its last attempt ended with an error: binding rejected: timed out; after its \
+         backoff it is tried again."
+    );
+}
+
+#[test]
+fn the_last_sentence_says_why_the_pod_is_where_it_is() {
+    let mut trace = scheduled();
+    let conclusion = |trace: &Trace| conclusion(&[Account::of(trace)]);
+    assert_eq!(conclusion(&trace), "default/web-0 is on node-3.");
+    for (feasible, evaluated, why) in [
+        (12, 100, "of 12 Nodes that fit, of 100 looked at, it has the highest score"),
+        (1, 100, "of 100 Nodes it was the only one that fits"),
+        (1, 1, "it was the only one that was looked at, and it fits"),
+    ] {
+        set(&mut trace, attributes::FEASIBLE_NODES, AttributeValue::Int(feasible));
+        set(&mut trace, attributes::EVALUATED_NODES, AttributeValue::Int(evaluated));
+        assert_eq!(conclusion(&trace), format!("default/web-0 is on node-3: {why}."));
+    }
+    trace.spans[0].attributes.retain(|(key, _)| *key != attributes::RESULT);
+    assert!(conclusion(&trace).contains("was not seen"), "{}", conclusion(&trace));
+}
+
+#[test]
+fn the_last_sentence_tells_preemption_and_minds_its_own_pod() {
+    let mut preempting = failed();
+    set(&mut preempting, attributes::PREEMPTION_NODE, AttributeValue::String("node-3".into()));
+    set(&mut preempting, attributes::PREEMPTION_VICTIMS, AttributeValue::Int(1));
+    let last = |first: &Trace| conclusion(&[Account::of(first), Account::of(&bound())]);
+    assert!(
+        last(&preempting).ends_with("; preemption had made 1 Pod of lower priority leave it."),
+        "{}",
+        last(&preempting)
+    );
+    assert!(last(&failed()).contains("the attempt before failed"), "{}", last(&failed()));
+    let mut other = failed();
+    set(&mut other, attributes::POD_UID, AttributeValue::String("another".into()));
+    assert!(!last(&other).contains("before"), "{}", last(&other));
+    let told = text(&report(&[other, bound()]), 100);
+    assert_eq!(told.matches("of an earlier Pod of this name").count(), 1, "{told}");
+}
+
+#[test]
+fn who_rejected_is_known_from_spans_from_the_status_and_from_words() {
+    let mut trace = failed();
+    add_plugin(&mut trace, "preFilter", "Quota", 5, "Pending", "not today");
+    trace.spans[0].status =
+        Status::Error("Unschedulable by Gang: 0/2 nodes are available: 2 Insufficient cpu.".into());
+    let rejected = Account::of(&trace).rejected_by;
+    let plugins: Vec<_> =
+        rejected.iter().map(|by| (&*by.plugin, by.extension_point.as_deref(), &*by.message)).collect();
+    assert_eq!(
+        plugins,
+        [
+            ("Quota", Some("preFilter"), "not today"),
+            ("Gang", None, "0/2 nodes are available: 2 Insufficient cpu."),
+            ("NodeResourcesFit", None, "Insufficient cpu"),
+        ]
+    );
+}
+
+#[test]
+fn an_account_keeps_the_plugins_that_are_worth_telling() {
+    let mut trace = scheduled();
+    for (microseconds, name) in [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")] {
+        add_plugin(&mut trace, "preFilter", name, microseconds, "Success", "");
+    }
+    add_plugin(&mut trace, "preFilter", "no", 0, "Unschedulable", "");
+    let account = Account::of(&trace);
+    let phase = account.phases.iter().find(|phase| phase.name == "preFilter").expect("it is there");
+    assert_eq!(phase.plugins.iter().map(|plugin| &*plugin.name).collect::<Vec<_>>(), ["e", "d", "c", "no"]);
+    assert!(account.phases.iter().all(|phase| !phase.name.ends_with("Cycle")));
+}
+
+#[test]
+fn who_is_not_known_gets_the_next_step() {
+    let mut report = report(&[]);
+    assert!(
+        unknown(&report).contains("among the 7 that the daemon remembers in the last 5 min"),
+        "{}",
+        unknown(&report)
+    );
+    assert!(unknown(&report).contains("kubectl describe pod -n default nobody"));
+    report.also_in = vec!["shop".to_owned()];
+    assert!(unknown(&report).ends_with("in shop: give `-n`"), "{}", unknown(&report));
+    report.history.limit = 0;
+    assert!(unknown(&report).contains("schedspan explain --wait -n default nobody"), "{}", unknown(&report));
+}
+
+#[test]
+fn the_schema_stays() {
+    let value = serde_json::to_value(report(&[bound()])).unwrap();
+    let keys =
+        |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        keys(&value),
+        "alsoIn attempts conclusion history namespace nowUnixUs pod schemaVersion waitedForIt"
+    );
+    assert_eq!(keys(&value["history"]), "attempts limit sinceUnixUs");
+    let attempt = &value["attempts"][0];
+    assert_eq!(
+        keys(attempt),
+        "attempt candidates durationNs evaluatedNodes feasibleNodes incomplete message namespace node phases pod preemption profile \
+         queue rejectedBy restrictedToNodes result startUnixUs ties traceId uid"
+    );
+    assert_eq!(keys(&attempt["queue"]), "activeNs backoffNs moves movesLeftOut totalNs unschedulableNs");
+    assert_eq!(keys(&attempt["phases"][0]), "durationNs name plugins");
+    assert_eq!(attempt["queue"]["moves"][1], serde_json::json!({"queue": "backoff", "event": "NodeAdd"}));
+}
+
+#[test]
+fn nothing_is_wider_than_asked_for_and_no_control_character_gets_through() {
+    let mut trace = failed();
+    let hostile = "\u{1b}]0;owned\u{7}\u{202e}网".repeat(50);
+    trace.spans[0].status = Status::Error(format!("Unschedulable: {hostile}"));
+    set(&mut trace, attributes::POD_NAME, AttributeValue::String(hostile.clone().into()));
+    set(&mut trace, attributes::QUEUE_MOVES, strings(&[&format!("active: {hostile}")]));
+    add_plugin(&mut trace, "filter", &hostile, 5, "Unschedulable", &hostile);
+    for width in [60, 80, 120] {
+        for line in text(&report(&[trace.clone()]), width).lines().skip(1) {
+            assert!(line.chars().count() <= width, "{} columns in {line}", line.chars().count());
+            assert!(line.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "{line:?}");
+        }
+    }
+}
+
+#[test]
+fn the_best_nodes_and_who_rejected_the_others_come_from_what_was_read() {
+    let mut trace = scheduled();
+    let list = |texts: &[&str]| AttributeValue::Strings(texts.iter().map(ToString::to_string).collect());
+    set(&mut trace, attributes::EVALUATED_NODES, AttributeValue::Int(30));
+    set(&mut trace, attributes::FEASIBLE_NODES, AttributeValue::Int(20));
+    set(&mut trace, attributes::CANDIDATES, list(&["node-3: 312 (Fit 95)", "node-9: 312 (Fit 95)"]));
+    set(&mut trace, attributes::CANDIDATE_TIES, AttributeValue::Int(2));
+    set(&mut trace, attributes::REJECTIONS, list(&["TaintToleration: 10 UnschedulableAndUnresolvable"]));
+    let account = Account::of(&trace);
+    let rejection = Rejection {
+        plugin: "TaintToleration".to_owned(),
+        extension_point: Some("filter".to_owned()),
+        message: "10 Nodes, UnschedulableAndUnresolvable".to_owned(),
+    };
+    assert_eq!(account.rejected_by, [rejection]);
+    let conclusion = conclusion(&[account]);
+    assert!(
+        conclusion.contains("of 20 Nodes that fit, of 30 looked at, it is one of 2 with the highest score"),
+        "{conclusion}"
+    );
+}
