@@ -19,7 +19,7 @@ use pods::{
     reinject::{self, Reinjector},
 };
 use spans::{
-    Gatherer, Origin, Trace,
+    Gatherer, Origin, Source, Trace,
     export::{Filter, Output, Resource, Sinks},
     sample::{self, Sampler},
     wakeups,
@@ -127,7 +127,7 @@ pub async fn run(options: Options) -> Result<()> {
         .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.pods()))
         .unzip();
     if lifecycles.is_some() {
-        outlet.sinks.register(&Resource::of_lives());
+        outlet.sinks.register(&Resource::of_schedspan());
     }
     let history = History::new(if options.listen.is_some() { options.history } else { 0 });
     if let Some(address) = options.listen {
@@ -194,7 +194,7 @@ pub async fn run(options: Options) -> Result<()> {
                     }
                 }
                 Some(Step::Gone(target)) => {
-                    outlet.sinks.forget(target);
+                    outlet.sinks.forget(Source::Process(target));
                     configurations.gone(target);
                 }
                 // The engine is over, and all that it sent has been taken.

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use spans::{AttributeValue, Trace, attributes, names::GROUP_ROOT};
+use spans::{AttributeValue, Trace, TraceKind, attributes};
 use telemetry::{Counter, Counters, Gauge, Gauges, Label as _, Labelled, Registry};
 
 use crate::recent::{Count, Recent, Window};
@@ -202,7 +202,7 @@ impl Metrics {
             _ => None,
         };
         let result = result.unwrap_or("unknown");
-        let group = trace.root().name == GROUP_ROOT;
+        let group = trace.kind == TraceKind::GroupAttempt;
         let attempts = if group { &self.0.group_attempts } else { &self.0.attempts };
         attempts.add([result.into()], 1);
         self.0.spans.made(trace);

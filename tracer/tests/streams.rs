@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use spans::{Origin, names::PLUGIN};
+use spans::{Origin, SpanKind};
 use tracer::{
     attempt::{Account, Attempt, Code, Outcome, Stats},
     metrics::Metrics,
@@ -198,7 +198,7 @@ fn every_span_is_inside_its_parent_and_every_plugin_has_its_name() {
                 named("schedulingCycle") && named("preFilter") && named("filter"),
                 "{version}: {trace:?}"
             );
-            assert!(trace.spans.iter().any(|span| span.name.starts_with(PLUGIN)), "{version}: {trace:?}");
+            assert!(trace.spans.iter().any(|span| span.kind == SpanKind::Plugin), "{version}: {trace:?}");
             let bound = attempt.outcome == Outcome::Scheduled;
             assert_eq!((named("bind"), named("postBind")), (bound, bound), "{version}");
             assert_eq!(

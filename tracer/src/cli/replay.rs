@@ -4,7 +4,7 @@ use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
 use spans::{
-    Origin,
+    Origin, Source,
     export::{Filter, Output},
     sample::Sampler,
 };
@@ -67,7 +67,7 @@ pub async fn run(options: Options) -> Result<()> {
                 resource.attributes.retain(|(key, _)| *key != "host.name");
                 outlet.sinks.register(&resource);
             }
-            Ok(Message::Gone(target)) => outlet.sinks.forget(target),
+            Ok(Message::Gone(target)) => outlet.sinks.forget(Source::Process(target)),
             Err(error) => {
                 result = Err(error);
                 break;

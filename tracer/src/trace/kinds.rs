@@ -1,6 +1,9 @@
 //! Which span each probed function becomes: a row each.
 
-use spans::names::PREEMPT_POD;
+use spans::{
+    Cycle, Phase, SpanKind,
+    names::{PLACEMENT, POD_BINDING, POD_STATUS_PATCH, PREEMPT_POD, TRIAL},
+};
 
 use crate::plan::Function;
 
@@ -11,89 +14,88 @@ pub(super) struct Kind {
     pub(super) name: &'static str,
     /// The call that it is a part of; `None` for what hangs under the root.
     pub(super) parent: Option<Function>,
-    pub(super) of: Of,
+    /// What the span shows.
+    pub(super) shows: SpanKind,
 }
 
-/// Whose part it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    Scheduler,
-    /// One plugin's part of a phase.
-    Plugin,
-    Extender,
-    /// What is done for the attempt and may outlast it.
-    Late,
+const fn under_root(function: Function, name: &'static str, shows: SpanKind) -> Kind {
+    Kind { function, name, parent: None, shows }
 }
 
-const fn under_root(function: Function, name: &'static str) -> Kind {
-    Kind { function, name, parent: None, of: Of::Scheduler }
+const fn phase_under_root(function: Function, phase: Phase) -> Kind {
+    under_root(function, phase.name(), SpanKind::Phase(phase))
 }
 
-const fn phase(function: Function, name: &'static str, cycle: Function) -> Kind {
-    Kind { function, name, parent: Some(cycle), of: Of::Scheduler }
+const fn phase(function: Function, phase: Phase, part: Function) -> Kind {
+    Kind { function, name: phase.name(), parent: Some(part), shows: SpanKind::Phase(phase) }
 }
 
-const fn plugin(function: Function, name: &'static str, phase: Function) -> Kind {
-    Kind { function, name, parent: Some(phase), of: Of::Plugin }
+const fn plugin(function: Function, point: &'static str, phase: Function) -> Kind {
+    Kind { function, name: point, parent: Some(phase), shows: SpanKind::Plugin }
 }
 
-const fn late(function: Function, name: &'static str, part: Function) -> Kind {
-    Kind { function, name, parent: Some(part), of: Of::Late }
+const fn late(function: Function, name: &'static str, part: Function, shows: SpanKind) -> Kind {
+    Kind { function, name, parent: Some(part), shows }
 }
 
-const fn extender(function: Function, name: &'static str, part: Function) -> Kind {
-    Kind { function, name, parent: Some(part), of: Of::Extender }
+const fn extender(function: Function, point: &'static str, part: Function) -> Kind {
+    Kind { function, name: point, parent: Some(part), shows: SpanKind::Extender }
 }
 
 const KINDS: [Kind; 41] = [
     // Of a group, whose Pods have spans of their own.
-    under_root(Function::PlacementGenerate, "placementGenerate"),
-    under_root(Function::PlacementTrial, "placement"),
-    phase(Function::PlacementFeasible, "placementFeasible", Function::PlacementTrial),
-    under_root(Function::PlacementScore, "placementScore"),
-    under_root(Function::PodGroupPostFilter, "podGroupPostFilter"),
+    phase_under_root(Function::PlacementGenerate, Phase::PlacementGenerate),
+    under_root(Function::PlacementTrial, PLACEMENT, SpanKind::Placement),
+    phase(Function::PlacementFeasible, Phase::PlacementFeasible, Function::PlacementTrial),
+    phase_under_root(Function::PlacementScore, Phase::PlacementScore),
+    phase_under_root(Function::PodGroupPostFilter, Phase::PodGroupPostFilter),
     // Of a Pod of a group, which has no scheduling cycle of its own.
-    under_root(Function::PodGroupMember, "trial"),
-    phase(Function::SchedulingCycle, "schedulingCycle", Function::PodGroupMember),
-    phase(Function::Snapshot, "snapshot", Function::SchedulingCycle),
-    phase(Function::PreFilter, "preFilter", Function::SchedulingCycle),
+    under_root(Function::PodGroupMember, TRIAL, SpanKind::Trial),
+    Kind {
+        function: Function::SchedulingCycle,
+        name: Cycle::Scheduling.name(),
+        parent: Some(Function::PodGroupMember),
+        shows: SpanKind::Cycle(Cycle::Scheduling),
+    },
+    phase(Function::Snapshot, Phase::Snapshot, Function::SchedulingCycle),
+    phase(Function::PreFilter, Phase::PreFilter, Function::SchedulingCycle),
     plugin(Function::PreFilterPlugin, "preFilter", Function::PreFilter),
-    phase(Function::Filter, "filter", Function::SchedulingCycle),
+    phase(Function::Filter, Phase::Filter, Function::SchedulingCycle),
     // The phase, which the scheduler times by itself, is over.
     extender(Function::ExtenderFilter, "filter", Function::SchedulingCycle),
-    phase(Function::PostFilter, "postFilter", Function::SchedulingCycle),
+    phase(Function::PostFilter, Phase::PostFilter, Function::SchedulingCycle),
     plugin(Function::PostFilterPlugin, "postFilter", Function::PostFilter),
-    late(Function::PreemptPod, PREEMPT_POD, Function::PostFilterPlugin),
+    late(Function::PreemptPod, PREEMPT_POD, Function::PostFilterPlugin, SpanKind::Victim),
     extender(Function::ExtenderPreemption, "processPreemption", Function::PostFilterPlugin),
-    phase(Function::PreScore, "preScore", Function::SchedulingCycle),
+    phase(Function::PreScore, Phase::PreScore, Function::SchedulingCycle),
     plugin(Function::PreScorePlugin, "preScore", Function::PreScore),
-    phase(Function::Score, "score", Function::SchedulingCycle),
+    phase(Function::Score, Phase::Score, Function::SchedulingCycle),
     plugin(Function::NormalizeScorePlugin, "normalizeScore", Function::Score),
     extender(Function::ExtenderPrioritize, "prioritize", Function::SchedulingCycle),
-    phase(Function::Reserve, "reserve", Function::SchedulingCycle),
+    phase(Function::Reserve, Phase::Reserve, Function::SchedulingCycle),
     plugin(Function::ReservePlugin, "reserve", Function::Reserve),
     // In the scheduling cycle when `Permit` or `Reserve` fails; later between the binding cycle and the handling of its
     // failure.
-    phase(Function::Unreserve, "unreserve", Function::SchedulingCycle),
+    phase(Function::Unreserve, Phase::Unreserve, Function::SchedulingCycle),
     plugin(Function::UnreservePlugin, "unreserve", Function::Unreserve),
-    phase(Function::Permit, "permit", Function::SchedulingCycle),
+    phase(Function::Permit, Phase::Permit, Function::SchedulingCycle),
     plugin(Function::PermitPlugin, "permit", Function::Permit),
-    under_root(Function::BindingCycle, "bindingCycle"),
-    phase(Function::PreBindPreFlight, "preBindPreFlight", Function::BindingCycle),
+    under_root(Function::BindingCycle, Cycle::Binding.name(), SpanKind::Cycle(Cycle::Binding)),
+    phase(Function::PreBindPreFlight, Phase::PreBindPreFlight, Function::BindingCycle),
     plugin(Function::PreBindPreFlightPlugin, "preBindPreFlight", Function::PreBindPreFlight),
-    phase(Function::WaitOnPermit, "waitOnPermit", Function::BindingCycle),
-    phase(Function::PreBind, "preBind", Function::BindingCycle),
+    phase(Function::WaitOnPermit, Phase::WaitOnPermit, Function::BindingCycle),
+    phase(Function::PreBind, Phase::PreBind, Function::BindingCycle),
     plugin(Function::PreBindPlugin, "preBind", Function::PreBind),
-    phase(Function::Bind, "bind", Function::BindingCycle),
+    phase(Function::Bind, Phase::Bind, Function::BindingCycle),
     plugin(Function::BindPlugin, "bind", Function::Bind),
-    late(Function::PodBindingCall, "api call: pod_binding", Function::BindPlugin),
-    late(Function::PodStatusPatchCall, "api call: pod_status_patch", Function::HandleFailure),
+    late(Function::PodBindingCall, POD_BINDING, Function::BindPlugin, SpanKind::ApiCall),
+    late(Function::PodStatusPatchCall, POD_STATUS_PATCH, Function::HandleFailure, SpanKind::ApiCall),
     // In place of the phase.
     extender(Function::ExtenderBind, "bind", Function::BindingCycle),
-    phase(Function::PostBind, "postBind", Function::BindingCycle),
+    phase(Function::PostBind, Phase::PostBind, Function::BindingCycle),
     plugin(Function::PostBindPlugin, "postBind", Function::PostBind),
     // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
-    under_root(Function::HandleFailure, "handleSchedulingFailure"),
+    phase_under_root(Function::HandleFailure, Phase::HandleSchedulingFailure),
 ];
 
 /// How calls of a function are shown; `None` if they are not.
@@ -102,6 +104,11 @@ pub(super) fn kind(function: Function) -> Option<&'static Kind> {
 }
 
 impl Kind {
+    /// Whether it is done for the attempt and may outlast it.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self.shows, SpanKind::ApiCall | SpanKind::Victim)
+    }
+
     /// The functions that it is a part of, the next one first.
     pub(super) fn ancestors(&self) -> impl Iterator<Item = Function> {
         std::iter::successors(self.parent, |function| kind(*function)?.parent)

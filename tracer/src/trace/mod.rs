@@ -13,13 +13,14 @@ use std::{
 };
 
 use spans::{
-    AttributeValue, Event, Link, Origin, Relation, Span, Status, Trace, attributes,
+    AttributeValue, Cycle, Event, Link, Origin, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
+    attributes,
     identity::{span_id, trace_id},
-    names::{EXTENDER, GROUP_ROOT, PLUGIN, ROOT},
+    names::{EXTENDER, PLUGIN, QUEUE},
 };
 use tracecontext::RemoteContext;
 
-use self::kinds::{Kind, Of, kind};
+use self::kinds::{Kind, kind};
 use crate::{
     attempt::{
         ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
@@ -61,11 +62,15 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             (remote.as_ref().map_or(seed, |remote| remote.trace_id), None)
         }
     };
-    let name = if matches!(attempt.subject, Subject::Group { .. }) { GROUP_ROOT } else { ROOT };
+    let of_trace = match attempt.subject {
+        Subject::Group { .. } => TraceKind::GroupAttempt,
+        Subject::Pod | Subject::Member(_) => TraceKind::Attempt,
+    };
     let root = Span {
+        kind: SpanKind::Root(of_trace),
         span_id: span_id(&seed, 0),
         parent_id,
-        name: Cow::Borrowed(name),
+        name: Cow::Borrowed(of_trace.name()),
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
         attributes: root_attributes(attempt, anchor).into_iter().chain(attributes).collect(),
@@ -98,28 +103,36 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             calls[..index].iter().rposition(holds)
         });
         let url = call.extender.as_ref().map(|extender| extender.url.as_str());
-        let name = match kind.of {
-            Of::Plugin => Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
-            Of::Extender => Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()),
-            Of::Scheduler | Of::Late => Cow::Borrowed(kind.name),
-        };
-        let attributes = match kind.function {
-            _ if kind.of == Of::Plugin => plugin_attributes(kind, call),
-            _ if kind.of == Of::Extender => extender_attributes(kind, call),
-            _ if kind.of == Of::Late => api_call_attributes(call),
-            Function::PlacementTrial => placement_attributes(call),
-            Function::PodGroupMember => {
+        let as_named = Cow::Borrowed(kind.name);
+        let (name, attributes) = match kind.shows {
+            SpanKind::Plugin => (
+                Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
+                plugin_attributes(kind, call),
+            ),
+            SpanKind::Extender => {
+                (Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()), extender_attributes(kind, call))
+            }
+            SpanKind::ApiCall | SpanKind::Victim => (as_named, api_call_attributes(call)),
+            SpanKind::Placement => (as_named, placement_attributes(call)),
+            SpanKind::Trial => {
                 let chosen = attempt.chosen_trial == trials.next();
                 let mut list = placement_attributes(call);
                 list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
-                list
+                (as_named, list)
             }
-            _ => phase_attributes(attempt, kind, call),
+            SpanKind::Cycle(Cycle::Scheduling | Cycle::Binding)
+            | SpanKind::Phase(_)
+            // No call is one of these.
+            | SpanKind::Root(_)
+            | SpanKind::QueueStay
+            | SpanKind::Stage(_)
+            | SpanKind::Other => (as_named, phase_attributes(attempt, kind, call)),
         };
         // What outlasts the attempt is not a part of it.
-        let outlasts = kind.of == Of::Late && call.end_ns > attempt.end_ns;
+        let outlasts = kind.is_late() && call.end_ns > attempt.end_ns;
         let cause = outlasts.then(|| link(trace_id, spans[0].span_id, Relation::Attempt));
         spans.push(Span {
+            kind: kind.shows,
             span_id: span_id(&seed, index as u64 + 1),
             // The root is the first of the spans.
             parent_id: (!outlasts).then(|| spans[parent.map_or(0, |index| index + 1)].span_id),
@@ -132,7 +145,14 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             status: call_status(call),
         });
     }
-    Trace { target: attempt.target, trace_id, parent: remote, selected, spans }
+    Trace {
+        kind: of_trace,
+        source: Source::Process(attempt.target),
+        trace_id,
+        parent: remote,
+        selected,
+        spans,
+    }
 }
 
 /// Adds a span for each stay of the Pod in a queue before the attempt. They have no parent: they are over when the root
@@ -144,10 +164,11 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
     for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
         let event = event.as_str().into();
         trace.spans.push(Span {
+            kind: SpanKind::QueueStay,
             // Behind all that an attempt can have.
             span_id: span_id(&seed, u64::MAX - index as u64),
             parent_id: None,
-            name: Cow::Owned(format!("queue: {queue}")),
+            name: Cow::Owned(format!("{QUEUE}{queue}")),
             start_unix_ns: anchor.unix(*time_ns),
             end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
             attributes: vec![(attributes::QUEUE_EVENT, event)],
@@ -189,7 +210,7 @@ fn link(trace_id: [u8; 16], span_id: [u8; 8], relation: Relation) -> Link {
 
 /// A plugin says that the Pod cannot be scheduled.
 fn rejection(kind: &Kind, call: &Call, anchor: Anchor) -> Option<Event> {
-    let code = call.code.filter(|code| kind.of == Of::Plugin && code.is_rejected())?;
+    let code = call.code.filter(|code| kind.shows == SpanKind::Plugin && code.is_rejected())?;
     let result = AttributeValue::String(code.into());
     let unix_ns = anchor.unix(call.end_ns);
     Some(Event { name: REJECTED, unix_ns, attributes: vec![(attributes::RESULT, result)] })
