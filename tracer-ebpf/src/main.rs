@@ -1,21 +1,23 @@
-//! schedspan's eBPF side: one program, whatever the function, and one for each of the two lists that it goes through. What to
-//! read at a site is data ([`Site`]).
+//! schedspan's eBPF programs: one for words and strings, one for the top elements of a slice, one for the values of a map.
+//! What to read at a site is data ([`Site`]); what it means is the daemon's business.
 
 #![no_std]
 #![no_main]
 
-mod nodes;
+mod log;
+mod map;
 mod regs;
+mod top;
 
 use core::mem::MaybeUninit;
 
 use aya_ebpf::{
     EbpfContext as _, Global,
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_CONS_POS, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_pidns_info},
-    cty::c_void,
+    cty::{c_long, c_void},
     helpers::{
         bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
-        bpf_probe_read_user, bpf_probe_read_user_buf,
+        bpf_loop, bpf_probe_read_user, bpf_probe_read_user_buf,
         generated::{self, bpf_get_ns_current_pid_tgid},
     },
     macros::{map, uprobe},
@@ -26,7 +28,7 @@ use wire::{
     Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN, LongTextHit,
     MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_POINTER,
     NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN,
-    TEXTS, TEXTS_OF_FAILURES, Target, TextHit, UNTOLD_CODES,
+    TEXTS, TEXTS_UNLESS, Target, TextHit,
 };
 
 use crate::regs::REGISTERS;
@@ -34,33 +36,32 @@ use crate::regs::REGISTERS;
 /// `runtime.g` begins with `stack.lo`, `stack.hi`
 /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L394-L402>).
 const G_STACK_HI: u64 = 8;
-/// Words from there to `goid`, which Go 1.23 moved from 152 to 160, and 1.25 back. Where it is, the executable says.
+/// Words from there up to `goid`, at its greatest offset so far: it is at 152, in Go 1.23 and 1.24 at 160.
 const GOID_WORDS: usize = 20;
 
 #[map]
 static SITES: Array<Site> = Array::with_max_entries(MAX_SITES, 0);
 #[map]
 static NAMESPACES: Array<PidNamespace> = Array::with_max_entries(MAX_PID_NAMESPACES, 0);
-/// [`Target`]s; 0 ends the list.
+/// [`Target`]s as words; 0 ends the list.
 #[map]
 static TARGETS: Array<u64> = Array::with_max_entries(MAX_TARGETS, 0);
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
-/// So many bytes in the ring buffer, and its reader is woken up. The daemon says how many.
+/// Wake-up threshold in bytes of the ring buffer; the daemon sets it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static WAKE_BYTES: Global<u64> = Global::new(0);
-/// The one value: behind where the reader was when it was woken up last.
+/// One value: the reader's position at the last wake-up, plus 1.
 #[map]
 static WOKEN: Array<u64> = Array::with_max_entries(1, 0);
-/// The one value names the last loss of a record.
+/// One value: identifies the last loss of a record.
 #[map]
 static LAST_LOSS: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.len() as u32, 0);
 
-/// Declares the programs of one kind of record: all sites of an executable under one link, for kernel 6.6 and later, and
-/// one link per site, for kernels without `uprobe.multi`.
+/// Declares the two programs of a kind of record: one for `uprobe.multi` (kernel 6.6 and later), one for single uprobes.
 macro_rules! programs {
     ($multi:ident, $single:ident, $goroutine:path, $record:path) => {
         #[uprobe(multi)]
@@ -78,18 +79,18 @@ macro_rules! programs {
 }
 
 programs!(on_hit_multi, on_hit_single, goroutine_at_once, hit);
-// On their own, because the verifier follows every way through a program. They run once an attempt, and have no room for
-// what makes the others quick.
-programs!(on_scores_multi, on_scores_single, goroutine, nodes::scores);
-programs!(on_statuses_multi, on_statuses_single, goroutine, nodes::statuses);
+// Separate programs, because the verifier follows every path through a program. Their hits are rare, and their stack has
+// no room for `goroutine_at_once`.
+programs!(on_top_multi, on_top_single, goroutine, top::top);
+programs!(on_map_multi, on_map_single, goroutine, map::map);
 
-/// Reads the `goid` and the `stack.hi` of a goroutine.
+/// Reads `goid` and `stack.hi` of a goroutine.
 type Goroutine = fn(g: u64, Cookie) -> Option<(u64, u64)>;
 
-/// Sends a record of a hit.
+/// Sends the record of a hit.
 type Record = fn(Cookie, &[u64; REGISTERS], Head) -> Result<(), Counter>;
 
-/// What every record says.
+/// The part of a [`Hit`] that does not depend on the site.
 #[derive(Clone, Copy)]
 struct Head {
     time_ns: u64,
@@ -97,7 +98,7 @@ struct Head {
     depth: u64,
     target: u32,
     last_loss: u64,
-    /// What the words are where nothing is read: 0 if [`Cookie::pointer`] is null. Elsewhere they mean nothing.
+    /// Initial value of the words. It is 0 if [`Cookie::pointer`] is null, when nothing is read.
     word: u64,
 }
 
@@ -109,16 +110,22 @@ fn on_hit(ctx: &ProbeContext, goroutine: Goroutine, record: Record) {
     let Some(target) = target() else { return };
     count(Counter::Hits);
     if let Err(loss) = try_record(ctx, cookie, time_ns, target, goroutine, record) {
-        count(loss);
-        if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
-            // BPF has no atomic addition in stable Rust. A time with the CPU's number in its highest bits is as good:
-            // each loss has its own.
-            // SAFETY: the helper reads the number of the CPU and touches nothing else.
-            let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
-            // SAFETY: the map's value is aligned and lives as long as the program; one store writes it whole.
-            unsafe { last_loss.write_volatile(now() ^ cpu << 48) };
-        }
+        lose(loss, cookie.site, target);
     }
+}
+
+/// Counts a lost hit. Not inlined, because it is rare, as [`fault`].
+#[inline(never)]
+fn lose(loss: Counter, site: u16, target: u32) {
+    count(loss);
+    if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
+        // Stable Rust has no atomic addition for BPF. A time with the CPU's number in its highest bits is unique too.
+        // SAFETY: the helper reads the number of the CPU and touches nothing else.
+        let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
+        // SAFETY: the map's value is aligned and outlives the program; it is written in one store.
+        unsafe { last_loss.write_volatile(now() ^ cpu << 48) };
+    }
+    log::loss(loss, site, target);
 }
 
 /// The daemon's number for the current process; `None` when it is not traced.
@@ -138,11 +145,10 @@ fn target() -> Option<u32> {
     None
 }
 
-/// The current process's [`Target::key`]; `None` when it lives in no namespace that has one that is traced.
+/// The current process's [`Target::key`]; `None` when none of the namespaces is its own.
 ///
-/// Where the daemon sees the host's process ids, the kernel's own id is the key. Elsewhere it is not the one in the
-/// daemon's `/proc`, and the helper answers only for the namespace that the process itself lives in: hence the list of
-/// namespaces.
+/// If the daemon runs in the host's PID namespace, the key has the kernel's own id. Otherwise it has the id in the
+/// process's namespace, because that is the only one for which the helper answers.
 /// <https://github.com/torvalds/linux/blob/v6.18/kernel/bpf/helpers.c#L632-L670>
 #[inline(always)]
 fn current_key() -> Option<u32> {
@@ -158,14 +164,14 @@ fn current_key() -> Option<u32> {
     None
 }
 
-/// The current process's id in a namespace; `None` when it lives in another one.
+/// The current process's id in a namespace; `None` if that is not its own.
 #[inline(always)]
 fn current_pid(device: u64, inode: u64) -> Option<u32> {
     if inode == INITIAL_PID_NAMESPACE {
         return Some((bpf_get_current_pid_tgid() >> 32) as u32);
     }
     let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
-    // SAFETY: `ids` is as large as the helper is told, and lives until it returns.
+    // SAFETY: the helper writes `ids`, of the size that is passed, and keeps no pointer to it.
     let status = unsafe {
         bpf_get_ns_current_pid_tgid(device, inode, &raw mut ids, size_of::<bpf_pidns_info>() as u32)
     };
@@ -181,20 +187,15 @@ fn try_record(
     goroutine: Goroutine,
     record: Record,
 ) -> Result<(), Counter> {
-    // Before the registers: on the stack, which is small, they take the place of what was read here.
+    // Before the registers, which can then reuse its place on the small stack.
     let (goroutine, stack_hi) = goroutine(regs::g(ctx), cookie).ok_or(Counter::GoroutineFault)?;
     let registers = regs::registers(ctx);
     let depth = stack_hi - registers[REGISTERS - 1];
-    // SAFETY: as for the store in `on_hit`; one load reads it whole.
+    // SAFETY: as for the store in `lose`; it is read in one load.
     let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
     let word = registers[cookie.pointer as usize & (REGISTERS - 1)];
     let head = Head { time_ns, goroutine, depth, target, last_loss, word };
-    let result = record(cookie, &registers, head);
-    #[cfg(feature = "log")]
-    if let Err(Counter::UnknownSite) = result {
-        aya_log_ebpf::warn!(ctx, "no site with the number {}", cookie.site);
-    }
-    result
+    record(cookie, &registers, head)
 }
 
 #[inline(always)]
@@ -202,13 +203,12 @@ fn goroutine(g: u64, cookie: Cookie) -> Option<(u64, u64)> {
     Some((read_word(g + u64::from(cookie.goid_offset))?, read_word(g + G_STACK_HI)?))
 }
 
-/// As [`goroutine`], in one go where both are as near as they have been so far: most of what a read costs is the same for
-/// a word and for many.
+/// As [`goroutine`], with one read for both if `goid` is at a known offset: many words cost little more than one.
 #[inline(always)]
 fn goroutine_at_once(g: u64, cookie: Cookie) -> Option<(u64, u64)> {
     let mut words = MaybeUninit::<[u64; GOID_WORDS]>::uninit();
     let (from, size) = ((g + G_STACK_HI) as *const c_void, size_of_val(&words) as u32);
-    // SAFETY: there is room for as many bytes as the helper is told, and it writes all of them, zeros where it fails.
+    // SAFETY: `size` is that of `words`, and the helper writes all of it: zeros if it fails.
     let (status, words) = unsafe {
         let status = generated::bpf_probe_read_user(words.as_mut_ptr().cast(), size, from);
         (status, words.assume_init_ref())
@@ -226,10 +226,10 @@ fn site(cookie: Cookie) -> Result<&'static Site, Counter> {
     SITES.get(u32::from(cookie.site)).ok_or(Counter::UnknownSite)
 }
 
-/// Sends words and strings.
+/// Sends a [`Hit`], [`TextHit`] or [`LongTextHit`].
 #[inline(always)]
 fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), Counter> {
-    // What is read goes to the ring buffer at once: the verifier would follow every combination of values on the stack.
+    // Values go straight into the ring buffer: of values on the stack, the verifier would follow every combination.
     let null = cookie.pointer != NO_POINTER && head.word == 0;
     if null || cookie.reads_len == 0 {
         let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
@@ -243,7 +243,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
     let reads = u32::from(cookie.reads_len);
     match kind(cookie, site, registers) {
         (NO_TEXTS, None) => words(cookie, site, registers, head, 0)?,
-        // Every word is the code at first, and its own is the first.
+        // The first word is the initial value of all words.
         (NO_TEXTS, Some(word)) => words(cookie, site, registers, Head { word, ..head }, 1)?,
         (LONG_TEXT, _) => {
             let Some(mut entry) = EVENTS.reserve::<LongTextHit>(0) else { return Err(Counter::RingFull) };
@@ -254,7 +254,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
                 let text = (&raw mut (*record).text).cast::<u8>();
                 (begin(&raw mut (*record).hit, cookie, head), &mut (*record).length, text)
             };
-            // The one string is the first read.
+            // The string is the first read.
             if read_text(&site.reads[0], registers, text, LONG_TEXT_LEN, length).is_none() {
                 fault(hit, 0);
             }
@@ -292,21 +292,21 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
     Ok(())
 }
 
-/// Sends a record with strings, of which each attempt has some. To wake its reader up costs the scheduler more than the record:
-/// it looks for itself several times a second. Only where much comes meanwhile it is woken up, once until it has read on.
+/// Sends a record with strings, and wakes the reader up if the ring buffer is filled to the threshold and the reader has
+/// moved since the last wake-up. Otherwise the reader polls: waking it up costs the traced process more than the record.
 #[inline(always)]
 fn send<T>(entry: RingBufEntry<T>) {
     let much = EVENTS.query(BPF_RB_AVAIL_DATA.into()) >= WAKE_BYTES.load();
     entry.submit(if much && is_asleep() { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }.into());
 }
 
-/// Whether the reader has not been woken up where it is. Two CPUs may both say so, which does no harm.
+/// Whether the reader has not been woken up at its current position. Two CPUs may both wake it up, which does no harm.
 #[inline(always)]
 fn is_asleep() -> bool {
-    // At the beginning it is at 0, and has not been woken up there.
+    // The initial position is 0, and the map's initial value means no wake-up.
     let behind = EVENTS.query(BPF_RB_CONS_POS.into()) + 1;
     let Some(woken) = WOKEN.get_ptr_mut(0) else { return false };
-    // SAFETY: the map's value is aligned and lives as long as the program; one load or store takes it whole.
+    // SAFETY: the map's value is aligned and outlives the program; it is read in one load and written in one store.
     unsafe {
         let asleep = woken.read_volatile() != behind;
         if asleep {
@@ -316,7 +316,7 @@ fn is_asleep() -> bool {
     }
 }
 
-/// Sends the words of the reads from this one on: strings are left out.
+/// Sends a [`Hit`] with the words of the reads from this one on, without the strings.
 #[inline(always)]
 fn words(
     cookie: Cookie,
@@ -341,20 +341,20 @@ fn words(
     Ok(())
 }
 
-/// Which kind of record a hit is; and the code that says so, which is the first word of the record.
+/// The kind of record; and the first word, if it decides that strings are not read.
 #[inline(always)]
 fn kind(cookie: Cookie, site: &Site, registers: &[u64; REGISTERS]) -> (u32, Option<u64>) {
     let texts = u32::from(cookie.texts);
-    if texts != TEXTS_OF_FAILURES {
+    if texts != TEXTS_UNLESS {
         return (texts, None);
     }
     match walk(&site.reads[0], registers) {
-        Some(code) if code != UNTOLD_CODES[0] && code != UNTOLD_CODES[1] => (TEXTS, None),
-        code => (NO_TEXTS, code),
+        Some(word) if word >= u32::BITS.into() || site.unless >> word & 1 == 0 => (TEXTS, None),
+        word => (NO_TEXTS, word),
     }
 }
 
-/// Writes down what every hit has.
+/// Initializes a record.
 ///
 /// # Safety
 ///
@@ -363,7 +363,7 @@ fn kind(cookie: Cookie, site: &Site, registers: &[u64; REGISTERS]) -> (u32, Opti
 unsafe fn begin<'a>(hit: *mut Hit, cookie: Cookie, head: Head) -> &'a mut Hit {
     let Head { time_ns, goroutine, depth, target, last_loss, word } = head;
     let site = u32::from(cookie.site);
-    // Zeros that the compiler knows to be some would be written byte for byte.
+    // Not zeros: the compiler would write them with a loop, byte for byte.
     let words = [word; MAX_WORDS];
     // SAFETY: the caller reserved it.
     unsafe {
@@ -372,7 +372,7 @@ unsafe fn begin<'a>(hit: *mut Hit, cookie: Cookie, head: Head) -> &'a mut Hit {
     }
 }
 
-/// Takes the time of a call's beginning: as late as can be.
+/// Completes a record with the times that are taken last.
 #[inline(always)]
 fn end(hit: &mut Hit, cookie: Cookie) {
     match u32::from(cookie.time) {
@@ -396,13 +396,15 @@ fn store_word(hit: &mut Hit, read: &Read, index: usize, registers: &[u64; REGIST
     }
 }
 
-#[inline(always)]
+/// Counts a read that failed.
+#[inline(never)]
 fn fault(hit: &mut Hit, index: usize) {
     hit.faults |= 1 << index;
     count(Counter::ReadFault);
+    log::fault(index as u32, hit.site, hit.target);
 }
 
-/// Follows the pointers of a read. `None` is memory that cannot be read; a null pointer gives 0.
+/// Follows the pointers of a read. Returns `None` if memory cannot be read, 0 behind a null pointer.
 #[inline(always)]
 fn walk(read: &Read, registers: &[u64; REGISTERS]) -> Option<u64> {
     let mut value = registers[read.base as usize & (REGISTERS - 1)];
@@ -415,8 +417,8 @@ fn walk(read: &Read, registers: &[u64; REGISTERS]) -> Option<u64> {
     Some(value)
 }
 
-/// Reads a Go string: its length, and as many bytes of it as there is room for. A null pointer on the way gives the empty
-/// string. `room` is the size of what `text` points to.
+/// Reads the length of a Go string and up to `room` bytes, the size of `text`. A null pointer on the way gives the empty
+/// string.
 #[inline(always)]
 fn read_text(
     read: &Read,
@@ -436,28 +438,35 @@ fn read_text(
     let length = if length > u64::from(u32::MAX) { u32::MAX } else { length as u32 };
     let kept = if length as usize > room { room } else { length as usize };
     *written = length;
-    // SAFETY: `kept` is at most the room that there is.
+    // SAFETY: `kept` is at most `room`.
     unsafe { bpf_probe_read_user_buf(pointer as *const u8, core::slice::from_raw_parts_mut(text, kept)).ok() }
 }
 
-/// Reads the first two words of a string or slice: pointer and length.
+/// Pointer and length of a string or slice.
 #[inline(always)]
 fn read_header(address: u64) -> Option<(u64, u64)> {
-    // SAFETY: as below.
+    // SAFETY: the helper checks the address and reports a fault.
     let [pointer, length] = unsafe { bpf_probe_read_user(address as *const [u64; 2]) }.ok()?;
     Some((pointer, length))
 }
 
 #[inline(always)]
 fn read_word(address: u64) -> Option<u64> {
-    // SAFETY: the helper checks the address and reports a fault instead of taking it.
+    // SAFETY: as above.
     unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+}
+
+/// Calls a function this many times, or until it returns 1. The verifier follows it once, unlike the body of a loop.
+#[inline(always)]
+fn repeat<T>(times: u32, function: unsafe extern "C" fn(u32, *mut T) -> c_long, context: &mut T) {
+    // SAFETY: the function has the signature that the kernel calls, with the context that is passed in here.
+    unsafe { bpf_loop(times, function as *mut c_void, (&raw mut *context).cast(), 0) };
 }
 
 #[inline(always)]
 fn count(counter: Counter) {
     if let Some(value) = COUNTERS.get_ptr_mut(counter as u32) {
-        // SAFETY: the pointer is this CPU's own slot, and programs on one CPU do not interrupt one another here.
+        // SAFETY: the slot is this CPU's own, and uprobe programs on one CPU do not interrupt one another.
         unsafe { *value += 1 };
     }
 }
@@ -468,7 +477,7 @@ fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// The helpers above are given to GPL-compatible programs only.
+/// The helpers that read user memory are for GPL-compatible programs only.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";

@@ -7,7 +7,8 @@ use std::{env, path::PathBuf};
 
 use divan::{AllocProfiler, Bencher, black_box};
 use goexe::{Executable, File};
-use tracer::plan::Plan;
+use gotrace::Plan;
+use kube_scheduler::KubeScheduler;
 
 /// Names the executable.
 const FILE: &str = "SCHEDSPAN_BENCH_FILE";
@@ -72,5 +73,5 @@ fn list_all_implementations(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn make_the_whole_plan(bencher: Bencher<'_, '_>) {
     let file = file();
-    bencher.bench_local(|| Plan::of(black_box(&file)).map(|plan| plan.sites.len()));
+    bencher.bench_local(|| Plan::<KubeScheduler>::of(black_box(&file)).map(|plan| plan.sites.len()));
 }

@@ -1,4 +1,4 @@
-//! The daemon: the engine's thread, and the tasks that turn its attempts into exported spans.
+//! The daemon: the supervisor's thread, and the tasks that turn what it finds into exported spans.
 
 use std::{
     net::SocketAddr,
@@ -13,6 +13,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
+use gotrace::{Detail, Program as _, pipeline::Found};
+use kube_scheduler::{
+    KubeScheduler,
+    attempt_log::AttemptLog,
+    configuration::Configuration,
+    configurations::{self, Configurations},
+};
 use pods::{
     context::{self, PodContexts},
     lifecycle::Lifecycles,
@@ -22,6 +29,7 @@ use spans::{
     Gatherer, Origin, Source, Trace,
     export::{Filter, Output, Resource, Sinks},
     sample::{self, Sampler},
+    story::Extras,
     wakeups,
 };
 use status::Health;
@@ -29,23 +37,16 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::{
-    attempt::{Attempt, Subject},
-    engine::Engine,
-    history::History,
     metrics::Metrics,
-    pipeline::{Found, Message},
-    plan::Detail,
+    programs::{self, Worker},
     serve,
-    trace::{
-        self, Anchor,
-        configuration::{self, Configurations},
-    },
+    supervisor::{Message, Supervisor},
 };
 
-/// Attempts between the engine and the exporters: some seconds of a busy scheduler.
+/// Attempts between the supervisor and the exporters: some seconds of a busy scheduler.
 const QUEUE: usize = 16_384;
 /// Attempts whose context is waited for at once; the order of attempts is kept.
 const WAITING: usize = 1_024;
@@ -53,7 +54,7 @@ const WAITING: usize = 1_024;
 const FIRST_LIST: Duration = Duration::from_secs(5);
 /// How long the last spans may take to leave.
 const FLUSH: Duration = Duration::from_secs(5);
-/// How often it says that it lives where there is no engine to say so.
+/// Liveness interval without a supervisor.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the daemon is told.
@@ -79,7 +80,9 @@ pub struct Options {
     pub ebpf_object: Option<PathBuf>,
     /// Bytes of the ring buffer.
     pub ring_bytes: u32,
-    /// How much is asked of a scheduler.
+    /// Which programs are traced, by name.
+    pub programs: Vec<String>,
+    /// How much is asked of them.
     pub detail: Detail,
     /// Whether each stay in a queue is a span.
     pub queue_spans: bool,
@@ -101,67 +104,67 @@ pub async fn run(options: Options) -> Result<()> {
     let sampler = Sampler::new(&options.sample)?;
     let health = Health::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let engine = Engine::new(
+    let workers = workers(&options.programs, options.detail);
+    let supervisor = Supervisor::new(
         options.ebpf_object.as_deref(),
         options.ring_bytes,
-        options.detail,
+        workers,
         sender,
         metrics.clone(),
         health.clone(),
     );
-    let engine = match (engine, options.listen) {
-        (Ok(engine), _) => engine,
+    let supervisor = match (supervisor, options.listen) {
+        (Ok(supervisor), _) => supervisor,
         (Err(error), None) => return Err(error.into()),
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
     let start = wakeups::hurry();
-    let contexts = PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods()).await?;
+    let contexts =
+        PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
     let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, &metrics)?;
     if options.reinject.reinject {
         let reinjector =
-            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods()).await?;
+            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods.clone())
+                .await?;
         outlet.reinjector = Some(reinjector);
     }
     let (lifecycles, mut lives) = options
         .lifecycle
-        .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.pods()))
+        .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.pods.clone()))
         .unzip();
     if lifecycles.is_some() {
         outlet.sinks.register(&Resource::of_schedspan());
     }
-    let history = History::new(if options.listen.is_some() { options.history } else { 0 });
+    let log = AttemptLog::new(if options.listen.is_some() { options.history } else { 0 });
     if let Some(address) = options.listen {
-        serve::start(address, metrics.clone(), health, history.clone()).await?;
+        serve::start(address, metrics.clone(), health, log.clone()).await?;
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     contexts.listed(FIRST_LIST).await;
     drop(start);
     let stop = Arc::new(AtomicBool::new(false));
-    let engine = thread::Builder::new().name("engine".into()).spawn({
+    let supervisor = thread::Builder::new().name("supervisor".into()).spawn({
         let stop = Arc::clone(&stop);
-        move || engine.run(&stop)
+        move || supervisor.run(&stop)
     })?;
 
     // A reader that goes away, as `head` does, ends what was only for it.
     let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
-    let (wait, queue_spans, monotonic) =
-        (options.context.context_wait, options.queue_spans, options.monotonic);
+    let wait = options.context.context_wait;
+    let extras = Extras { queue_spans: options.queue_spans, monotonic: options.monotonic };
     let contexts = &contexts;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|message| (message, receiver))
     })
     .map(|message| async move {
         match message {
-            Message::Attempt(attempt, anchor) => {
-                let mut trace = traced(&attempt, anchor, contexts, wait).await;
-                if queue_spans {
-                    trace = trace::with_queue_spans(trace, &attempt, anchor);
-                }
-                if monotonic {
-                    trace = trace::with_monotonic(trace, anchor);
-                }
-                Step::Trace(trace)
+            Message::Finished(story, anchor) => {
+                let origin = match story.pod_uid() {
+                    Some(uid) => contexts.lookup(uid, wait).await,
+                    None => Origin::default(),
+                };
+                Step::Trace(story.trace(anchor, origin, extras))
             }
             Message::Found(found) => Step::Found(found),
             Message::Gone(target) => Step::Gone(target),
@@ -177,7 +180,7 @@ pub async fn run(options: Options) -> Result<()> {
                     if let Some(told) = configurations.link(&mut trace) {
                         outlet.sinks.send(told);
                     }
-                    history.add(&trace);
+                    log.add(&trace);
                     if let Some(lifecycles) = &lifecycles {
                         lifecycles.attempt(&trace);
                     }
@@ -187,17 +190,17 @@ pub async fn run(options: Options) -> Result<()> {
                     }
                 }
                 Some(Step::Found(found)) => {
-                    outlet.sinks.register(&resource(&found));
-                    let Found { target, pid, configuration, already_ran, .. } = *found;
+                    let configuration = configuration(&found);
+                    outlet.sinks.register(&resource(&found, configuration.as_ref()));
                     if let Some(configuration) = configuration {
-                        configurations.found(target, pid, configuration, already_ran);
+                        configurations.found(found.target, found.pid, configuration, found.already_ran);
                     }
                 }
                 Some(Step::Gone(target)) => {
                     outlet.sinks.forget(Source::Process(target));
                     configurations.gone(target);
                 }
-                // The engine is over, and all that it sent has been taken.
+                // The supervisor is over, and all that it sent has been taken.
                 None => break,
             },
             Some(life) = next(&mut lives) => outlet.life(life),
@@ -209,7 +212,7 @@ pub async fn run(options: Options) -> Result<()> {
         let rest = lifecycles.rest(lives).await;
         rest.into_iter().for_each(|life| outlet.life(life));
     }
-    engine.join().ok().context("the engine's thread has panicked")?;
+    supervisor.join().ok().context("the supervisor's thread has panicked")?;
     outlet.rest();
     outlet.sinks.shutdown(FLUSH).await;
     if let Some(reinjector) = outlet.reinjector {
@@ -228,7 +231,7 @@ pub async fn run(options: Options) -> Result<()> {
 async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, health: Health) -> Result<()> {
     error!("{error:#}");
     health.set_ready(Err(format!("{error:#}")));
-    serve::start(address, metrics, health.clone(), History::new(0)).await?;
+    serve::start(address, metrics, health.clone(), AttemptLog::new(0)).await?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     loop {
@@ -259,7 +262,7 @@ impl Outlet {
         sampler: Sampler,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let sinks = Sinks::start(outputs, wide, metrics.spans())?;
+        let sinks = Sinks::start(outputs, wide, metrics.spans.clone())?;
         let metrics = metrics.clone();
         Ok(Self { sinks, reinjector: None, filter, sampler, metrics, gatherer: Gatherer::default() })
     }
@@ -271,7 +274,7 @@ impl Outlet {
     }
 
     pub(crate) fn life(&mut self, trace: Trace) {
-        self.metrics.spans().made(&trace);
+        self.metrics.spans.clone().made(&trace);
         self.send(vec![trace]);
     }
 
@@ -283,7 +286,7 @@ impl Outlet {
 
     fn send(&mut self, traces: Vec<Trace>) {
         for mut trace in traces {
-            if self.filter.keeps(&trace) && self.sampler.keep(&mut trace, &self.metrics.spans()) {
+            if self.filter.keeps(&trace) && self.sampler.keep(&mut trace, &self.metrics.spans.clone()) {
                 if let Some(reinjector) = &mut self.reinjector {
                     reinjector.offer(&trace);
                 }
@@ -304,17 +307,21 @@ enum Step {
     Gone(u32),
 }
 
-async fn traced(attempt: &Attempt, anchor: Anchor, contexts: &PodContexts, wait: Duration) -> Trace {
-    let origin = match attempt.subject {
-        // Those who made its Pods are linked to them.
-        Subject::Group { .. } => Origin::default(),
-        Subject::Pod | Subject::Member(_) => contexts.lookup(&attempt.pod.uid, wait).await,
-    };
-    trace::build(attempt, anchor, origin)
+/// The workers of these programs.
+pub(crate) fn workers(names: &[String], detail: Detail) -> Vec<Box<Worker>> {
+    names.iter().filter_map(|name| programs::named(name)).map(|program| (program.worker)(detail)).collect()
 }
 
-pub(crate) fn resource(found: &Found) -> Resource {
-    let Found { target, pid, executable, identity, configuration: told, already_ran: _ } = found;
+/// What a scheduler was started with, where that can be read.
+fn configuration(found: &Found) -> Option<Configuration> {
+    let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
+    Configuration::of(process)
+        .inspect_err(|error| warn!(pid = found.pid, "cannot read which configuration is in force: {error}"))
+        .ok()
+}
+
+pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> Resource {
+    let Found { target, pid, executable, identity, process: _, programs: _, already_ran: _ } = found;
     let resource = Resource::of_process(
         *target,
         *pid,
@@ -322,5 +329,5 @@ pub(crate) fn resource(found: &Found) -> Resource {
         &identity.go_version,
         identity.kubernetes_version.as_deref(),
     );
-    resource.with(told.as_ref().map(configuration::of).unwrap_or_default())
+    resource.with(configuration.map(configurations::of).unwrap_or_default())
 }

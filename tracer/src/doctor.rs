@@ -3,17 +3,19 @@
 //! Everything is tried rather than guessed: programs are loaded, `/proc` is searched, the API server is asked for Pods,
 //! the Collector gets a request without spans.
 
-use std::{fs, io, path::PathBuf};
+use std::{collections::HashMap, fs, io, path::PathBuf};
 
+use gotrace::{
+    Detail,
+    discover::{Finder, Process},
+    probe::{self, Probes},
+    worker::Summary,
+};
 use pods::context;
 use rustix::system::uname;
 use spans::{export, text::sentence};
 
-use crate::{
-    plan::Plan,
-    probe::{self, Probes},
-    target::{self, Finder, Scheduler},
-};
+use crate::{daemon::workers, programs::DEFAULT, supervisor::judge};
 
 /// Bytes of the ring buffer that is made for the trial.
 const RING_BYTES: u32 = 4096;
@@ -21,7 +23,7 @@ const RING_BYTES: u32 = 4096;
 /// How it is with one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it shall be.
+    /// Passed.
     Fine,
     /// It may be so, and something is missing from the traces then.
     Doubtful,
@@ -99,10 +101,16 @@ fn host() -> Vec<Finding> {
     findings
 }
 
-/// Whose processes are to be seen, and which of them are schedulers: a finding for each, and one if there is none.
+/// Whose processes are to be seen, and which of them run a program: a finding for each, and one if there is none.
 fn processes() -> Vec<Finding> {
     const WHAT: &str = "scheduler";
-    let running = match Finder::default().look() {
+    let mut plans = HashMap::new();
+    let mut workers = workers(&[DEFAULT.to_owned()], Detail::Full);
+    let running = Finder::default().look(|opened| {
+        let plan = judge(&mut workers, &opened);
+        plan.map(|plan| plans.insert(opened.id, plan)).is_some()
+    });
+    let running = match running {
         Ok(running) => running,
         Err(error) => {
             let text = format!("cannot list /proc: {error}; mount it");
@@ -126,7 +134,8 @@ fn processes() -> Vec<Finding> {
         let executable = fs::metadata(format!("/proc/{pid}/exe"));
         executable.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     };
-    findings.extend(running.iter().map(|scheduler| of_scheduler(WHAT, scheduler)));
+    let of_process = |process: &Process| of_process(WHAT, process.id.pid, plans.get(&process.file)?);
+    findings.extend(running.iter().filter_map(of_process));
     if running.is_empty() {
         let text = match pids.iter().filter(hidden).count() {
             0 => "none runs here: nothing is traced until one does; control-plane nodes have one".to_owned(),
@@ -140,17 +149,13 @@ fn processes() -> Vec<Finding> {
     findings
 }
 
-fn of_scheduler(what: &'static str, scheduler: &Scheduler) -> Finding {
-    let pid = scheduler.process.pid;
-    let plan = target::open_executable(&scheduler.path)
-        .map_err(|error| error.to_string())
-        .and_then(|data| Plan::of(&data).map_err(|error| sentence(&error)));
-    match plan {
+fn of_process(what: &'static str, pid: u32, plan: &Result<Summary, String>) -> Option<Finding> {
+    Some(match plan {
         Err(error) => Finding::new(what, State::Broken, format!("process {pid} cannot be traced: {error}")),
-        Ok(Plan { identity, sites, missing, .. }) => {
-            let version = identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
-            let text = format!("process {pid}, {version}, {} sites", sites.len());
-            match missing.len() {
+        Ok(summary) => {
+            let version = summary.identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
+            let text = format!("process {pid}, {version}, {} sites", summary.sites());
+            match summary.missing.len() {
                 0 => Finding::new(what, State::Fine, text),
                 count => {
                     let text =
@@ -159,5 +164,5 @@ fn of_scheduler(what: &'static str, scheduler: &Scheduler) -> Finding {
                 }
             }
         }
-    }
+    })
 }

@@ -2,24 +2,15 @@
 //!
 //! # Layout
 //!
-//! One direction, no cycles; each stage knows the type that the one before it hands over, and nothing else of it.
-//!
-//! * [`target`]: which processes are schedulers.
-//! * [`plan`]: which sites of an executable to probe, and what to read there.
-//! * [`probe`]: the eBPF programs in the kernel.
-//! * [`record`]: what they sent, in the scheduler's terms.
-//! * [`pipeline`]: what follows upon a record, live or replayed.
-//! * [`attempt`]: which calls make up which attempt. Pure.
-//! * [`trace`]: attempts as spans. Pure.
-//! * [`recording`]: records in a file, to be replayed elsewhere.
-//! * [`history`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.
-//! * [`recent`], [`top`]: the figures of the last minute, and how they look.
+//! * [`programs`]: which programs are traced.
+//! * [`supervisor`]: the thread that owns the probes and hands records to the programs' workers.
+//! * [`daemon`]: the tasks that turn what it finds into exported spans.
 //! * [`serve`], [`metrics`]: the daemon's own health and figures.
 //! * [`doctor`]: whether all this can work here.
-//! * [`engine`], [`daemon`]: the thread and the tasks that run all this; [`cli`]: the command line.
+//! * [`top`]: how `schedspan top` looks. [`cli`]: the command line.
 //!
-//! The crates below: `spans` (sampling and export), `pods` (trace contexts and lifecycles of Pods), `webhook`, `spandiff`
-//! (compares and joins exported spans).
+//! The crates below: `gotrace` (any Go program), `programs/*` (what is particular to one), `spans` (sampling and export), `pods`
+//! (contexts and lifecycles of Pods), `webhook`, `spandiff` (compares exported spans).
 //!
 //! # Design constraints
 //!
@@ -29,21 +20,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod attempt;
 pub mod cli;
 pub mod daemon;
 pub mod doctor;
-pub mod engine;
-pub mod explain;
-pub mod history;
 pub mod metrics;
-pub mod pipeline;
-pub mod plan;
-pub mod probe;
-pub mod recent;
-pub mod record;
-pub mod recording;
+pub mod programs;
 pub mod serve;
-pub mod target;
+pub mod supervisor;
 pub mod top;
-pub mod trace;

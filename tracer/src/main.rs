@@ -9,13 +9,11 @@ use std::{
 };
 
 use clap::Parser as _;
+use gotrace::probe;
 use spans::{text::sentence, wakeups};
 use tokio::runtime::Builder;
-use tracer::{
-    cli::{
-        Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace, webhook,
-    },
-    probe,
+use tracer::cli::{
+    Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace, webhook,
 };
 use tracing_subscriber::EnvFilter;
 

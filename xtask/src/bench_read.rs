@@ -27,6 +27,6 @@ pub(crate) fn main(Options { file }: &Options) -> Result<()> {
     };
     ensure!(file.is_file(), "there is no file {}", file.display());
     let mut cargo = Rustc::installed()?.cargo("bench");
-    cargo.args(["--package", "tracer", "--bench", "read"]).env(OBJECT_VARIABLE, build_ebpf::build(true)?);
+    cargo.args(["--package", "tracer", "--bench", "read"]).env(OBJECT_VARIABLE, build_ebpf::build()?);
     run(cargo.env("SCHEDSPAN_BENCH_FILE", file).current_dir(paths::repository()))
 }

@@ -19,7 +19,7 @@ pub(crate) fn main() -> Result<()> {
 
 /// Builds everything and says where the daemon is.
 pub(crate) fn build() -> Result<PathBuf> {
-    let object = build_ebpf::build(true)?;
+    let object = build_ebpf::build()?;
     let mut cargo = Rustc::installed()?.cargo("build");
     cargo
         .current_dir(paths::repository())

@@ -18,31 +18,20 @@ use crate::{
 /// The objects' place below cargo's own folder.
 const OUTPUT: &str = "bpf";
 
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Leave out the log points that `schedspan run --log trace` shows
-    #[arg(long)]
-    release: bool,
-}
-
-pub(crate) fn main(options: &Options) -> Result<()> {
-    let object = build(options.release)?;
-    println!("{}", object.display());
+pub(crate) fn main() -> Result<()> {
+    println!("{}", build()?.display());
     Ok(())
 }
 
 /// Builds the eBPF object for this machine's architecture and says where it is.
-pub(crate) fn build(release: bool) -> Result<PathBuf> {
-    build_for(ARCH, release)
+pub(crate) fn build() -> Result<PathBuf> {
+    build_for(ARCH)
 }
 
 /// The same for this architecture.
-pub(crate) fn build_for(arch: &str, release: bool) -> Result<PathBuf> {
-    let mut cargo = cargo(&Rustc::installed()?, "build", arch)?;
-    if !release {
-        cargo.arg("--features=log");
-    }
-    run(&mut cargo).context("the eBPF object does not build; `cargo xtask setup` checks what it needs")?;
+pub(crate) fn build_for(arch: &str) -> Result<PathBuf> {
+    run(&mut cargo(&Rustc::installed()?, "build", arch)?)
+        .context("the eBPF object does not build; `cargo xtask setup` checks what it needs")?;
     let built = target().join("bpfel-unknown-none/release/tracer-ebpf");
     let output = paths::target().join(OUTPUT).join(arch).join("tracer-ebpf.o");
     install(&built, &output)?;

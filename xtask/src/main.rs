@@ -65,7 +65,7 @@ enum Command {
     ///
     /// With the same stable Rust as everything else, for this machine's architecture. Prints where the object is:
     /// `schedspan run --ebpf-object FILE` takes it.
-    BuildEbpf(build_ebpf::Options),
+    BuildEbpf,
     /// Build everything: the eBPF object, and schedspan with the object inside
     ///
     /// Prints where the executable is.
@@ -161,7 +161,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Setup => setup::ensure()?,
-        Command::BuildEbpf(options) => build_ebpf::main(&options)?,
+        Command::BuildEbpf => build_ebpf::main()?,
         Command::Build => build::main()?,
         Command::Image(options) => image::main(&options)?,
         Command::Manifests(options) => manifests::main(&options)?,

@@ -20,7 +20,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     // One profile and the same flags everywhere, as in `build`: dependencies are built once.
     let cargo = |subcommand: &str, args: &[&str]| -> Result<()> {
         let mut cargo = rustc.cargo(subcommand);
-        cargo.args(["--release"]).args(args).env(OBJECT_VARIABLE, build_ebpf::build(true)?);
+        cargo.args(["--release"]).args(args).env(OBJECT_VARIABLE, build_ebpf::build()?);
         run(cargo.env("RUSTDOCFLAGS", "-Dwarnings").current_dir(paths::repository()))
     };
     let mut tally = Tally::default();
@@ -32,7 +32,7 @@ pub(crate) fn main() -> Result<ExitCode> {
         run(build_ebpf::cargo(&rustc, "clippy", ARCH)?.args(["--", "-Dwarnings"]))
     });
     tally.run("eBPF of each architecture", || {
-        image::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch, true).map(drop))
+        image::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch).map(drop))
     });
     tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));

@@ -18,7 +18,15 @@ impl File {
     ///
     /// When it cannot be opened or mapped, is no regular file, or is larger.
     pub fn open(path: &Path, max_len: u64) -> io::Result<Self> {
-        let file = fs::File::open(path)?;
+        Self::of(&fs::File::open(path)?, max_len)
+    }
+
+    /// The same of a file that is open: whatever its path leads to by now.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be mapped, is not a regular file, or is larger.
+    pub fn of(file: &fs::File, max_len: u64) -> io::Result<Self> {
         let meta = file.metadata()?;
         if !meta.is_file() {
             return Err(io::Error::other("it is not a regular file"));
@@ -28,7 +36,7 @@ impl File {
         }
         // SAFETY: the bytes are plain data, checked wherever they are used; nothing relies on them staying the same.
         #[expect(unsafe_code, reason = "the only way to map a file")]
-        let map = unsafe { Mmap::map(&file)? };
+        let map = unsafe { Mmap::map(file)? };
         Ok(Self(map))
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! * [`Trace`], [`Span`]: the data. [`TraceKind`], [`SpanKind`]: what they are about. [`Source`]: which process a trace is of.
 //! * [`attributes`]: all attribute keys. [`names`]: names of spans. [`identity`]: ids of traces and spans.
+//! * [`Story`]: what becomes a trace.
 //! * [`Gatherer`]: puts the traces of a group of Pods together.
 //! * [`sample`]: which traces are kept.
 //! * [`export`]: OTLP, waterfalls in a terminal, JSON lines; the filter and the resource of a trace.
@@ -34,6 +35,7 @@ mod metrics;
 pub mod names;
 pub mod sample;
 mod span;
+pub mod story;
 pub mod text;
 pub mod wakeups;
 
@@ -42,4 +44,5 @@ pub use self::{
     kind::{Cycle, Phase, SpanKind, Stage, TraceKind},
     metrics::{Dropped, Exported, Loss, Metrics},
     span::{AttributeValue, Event, Link, Origin, Relation, Source, Span, Status, Trace},
+    story::{Anchor, Story},
 };

@@ -96,6 +96,14 @@ impl Registry {
         Labelled { family, keys }
     }
 
+    /// Registers counters whose keys are data, and whose totals are counted elsewhere. Callers bound the number of values.
+    #[must_use]
+    pub fn totals(&self, name: &str, help: &str, keys: &'static [&'static str]) -> Totals {
+        let family = Family::<Vec<(&'static str, String)>, Counter>::default();
+        self.metrics().own.register(name, help, family.clone());
+        Totals { family, keys }
+    }
+
     /// Registers causes of losses: further values of the label `cause` of `schedspan_losses_total`.
     ///
     /// # Panics
@@ -204,6 +212,21 @@ impl<const N: usize> Labelled<N> {
         let mut values = values.into_iter();
         let labels = self.keys.map(|key| (key, values.next().unwrap_or_default()));
         self.family.get_or_create(&labels).inc_by(count);
+    }
+}
+
+/// Totals that are counted elsewhere, with labels of any value. Clones are handles of the same counters.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    family: Family<Vec<(&'static str, String)>, Counter>,
+    keys: &'static [&'static str],
+}
+
+impl Totals {
+    /// Sets the counter with these values, one for each key, to a total.
+    pub fn set(&self, values: &[String], total: u64) {
+        let labels = self.keys.iter().copied().zip(values.iter().cloned()).collect();
+        self.family.get_or_create(&labels).inner().store(total, Ordering::Relaxed);
     }
 }
 

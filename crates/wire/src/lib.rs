@@ -1,137 +1,146 @@
-//! What crosses the border between schedspan's eBPF programs and its daemon.
+//! The records and tables that schedspan's eBPF programs and its daemon share.
 //!
-//! The daemon writes down what to read at each probe site as data ([`Site`]), the eBPF program carries it out and
-//! answers with one record per hit ([`Hit`], [`TextHit`] where the site reads strings, [`LongTextHit`] where it reads a
-//! long one, [`ScoresHit`] and [`StatusesHit`] where it goes through all Nodes). Both sides use this crate, so a layout can only change in one place.
+//! The daemon describes each probe site as data ([`Site`]). The eBPF program reads what the site names and sends one
+//! record per hit: a [`Hit`] of words, a [`TextHit`] or [`LongTextHit`] with strings, a [`TopHit`] with the greatest
+//! elements of a slice, or a [`MapHit`] with the values of a map.
+//!
+//! # Design constraints
+//!
+//! - No knowledge of any traced program: a site says what to read, the daemon knows what it means.
+//! - `no_std`, because the eBPF programs use this crate too.
+//! - Every length is a constant, because the verifier has to bound every access.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(not(feature = "user"), forbid(unsafe_code))]
 
-/// Most sites that can be attached at once; about 90 are needed for one executable.
+/// Maximum number of attached sites, over all executables. One executable needs about 100.
 pub const MAX_SITES: u32 = 1024;
-/// Most scheduler processes traced at once on a node.
+/// Maximum number of traced processes on a node.
 pub const MAX_TARGETS: u32 = 64;
-/// Most PID namespaces that the traced processes may live in.
+/// Maximum number of PID namespaces of traced processes.
 pub const MAX_PID_NAMESPACES: u32 = 8;
-/// Most reads at one site.
+/// Maximum number of reads at one site.
 pub const MAX_READS: usize = 10;
-/// Most pointers followed by one read.
+/// Maximum number of pointers that one read follows.
 pub const MAX_STEPS: usize = 4;
-/// Words that a record carries.
+/// Words in a record.
 pub const MAX_WORDS: usize = 8;
-/// Strings that a [`TextHit`] carries.
+/// Strings in a [`TextHit`].
 pub const MAX_TEXTS: usize = 4;
-/// Bytes kept of one string. Pod names end at 253, namespaces at 63; both by the API server's validation.
+/// Bytes kept of a string. A DNS name has at most 253.
 pub const TEXT_LEN: usize = 256;
-/// Bytes kept of a long string: the message of a failure, which names each reason once, whatever the number of Nodes.
+/// Bytes kept of a long string, such as an error message.
 pub const LONG_TEXT_LEN: usize = 2048;
-/// Bytes of the ring buffer: a busy scheduler (300 Pods/s, 51 hits each) fills it in about a second. The daemon has it mapped
-/// twice in a row.
+/// Default size of the ring buffer: 15,000 hits a second, one in seven with strings, fill it in about a second. The daemon
+/// maps it twice in a row.
 pub const RING_BYTES: u32 = 4 << 20;
 
-/// The place of a register in Go's ABIInternal sequence of integer registers
+/// Index into the sequence of integer registers of Go's ABIInternal
 /// (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#architecture-specifics>).
 pub type Register = u8;
-/// Stands for the stack pointer where a [`Register`] is asked for. On arm64 that is at the cost of the sixteenth
-/// register of the sequence; amd64 has nine.
+/// The [`Register`] that stands for the stack pointer. It takes the place of the sixteenth register on arm64; amd64 has
+/// nine.
 pub const STACK_POINTER: Register = 15;
 
-/// A [`Read`] that takes the value itself into a word.
+/// [`Read::kind`]: the value itself goes into a word.
 pub const READ_WORD: u8 = 0;
-/// A [`Read`] whose value is the address that [`Read::last`] bytes further holds a string header.
+/// [`Read::kind`]: a string header is [`Read::last`] bytes behind the value.
 pub const READ_TEXT: u8 = 1;
-/// A [`Read`] whose string is in two registers: pointer in [`Read::base`], length in the next.
+/// [`Read::kind`]: the string's pointer is in [`Read::base`], its length in the next register.
 pub const READ_TEXT_IN_REGISTERS: u8 = 2;
 
-/// [`Site::texts`] of a site that reads no string.
+/// [`Site::texts`]: no strings; the record is a [`Hit`].
 pub const NO_TEXTS: u32 = 0;
-/// [`Site::texts`] of a site that always reads its strings.
+/// [`Site::texts`]: strings; the record is a [`TextHit`].
 pub const TEXTS: u32 = 1;
-/// [`Site::texts`] of a site whose first word is the code of a `framework.Status`: the strings are read unless it says
-/// Success or Skip, which tell nothing more.
-pub const TEXTS_OF_FAILURES: u32 = 2;
-/// [`Site::texts`] of a site that reads one string, which may be long.
+/// [`Site::texts`]: strings, unless the first word is one of [`Site::unless`]. The record is a [`TextHit`] or a
+/// [`Hit`].
+pub const TEXTS_UNLESS: u32 = 2;
+/// [`Site::texts`]: one string, which may be long; the record is a [`LongTextHit`].
 pub const LONG_TEXT: u32 = 3;
-/// [`Site::texts`] of a site that goes through the scores of all Nodes: [`Site::layout`] is a [`ScoresLayout`].
-pub const SCORES: u32 = 4;
-/// [`Site::texts`] of a site that goes through the statuses of the Nodes that would not do: [`Site::layout`] is a
-/// [`StatusesLayout`].
-pub const STATUSES: u32 = 5;
-/// [`Site::time`] of an end: what the program does is not measured as part of the call.
+/// [`Site::texts`]: the elements of a slice that have the greatest keys; [`Site::layout`] is a [`TopLayout`] and the
+/// record a [`TopHit`].
+pub const TOP: u32 = 4;
+/// [`Site::texts`]: the values of a map; [`Site::layout`] is a [`MapLayout`] and the record a [`MapHit`].
+pub const MAP_WALK: u32 = 5;
+
+/// [`Site::time`]: taken before anything is read. For a site where a call ends: the probe's own time is not part of the
+/// call.
 pub const FIRST: u32 = 0;
-/// [`Site::time`] of a beginning.
+/// [`Site::time`]: taken after everything is read. For a site where a call begins.
 pub const LAST: u32 = 1;
-/// [`Site::time`] of an end behind which the next call begins.
+/// [`Site::time`]: both, for a site where a call ends and the next one begins. See [`Hit::took`].
 pub const FIRST_AND_LAST: u32 = 2;
-/// Numbers that a layout is made of.
+
+/// Numbers in [`Site::layout`].
 pub const LAYOUT_LEN: usize = 8;
 
-/// Candidates that a [`ScoresHit`] carries: those with the highest totals.
-pub const MAX_CANDIDATES: usize = 5;
-/// Plugins whose scores it carries.
-pub const MAX_SCORED_PLUGINS: usize = 16;
-/// Bytes kept of a plugin's name.
-pub const PLUGIN_NAME_LEN: usize = 48;
-/// Bytes of scores that are looked at in one go, and how often at most: 800 Nodes and more. A scheduler of 5,000 Nodes
-/// scores 500 of them. Memory that nobody has touched for long is waited for, so there is little of it.
-pub const SCORES_CHUNK: usize = 1024;
-/// How many chunks at most.
-pub const MAX_SCORES_CHUNKS: usize = 64;
-/// Nodes per chunk, at most: the smallest layout is 48 bytes.
-pub const MAX_NODES_PER_CHUNK: usize = SCORES_CHUNK / 48;
-/// Nodes whose status a [`StatusesHit`] carries.
-pub const MAX_STATUSES: usize = 256;
-/// Tables of a map that are looked at.
+/// Elements in a [`TopHit`].
+pub const MAX_TOP: usize = 5;
+/// Parts kept of an element.
+pub const MAX_PARTS: usize = 16;
+/// Bytes of a part in the process: a string header and an `int64`.
+pub const PART_SIZE: usize = 24;
+/// Bytes kept of a part's name.
+pub const PART_NAME_LEN: usize = 48;
+/// Bytes of a slice that are read at once. They are read into the ring buffer, whose next pages are not in the CPU's
+/// caches: the more of them, the longer the process waits.
+pub const TOP_CHUNK: usize = 1024;
+/// Maximum number of chunks. Together they hold 896 elements of 72 bytes.
+pub const MAX_TOP_CHUNKS: usize = 64;
+/// Maximum number of elements in a chunk: an element has a key, a string header and a slice header, 48 bytes.
+pub const MAX_PER_CHUNK: usize = TOP_CHUNK / 48;
+
+/// Entries in a [`MapHit`].
+pub const MAX_MAP_ENTRIES: usize = 256;
+/// Maximum number of tables of a map that are walked.
 pub const MAX_TABLES: usize = 4;
-/// Groups of 8 slots of these tables, together, that are looked at.
+/// Maximum number of groups (of 8 slots) that are walked, over all tables.
 pub const MAX_GROUPS: usize = 64;
-/// Bytes of a group, at most.
+/// Maximum size of a group in bytes.
 pub const MAX_GROUP: usize = 256;
 
-/// `framework.Success` and `framework.Skip`
-/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go#L51-L78>).
-pub const UNTOLD_CODES: [u64; 2] = [0, 5];
-
-/// One value to read: start at a register, follow pointers, keep the last.
+/// One value to read: start at a register, follow pointers, keep the last word.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// Where to start.
+    /// The register to start from.
     pub base: Register,
-    /// How many of [`Read::offsets`] are used.
+    /// Length of the used part of [`Read::offsets`].
     pub steps: u8,
     /// [`READ_WORD`], [`READ_TEXT`] or [`READ_TEXT_IN_REGISTERS`].
     pub kind: u8,
-    /// Which word or string of the record receives it.
+    /// Index of the record's word or string that takes the value.
     pub slot: u8,
-    /// Each step replaces the value by the word at value + offset. A null pointer ends the walk with the value 0:
-    /// that is how a nil `*Status` reads as the code 0, Success.
+    /// Each step replaces the value by the word at value + offset. A null pointer ends the walk with the value 0.
     pub offsets: [u32; MAX_STEPS],
-    /// Offset of a string's header from the value, for [`READ_TEXT`].
+    /// For [`READ_TEXT`]: offset of the string header from the value.
     pub last: u32,
 }
 
-/// What to do at one probe site. The program has the first four fields from the uprobe's [`Cookie`]: the map's memory has left
-/// the CPU's caches since the last hit, and to wait for it is a third of what a hit costs the program.
+/// What to read at one probe site. The program has the first four fields from the [`Cookie`] as well: the map's memory
+/// is rarely in the CPU's caches, and waiting for it takes a third of the time of a hit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// Offset of `goid` in the executable's `runtime.g`.
     pub goid_offset: u32,
-    /// How many of [`Site::reads`] are used.
+    /// Length of the used part of [`Site::reads`].
     pub reads_len: u32,
-    /// Whether there are strings among the reads, which decides about the kind of record: [`NO_TEXTS`], [`TEXTS`],
-    /// [`TEXTS_OF_FAILURES`] or [`LONG_TEXT`].
+    /// The kind of record: one of [`NO_TEXTS`], [`TEXTS`], [`TEXTS_UNLESS`], [`LONG_TEXT`], [`TOP`], [`MAP_WALK`].
     pub texts: u32,
     /// When the time of a hit is taken: [`FIRST`], [`LAST`] or [`FIRST_AND_LAST`].
     pub time: u32,
+    /// For [`TEXTS_UNLESS`]: bit n is set if the strings are not read when the first word is n. The first read is then
+    /// that of the first word.
+    pub unless: u32,
     /// What to read.
     pub reads: [Read; MAX_READS],
-    /// What [`Site::texts`] says.
+    /// A [`TopLayout`] or [`MapLayout`], as [`Site::texts`] says.
     pub layout: [u32; LAYOUT_LEN],
 }
 
-/// What the program is told with each hit: which site it is, and what most hits can be served with.
+/// The value that the kernel hands to the program with each hit: the site, and what most hits need of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie {
     /// Index of the [`Site`] in the map.
@@ -144,23 +153,24 @@ pub struct Cookie {
     pub texts: u8,
     /// [`Site::time`].
     pub time: u8,
-    /// The register that all of the site's reads go on from: where it holds a null pointer, each of them brings 0, and the
-    /// site need not be looked at. [`NO_POINTER`] where there is no such register.
+    /// The register that all reads of the site start from and dereference. If it is null, every read gives 0 and the
+    /// [`Site`] is not needed. [`NO_POINTER`] if there is no such register.
     pub pointer: Register,
 }
 
-/// [`Cookie::pointer`] of a site that is always looked at.
+/// [`Cookie::pointer`] of a site whose reads do not all start from one pointer.
 pub const NO_POINTER: Register = Register::MAX;
 
 impl Cookie {
-    /// That of a site at this index; nothing if its numbers are larger than any that occur.
+    /// The cookie of the site at this index; `None` if a number does not fit.
     #[must_use]
     pub fn of(site: &Site, index: u32) -> Option<Self> {
         let reads = site.reads.get(..site.reads_len as usize)?;
-        let told = site.texts == NO_TEXTS || site.texts == TEXTS_OF_FAILURES;
+        // A null pointer gives the first word 0.
+        let plain = site.texts == NO_TEXTS || site.texts == TEXTS_UNLESS && site.unless & 1 != 0;
         let pointer = match reads {
             [first, ..]
-                if told
+                if plain
                     && reads.iter().all(|read| {
                         read.base == first.base && (read.kind != READ_WORD || read.steps > 0)
                     }) =>
@@ -203,84 +213,84 @@ impl From<u64> for Cookie {
     }
 }
 
-/// Where the scores of the Nodes are: a slice of `NodePluginScores`, in two registers.
+/// Layout of a slice, held in two registers, whose elements have a key, a label and parts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScoresLayout {
+pub struct TopLayout {
     /// The register with the slice's pointer; its length is in the next.
     pub base: u32,
-    /// Bytes from one Node's scores to the next one's.
+    /// Size of an element.
     pub stride: u32,
-    /// Offset of `TotalScore`.
-    pub total: u32,
-    /// Offset of `Name`, the Node's.
-    pub name: u32,
-    /// Offset of `Scores`, a slice of `PluginScore`, which is 24 bytes: name, score.
-    pub scores: u32,
-    /// Nodes per [`SCORES_CHUNK`].
+    /// Offset of the key, an `int64`.
+    pub key: u32,
+    /// Offset of the label, a string.
+    pub label: u32,
+    /// Offset of the parts, a slice of [`PART_SIZE`]d structs: a string and an `int64`.
+    pub parts: u32,
+    /// Elements in a [`TOP_CHUNK`].
     pub per_chunk: u32,
 }
 
-/// Where the statuses of the Nodes are: a map from the Node's name to its `*Status`.
+/// Layout of a map whose values are pointers to structs, and of two words in these structs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StatusesLayout {
-    /// The register with the map's address, or with that of a `NodeToStatus` which begins with it.
+pub struct MapLayout {
+    /// The register with the map's address, or with that of its holder.
     pub base: u32,
-    /// Whether it is a `NodeToStatus`: behind the map is the status of all Nodes that are not in it.
-    pub within_struct: u32,
-    /// Whether it is a Swiss map, as from Go 1.24 on, and no hash table of buckets.
+    /// 1 if there is a holder: a struct of the map and, behind it, the value of every key that the map does not have.
+    pub has_holder: u32,
+    /// 1 for a Swiss map (Go 1.24 and later), 0 for a hash table of buckets.
     pub swiss: u32,
-    /// Bytes of a group (bucket).
+    /// Size of a group (bucket).
     pub group: u32,
     /// Offset of the first value in a group.
     pub values: u32,
-    /// Bytes from one value to the next.
+    /// Distance between two values.
     pub stride: u32,
-    /// Offset of `Status.code`.
-    pub code: u32,
-    /// Offset of `Status.plugin`.
-    pub plugin: u32,
+    /// Offset of the first word in the struct.
+    pub first: u32,
+    /// Offset of the second word in the struct.
+    pub second: u32,
 }
 
-impl From<ScoresLayout> for [u32; LAYOUT_LEN] {
-    fn from(layout: ScoresLayout) -> Self {
-        let ScoresLayout { base, stride, total, name, scores, per_chunk } = layout;
-        [base, stride, total, name, scores, per_chunk, 0, 0]
+impl From<TopLayout> for [u32; LAYOUT_LEN] {
+    fn from(layout: TopLayout) -> Self {
+        let TopLayout { base, stride, key, label, parts, per_chunk } = layout;
+        [base, stride, key, label, parts, per_chunk, 0, 0]
     }
 }
 
-impl From<[u32; LAYOUT_LEN]> for ScoresLayout {
-    fn from([base, stride, total, name, scores, per_chunk, ..]: [u32; LAYOUT_LEN]) -> Self {
-        Self { base, stride, total, name, scores, per_chunk }
+impl From<[u32; LAYOUT_LEN]> for TopLayout {
+    fn from([base, stride, key, label, parts, per_chunk, ..]: [u32; LAYOUT_LEN]) -> Self {
+        Self { base, stride, key, label, parts, per_chunk }
     }
 }
 
-impl From<StatusesLayout> for [u32; LAYOUT_LEN] {
-    fn from(layout: StatusesLayout) -> Self {
-        let StatusesLayout { base, within_struct, swiss, group, values, stride, code, plugin } = layout;
-        [base, within_struct, swiss, group, values, stride, code, plugin]
+impl From<MapLayout> for [u32; LAYOUT_LEN] {
+    fn from(layout: MapLayout) -> Self {
+        let MapLayout { base, has_holder, swiss, group, values, stride, first, second } = layout;
+        [base, has_holder, swiss, group, values, stride, first, second]
     }
 }
 
-impl From<[u32; LAYOUT_LEN]> for StatusesLayout {
-    fn from([base, within_struct, swiss, group, values, stride, code, plugin]: [u32; LAYOUT_LEN]) -> Self {
-        Self { base, within_struct, swiss, group, values, stride, code, plugin }
+impl From<[u32; LAYOUT_LEN]> for MapLayout {
+    fn from([base, has_holder, swiss, group, values, stride, first, second]: [u32; LAYOUT_LEN]) -> Self {
+        Self { base, has_holder, swiss, group, values, stride, first, second }
     }
 }
 
-/// A process to trace, in a word: a list of them is gone through more quickly than a hash table is asked.
+/// A traced process, packed into a word: a linear search of few words is faster than a look-up in a hash map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Of [`Target::key`].
+    /// See [`Target::key`].
     pub key: u32,
-    /// What the daemon calls it.
+    /// The daemon's number for the process.
     pub number: u32,
 }
 
 impl Target {
-    /// How the kernel's helper names a process: index into the map of [`PidNamespace`]s, and its id there, which is below
-    /// 2²² (<https://github.com/torvalds/linux/blob/v6.18/include/linux/threads.h>, `PID_MAX_LIMIT`).
+    /// Index into the map of [`PidNamespace`]s, and the process's id there, which is below 2²²
+    /// (<https://github.com/torvalds/linux/blob/v6.18/include/linux/threads.h>, `PID_MAX_LIMIT`).
     #[must_use]
     pub const fn key(namespace: u32, pid: u32) -> u32 {
         namespace << 24 | pid
@@ -299,12 +309,12 @@ impl From<u64> for Target {
     }
 }
 
-/// Inode of the kernel's first PID namespace, that of the host
+/// Inode of the initial PID namespace, that of the host
 /// (<https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/nsfs.h>, `PID_NS_INIT_INO`).
 pub const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
 
-/// A PID namespace in which a traced process has its id, as `/proc/PID/ns/pid` names it: the host's, where the daemon
-/// sees the host's ids, else the one that the process lives in.
+/// A PID namespace, as `/proc/PID/ns/pid` names it. It is the host's if the daemon runs in that, else the one that the
+/// traced process is in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PidNamespace {
@@ -320,24 +330,22 @@ pub struct PidNamespace {
 pub struct Hit {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// `runtime.g.goid`, unique for the life of the process.
+    /// `runtime.g.goid`, unique within the process.
     pub goroutine: u64,
-    /// Bytes between the stack pointer and the top of the goroutine's stack: unlike the pointer itself, it stays
-    /// the same when Go moves the stack.
+    /// Bytes from the stack pointer to the top of the goroutine's stack. It stays the same when Go moves the stack.
     pub depth: u64,
     /// Index of the [`Site`].
     pub site: u32,
-    /// The value that the daemon stored for the process in the map of targets.
+    /// [`Target::number`].
     pub target: u32,
-    /// Bit n is set when read n of the site met memory that is not resident or not mapped.
+    /// Bit n is set if read n of the site met memory that is not mapped or not resident.
     pub faults: u32,
-    /// Nanoseconds that the program has taken, where the time is taken [`FIRST_AND_LAST`]: what the process did next began so
-    /// much later.
+    /// For [`FIRST_AND_LAST`]: nanoseconds from `time_ns` to the end of the program, when the next call begins.
     pub took: u32,
-    /// Names the last loss of a record, anywhere, before this one. When it differs from the record before, nothing
-    /// that was open then can be trusted to pair with what comes now.
+    /// Identifies the last loss of a record, on any CPU, before this hit. If it differs from that of the record before,
+    /// an entry may be without its end.
     pub last_loss: u64,
-    /// What the site's reads brought.
+    /// Values of the site's reads.
     pub words: [u64; MAX_WORDS],
 }
 
@@ -345,11 +353,11 @@ pub struct Hit {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextHit {
-    /// What every hit has.
+    /// Common part.
     pub hit: Hit,
-    /// Lengths in bytes of the strings in the process; only the first [`TEXT_LEN`] bytes are in `texts`.
+    /// Lengths of the strings in the process; `texts` has at most [`TEXT_LEN`] bytes of each.
     pub lengths: [u32; MAX_TEXTS],
-    /// The strings' first bytes.
+    /// First bytes of the strings.
     pub texts: [[u8; TEXT_LEN]; MAX_TEXTS],
 }
 
@@ -357,114 +365,114 @@ pub struct TextHit {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LongTextHit {
-    /// What every hit has.
+    /// Common part.
     pub hit: Hit,
-    /// Length in bytes of the string in the process; only the first [`LONG_TEXT_LEN`] bytes are in `text`.
+    /// Length of the string in the process; `text` has at most [`LONG_TEXT_LEN`] bytes of it.
     pub length: u32,
     /// Explicit padding.
     pub reserved: u32,
-    /// The string's first bytes.
+    /// First bytes of the string.
     pub text: [u8; LONG_TEXT_LEN],
 }
 
-/// A Node among the best.
+/// An element of a slice.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its total score.
-    pub total: i64,
-    /// Its place in the list of all.
+pub struct TopElement {
+    /// The elements with the greatest keys are kept.
+    pub key: i64,
+    /// Index in the slice.
     pub index: u32,
-    /// Length in bytes of its name in the process.
-    pub name_length: u32,
-    /// The name's first bytes.
-    pub name: [u8; TEXT_LEN],
-    /// How many plugins there are, in the process.
-    pub plugins: u32,
+    /// Length of the label in the process.
+    pub label_length: u32,
+    /// First bytes of the label.
+    pub label: [u8; TEXT_LEN],
+    /// Number of parts in the process; `parts` has at most [`MAX_PARTS`] of them.
+    pub parts_len: u32,
     /// Explicit padding.
     pub reserved: u32,
-    /// `PluginScore`s: address and length of the plugin's name, score.
-    pub scores: [[u64; 3]; MAX_SCORED_PLUGINS],
+    /// Parts: address and length of the name, value.
+    pub parts: [[u64; 3]; MAX_PARTS],
 }
 
-/// A hit at a site that goes through scores.
+/// A hit at a site that reads the top elements of a slice.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScoresHit {
-    /// What every hit has.
+pub struct TopHit {
+    /// Common part.
     pub hit: Hit,
-    /// How many Nodes have been scored.
-    pub nodes: u32,
-    /// How many of them were looked at.
-    pub looked_at: u32,
-    /// How many of these have the highest total.
+    /// Length of the slice.
+    pub len: u32,
+    /// Number of elements compared: less than `len` for a very long slice.
+    pub compared: u32,
+    /// How many of these have the greatest key.
     pub ties: u32,
-    /// How many of `best` are used.
-    pub best_len: u32,
-    /// By total, the highest first.
-    pub best: [Candidate; MAX_CANDIDATES],
-    /// Lengths of the plugins' names.
-    pub name_lengths: [u32; MAX_SCORED_PLUGINS],
-    /// The plugins' names: their order is the same for all Nodes.
-    pub names: [[u8; PLUGIN_NAME_LEN]; MAX_SCORED_PLUGINS],
+    /// Length of the used part of `top`.
+    pub top_len: u32,
+    /// Elements in descending order of key; equal ones in the slice's order.
+    pub top: [TopElement; MAX_TOP],
+    /// Lengths of the part names in the process.
+    pub name_lengths: [u32; MAX_PARTS],
+    /// Names of the parts of the first element. A part of another element has the same name if it has the same address.
+    pub names: [[u8; PART_NAME_LEN]; MAX_PARTS],
 }
 
-/// A Node's status.
+/// Two words of the struct that a value of a map points to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeStatus {
-    /// `Status.code`.
-    pub code: u64,
-    /// Address of the plugin's name, a constant of the executable.
-    pub plugin: u64,
+pub struct MapEntry {
+    /// The word at [`MapLayout::first`].
+    pub first: u64,
+    /// The word at [`MapLayout::second`].
+    pub second: u64,
 }
 
-/// A hit at a site that goes through statuses.
+/// A hit at a site that walks a map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatusesHit {
-    /// What every hit has.
+pub struct MapHit {
+    /// Common part.
     pub hit: Hit,
-    /// How many Nodes are in the map.
-    pub nodes: u64,
-    /// How many of `statuses` are used.
+    /// Number of entries in the map.
+    pub entries_in_map: u64,
+    /// Length of the used part of `entries`.
     pub len: u32,
     /// Explicit padding.
     pub reserved: u32,
-    /// The status of the Nodes that are not in the map.
-    pub absent: NodeStatus,
-    /// Room for the program: each table's first group and number of groups, the table and the group that come next.
+    /// The value of all absent keys; zeros if there is none.
+    pub absent: MapEntry,
+    /// The program's state: first group and number of groups of each table.
     pub tables: [[u64; 2]; MAX_TABLES],
-    /// See `tables`.
+    /// The program's state: current table.
     pub table: u64,
-    /// See `tables`.
+    /// The program's state: next group of the table.
     pub next: u64,
-    /// See `tables`: a bucket that the last one overflowed into.
+    /// The program's state: overflow bucket of the bucket before, or 0.
     pub overflow: u64,
-    /// Room for the group that is looked at.
+    /// The program's state: the current group.
     pub group: [u8; MAX_GROUP],
-    /// The statuses, in no order.
-    pub statuses: [NodeStatus; MAX_STATUSES],
+    /// The entries, in no order.
+    pub entries: [MapEntry; MAX_MAP_ENTRIES],
 }
 
-/// What the eBPF program counts, per CPU: an index into its map of counters.
+/// Per-CPU counters of the eBPF programs; the value is the index into their map.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Hits in traced processes. Each is a record or one of the losses.
+    /// Hits in traced processes. Each one is a record or a loss.
     Hits = 0,
     /// Loss: the ring buffer was full.
     RingFull = 1,
-    /// Loss: the goroutine could not be read, so that the hit cannot be told from others.
+    /// Loss: the goroutine could not be read, so the hit cannot be paired with others.
     GoroutineFault = 2,
-    /// Loss: the uprobe's cookie names no site.
+    /// Loss: the cookie names a site that is not in the map.
     UnknownSite = 3,
-    /// Reads that met memory that is not resident; the record went out without that value.
+    /// Reads of memory that is not resident. The record is sent without the value.
     ReadFault = 4,
 }
 
 impl Counter {
-    /// All of them, in the order of their indices.
+    /// All counters, in the order of their indices.
     pub const ALL: [Self; 5] =
         [Self::Hits, Self::RingFull, Self::GoroutineFault, Self::UnknownSite, Self::ReadFault];
 }
@@ -475,30 +483,33 @@ mod user {
 
     use crate::{PidNamespace, Site};
 
-    // SAFETY: `repr(C)`, made of integers, padding explicit: any bytes are a value and there are no others.
+    // SAFETY: `repr(C)`, made of integers, without implicit padding: any bytes are a valid value.
     unsafe impl Pod for Site {}
     // SAFETY: as above.
     unsafe impl Pod for PidNamespace {}
 }
 
-// The verifier and the daemon both rely on these.
+// The daemon decodes records by these sizes.
 const _: () = assert!(size_of::<Read>() == 24);
-const _: () = assert!(size_of::<Site>() == 16 + 24 * MAX_READS + 4 * LAYOUT_LEN);
+const _: () = assert!(size_of::<Site>() == 20 + 24 * MAX_READS + 4 * LAYOUT_LEN);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
+// The programs bound an index by a mask.
 const _: () = assert!(
     TEXT_LEN.is_power_of_two()
         && MAX_TABLES.is_power_of_two()
-        && MAX_STATUSES.is_power_of_two()
+        && MAX_MAP_ENTRIES.is_power_of_two()
         && MAX_GROUP.is_power_of_two()
-        && SCORES_CHUNK.is_power_of_two()
+        && TOP_CHUNK.is_power_of_two()
         && MAX_WORDS.is_power_of_two()
         && MAX_TEXTS.is_power_of_two()
 );
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
+
     use super::*;
 
     fn site(texts: u32, reads: &[Read]) -> Site {
@@ -509,28 +520,106 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_survives_its_word() {
-        let code = Read { base: 3, steps: 1, ..Read::default() };
-        let cookie = Cookie::of(&site(NO_TEXTS, &[code]), MAX_SITES - 1).unwrap();
+    fn a_cookie_holds_what_most_hits_need() {
+        let word = Read { base: 3, steps: 1, ..Read::default() };
         assert_eq!(
-            cookie,
+            Cookie::of(&site(NO_TEXTS, &[word]), MAX_SITES - 1).unwrap(),
             Cookie { site: 1023, goid_offset: 152, reads_len: 1, texts: 0, time: 1, pointer: 3 }
         );
-        assert_eq!(Cookie::from(u64::from(cookie)), cookie);
-        let target = Target { key: Target::key(7, (1 << 22) - 1), number: 9 };
-        assert_eq!(Target::from(u64::from(target)), target);
     }
 
     #[test]
-    fn a_site_is_skipped_for_a_null_pointer_only_where_all_its_reads_follow_that_one() {
-        let pointer = |texts, reads: &[Read]| Cookie::of(&site(texts, reads), 0).unwrap().pointer;
-        let code = Read { base: 3, steps: 1, ..Read::default() };
-        let reason = Read { base: 3, steps: 2, kind: READ_TEXT, ..Read::default() };
-        assert_eq!(pointer(TEXTS_OF_FAILURES, &[code, reason]), 3);
-        assert_eq!(pointer(TEXTS, &[code, reason]), NO_POINTER);
-        assert_eq!(pointer(NO_TEXTS, &[code, Read { base: 4, ..code }]), NO_POINTER);
-        // The register's own value is what it brings.
-        assert_eq!(pointer(NO_TEXTS, &[code, Read { steps: 0, ..code }]), NO_POINTER);
-        assert_eq!(pointer(NO_TEXTS, &[]), NO_POINTER);
+    fn a_cookie_has_a_pointer_only_if_all_reads_follow_it() {
+        let pointer = |site: Site| Cookie::of(&site, 0).unwrap().pointer;
+        let word = Read { base: 3, steps: 1, ..Read::default() };
+        let text = Read { base: 3, steps: 2, kind: READ_TEXT, ..Read::default() };
+        assert_eq!(pointer(Site { unless: 0b10_0001, ..site(TEXTS_UNLESS, &[word, text]) }), 3);
+        // The strings are wanted if the first word is 0.
+        assert_eq!(pointer(Site { unless: 0b10_0000, ..site(TEXTS_UNLESS, &[word, text]) }), NO_POINTER);
+        assert_eq!(pointer(site(TEXTS, &[word, text])), NO_POINTER);
+        assert_eq!(pointer(site(NO_TEXTS, &[word, Read { base: 4, ..word }])), NO_POINTER);
+        // The value of the register itself.
+        assert_eq!(pointer(site(NO_TEXTS, &[word, Read { steps: 0, ..word }])), NO_POINTER);
+        assert_eq!(pointer(site(NO_TEXTS, &[])), NO_POINTER);
+    }
+
+    #[test]
+    fn a_cookie_is_refused_if_a_number_does_not_fit() {
+        let fits = site(NO_TEXTS, &[]);
+        assert_eq!(Cookie::of(&Site { goid_offset: 1 << 16, ..fits }, 0), None);
+        assert_eq!(Cookie::of(&Site { reads_len: MAX_READS as u32 + 1, ..fits }, 0), None);
+        assert_eq!(Cookie::of(&fits, 1 << 16), None);
+    }
+
+    #[test]
+    fn a_counter_is_its_index() {
+        for (index, counter) in Counter::ALL.into_iter().enumerate() {
+            assert_eq!(counter as usize, index);
+        }
+    }
+
+    /// Words of a record without strings; `None` if a read follows a pointer that is not null.
+    fn words(site: &Site, registers: &[u64]) -> Option<[u64; MAX_WORDS]> {
+        let mut words = [0; MAX_WORDS];
+        for read in &site.reads[..site.reads_len as usize] {
+            let value = registers[usize::from(read.base)];
+            if read.steps > 0 && value != 0 {
+                return None;
+            }
+            if read.kind == READ_WORD {
+                words[usize::from(read.slot)] = value;
+            }
+        }
+        Some(words)
+    }
+
+    /// Few registers, so that reads often have the same one.
+    fn read() -> impl Strategy<Value = Read> {
+        (2..4_u8, 0..=MAX_STEPS as u8, READ_WORD..=READ_TEXT, 0..MAX_WORDS as u8)
+            .prop_map(|(base, steps, kind, slot)| Read { base, steps, kind, slot, ..Read::default() })
+    }
+
+    proptest! {
+        #[test]
+        fn any_cookie_survives_its_word(bytes: [u8; 8]) {
+            let word = u64::from_ne_bytes(bytes);
+            prop_assert_eq!(u64::from(Cookie::from(word)), word);
+        }
+
+        #[test]
+        fn any_target_survives_its_word(bytes: [u8; 8]) {
+            let word = u64::from_ne_bytes(bytes);
+            prop_assert_eq!(u64::from(Target::from(word)), word);
+        }
+
+        #[test]
+        fn no_two_processes_have_the_same_key(
+            [one, other] in proptest::array::uniform2((0..MAX_PID_NAMESPACES, 1..1_u32 << 22)),
+        ) {
+            prop_assert_eq!(Target::key(one.0, one.1) == Target::key(other.0, other.1), one == other);
+        }
+
+        #[test]
+        fn any_layout_survives_its_numbers(numbers: [u32; LAYOUT_LEN]) {
+            prop_assert_eq!(<[u32; LAYOUT_LEN]>::from(MapLayout::from(numbers)), numbers);
+            let top = TopLayout::from(numbers);
+            prop_assert_eq!(TopLayout::from(<[u32; LAYOUT_LEN]>::from(top)), top);
+        }
+
+        #[test]
+        fn where_the_pointer_is_null_all_reads_give_0(
+            reads in vec(read(), 0..=MAX_READS),
+            texts in NO_TEXTS..=MAP_WALK,
+            unless: u32,
+            mut registers in vec(1_u64.., 16),
+        ) {
+            let site = Site { unless, ..site(texts, &reads) };
+            let Cookie { pointer, .. } = Cookie::of(&site, 0).unwrap();
+            if pointer != NO_POINTER {
+                registers[usize::from(pointer)] = 0;
+                prop_assert_eq!(words(&site, &registers), Some([0; MAX_WORDS]));
+                prop_assert!(texts == NO_TEXTS || texts == TEXTS_UNLESS && unless & 1 != 0);
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use spans::{export::Style, text::clean};
 
 use super::client::{Daemon, Server};
-use crate::explain::{self, Report};
+use kube_scheduler::explain::{self, Report};
 
 /// How long the daemon is asked to wait at once.
 const WAIT: Duration = Duration::from_secs(600);

@@ -6,17 +6,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use goexe::Class;
-use serde::Serialize;
-
-use crate::{
-    plan::{
-        self, CrossCheck, Function, FunctionSignature, Identity, Layout, Missing, Plan, Plugin, Role, name,
-    },
-    target,
+use gotrace::{
+    discover::Opened,
+    plan::{self, CrossCheck, Identity, Missing, report::Report},
+    program::Named,
 };
 
-/// Show what is probed in a scheduler, what each hit costs, and what is missing and why
+use crate::programs::{PROGRAMS, Registration};
+
+/// Show what is probed in an executable, what each hit costs, and what is missing and why
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// A process id or the path of an executable
@@ -39,37 +37,11 @@ enum Output {
     Json,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Report<'a> {
-    complete: bool,
-    missing: &'a [Missing],
-    not_in_this_version: &'a [Function],
-    identity: &'a Identity,
-    sites: Vec<Site<'a>>,
-    layouts: &'a [Layout],
-    dwarf: Option<&'a CrossCheck>,
-    plugins: &'a [Plugin],
-    signatures: &'a [FunctionSignature],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Site<'a> {
-    function: Function,
-    role: Role,
-    class: &'static str,
-    address: String,
-    file_offset: u64,
-    symbol: &'a str,
-    reads: Vec<plan::Value>,
-}
-
 /// Runs the command.
 ///
 /// # Errors
 ///
-/// When there is no such process or file, or it is no kube-scheduler.
+/// When there is no such process or file, or no program that schedspan knows is in it.
 pub fn run(options: &Options) -> Result<()> {
     let what = &options.what;
     let (path, hint) = match what.parse::<u32>() {
@@ -78,13 +50,18 @@ pub fn run(options: &Options) -> Result<()> {
         }
         Err(_) => (PathBuf::from(what), "give the path of an executable or a process id"),
     };
-    let data = target::open_executable(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
+    let opened = Opened::open(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
     let cannot_trace = || format!("cannot trace `{what}`");
-    let plan = || Plan::checked(&data).with_context(cannot_trace);
+    let data = opened.data();
     let shown = match (&options.explain, options.output) {
-        (Some(function), _) => plan::explain(&data, function).with_context(cannot_trace)?,
-        (None, Output::Json) => serde_json::to_string_pretty(&report(&plan()?))? + "\n",
-        (None, Output::Text) => text(&plan()?),
+        (Some(function), _) => {
+            first(|program| (program.explain)(data, function)).with_context(cannot_trace)?
+        }
+        (None, Output::Json) => {
+            let report = first(|program| (program.report)(data)).with_context(cannot_trace)?;
+            serde_json::to_string_pretty(&report)? + "\n"
+        }
+        (None, Output::Text) => text(&first(|program| (program.report)(data)).with_context(cannot_trace)?),
     };
     match io::stdout().write_all(shown.as_bytes()) {
         // Whoever reads, such as `head`, has seen enough.
@@ -93,44 +70,23 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-fn report(plan: &Plan) -> Report<'_> {
-    Report {
-        complete: plan.complete(),
-        missing: &plan.missing,
-        not_in_this_version: &plan.not_yet,
-        identity: &plan.identity,
-        layouts: &plan.layouts,
-        dwarf: plan.debug_info.as_ref(),
-        plugins: &plan.plugins,
-        signatures: &plan.signatures,
-        sites: plan
-            .sites
-            .iter()
-            .map(|site| Site {
-                function: site.function,
-                role: site.role,
-                class: class(site.class),
-                address: format!("{:#x}", site.address),
-                file_offset: site.file_offset,
-                symbol: &site.symbol,
-                reads: site.values.iter().map(|(value, _)| *value).collect(),
-            })
-            .collect(),
+/// The answer for the first program that is inside; where none is, why the first is not.
+fn first<T>(ask: impl Fn(&Registration) -> Result<T, plan::Error>) -> Result<T, plan::Error> {
+    let mut refusal = None;
+    for program in PROGRAMS {
+        match ask(program) {
+            Err(error @ plan::Error::AnotherProgram { .. }) => drop(refusal.get_or_insert(error)),
+            answer => return answer,
+        }
     }
+    Err(refusal.expect("there is at least one program"))
 }
 
-fn class(class: Class) -> &'static str {
-    match class {
-        Class::Emulated => "emulated",
-        Class::SingleStepped => "single-stepped",
-    }
-}
-
-fn text(plan: &Plan) -> String {
+fn text(report: &Report) -> String {
     use std::fmt::Write as _;
 
     let Identity { kubernetes_version, go_version, build_id, machine, link_mode, stripped, .. } =
-        &plan.identity;
+        &report.identity;
     let mut out = String::new();
     let unknown = || "unknown".to_owned();
     let symbols = if *stripped { "stripped" } else { "with symbols" };
@@ -143,58 +99,58 @@ fn text(plan: &Plan) -> String {
     line(format!("Build id    {}", build_id.clone().unwrap_or_else(unknown)));
     line(String::new());
     line(format!("{:<18} {:<12} {:<15} {:>10}  IN", "FUNCTION", "ROLE", "CLASS", "ADDRESS"));
-    for site in &plan.sites {
+    for site in &report.sites {
         let short = site.symbol.rsplit('/').next().unwrap_or(&site.symbol);
         line(format!(
-            "{:<18} {:<12} {:<15} {:>#10x}  {short}",
-            name(site.function),
-            name(site.role),
-            class(site.class),
+            "{:<18} {:<12} {:<15} {:>10}  {short}",
+            site.function,
+            plan::name(site.role),
+            site.class,
             site.address
         ));
     }
     line(String::new());
-    let single = plan.sites.iter().filter(|site| site.class == Class::SingleStepped);
-    let dear: std::collections::BTreeSet<_> = single.map(|site| name(site.function)).collect();
+    let single = report.sites.iter().filter(|site| site.class != "emulated");
+    let dear: std::collections::BTreeSet<_> = single.map(|site| site.function.as_str()).collect();
     let dear = if dear.is_empty() {
         "all emulated".to_owned()
     } else {
         format!("all emulated but those of {}", dear.into_iter().collect::<Vec<_>>().join(", "))
     };
-    line(format!("{} sites, {dear}.", plan.sites.len()));
+    line(format!("{} sites, {dear}.", report.sites.len()));
     line("A hit on an emulated instruction costs well under a microsecond, on a single-stepped one 2 to 20 times".into());
     line(
         "that. A successful attempt makes about 50 hits; `docs/performance.md` has the measured cost.".into(),
     );
     line(String::new());
-    let width = plan.plugins.iter().map(|plugin| plugin.name.len()).max().unwrap_or_default();
+    let width = report.names.iter().map(|plugin| plugin.name.len()).max().unwrap_or_default();
     line(format!("{:<width$}  EXTENSION POINTS", "PLUGIN"));
-    for Plugin { name, extension_points, module, .. } in &plan.plugins {
+    for Named { name, extension_points, module, .. } in &report.names {
         // Where all come from is said once.
         let module = module.as_deref().filter(|module| !module.starts_with("k8s.io/kubernetes "));
         let from = module.map(|module| format!("  (from {module})")).unwrap_or_default();
         line(format!("{name:<width$}  {}{from}", extension_points.join(", ")));
     }
     line(String::new());
-    let read = plan.layouts.iter().filter(|layout| layout.read).count();
+    let read = report.layouts.iter().filter(|layout| layout.read).count();
     line(format!("{read} fields are read, at the offsets that the type descriptors give."));
-    if let Some(CrossCheck { compared, disagreements, details }) = &plan.debug_info {
+    if let Some(CrossCheck { compared, disagreements, details }) = &report.dwarf {
         line(format!(
             "Debug information agrees on {} of {compared} fields and functions.",
             compared - disagreements
         ));
         details.iter().for_each(|detail| line(format!("DISAGREEMENT {detail}")));
     }
-    for function in &plan.not_yet {
-        line(format!("{} does not exist in this version of Kubernetes.", name(function)));
+    for function in &report.not_in_this_version {
+        line(format!("{function} does not exist in this version of Kubernetes."));
     }
-    if plan.complete() {
+    if report.complete {
         line("Everything can be traced.".into());
     } else {
-        for Missing { function, why, without } in &plan.missing {
-            line(format!("MISSING {}: {why}; so there is {without}.", name(function)));
+        for Missing { function, why, without } in &report.missing {
+            line(format!("MISSING {function}: {why}; so there is {without}."));
         }
-        let _ = writeln!(out, "Not everything can be traced: {} missing.", plan.missing.len());
+        let _ = writeln!(out, "Not everything can be traced: {} missing.", report.missing.len());
     }
     out
 }

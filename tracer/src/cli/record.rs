@@ -13,6 +13,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use gotrace::{
+    Detail,
+    discover::Opened,
+    plan::Plan,
+    recording::{Recorder, Summary},
+    worker::ProgramWorker,
+};
+use kube_scheduler::KubeScheduler;
 use spans::figures::parse_duration;
 use status::Health;
 use tokio::{
@@ -23,13 +31,7 @@ use tokio::{
 use tracing::{info, warn};
 use wire::RING_BYTES;
 
-use crate::{
-    engine::Engine,
-    metrics::Metrics,
-    plan::Detail,
-    recording::{Recorder, Summary},
-    target::Finder,
-};
+use crate::{metrics::Metrics, programs::story, supervisor::Supervisor};
 
 /// Some hundred events; a smaller file would be full at once.
 const SMALLEST: u64 = 64 << 10;
@@ -68,18 +70,10 @@ pub struct Options {
 pub async fn run(options: Options) -> Result<()> {
     let Options { file, pid, duration, redact, max_size, ebpf_object } = options;
     if let Some(pid) = pid {
-        let running = Finder::default().look().context("cannot look for schedulers in /proc")?;
-        let known = running.iter().any(|scheduler| scheduler.process.pid == pid);
-        ensure!(known, "process {pid} is no kube-scheduler; `pgrep -a kube-scheduler` may know one");
+        let executable = Opened::open(format!("/proc/{pid}/exe").as_ref());
+        let known = executable.is_ok_and(|opened| Plan::<KubeScheduler>::of(opened.data()).is_ok());
+        ensure!(known, "process {pid} is not a kube-scheduler; `pgrep -a kube-scheduler` may know one");
     }
-    // Nobody is told of attempts.
-    let (sender, _) = mpsc::channel(1);
-    let (metrics, health) = (Metrics::default(), Health::default());
-    let engine = Engine::new(ebpf_object.as_deref(), RING_BYTES, Detail::Full, sender, metrics, health)?;
-    let engine = match pid {
-        Some(pid) => engine.only(pid),
-        None => engine,
-    };
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let name = file.display();
@@ -90,11 +84,12 @@ pub async fn run(options: Options) -> Result<()> {
         File::create_new(&file)
     };
     let out = out.with_context(|| format!("cannot create `{name}`"))?;
-    let recorder = Recorder::new(BufWriter::with_capacity(1 << 20, out), max_size, redact)
-        .with_context(|| format!("`{name}`"))?;
+    let recorder =
+        Recorder::<_, KubeScheduler>::new(BufWriter::with_capacity(1 << 20, out), max_size, redact)
+            .with_context(|| format!("`{name}`"))?;
     let recorder = Arc::new(Mutex::new(recorder));
     let stop = Arc::new(AtomicBool::new(false));
-    let engine = engine.observed({
+    let worker = ProgramWorker::new(Detail::Full, story::<KubeScheduler>).observed({
         let (recorder, stop) = (Arc::clone(&recorder), Arc::clone(&stop));
         Box::new(move |line| {
             if !recorder.lock().unwrap_or_else(PoisonError::into_inner).take(line) {
@@ -102,9 +97,18 @@ pub async fn run(options: Options) -> Result<()> {
             }
         })
     });
-    let mut engine = tokio::task::spawn_blocking({
+    // Attempts are not wanted here.
+    let (sender, _) = mpsc::channel(1);
+    let (metrics, health) = (Metrics::default(), Health::default());
+    let supervisor =
+        Supervisor::new(ebpf_object.as_deref(), RING_BYTES, vec![Box::new(worker)], sender, metrics, health)?;
+    let supervisor = match pid {
+        Some(pid) => supervisor.only(pid),
+        None => supervisor,
+    };
+    let mut supervisor = tokio::task::spawn_blocking({
         let stop = Arc::clone(&stop);
-        move || engine.run(&stop)
+        move || supervisor.run(&stop)
     });
     let time_is_up = async {
         match duration {
@@ -114,7 +118,7 @@ pub async fn run(options: Options) -> Result<()> {
     };
     let ended = tokio::select! {
         // The file is full, or cannot be written.
-        result = &mut engine => Some(result),
+        result = &mut supervisor => Some(result),
         _ = interrupt.recv() => None,
         _ = terminate.recv() => None,
         () = time_is_up => None,
@@ -122,9 +126,9 @@ pub async fn run(options: Options) -> Result<()> {
     stop.store(true, Ordering::Relaxed);
     match ended {
         Some(result) => result,
-        None => engine.await,
+        None => supervisor.await,
     }
-    .context("the engine's thread has panicked")?;
+    .context("the supervisor's thread has panicked")?;
     let Summary { schedulers, events, left_out, bytes } = recorder
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -150,7 +154,7 @@ fn size(text: &str) -> Result<u64, String> {
         "GiB" => 1 << 30,
         _ => return Err("give a whole number with the unit KiB, MiB or GiB".to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| format!("`{number}` is no whole number"))?;
+    let number: u64 = number.parse().map_err(|_| format!("`{number}` is not a whole number"))?;
     let size = number.checked_mul(factor).ok_or("too large")?;
     if size < SMALLEST { Err("64KiB is the smallest".to_owned()) } else { Ok(size) }
 }

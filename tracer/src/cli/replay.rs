@@ -3,22 +3,21 @@
 use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
+use gotrace::recording::{Replay, Step};
+use kube_scheduler::{KubeScheduler, attempt::Subject};
 use spans::{
-    Origin, Source,
+    Anchor, Origin, Source, Story as _,
     export::{Filter, Output},
     sample::Sampler,
+    story::Extras,
 };
 
 use crate::{
-    attempt::Subject,
     daemon::{Outlet, resource},
     metrics::Metrics,
-    pipeline::Message,
-    recording::Replay,
-    trace,
 };
 
-/// Nobody is in a hurry: whoever reads the last traces may leaf through them.
+/// A reader may leaf through the last traces for as long as he likes.
 const FLUSH: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Options of `replay`.
@@ -47,27 +46,28 @@ pub async fn run(options: Options) -> Result<()> {
     let input = File::open(&file).with_context(|| format!("cannot read `{name}`"))?;
     let metrics = Metrics::default();
     let mut replay =
-        Replay::new(BufReader::new(input), metrics.clone()).with_context(|| format!("`{name}`"))?;
+        Replay::<_, KubeScheduler>::new(BufReader::new(input)).with_context(|| format!("`{name}`"))?;
     let mut outlet = Outlet::start(&output, wide, filter, Sampler::default(), &metrics)?;
     let for_reader = output.iter().any(|output| *output != Output::Otlp);
     let (mut attempts, mut spans) = (0, 0);
     let mut result = Ok(());
     for message in replay.by_ref() {
         match message {
-            Ok(Message::Attempt(attempt, anchor)) => {
-                let trace = trace::build(&attempt, anchor, Origin::default());
+            Ok(Step::Finished(attempt, clocks)) => {
+                let anchor = Anchor { unix_ns_at_zero: clocks.unix_ns_at_zero };
+                let trace = attempt.trace(anchor, Origin::default(), Extras::default());
                 attempts += usize::from(!matches!(attempt.subject, Subject::Group { .. }));
                 spans += trace.spans.len();
                 outlet.sinks.room().await;
                 outlet.trace(trace);
             }
-            Ok(Message::Found(found)) => {
-                let mut resource = resource(&found);
+            Ok(Step::Found(found)) => {
+                let mut resource = resource(&found, None);
                 // It did not happen on this host.
                 resource.attributes.retain(|(key, _)| *key != "host.name");
                 outlet.sinks.register(&resource);
             }
-            Ok(Message::Gone(target)) => outlet.sinks.forget(Source::Process(target)),
+            Ok(Step::Gone(target)) => outlet.sinks.forget(Source::Process(target)),
             Err(error) => {
                 result = Err(error);
                 break;
@@ -82,7 +82,8 @@ pub async fn run(options: Options) -> Result<()> {
     outlet.sinks.shutdown(FLUSH).await;
     result.with_context(|| format!("`{name}`"))?;
     eprintln!("{name}: {} events, {attempts} attempts, {spans} spans", replay.events());
-    for (cause, lost) in metrics.losses().into_iter().filter(|(_, lost)| *lost > 0) {
+    let losses = replay.losses().chain(metrics.losses());
+    for (cause, lost) in losses.filter(|(_, lost)| *lost > 0) {
         eprintln!("lost: {lost} {cause}");
     }
     if let Some(end) = replay.end().filter(|end| end.left_out > 0) {

@@ -3,14 +3,19 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::Result;
-use clap::{ValueEnum, builder::PossibleValue};
+use clap::{ValueEnum, builder::PossibleValuesParser};
 use pods::{context, reinject};
 use spans::{
     export::{Filter, Output},
     sample,
 };
 
-use crate::{daemon, plan::Detail};
+use gotrace::Detail;
+
+use crate::{
+    daemon,
+    programs::{DEFAULT, PROGRAMS},
+};
 
 /// [`wire::RING_BYTES`], as people write it.
 const RING_BUFFER: &str = "4MiB";
@@ -21,9 +26,12 @@ pub struct Common {
     /// Which contexts of Pods are read, and how.
     #[command(flatten)]
     pub context: context::Options,
-    /// How much to ask of the scheduler
+    /// Which programs to trace; may be given several times
+    #[arg(long = "program", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
+    pub programs: Vec<String>,
+    /// How much to ask of a traced program
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
-    pub detail: Detail,
+    pub detail: Level,
     /// Size of the ring buffer between the probes and this program: a power of two, 4KiB to 1GiB
     #[arg(long, default_value = RING_BUFFER, value_name = "SIZE", value_parser = ring_bytes)]
     pub ring_buffer: u32,
@@ -84,7 +92,7 @@ impl Common {
         filter: Filter,
         listen: Option<SocketAddr>,
     ) -> daemon::Options {
-        let Self { context, detail, ring_buffer, wide, ebpf_object } = self;
+        let Self { context, programs, detail, ring_buffer, wide, ebpf_object } = self;
         daemon::Options {
             outputs,
             wide,
@@ -96,7 +104,8 @@ impl Common {
             history: 0,
             ebpf_object,
             ring_bytes: ring_buffer,
-            detail,
+            programs,
+            detail: detail.into(),
             queue_spans: false,
             lifecycle: false,
             monotonic: false,
@@ -104,21 +113,30 @@ impl Common {
     }
 }
 
-impl ValueEnum for Detail {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Phases, Self::Plugins, Self::Full]
-    }
+/// The names of all programs.
+fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(PROGRAMS.iter().map(|program| program.name))
+}
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Phases => PossibleValue::new("phases").help("Attempts, their phases, and why they failed"),
-            Self::Plugins => {
-                PossibleValue::new("plugins").help("The calls of each plugin as well, and preemption")
-            }
-            Self::Full => PossibleValue::new("full").help(
-                "The ways of Pods through the queues as well, the best Nodes and who rejected the others",
-            ),
-        })
+/// [`Detail`], as people write it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// Attempts, their phases, and why they failed
+    Phases,
+    /// The calls of each plugin as well, and preemption
+    Plugins,
+    /// The ways of Pods through the queues as well, the best Nodes and who rejected the others
+    #[default]
+    Full,
+}
+
+impl From<Level> for Detail {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Phases => Self::Phases,
+            Level::Plugins => Self::Plugins,
+            Level::Full => Self::Full,
+        }
     }
 }
 

@@ -16,10 +16,9 @@ use tokio::{
 };
 
 use super::client::{Daemon, Server};
-use crate::{
-    recent::Recent,
-    top::{Sort, View},
-};
+use kube_scheduler::last_minute::LastMinute;
+
+use crate::top::{Sort, View};
 
 /// How often the figures are asked for.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -33,7 +32,7 @@ pub struct Options {
 
 /// What the screen is waiting for.
 enum News {
-    Recent(Result<Recent>),
+    LastMinute(Result<LastMinute>),
     Key(KeyCode, KeyModifiers),
     /// The window has another size.
     Resized,
@@ -50,7 +49,7 @@ pub async fn run(options: Options) -> Result<()> {
     let Options { server } = options;
     let daemon = Daemon::of(&server)?;
     // What is wrong from the start is said where it can be read.
-    let recent: Recent = daemon.ask("/debug/top", &[], Duration::ZERO).await?;
+    let recent: LastMinute = daemon.ask("/debug/top", &[], Duration::ZERO).await?;
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return live(daemon, &server.server, recent).await;
     }
@@ -69,7 +68,7 @@ pub async fn run(options: Options) -> Result<()> {
     }
 }
 
-async fn live(daemon: Daemon, server: &str, first: Recent) -> Result<()> {
+async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let (sender, mut news) = mpsc::channel(16);
@@ -90,8 +89,8 @@ async fn live(daemon: Daemon, server: &str, first: Recent) -> Result<()> {
             _ = hang_up.recv() => None,
         };
         match next {
-            Some(News::Recent(Ok(newest))) => (recent, trouble) = (newest, None),
-            Some(News::Recent(Err(error))) => trouble = Some(error.to_string()),
+            Some(News::LastMinute(Ok(newest))) => (recent, trouble) = (newest, None),
+            Some(News::LastMinute(Err(error))) => trouble = Some(error.to_string()),
             Some(News::Key(KeyCode::Char('q') | KeyCode::Esc, _)) => break Ok(()),
             Some(News::Key(KeyCode::Char('c'), KeyModifiers::CONTROL)) => break Ok(()),
             Some(News::Key(KeyCode::Char('s'), _)) => sort = sort.next(),
@@ -110,7 +109,7 @@ async fn ask(daemon: Daemon, news: mpsc::Sender<News>) {
     loop {
         tick.tick().await;
         let recent = daemon.ask("/debug/top", &[], Duration::ZERO).await;
-        if news.send(News::Recent(recent)).await.is_err() {
+        if news.send(News::LastMinute(recent)).await.is_err() {
             return;
         }
     }

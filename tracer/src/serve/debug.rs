@@ -10,11 +10,12 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::{
+use kube_scheduler::{
+    attempt_log::AttemptLog,
     explain::{Account, Report},
-    history::History,
-    metrics::Metrics,
 };
+
+use crate::metrics::Metrics;
 
 /// Longest that a client may wait for an attempt.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -34,7 +35,7 @@ pub(super) struct Question {
 
 /// `GET /debug/attempts?namespace=..&pod=..&wait=..`
 pub(super) async fn attempts(
-    State(history): State<History>,
+    State(history): State<AttemptLog>,
     Query(Question { namespace, pod, wait }): Query<Question>,
 ) -> Response {
     if let Some(wrong) = [&namespace, &pod].into_iter().find(|name| !is_name(name)) {
@@ -69,7 +70,7 @@ pub(super) async fn attempts(
 
 /// `GET /debug/top`
 pub(super) async fn top(State(metrics): State<Metrics>) -> Response {
-    json(&metrics.recent())
+    json(&metrics.last_minute())
 }
 
 /// What a name of Kubernetes may be made of; what it may begin with does not matter here.
@@ -101,12 +102,11 @@ mod tests {
     use spans::fixtures::{scheduled, unschedulable};
 
     use super::*;
-    use crate::{
-        recent::Recent,
-        serve::{Health, start, tests::get},
-    };
+    use kube_scheduler::last_minute::LastMinute;
 
-    async fn serving(history: &History, metrics: &Metrics) -> SocketAddr {
+    use crate::serve::{Health, start, tests::get};
+
+    async fn serving(history: &AttemptLog, metrics: &Metrics) -> SocketAddr {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         start(local, metrics.clone(), Health::default(), history.clone()).await.unwrap()
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pods_attempts_are_told() {
-        let history = History::new(10);
+        let history = AttemptLog::new(10);
         history.add(&unschedulable());
         history.add(&scheduled());
         let address = serving(&history, &Metrics::default()).await;
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_is_told_the_next_attempt_without_a_history_too() {
-        let history = History::new(0);
+        let history = AttemptLog::new(0);
         let address = serving(&history, &Metrics::default()).await;
         let adding = tokio::spawn(async move {
             loop {
@@ -151,7 +151,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_that_is_none_is_refused() {
-        let address = serving(&History::new(1), &Metrics::default()).await;
+        let address = serving(&AttemptLog::new(1), &Metrics::default()).await;
         let long = "x".repeat(MAX_NAME + 1);
         for question in [
             "",
@@ -173,9 +173,9 @@ mod tests {
     async fn the_figures_of_the_last_minute_are_told() {
         let metrics = Metrics::default();
         metrics.trace(&scheduled());
-        let address = serving(&History::new(1), &metrics).await;
+        let address = serving(&AttemptLog::new(1), &metrics).await;
         let response = get(address, "/debug/top").await;
-        let recent: Recent = serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let recent: LastMinute = serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap();
         assert_eq!(recent.attempts.iter().map(|count| count.count).sum::<u64>(), 1);
     }
 }

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use axum::{Router, routing::get};
 use status::{Error, Health};
 
-use crate::{history::History, metrics::Metrics};
+use kube_scheduler::attempt_log::AttemptLog;
+
+use crate::metrics::Metrics;
 
 /// Serves `/metrics`, `/healthz`, `/readyz`, `/debug/attempts` and `/debug/top` in the background, within a tokio runtime, until the process
 /// ends. Returns the address, with the port that a port of 0 became.
@@ -20,9 +22,9 @@ pub async fn start(
     address: SocketAddr,
     metrics: Metrics,
     health: Health,
-    history: History,
+    history: AttemptLog,
 ) -> Result<SocketAddr, Error> {
-    let registry = metrics.registry();
+    let registry = metrics.registry.clone();
     let debug = Router::new()
         .route("/debug/top", get(debug::top))
         .with_state(metrics)
@@ -52,7 +54,8 @@ pub(super) mod tests {
     #[tokio::test]
     async fn the_daemons_metrics_are_served() {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = start(local, Metrics::default(), Health::default(), History::default()).await.unwrap();
+        let address =
+            start(local, Metrics::default(), Health::default(), AttemptLog::default()).await.unwrap();
         let metrics = get(address, "/metrics").await;
         assert!(metrics.contains("schedspan_losses_total{cause=\"ring_full\"} 0"), "{metrics}");
     }

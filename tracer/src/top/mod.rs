@@ -17,7 +17,7 @@ use ratatui::{
 use spans::{figures::duration, names::ROOT, text::clean};
 
 use self::Column::{Figure, Rest, Words};
-use crate::recent::{Recent, Slow, Timing};
+use kube_scheduler::last_minute::{LastMinute, Slow, Timing};
 
 /// Rows that the slowest Pods have at least, their heading among them.
 const SLOWEST: u16 = 6;
@@ -81,7 +81,7 @@ impl Sort {
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     /// The figures, once there are some.
-    pub recent: Option<&'a Recent>,
+    pub recent: Option<&'a LastMinute>,
     /// Who gave them.
     pub server: &'a str,
     /// Why there are no newer ones.
@@ -158,7 +158,7 @@ fn rate(count: u64, seconds: u64) -> String {
     }
 }
 
-fn head(recent: Option<&Recent>, server: &str, trouble: Option<&str>) -> Vec<Line<'static>> {
+fn head(recent: Option<&LastMinute>, server: &str, trouble: Option<&str>) -> Vec<Line<'static>> {
     let mut first = vec![Span::styled("schedspan top", HEADING), Span::raw(format!("  {}", clean(server)))];
     let Some(recent) = recent else {
         let trouble = trouble.unwrap_or("waiting for the first figures");
@@ -233,7 +233,7 @@ fn table<const N: usize>(
 }
 
 /// The time that all attempts took together.
-fn whole(recent: &Recent) -> u64 {
+fn whole(recent: &LastMinute) -> u64 {
     recent.phases.iter().find(|timing| timing.name == ROOT).map_or(0, |root| root.total_ns)
 }
 
@@ -241,7 +241,7 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", part as f64 * 100.0 / whole.max(1) as f64)
 }
 
-fn phases(recent: &Recent, sort: Sort, width: u16) -> Table<'static> {
+fn phases(recent: &LastMinute, sort: Sort, width: u16) -> Table<'static> {
     let mut timings = recent.phases.clone();
     sort.sort(&mut timings);
     let whole = whole(recent);
@@ -271,7 +271,7 @@ fn phases(recent: &Recent, sort: Sort, width: u16) -> Table<'static> {
     table(["PHASE", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
 }
 
-fn plugins(recent: &Recent, sort: Sort, width: u16) -> Table<'static> {
+fn plugins(recent: &LastMinute, sort: Sort, width: u16) -> Table<'static> {
     let mut timings = recent.plugins.clone();
     sort.sort(&mut timings);
     let whole = whole(recent);

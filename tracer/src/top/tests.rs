@@ -1,7 +1,7 @@
 use ratatui::{Terminal, backend::TestBackend};
 
 use super::*;
-use crate::recent::{Count, Moves};
+use kube_scheduler::last_minute::{Count, Moves};
 
 fn timing(name: &str, point: &str, count: u64, us: u64) -> Timing {
     Timing {
@@ -15,7 +15,7 @@ fn timing(name: &str, point: &str, count: u64, us: u64) -> Timing {
     }
 }
 
-fn recent() -> Recent {
+fn recent() -> LastMinute {
     let count = |name: &str, count| Count { name: name.to_owned(), count };
     let entry =
         |queue: &str, event: &str, count| Moves { queue: queue.to_owned(), event: event.to_owned(), count };
@@ -27,7 +27,7 @@ fn recent() -> Recent {
         node: node.to_owned(),
         phase: phase.to_owned(),
     };
-    Recent {
+    LastMinute {
         version: "0.1.0".to_owned(),
         seconds: 60,
         schedulers: 1,
@@ -61,7 +61,7 @@ fn recent() -> Recent {
     }
 }
 
-fn view(recent: &Recent) -> View<'_> {
+fn view(recent: &LastMinute) -> View<'_> {
     View {
         recent: Some(recent),
         server: "http://127.0.0.1:9090",

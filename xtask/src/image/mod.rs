@@ -184,7 +184,7 @@ pub(crate) fn executable(machine: &'static Machine) -> Result<PathBuf> {
         .current_dir(paths::repository())
         .args(["--package=tracer", "--profile=image", "--target", target])
         .env(format!("CC_{}", target.replace('-', "_")), cc)
-        .env(OBJECT_VARIABLE, build_ebpf::build_for(arch, true)?);
+        .env(OBJECT_VARIABLE, build_ebpf::build_for(arch)?);
     run(&mut cargo)?;
     Ok(paths::target().join(target).join("image/schedspan"))
 }

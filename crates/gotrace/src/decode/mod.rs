@@ -1,0 +1,355 @@
+//! What the eBPF program sent, in a program's terms.
+
+mod lists;
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    ops::Range,
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use wire::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, MapHit, TEXT_LEN, TextHit, TopHit};
+
+pub use self::lists::{Element, Entries, Group, Top};
+use crate::{
+    plan::{PlannedSite, Reading, Role, Slot},
+    program::{Named, Program},
+    values::{Kind, Value as _, Values},
+};
+
+/// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
+/// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
+const GO_WALL_ZERO: i64 = (1884 * 365 + 1884 / 4 - 1884 / 100 + 1884 / 400) * 86_400;
+const UNIX_ZERO: i64 = (1969 * 365 + 1969 / 4 - 1969 / 100 + 1969 / 400) * 86_400;
+
+/// The longest that may pass between two readings of clocks.
+const MAX_BETWEEN_CLOCKS_NS: i64 = 10_000_000;
+
+/// One hit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "")]
+pub struct Event<P: Program> {
+    /// Which process.
+    pub target: u32,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Which goroutine.
+    pub goroutine: u64,
+    /// Bytes from the top of the goroutine's stack to the called function's frame: the same at a call's entry and
+    /// at its return.
+    pub depth: u64,
+    /// Which function.
+    pub function: P::Function,
+    /// What about it.
+    pub role: Role,
+    /// How much later what came next began, nanoseconds: where the time is that of an end, and of a beginning behind it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub took_ns: u64,
+    /// Names the last loss of a record before this one.
+    pub last_loss: u64,
+    /// What was read there.
+    #[serde(default)]
+    pub values: Values<P::Value>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Why a record cannot be understood. It never happens between a daemon and its own eBPF object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Undecodable {
+    /// Neither a hit nor a hit with strings.
+    #[error("a record of {0} bytes")]
+    Length(usize),
+    /// A site that has been taken away, or never was.
+    #[error("a record of site {0}, which is not attached")]
+    Site(u32),
+}
+
+/// Knows what the sites' numbers mean, and which names and types of errors are where in each process.
+#[derive(Debug)]
+pub struct Decoder<P: Program> {
+    /// By their number.
+    sites: Vec<Option<Meaning<P>>>,
+    /// Names by process and address, of a type descriptor or of the name itself.
+    names: HashMap<(u32, u64), Arc<str>>,
+    /// Names of types by process and address of their descriptor.
+    errors: HashMap<(u32, u64), Arc<str>>,
+    /// By process, how far from its own addresses the executable is loaded.
+    biases: HashMap<u32, u64>,
+    /// Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
+    unix_ns_at_zero: u64,
+    /// By process, what `CLOCK_MONOTONIC` was at the zero of Go's own monotonic clock.
+    zeros: HashMap<u32, i64>,
+}
+
+#[derive(Debug)]
+struct Meaning<P: Program> {
+    function: P::Function,
+    role: Role,
+    stack_depth: i64,
+    called_by: Option<Range<u64>>,
+    values: Vec<(Reading<P::Value>, Slot)>,
+    list: Option<P::Value>,
+}
+
+/// What several reads of a site together say.
+#[derive(Default)]
+struct Together {
+    start_wall: Option<u64>,
+    start_monotonic: Option<i64>,
+    result: Option<u64>,
+    result_length: Option<u64>,
+    /// Of an error that is not nil: the name of its type, where that is known.
+    error: Option<Option<Arc<str>>>,
+}
+
+impl<P: Program> Default for Decoder<P> {
+    fn default() -> Self {
+        Self {
+            sites: Vec::new(),
+            names: HashMap::new(),
+            errors: HashMap::new(),
+            biases: HashMap::new(),
+            unix_ns_at_zero: 0,
+            zeros: HashMap::new(),
+        }
+    }
+}
+
+impl<P: Program> Decoder<P> {
+    /// From now on, a hit with this number is a hit at this site.
+    pub fn add(&mut self, number: u32, site: &PlannedSite<P>) {
+        let PlannedSite { function, role, stack_depth, called_by, values, list, .. } = site.clone();
+        let meaning = Meaning { function, role, stack_depth, called_by, values, list };
+        let number = number as usize;
+        if self.sites.len() <= number {
+            self.sites.resize_with(number + 1, || None);
+        }
+        self.sites[number] = Some(meaning);
+    }
+
+    /// The number has no meaning any more.
+    pub fn remove(&mut self, number: u32) {
+        if let Some(meaning) = self.sites.get_mut(number as usize) {
+            *meaning = None;
+        }
+    }
+
+    /// From now on, these names are known in a process: `bias` is how far from its own addresses the executable is loaded.
+    pub fn add_names(&mut self, target: u32, names: &[Named], bias: u64) {
+        self.biases.insert(target, bias);
+        for Named { name, descriptor, constant, .. } in names {
+            let name: Arc<str> = name.as_str().into();
+            for address in constant.iter().chain([descriptor]) {
+                self.names.insert((target, address.wrapping_add(bias)), Arc::clone(&name));
+            }
+        }
+    }
+
+    /// From now on, the types of errors of a process are known, by the addresses of their descriptors.
+    pub fn add_errors(&mut self, target: u32, errors: &[(u64, String)], bias: u64) {
+        for (descriptor, name) in errors {
+            self.errors.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
+        }
+    }
+
+    /// From now on, the clocks stand so: `CLOCK_MONOTONIC` is 0 at this Unix time, nanoseconds.
+    pub fn set_clock(&mut self, unix_ns_at_zero: u64) {
+        self.unix_ns_at_zero = unix_ns_at_zero;
+    }
+
+    /// The process has ended.
+    pub fn remove_names(&mut self, target: u32) {
+        self.zeros.remove(&target);
+        self.biases.remove(&target);
+        self.names.retain(|(of, _), _| *of != target);
+        self.errors.retain(|(of, _), _| *of != target);
+    }
+
+    /// Whether a site with this number is one of this decoder's.
+    #[must_use]
+    pub fn knows(&self, number: u32) -> bool {
+        self.sites.get(number as usize).is_some_and(Option::is_some)
+    }
+
+    /// Reads one record of the ring buffer.
+    ///
+    /// # Errors
+    ///
+    /// When its length is that of no record, or its site is not attached.
+    pub fn decode(&mut self, record: &[u8]) -> Result<Event<P>, Undecodable> {
+        // The strings' lengths, the strings, and the room for each.
+        let texts = match record.len() {
+            length if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) => None,
+            length if length == size_of::<TextHit>() => {
+                Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
+            }
+            length if length == size_of::<LongTextHit>() => {
+                Some((record[size_of::<Hit>()..].split_at(8), LONG_TEXT_LEN))
+            }
+            length => return Err(Undecodable::Length(length)),
+        };
+        let long = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().unwrap_or_default());
+        let int = |at: usize| u32::from_ne_bytes(record[at..at + 4].try_into().unwrap_or_default());
+        let site = site_of(record)?;
+        let Meaning { function, role, stack_depth, called_by, values, list } =
+            self.sites.get(site as usize).and_then(Option::as_ref).ok_or(Undecodable::Site(site))?;
+        let (target, faults) = (int(28), int(32));
+        let mut read = Values::with_capacity(values.len());
+        let mut together = Together::default();
+        for (index, (reading, slot)) in values.iter().enumerate() {
+            if faults >> index & 1 != 0 {
+                continue;
+            }
+            match *slot {
+                Slot::Word(number) if number < MAX_WORDS => {
+                    let word = long(48 + 8 * number);
+                    match reading {
+                        Reading::Value(value) => match value.kind() {
+                            Kind::Number | Kind::Signed => read.set(*value, word),
+                            Kind::Flag => read.set(*value, word & 0xff != 0),
+                            Kind::Time => read.set(*value, unix_ns(word)),
+                            Kind::Name => read.set(*value, self.names.get(&(target, word)).cloned()),
+                            // Their leaf is a string or a list.
+                            Kind::Text | Kind::LongText | Kind::Texts | Kind::Top | Kind::Entries => {}
+                        },
+                        Reading::Failure(value) => {
+                            read.set(*value, u64::from(word != 0));
+                            together.error = (word != 0).then(|| self.errors.get(&(target, word)).cloned());
+                        }
+                        Reading::StartWall => together.start_wall = unix_ns(word),
+                        Reading::StartMonotonic => together.start_monotonic = Some(word.cast_signed()),
+                        Reading::Result => together.result = Some(word),
+                        Reading::ResultLength => together.result_length = Some(word),
+                        Reading::ReturnAddress => {
+                            let bias = self.biases.get(&target).copied().unwrap_or_default();
+                            let address = word.wrapping_sub(bias);
+                            if let (Some(function), Some(metric)) = (called_by, P::METRIC) {
+                                read.set(metric.panics, !function.contains(&address));
+                            }
+                        }
+                        // Their leaf is a string.
+                        Reading::TextAt(..) | Reading::MessageOf(..) => {}
+                    }
+                }
+                Slot::Text(number) => {
+                    let Some(text) =
+                        texts.and_then(|((lengths, texts), room)| text(lengths, texts, room, number))
+                    else {
+                        continue;
+                    };
+                    match reading {
+                        Reading::Value(value) | Reading::MessageOf(value, _) => read.set(*value, text),
+                        Reading::TextAt(value, place) => read.set_text_at(*value, (*place).into(), text),
+                        // Their leaf is a word.
+                        Reading::Failure(_)
+                        | Reading::StartWall
+                        | Reading::StartMonotonic
+                        | Reading::Result
+                        | Reading::ResultLength
+                        | Reading::ReturnAddress => {}
+                    }
+                }
+                Slot::Word(_) => {}
+            }
+        }
+        if let Some(error) = &together.error {
+            for (reading, _) in values {
+                // What was read of another type of error is anything.
+                if let Reading::MessageOf(value, types) = reading
+                    && !error.as_ref().is_some_and(|error| types.contains(&error.as_ref()))
+                {
+                    read.set(*value, error.as_ref().map(ToString::to_string));
+                }
+            }
+        }
+        if let Some(list) = list.filter(|_| faults & 1 == 0) {
+            if record.len() == size_of::<TopHit>() {
+                read.set(list, lists::top(record));
+            } else if record.len() == size_of::<MapHit>() {
+                let entries = lists::entries(record, |address| self.names.get(&(target, address)).cloned());
+                read.set(list, entries);
+            }
+        }
+        if let Some(metric) = P::METRIC {
+            if let (Some(begins), Some(length)) = (together.result, together.result_length) {
+                read.set(metric.result, result(metric.results, begins, length));
+            }
+            if let (Some(wall), Some(monotonic)) = (together.start_wall, together.start_monotonic) {
+                let zero = self.zeros.entry(target);
+                read.set(metric.started, started(zero, self.unix_ns_at_zero, wall, monotonic));
+            }
+        }
+        Ok(Event {
+            target,
+            time_ns: long(0),
+            took_ns: int(36).into(),
+            goroutine: long(8),
+            depth: long(16).wrapping_add_signed(-stack_depth),
+            function: *function,
+            role: *role,
+            last_loss: long(40),
+            values: read,
+        })
+    }
+}
+
+/// The number of the site that a record is of.
+///
+/// # Errors
+///
+/// When it is too short for a record.
+pub fn site_of(record: &[u8]) -> Result<u32, Undecodable> {
+    let bytes = record.get(24..28).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(u32::from_ne_bytes).ok_or(Undecodable::Length(record.len()))
+}
+
+/// `CLOCK_MONOTONIC` at a `time.Time`, whose process has this among its zeros. Go reads both clocks one after the other, and
+/// counts the monotonic one from when the process began
+/// (<https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L1325-L1345>): when that was, the reading tells best in which
+/// least time passed between the two.
+fn started(zero: Entry<'_, u32, i64>, unix_ns_at_zero: u64, wall: u64, monotonic: i64) -> Option<u64> {
+    let by_wall = i64::try_from(wall).ok()?.checked_sub_unsigned(unix_ns_at_zero)?;
+    let seen = by_wall.checked_sub(monotonic)?;
+    let zero = zero.or_insert(seen);
+    // More is a wall clock that was set.
+    if (0..MAX_BETWEEN_CLOCKS_NS).contains(&seen.saturating_sub(*zero)) {
+        *zero = seen;
+    }
+    u64::try_from(monotonic.checked_add(*zero)?).ok()
+}
+
+/// The place of a label among those of results, by its first bytes and its length.
+fn result(results: &[&str], begins: u64, length: u64) -> Option<u64> {
+    let begins = begins.to_ne_bytes();
+    let is = |name: &&str| {
+        name.len() as u64 == length && name.bytes().zip(begins).all(|(byte, read)| byte == read)
+    };
+    results.iter().position(is).map(|place| place as u64)
+}
+
+/// A string that was cut says so.
+fn text(lengths: &[u8], texts: &[u8], room: usize, number: usize) -> Option<String> {
+    let length = lengths.get(4 * number..4 * number + 4)?;
+    let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
+    let text = texts.get(number * room..number * room + length.min(room))?;
+    let mut text = String::from_utf8_lossy(text).into_owned();
+    if length > room {
+        text.push('…');
+    }
+    Some(text)
+}
+
+/// The wall clock in the first word of a `time.Time`, which `time.Now` fills with seconds since 1885 and
+/// nanoseconds. `None` for a time without them: one that did not come from the clock.
+fn unix_ns(wall: u64) -> Option<u64> {
+    const HAS_MONOTONIC: u64 = 1 << 63;
+    if wall & HAS_MONOTONIC == 0 {
+        return None;
+    }
+    let seconds = (wall << 1 >> 31).cast_signed() + GO_WALL_ZERO - UNIX_ZERO;
+    u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(wall & ((1 << 30) - 1))
+}

@@ -1,0 +1,192 @@
+//! What the tracing of programs counts: records, their fates, and what is lost before there is a trace.
+
+use std::{collections::HashMap, sync::atomic::Ordering};
+
+use telemetry::{Counters, Gauge, Gauges, Label as _, Registry, Totals};
+
+use crate::{
+    assemble::{Account, Count, Counter, Fate, Loss, Stats},
+    probe::Probes,
+    worker::Summary,
+};
+
+telemetry::labels! {
+    /// Why records are lost before they are decoded.
+    pub RecordLoss {
+        /// Records that found the ring buffer full.
+        RingFull = "ring_full",
+        /// Hits whose goroutine cannot be read.
+        GoroutineFault = "goroutine_fault",
+        /// Hits at an address that no plan knows.
+        UnknownSite = "unknown_site",
+        /// Records that make no sense.
+        UndecodableRecord = "undecodable_record",
+    }
+}
+
+telemetry::labels! {
+    /// Totals that are counted elsewhere and copied here.
+    pub Total {
+        /// Hits of probes in traced processes.
+        Hits = "hits",
+        /// Records that came from the eBPF programs.
+        Records = "records",
+        /// Reads of a traced process's memory that failed: their values are absent from the record.
+        ReadFaults = "read_faults",
+        /// Ends of calls that began before the probes were there.
+        StrayEnds = "stray_ends",
+        /// Pods that were popped, but not to be scheduled.
+        SkippedPods = "skipped_pods",
+    }
+}
+
+telemetry::labels! {
+    /// What the kernel does with the instruction of a probe.
+    pub Class {
+        /// The kernel emulates it.
+        Emulated = "emulated",
+        /// The kernel single-steps it, which takes longer.
+        SingleStepped = "single_stepped",
+    }
+}
+
+/// Metrics of tracing. Clones are handles of the same metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    record_losses: Counters<RecordLoss>,
+    losses: Counters<Loss>,
+    /// In the order of [`Total`].
+    totals: Vec<telemetry::Counter>,
+    fates: Counters<Fate>,
+    processes: Gauge,
+    refused_processes: Gauge,
+    sites: Gauges<Class>,
+    missing: Gauge,
+    /// The programs' own, by name.
+    counters: HashMap<&'static str, Totals>,
+}
+
+impl Metrics {
+    /// Registers the metrics, with those that programs count themselves.
+    #[must_use]
+    pub fn new(registry: &Registry, counters: impl IntoIterator<Item = Counter>) -> Self {
+        let own = |Counter { name, help, labels }: Counter| (name, registry.totals(name, help, labels));
+        Self {
+            record_losses: registry.losses(),
+            losses: registry.losses(),
+            totals: Total::ALL.iter().map(|total| registry.counter(total.label(), total.help())).collect(),
+            fates: registry.counters("record_fates", "What became of records", "fate"),
+            processes: registry.gauge("schedulers", "Scheduler processes traced now"),
+            refused_processes: registry
+                .gauge("schedulers_refused", "Scheduler processes that cannot be traced now"),
+            sites: registry.gauges(
+                "plan_sites",
+                "Probes that are attached now, by what the kernel does with their instruction",
+                "class",
+            ),
+            missing: registry.gauge(
+                "plan_missing_functions",
+                "Functions that were not found in traced schedulers: what they do is not in the traces",
+            ),
+            counters: counters.into_iter().map(own).collect(),
+            registry: registry.clone(),
+        }
+    }
+
+    /// Counts records that are lost before they are decoded.
+    pub fn lose(&self, cause: RecordLoss, records: u64) {
+        self.record_losses.add(cause, records);
+    }
+
+    /// Sets a loss to a total that is counted elsewhere, by its label; a cause of no such label is ignored.
+    pub fn set_lost(&self, cause: &str, total: u64) {
+        if let Some(cause) = RecordLoss::ALL.iter().find(|known| known.label() == cause) {
+            self.record_losses.set(*cause, total);
+        }
+    }
+
+    /// All losses of the process by cause, zeros too.
+    #[must_use]
+    pub fn lost(&self) -> Vec<(&'static str, u64)> {
+        self.registry.lost()
+    }
+
+    /// Sets how many processes are traced now, and how many cannot be.
+    pub fn set_processes(&self, traced: usize, refused: usize) {
+        self.processes.set(traced as i64);
+        self.refused_processes.set(refused as i64);
+    }
+
+    /// How many processes are traced now.
+    #[must_use]
+    pub fn processes(&self) -> u64 {
+        u64::try_from(self.processes.get()).unwrap_or_default()
+    }
+
+    /// Sets what is attached now.
+    pub fn set_planned<'a>(&self, plans: impl Iterator<Item = &'a Summary>) {
+        let mut sums = [0, 0, 0];
+        for Summary { emulated, single_stepped, missing, .. } in plans {
+            for (sum, count) in sums.iter_mut().zip([*emulated, *single_stepped, missing.len()]) {
+                *sum += count as i64;
+            }
+        }
+        let [emulated, single_stepped, missing] = sums;
+        self.sites.set(Class::Emulated, emulated);
+        self.sites.set(Class::SingleStepped, single_stepped);
+        self.missing.set(missing);
+    }
+
+    /// Sets a total that is counted elsewhere.
+    pub fn set_total(&self, total: Total, count: u64) {
+        self.totals[total as usize].inner().store(count, Ordering::Relaxed);
+    }
+
+    /// Sets what became of events, over all programs.
+    pub fn set_accounts(&self, accounts: impl Iterator<Item = (Stats, Account)>) {
+        let (mut stats_sum, mut account_sum) = (Stats::default(), Account::default());
+        for (stats, account) in accounts {
+            stats_sum = stats_sum + stats;
+            account_sum = account_sum + account;
+        }
+        stats_sum.each().for_each(|(loss, count)| self.losses.set(loss, count));
+        account_sum.each().for_each(|(fate, count)| self.fates.set(fate, count));
+        self.set_total(Total::StrayEnds, stats_sum.stray_ends);
+        self.set_total(Total::SkippedPods, stats_sum.skipped);
+    }
+
+    /// Sets what programs count themselves.
+    pub fn set_counts(&self, counts: &[Count]) {
+        for Count { counter, labels, total } in counts {
+            if let Some(totals) = self.counters.get(counter) {
+                totals.set(labels, *total);
+            }
+        }
+    }
+
+    /// Copies what the eBPF programs count.
+    pub fn set_probes(&self, probes: &Probes) {
+        for (cause, counter) in [
+            (RecordLoss::RingFull, wire::Counter::RingFull),
+            (RecordLoss::GoroutineFault, wire::Counter::GoroutineFault),
+            (RecordLoss::UnknownSite, wire::Counter::UnknownSite),
+        ] {
+            self.record_losses.set(cause, probes.counter(counter));
+        }
+        self.set_total(Total::Hits, probes.counter(wire::Counter::Hits));
+        self.set_total(Total::ReadFaults, probes.counter(wire::Counter::ReadFault));
+    }
+}
+
+impl Total {
+    const fn help(self) -> &'static str {
+        match self {
+            Self::Hits => "Hits of probes in traced processes",
+            Self::Records => "Records that came from the eBPF programs: hits less what was lost on the way",
+            Self::ReadFaults => "Reads of a traced process's memory that failed",
+            Self::StrayEnds => "Ends of calls that began before the probes were there",
+            Self::SkippedPods => "Pods that were popped, but not to be scheduled",
+        }
+    }
+}

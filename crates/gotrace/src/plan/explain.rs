@@ -1,0 +1,108 @@
+//! The machine code around the sites of a function, for people who want to see why a probe is where it is.
+
+use std::fmt::Write as _;
+
+use goexe::{Class, Executable, Machine};
+use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
+
+use super::{Error, Plan, PlannedSite, name};
+use crate::program::Program;
+
+/// Instructions shown before and behind a site.
+const AROUND: usize = 6;
+
+/// The code around the sites of every planned function that is called so: by schedspan's name, such as `preFilter`, or by
+/// the end of a symbol, such as `RunPreFilterPlugins`.
+///
+/// # Errors
+///
+/// When the executable cannot be read, or nothing that is probed has this name.
+pub fn explain<P: Program>(data: &[u8], wanted: &str) -> Result<String, Error> {
+    let plan = Plan::<P>::of(data)?;
+    let executable = Executable::parse(data)?;
+    let functions = executable.functions()?;
+    let mut text = String::new();
+    for site in &plan.sites {
+        let called = name(site.function) == wanted
+            || site.symbol.rsplit(['.', '/']).next() == Some(wanted)
+            || site.symbol == wanted;
+        let Some(function) = functions.at(site.address).filter(|_| called) else { continue };
+        let (file, line) = functions.source(&function, site.address).unwrap_or(("?", 0));
+        let file = file.rsplit('/').next().unwrap_or(file);
+        let _ = writeln!(
+            text,
+            "{} {}: in {}, {file}:{line}",
+            name(site.function),
+            name(site.role),
+            function.name
+        );
+        let list = executable.instructions(&function)?;
+        let Some(place) = list.iter().position(|instruction| instruction.address == site.address) else {
+            continue;
+        };
+        for instruction in &list[place.saturating_sub(AROUND)..list.len().min(place + AROUND + 1)] {
+            let here = instruction.address == site.address;
+            let class = match instruction.class {
+                Class::Emulated => "emulated",
+                Class::SingleStepped => "",
+            };
+            let callee = instruction.target.filter(|target| !function.range.contains(target));
+            let callee = callee.and_then(|target| functions.at(target));
+            let note = callee.map(|callee| format!("<{}>", callee.name)).unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "{} {:#10x}  {:<44} {class:<9} {note}",
+                if here { ">>" } else { "  " },
+                instruction.address,
+                instruction.text,
+            );
+        }
+        reads(&mut text, site, executable.machine());
+        text.push('\n');
+    }
+    if text.is_empty() { Err(Error::NotProbed(wanted.to_owned())) } else { Ok(text) }
+}
+
+fn reads<P: Program>(text: &mut String, site: &PlannedSite<P>, machine: Machine) {
+    for ((reading, _), read) in site.values.iter().zip(&site.spec.reads) {
+        let _ = writeln!(text, "   reads {} from {}", reading.name(), way(read, machine));
+    }
+    let _ = writeln!(
+        text,
+        "   the stack pointer is {} bytes {} its place at the call",
+        site.stack_depth.abs(),
+        if site.stack_depth < 0 { "above" } else { "below" }
+    );
+}
+
+/// The pointers that a read follows, as C would write them.
+fn way(read: &Read, machine: Machine) -> String {
+    let register = |number: u8| match number {
+        STACK_POINTER => "sp",
+        _ => machine.integer_register(number).unwrap_or("?"),
+    };
+    let mut way = register(read.base).to_owned();
+    for offset in read.offsets.iter().take(read.steps.into()) {
+        way = format!("*({way} + {offset:#x})");
+    }
+    match read.kind {
+        READ_TEXT => format!("the string at {way} + {:#x}", read.last),
+        READ_TEXT_IN_REGISTERS => format!("the string at {way} of length {}", register(read.base + 1)),
+        _ => way,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_is_written_as_the_pointers_that_it_follows() {
+        let mut read = Read { base: 5, steps: 2, ..Read::default() };
+        (read.offsets[0], read.offsets[1]) = (0x10, 8);
+        assert_eq!(way(&read, Machine::Amd64), "*(*(r8 + 0x10) + 0x8)");
+        assert_eq!(way(&Read { kind: READ_TEXT_IN_REGISTERS, ..Read::default() }, Machine::Arm64), {
+            "the string at x0 of length x1"
+        });
+    }
+}

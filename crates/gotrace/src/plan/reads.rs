@@ -1,0 +1,469 @@
+//! What to read at a site: from parameters and results through fields, by the layouts that the executable tells.
+
+use goexe::{Kind, Location, Path, Type};
+use wire::{
+    LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, MapLayout,
+    NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TEXTS,
+    TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
+};
+
+use super::{
+    Reading, Slot,
+    builder::{Builder, Why},
+    follow,
+    row::{EntriesOf, SeenAs, TopOf, Want},
+};
+use crate::{
+    program::Program,
+    values::{Kind as ValueKind, Value as _},
+};
+
+/// Offset of the type in an itab.
+const ITAB_TYPE: u32 = 8;
+
+/// What is read at a site.
+#[derive(Clone, Debug)]
+pub(super) struct Reads<V> {
+    pub(super) site: Site,
+    pub(super) values: Vec<(Reading<V>, Slot)>,
+    /// What the list is that is gone through.
+    pub(super) list: Option<V>,
+}
+
+impl<V> Reads<V> {
+    /// Adds a read whose leaf is of this kind.
+    fn push(&mut self, reading: Reading<V>, mut read: Read, leaf: Kind) -> Result<(), Why> {
+        let is_text = leaf == Kind::String;
+        let same = |slot: &Slot| matches!(slot, Slot::Text(_)) == is_text;
+        let number = self.values.iter().filter(|(_, slot)| same(slot)).count();
+        if number >= if is_text { MAX_TEXTS } else { MAX_WORDS } {
+            return Err(Why("more values than a record has".into()));
+        }
+        read.slot = number as u8;
+        let place = self.values.len();
+        *self.site.reads.get_mut(place).ok_or_else(|| Why("more reads than a site has".into()))? = read;
+        self.values.push((reading, if is_text { Slot::Text(number) } else { Slot::Word(number) }));
+        self.site.reads_len += 1;
+        Ok(())
+    }
+}
+
+impl<'a, P: Program> Builder<'a, P> {
+    pub(super) fn reads(
+        &self,
+        wants: &[Want<P::Value>],
+        types: &[Type],
+        locations: &[Location],
+    ) -> Result<Reads<P::Value>, Why> {
+        let site = Site { goid_offset: self.goid_offset, ..Site::default() };
+        let mut reads = Reads { site, values: Vec::with_capacity(wants.len()), list: None };
+        let mut list = None;
+        for want in wants {
+            let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
+                // Behind the context.
+                SeenAs::Implementation { .. } => *place == 1,
+                SeenAs::Declared
+                | SeenAs::Receiver
+                | SeenAs::Last
+                | SeenAs::Failure
+                | SeenAs::PointerTo(..)
+                | SeenAs::MessageOf { .. }
+                | SeenAs::TopOf(_)
+                | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
+            };
+            let receiver = match want.seen_as {
+                // Go passes it first.
+                SeenAs::Receiver => {
+                    Some((self.types.find_unnamed(want.of[0])?, Location::Registers { first: 0, count: 1 }))
+                }
+                _ => None,
+            };
+            let listed = || {
+                let mut listed = types.iter().zip(locations).enumerate().filter(wanted);
+                let found = if want.seen_as == SeenAs::Last { listed.last() } else { listed.next() };
+                found.map(|(_, found)| found)
+            };
+            let (typ, location) = receiver
+                .as_ref()
+                .map(|(typ, location)| (typ, location))
+                .or_else(listed)
+                .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
+            let (read, leaf) = match want.seen_as {
+                SeenAs::TopOf(top) => {
+                    (list, reads.list) = (Some((TOP, self.top(typ, *location, top)?)), Some(want.value));
+                    continue;
+                }
+                SeenAs::EntriesOf(entries) => {
+                    list = Some((MAP_WALK, self.entries(typ, *location, entries)?));
+                    reads.list = Some(want.value);
+                    continue;
+                }
+                SeenAs::Implementation { wrapper } => self.implementation(typ, *location, wrapper)?,
+                SeenAs::Failure => self.interface_type(typ, *location)?,
+                SeenAs::Declared
+                | SeenAs::Receiver
+                | SeenAs::Last
+                | SeenAs::PointerTo(..)
+                | SeenAs::MessageOf { .. } => self.read(typ, *location, want)?,
+            };
+            reads.push(self.reading(want, &reads), read, leaf)?;
+        }
+        let texts = reads.values.iter().any(|(_, slot)| matches!(slot, Slot::Text(_)));
+        (reads.site.texts, reads.site.unless) = match (&reads.values[..], P::QUIET) {
+            ([(Reading::Value(value), _)], _) if value.kind() == ValueKind::LongText => (LONG_TEXT, 0),
+            (
+                [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..],
+                Some((result, quiet)),
+            ) if texts && result == *value => {
+                (TEXTS_UNLESS, quiet.iter().fold(0, |mask, number| mask | 1 << number))
+            }
+            _ if texts => (TEXTS, 0),
+            _ => (NO_TEXTS, 0),
+        };
+        if let Some((kind, layout)) = list {
+            (reads.site.texts, reads.site.layout) = (kind, layout);
+        }
+        Ok(reads)
+    }
+
+    /// What a wanted read brings.
+    fn reading(&self, want: &Want<P::Value>, before: &Reads<P::Value>) -> Reading<P::Value> {
+        let value = want.value;
+        match want.seen_as {
+            SeenAs::Failure => Reading::Failure(value),
+            SeenAs::MessageOf { types, .. } => Reading::MessageOf(value, types),
+            SeenAs::Declared
+            | SeenAs::Implementation { .. }
+            | SeenAs::Receiver
+            | SeenAs::Last
+            | SeenAs::PointerTo(..)
+            | SeenAs::TopOf(_)
+            | SeenAs::EntriesOf(_) => match value.kind() {
+                ValueKind::Texts => {
+                    let own = |(reading, _): &&(Reading<P::Value>, Slot)| matches!(reading, Reading::TextAt(of, _) if *of == value);
+                    Reading::TextAt(value, before.values.iter().filter(own).count() as u8)
+                }
+                ValueKind::Number
+                | ValueKind::Signed
+                | ValueKind::Flag
+                | ValueKind::Time
+                | ValueKind::Text
+                | ValueKind::LongText
+                | ValueKind::Name
+                | ValueKind::Top
+                | ValueKind::Entries => Reading::Value(value),
+            },
+        }
+    }
+
+    /// The two words of a `time.Time` that is the only parameter: when a call began.
+    pub(super) fn start_of(
+        &self,
+        parameters: &[Type],
+        locations: &[Location],
+    ) -> Result<Reads<P::Value>, Why> {
+        let site = Site { goid_offset: self.goid_offset, texts: NO_TEXTS, ..Site::default() };
+        let mut reads = Reads { site, values: Vec::new(), list: None };
+        let (Some(typ), Some(location)) = (parameters.first(), locations.first()) else {
+            return Err(Why("no start of the call".into()));
+        };
+        for (reading, path) in [(Reading::StartWall, &["wall"]), (Reading::StartMonotonic, &["ext"])] {
+            let (read, leaf) = self.read_path(typ, *location, SeenAs::Declared, path)?;
+            reads.push(reading, read, leaf)?;
+        }
+        Ok(reads)
+    }
+
+    /// Where the elements of a slice are.
+    fn top(&self, typ: &Type, location: Location, of: TopOf) -> Result<[u32; LAYOUT_LEN], Why> {
+        let TopOf { key, label, parts: (parts, part, value) } = of;
+        let Location::Registers { first, .. } = location else {
+            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+        };
+        let element = self.types.element(typ)?;
+        let offset = |field: &str| follow(self.types, &self.structs, &element, &[field]);
+        let named = self.types.element(&offset(parts)?.typ)?;
+        let (name_offset, value_offset) = (
+            follow(self.types, &self.structs, &named, &[part])?.offset,
+            follow(self.types, &self.structs, &named, &[value])?.offset,
+        );
+        if (named.size, name_offset, value_offset) != (PART_SIZE as u64, 0, 16) {
+            return Err(Why(format!("`{}` is not a name and a number of 24 bytes", self.name(&named))));
+        }
+        let stride = u32::try_from(element.size).unwrap_or_default();
+        let per_chunk = (TOP_CHUNK as u32).checked_div(stride).unwrap_or_default();
+        if per_chunk == 0 || per_chunk as usize > MAX_PER_CHUNK {
+            return Err(Why(format!("`{}` has {stride} bytes", self.name(&element))));
+        }
+        Ok(TopLayout {
+            base: first.into(),
+            stride,
+            key: offset(key)?.offset as u32,
+            label: offset(label)?.offset as u32,
+            parts: offset(parts)?.offset as u32,
+            per_chunk,
+        }
+        .into())
+    }
+
+    /// Where the values of a map are.
+    fn entries(&self, typ: &Type, location: Location, of: EntriesOf) -> Result<[u32; LAYOUT_LEN], Why> {
+        let EntriesOf { holder: (package, holder, map, absent), fields: (number, text) } = of;
+        let Location::Registers { first, .. } = location else {
+            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+        };
+        let has_holder = typ.kind == Kind::Interface;
+        let map = if has_holder {
+            let typ = self.types.find(package, holder)?;
+            let map = follow(self.types, &self.structs, &typ, &[map])?;
+            let absent = follow(self.types, &self.structs, &typ, &[absent])?;
+            if (map.offset, absent.offset) != (0, 8) {
+                return Err(Why(format!("`{holder}` does not begin with the map")));
+            }
+            map.typ
+        } else {
+            *typ
+        };
+        let group = self.types.map_group(&map)?;
+        let field = |name: &str| self.types.path(&group, &[name]);
+        let (swiss, values, stride) = match field("slots") {
+            Ok(slots) => {
+                let slot = self.types.element(&slots.typ)?;
+                (true, slots.offset + self.types.path(&slot, &["elem"])?.offset, slot.size)
+            }
+            Err(_) => {
+                let elements = field("elems")?;
+                (false, elements.offset, self.types.element(&elements.typ)?.size)
+            }
+        };
+        if group.size > MAX_GROUP as u64 {
+            return Err(Why(format!("a group of `{}` has {} bytes", self.name(&map), group.size)));
+        }
+        let value = self.types.element(&self.types.element(&map)?)?;
+        let offset = |field: &str| follow(self.types, &self.structs, &value, &[field]);
+        Ok(MapLayout {
+            base: u32::from(first) + u32::from(has_holder),
+            has_holder: has_holder.into(),
+            swiss: swiss.into(),
+            group: group.size as u32,
+            values: values as u32,
+            stride: stride as u32,
+            first: offset(number)?.offset as u32,
+            second: offset(text)?.offset as u32,
+        }
+        .into())
+    }
+
+    /// One read: from the parameter or result through the fields.
+    fn read(&self, typ: &Type, location: Location, want: &Want<P::Value>) -> Result<(Read, Kind), Why> {
+        self.read_path(typ, location, want.seen_as, want.path)
+    }
+
+    fn read_path(
+        &self,
+        typ: &Type,
+        location: Location,
+        seen_as: SeenAs,
+        fields: &[&str],
+    ) -> Result<(Read, Kind), Why> {
+        let mut steps: Vec<u64> = Vec::new();
+        let base = match location {
+            // The program keeps the stack pointer in this place.
+            Location::Registers { first, count } if first + count > STACK_POINTER => {
+                return Err(Why(format!("`{}` is in a register that is not kept", self.name(typ))));
+            }
+            // The second word of an interface points to the value.
+            Location::Registers { first, .. } if typ.kind == Kind::Interface => first + 1,
+            Location::Registers { first, .. } if typ.kind == Kind::Struct => {
+                return self.register_of(typ, first, fields);
+            }
+            Location::Registers { first, .. } if typ.kind == Kind::Slice || fields == ["#"] => {
+                return self.element_or_length(typ, first, fields);
+            }
+            Location::Registers { first, .. } => first,
+            Location::Stack { offset } if typ.kind == Kind::Struct => {
+                let path = follow(self.types, &self.structs, typ, fields)?;
+                // It is there itself.
+                let mut read = Read { base: STACK_POINTER, kind: READ_WORD, steps: 1, ..Read::default() };
+                let offset = 8 + offset + path.offset;
+                read.offsets[0] = u32::try_from(offset).map_err(|_| Why(format!("{offset} bytes away")))?;
+                return Ok((read, path.typ.kind));
+            }
+            Location::Stack { offset } => {
+                // At the stack pointer itself is the return address, or a place for one.
+                steps.push(8 + offset + if typ.kind == Kind::Interface { 8 } else { 0 });
+                STACK_POINTER
+            }
+            Location::Elsewhere => {
+                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
+            }
+        };
+        let (leaf, last) = if fields.is_empty() {
+            (typ.kind, 0)
+        } else {
+            let path = self.path(typ, seen_as, fields)?;
+            // The pointer itself is in the register: the first step goes from there.
+            steps.extend(&path.dereferences);
+            if path.typ.kind == Kind::String {
+                (Kind::String, path.offset)
+            } else {
+                steps.push(path.offset);
+                (path.typ.kind, 0)
+            }
+        };
+        let kind = match leaf {
+            Kind::String if fields.is_empty() => READ_TEXT_IN_REGISTERS,
+            Kind::String => READ_TEXT,
+            _ => READ_WORD,
+        };
+        let too_far = || Why(format!("`{}` is more than {MAX_STEPS} pointers away", fields.join(".")));
+        let mut read = Read { base, kind, last: last as u32, steps: steps.len() as u8, ..Read::default() };
+        for (place, step) in steps.iter().enumerate() {
+            *read.offsets.get_mut(place).ok_or_else(too_far)? =
+                u32::try_from(*step).map_err(|_| too_far())?;
+        }
+        Ok((read, leaf))
+    }
+
+    /// The type of an implementation: from its itab, or from that of the implementation which a wrapper holds as its first field,
+    /// as in
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/instrumented_plugins.go>.
+    fn implementation(
+        &self,
+        typ: &Type,
+        location: Location,
+        (package, prefix): (&str, &str),
+    ) -> Result<(Read, Kind), Why> {
+        let name = self.name(typ).rsplit('.').next().unwrap_or_default();
+        let wrapped = self.types.find(package, &format!("{prefix}{name}")).is_ok();
+        let (mut read, kind) = self.interface_type(typ, location)?;
+        if wrapped {
+            // The pointer to the wrapper is the interface's second word.
+            if let Location::Stack { .. } = location {
+                let data = read.offsets[0] + 8;
+                read.offsets[..3].copy_from_slice(&[data, 0, ITAB_TYPE]);
+            } else {
+                read.base += 1;
+                read.offsets[..2].copy_from_slice(&[0, ITAB_TYPE]);
+            }
+            read.steps += 1;
+        }
+        Ok((read, kind))
+    }
+
+    /// The type of what an interface holds: from its itab, the first of its words.
+    fn interface_type(&self, typ: &Type, location: Location) -> Result<(Read, Kind), Why> {
+        let mut read = Read { kind: READ_WORD, ..Read::default() };
+        match location {
+            Location::Registers { first, .. } => {
+                (read.base, read.steps, read.offsets[0]) = (first, 1, ITAB_TYPE);
+            }
+            Location::Stack { offset } => {
+                let offset = u32::try_from(8 + offset).map_err(|_| Why(format!("{offset} bytes away")))?;
+                (read.base, read.steps) = (STACK_POINTER, 2);
+                read.offsets[..2].copy_from_slice(&[offset, ITAB_TYPE]);
+            }
+            Location::Elsewhere => {
+                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
+            }
+        }
+        Ok((read, Kind::Integer))
+    }
+
+    /// A field of a struct whose words are in registers.
+    fn register_of(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
+        let path = follow(self.types, &self.structs, typ, fields)?;
+        let all = self.types.fields(typ)?;
+        let whole_words = all.iter().all(|field| field.offset % 8 == 0 && field.typ.kind != Kind::Float);
+        if !whole_words || !path.dereferences.is_empty() {
+            return Err(Why(format!("`{}` is not made of words", self.name(typ))));
+        }
+        let base = first + (path.offset / 8) as u8;
+        Ok((Read { base, kind: READ_WORD, ..Read::default() }, path.typ.kind))
+    }
+
+    /// An element of a slice, or the length of a slice, string or map, that is in registers.
+    fn element_or_length(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
+        if fields == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
+            return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
+        }
+        if fields == ["#"] && typ.kind == Kind::Map {
+            // It begins with the number of entries.
+            return Ok((Read { base: first, kind: READ_WORD, steps: 1, ..Read::default() }, Kind::Integer));
+        }
+        let element = self.types.element(typ)?;
+        match fields {
+            [one] if element.kind == Kind::String => {
+                let last = (index(one)? * element.size) as u32;
+                Ok((Read { base: first, kind: READ_TEXT, last, ..Read::default() }, Kind::String))
+            }
+            _ => Err(Why(format!("nothing to read in a `{}`", self.name(typ)))),
+        }
+    }
+
+    /// A path from a pointer.
+    fn path(&self, pointer: &Type, seen_as: SeenAs, fields: &[&str]) -> Result<Path<'a>, Why> {
+        let target = match seen_as {
+            SeenAs::PointerTo(package, name) | SeenAs::MessageOf { of: (package, name), .. } => {
+                self.types.find(package, name)?
+            }
+            SeenAs::Declared
+            | SeenAs::Implementation { .. }
+            | SeenAs::Receiver
+            | SeenAs::Last
+            | SeenAs::Failure
+            | SeenAs::TopOf(_)
+            | SeenAs::EntriesOf(_) => self.types.element(pointer)?,
+        };
+        let mut way = Path { dereferences: Vec::new(), offset: 0, typ: target, steps: Vec::new() };
+        for part in fields.chunk_by(|one, next| !is_special(one) && !is_special(next)) {
+            if !is_special(part[0]) {
+                let mut next = follow(self.types, &self.structs, &way.typ, part)?;
+                if next.dereferences.is_empty() {
+                    next.offset += way.offset;
+                } else {
+                    next.dereferences[0] += way.offset;
+                }
+                next.dereferences.splice(0..0, way.dereferences);
+                way = next;
+            } else if part[0] != "#" {
+                way.dereferences.push(way.offset);
+                let element = self.types.element(&way.typ)?;
+                way = Path { offset: index(part[0])? * element.size, typ: element, ..way };
+            } else if way.typ.kind == Kind::Map {
+                // Both kinds of map that Go has had begin with the number of entries.
+                way.dereferences.push(way.offset);
+                way = Path { offset: 0, typ: self.types.by_name("int")?, ..way };
+            } else {
+                way = Path { offset: way.offset + 8, typ: self.types.by_name("int")?, ..way };
+            }
+        }
+        Ok(way)
+    }
+}
+
+/// The registers that a site's reads start from.
+pub(super) fn needed(site: &Site) -> u16 {
+    let reads = &site.reads[..site.reads_len as usize];
+    let list = if site.texts == TOP { 0b11 << site.layout[0] } else { 0 };
+    reads.iter().fold(list, |all, read| all | registers(*read))
+}
+
+/// Whether a part of a path names no field.
+fn is_special(part: &str) -> bool {
+    part.starts_with(['*', '#'])
+}
+
+/// Which element a part of a path stands for.
+fn index(part: &str) -> Result<u64, Why> {
+    match part {
+        "*" => Ok(0),
+        _ => part.trim_start_matches('*').parse().map_err(|_| Why(format!("`{part}` is no element"))),
+    }
+}
+
+/// The registers that a read starts from, as the bits of [`Call::overwritten`].
+fn registers(read: Read) -> u16 {
+    let bit = |register: u8| if register < STACK_POINTER { 1 << register } else { 0 };
+    bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
+}

@@ -1,0 +1,52 @@
+//! Names replaced by pseudonyms.
+
+use std::{borrow::Cow, collections::HashMap, marker::PhantomData, path::PathBuf};
+
+use super::Line;
+use crate::{pipeline::Found, program::Program};
+
+/// Replaces names by pseudonyms, which are stable within a file. Which values are names the program says.
+#[derive(Debug)]
+pub(super) struct Redactor<P> {
+    /// By kind and name.
+    known: HashMap<(&'static str, String), usize>,
+    /// How many of a kind there are.
+    count: HashMap<&'static str, usize>,
+    program: PhantomData<P>,
+}
+
+impl<P> Default for Redactor<P> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), count: HashMap::new(), program: PhantomData }
+    }
+}
+
+impl<P: Program> Redactor<P> {
+    pub(super) fn line<'a>(&mut self, line: Line<'a, P>) -> Line<'a, P> {
+        match line {
+            Line::Found(found) => {
+                let executable = PathBuf::from(found.executable.file_name().unwrap_or_default());
+                Line::Found(Cow::Owned(Found { executable, ..found.into_owned() }))
+            }
+            Line::Event(event) => {
+                let mut event = event.into_owned();
+                P::redact(&mut event.values, &mut |kind, name| self.replace(kind, name));
+                Line::Event(Cow::Owned(event))
+            }
+            Line::Header(_) | Line::Clocks(_) | Line::Gone { .. } | Line::End(_) => line,
+        }
+    }
+
+    /// An empty name hides nothing, and says something.
+    fn replace(&mut self, kind: &'static str, name: &mut String) {
+        if name.is_empty() {
+            return;
+        }
+        let count = self.count.entry(kind).or_default();
+        let number = *self.known.entry((kind, std::mem::take(name))).or_insert_with(|| {
+            *count += 1;
+            *count
+        });
+        *name = format!("{kind}-{number}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Lines into a file.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+use tracing::warn;
+
+use super::{End, FORMAT, Header, Line, redact::Redactor};
+use crate::program::Program;
+
+/// Bytes that are kept free for the last line.
+const END_ROOM: u64 = 16 << 10;
+
+/// Writes a recording.
+#[derive(Debug)]
+pub struct Recorder<W, P> {
+    out: W,
+    redactor: Option<Redactor<P>>,
+    /// Bytes that may still be written.
+    room: u64,
+    full: bool,
+    summary: Summary,
+    failed: Option<io::Error>,
+    ended: bool,
+}
+
+/// What is in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Schedulers.
+    pub schedulers: u64,
+    /// Events.
+    pub events: u64,
+    /// Events that came when the file was full.
+    pub left_out: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Why there is no recording.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// What the system said.
+    #[error("cannot write the recording")]
+    Io(#[from] io::Error),
+    /// Nobody said that it is over.
+    #[error("the recording was not ended: the thread that records has panicked")]
+    NotEnded,
+}
+
+impl<W: Write, P: Program> Recorder<W, P> {
+    /// Begins a recording of at most `max_size` bytes; `redact` replaces names.
+    ///
+    /// # Errors
+    ///
+    /// When nothing can be written.
+    pub fn new(out: W, max_size: u64, redact: bool) -> Result<Self, WriteError> {
+        let mut recorder = Self {
+            out,
+            redactor: redact.then(Redactor::default),
+            room: max_size.saturating_sub(END_ROOM),
+            full: false,
+            summary: Summary::default(),
+            failed: None,
+            ended: false,
+        };
+        let schedspan = env!("CARGO_PKG_VERSION").to_owned();
+        recorder.take(Line::Header(Header { format: FORMAT, schedspan, redacted: redact }));
+        recorder.out.flush()?;
+        match recorder.failed.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(recorder),
+        }
+    }
+
+    /// Takes the next line; whether there is use in more. The last one is taken in any case.
+    pub fn take(&mut self, line: Line<'_, P>) -> bool {
+        let line = match &mut self.redactor {
+            Some(redactor) => redactor.line(line),
+            None => line,
+        };
+        let summary = &mut self.summary;
+        let (schedulers, events, last, flush) = match &line {
+            Line::Found(_) => (1, 0, false, false),
+            Line::Event(_) => (0, 1, false, false),
+            // Once a second: what is there after a crash is not much older.
+            Line::Clocks(_) => (0, 0, false, true),
+            Line::Header(_) | Line::Gone { .. } => (0, 0, false, false),
+            Line::End(_) => (0, 0, true, true),
+        };
+        if last {
+            self.room += END_ROOM;
+            self.ended = true;
+        } else if self.full || self.failed.is_some() {
+            summary.left_out += events;
+            return false;
+        }
+        let text = match line {
+            Line::End(end) => text(&Line::<P>::End(End { left_out: summary.left_out, ..end })),
+            line => text(&line),
+        };
+        let length = text.len() as u64;
+        if length > self.room {
+            self.full = true;
+            summary.left_out += events;
+            return false;
+        }
+        let mut written = self.out.write_all(text.as_bytes());
+        if flush {
+            written = written.and_then(|()| self.out.flush());
+        }
+        if let Err(error) = written {
+            warn!("cannot write the recording: {error}");
+            self.failed.get_or_insert(error);
+            return false;
+        }
+        self.room -= length;
+        summary.bytes += length;
+        summary.schedulers += schedulers;
+        summary.events += events;
+        true
+    }
+
+    /// What was written, once the last line was.
+    ///
+    /// # Errors
+    ///
+    /// When not everything could be written.
+    pub fn finish(&mut self) -> Result<Summary, WriteError> {
+        match self.failed.take() {
+            Some(error) => Err(error.into()),
+            None if !self.ended => Err(WriteError::NotEnded),
+            None => Ok(self.summary),
+        }
+    }
+}
+
+/// A line as it is written: what is `None` is left out, which no attribute of serde does for all fields at once.
+fn text<P: Program>(line: &Line<'_, P>) -> String {
+    // Strings and numbers: nothing that JSON could not say.
+    let mut value = serde_json::to_value(line).expect("a line becomes JSON");
+    prune(&mut value);
+    format!("{value}\n")
+}
+
+/// Takes out what says nothing; places in a list stay, unless all are empty.
+fn prune(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(prune);
+            fields.retain(|_, value| !matches!(value, Value::Null) && value != &Value::Array(Vec::new()));
+        }
+        Value::Array(items) => {
+            items.iter_mut().for_each(prune);
+            if items.iter().all(Value::is_null) {
+                items.clear();
+            }
+        }
+        _ => {}
+    }
+}

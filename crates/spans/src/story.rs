@@ -1,0 +1,50 @@
+//! What a program's assembler gives, before it is a trace.
+
+use std::fmt;
+
+use crate::{AttributeValue, Origin, Trace, attributes};
+
+/// What `CLOCK_REALTIME` says when `CLOCK_MONOTONIC` says zero, nanoseconds. One anchor serves all spans of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Anchor {
+    /// Nanoseconds since the Unix epoch.
+    pub unix_ns_at_zero: u64,
+}
+
+impl Anchor {
+    /// The Unix time at which `CLOCK_MONOTONIC` says this.
+    #[must_use]
+    pub fn unix(self, monotonic_ns: u64) -> u64 {
+        self.unix_ns_at_zero.saturating_add(monotonic_ns)
+    }
+}
+
+/// What a trace says beyond what it always says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Each stay in a queue as a span.
+    pub queue_spans: bool,
+    /// On each span when it began and ended by `CLOCK_MONOTONIC`: the wall clock may be set meanwhile.
+    pub monotonic: bool,
+}
+
+/// Something that has ended, of which a trace is made. Whatever the program, the rest of the daemon sees this.
+pub trait Story: fmt::Debug + Send {
+    /// The UID of the Pod whose contexts the trace is linked to; `None` where no contexts are looked up.
+    fn pod_uid(&self) -> Option<&str>;
+
+    /// Its trace.
+    fn trace(&self, anchor: Anchor, origin: Origin, extras: Extras) -> Trace;
+}
+
+/// Says on each span when it began and ended by `CLOCK_MONOTONIC`, which other tracers on the same machine can say as well.
+pub fn add_monotonic(trace: &mut Trace, anchor: Anchor) {
+    for span in &mut trace.spans {
+        for (key, unix_ns) in
+            [(attributes::MONOTONIC_START, span.start_unix_ns), (attributes::MONOTONIC_END, span.end_unix_ns)]
+        {
+            let monotonic_ns = unix_ns.saturating_sub(anchor.unix_ns_at_zero);
+            span.attributes.push((key, AttributeValue::from(monotonic_ns)));
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! Puts events together: what an attempt is, from its `Pop` to what is done when it is over.
+//!
+//! # Layout
+//!
+//! * [`calls`]: entries, ends and panics on one goroutine. [`turns`]: plugins that a phase calls one after the other.
+//! * [`queues`]: Pods before they are popped. [`groups`]: Pods that are scheduled as one.
+//! * [`late`]: what is done for an attempt on goroutines that it does not wait for.
+//! * [`books`]: what has ended, and what became of each event.
+
+mod books;
+mod calls;
+mod groups;
+mod late;
+mod queues;
+mod turns;
+
+use std::mem;
+
+use foldhash::fast::RandomState;
+use gotrace::{
+    Role,
+    assemble::{Account, Assemble, Count, Stats},
+};
+
+pub use self::queues::QUEUE_INCOMING_PODS;
+pub(crate) use self::queues::moved;
+use self::{
+    books::Books,
+    calls::Open,
+    groups::Membership,
+    late::Late,
+    queues::{QueueMoves, Queued},
+    turns::{Orders, Turn},
+};
+use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous};
+use crate::{
+    Event, KubeScheduler, Values,
+    table::{Fact, Function, Part, Stage},
+    values::Value,
+};
+
+/// For keys that are addresses and numbers, with some ten look-ups an event: the standard hash was half of the work. Seeded at
+/// random as well, and the tables are bounded.
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+
+/// Attempts that can be open at once in one process; with gang scheduling thousands wait on Permit together.
+const MAX_ATTEMPTS: usize = 65_536;
+/// Goroutines remembered at once in one process: one per binding cycle.
+const MAX_GOROUTINES: usize = 65_536;
+/// Pods remembered as waiting in the active queue of one process.
+const MAX_ENQUEUED: usize = 262_144;
+/// Goroutines that are just putting a Pod into a queue.
+const MAX_MOVING: usize = 4_096;
+/// Moves remembered of one Pod between two attempts: the first and the last of them.
+const MAX_MOVES: usize = 16;
+/// Pods whose last attempt is remembered, so that the next one can be linked to it.
+const MAX_PENDING: usize = 65_536;
+/// Open calls on one goroutine: the deepest true nesting is four.
+const MAX_OPEN: usize = 32;
+/// Calls of one attempt, and calls of a goroutine that belong to no attempt yet.
+const MAX_CALLS: usize = 1_024;
+/// A binding cycle that ended without `PostBind` is followed at once by the handling of its failure.
+const FAILURE_FOLLOWS_NS: u64 = 10_000_000_000;
+/// The longest that Permit may wait is 15 minutes
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/framework.go>,
+/// `maxTimeout`); an attempt that is silent for twice as long is lost.
+const SILENCE_NS: u64 = 30 * 60 * 1_000_000_000;
+
+/// Puts events together to attempts.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    processes: HashMap<u32, Process>,
+    books: Books,
+    queue_moves: QueueMoves,
+    last_loss: u64,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    next_id: u64,
+    attempts: HashMap<u64, Building>,
+    goroutines: HashMap<u64, Goroutine>,
+    by_state: HashMap<u64, u64>,
+    by_pod: HashMap<u64, u64>,
+    /// By the address of the entry in the queue.
+    queued: HashMap<u64, Queued>,
+    /// Which entry a goroutine is putting into a queue.
+    moving: HashMap<u64, u64>,
+    /// When a goroutine took a Pod out of the backoff queue, which it is about to return.
+    popped_from_backoff: HashMap<u64, u64>,
+    /// The last attempt of a Pod, by UID, or of a group, if it was not bound.
+    pending: HashMap<String, Previous>,
+    late: Late,
+    orders: Orders,
+    /// The assembler's, while this process is at work.
+    books: Books,
+}
+
+#[derive(Debug, Default)]
+struct Goroutine {
+    attempt: Option<u64>,
+    last_ns: u64,
+    /// Whether it serves one plugin of an attempt, beside the goroutine that the attempt is on.
+    worker: bool,
+    open: Vec<Open>,
+    /// Calls that ended before it was known whose they are.
+    closed: Vec<Call>,
+    /// Plugins of a phase that tells of itself at its end.
+    turns: Vec<Turn>,
+}
+
+#[derive(Debug)]
+struct Building {
+    attempt: Attempt,
+    stage: Progress,
+    last_ns: u64,
+    /// Whether its binding goroutine is known: then the scheduling loop has nothing to do with it any more.
+    binding: bool,
+    states: Vec<u64>,
+    pods: Vec<u64>,
+    /// Those that it was on.
+    goroutines: Vec<u64>,
+    /// What is done for it on other goroutines and has not come to its end.
+    outstanding: u64,
+    part: Membership,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Out of the queue, nothing tried yet.
+    Popped,
+    /// In its scheduling cycle.
+    Scheduling,
+    /// The scheduling cycle is over: binding comes next, or the handling of a failure.
+    Scheduled,
+    /// The binding cycle is over, and did not succeed.
+    NotBound,
+    /// The failure is being handled.
+    Failing,
+}
+
+impl Assembler {
+    /// Lets a process work with the assembler's books.
+    fn with<T>(books: &mut Books, process: &mut Process, work: impl FnOnce(&mut Process) -> T) -> T {
+        process.books = mem::take(books);
+        let result = work(process);
+        *books = mem::take(&mut process.books);
+        result
+    }
+
+    /// Records were lost: an end that comes now may belong to a beginning that did not, and the other way round. So
+    /// everything that is open is given up.
+    fn distrust(&mut self) {
+        let mut targets: Vec<u32> = self.processes.keys().copied().collect();
+        targets.sort_unstable();
+        for target in targets {
+            self.exit(target);
+        }
+    }
+}
+
+impl Assemble<KubeScheduler> for Assembler {
+    type Output = Attempt;
+
+    fn on(&mut self, event: Event) {
+        if event.last_loss != self.last_loss {
+            self.last_loss = event.last_loss;
+            self.distrust();
+        }
+        let Self { processes, books, queue_moves, .. } = self;
+        books.account.events += 1;
+        queue_moves.count(&event.values);
+        let process = processes.entry(event.target).or_default();
+        Self::with(books, process, |process| process.on(event));
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        let Self { processes, books, .. } = self;
+        for process in processes.values_mut() {
+            Self::with(books, process, |process| process.expire(now_ns));
+        }
+    }
+
+    fn exit(&mut self, target: u32) {
+        let Some(mut process) = self.processes.remove(&target) else { return };
+        Self::with(&mut self.books, &mut process, Process::exit);
+    }
+
+    fn take_finished(&mut self) -> Vec<Attempt> {
+        mem::take(&mut self.books.finished)
+    }
+
+    fn stats(&self) -> Stats {
+        self.books.stats
+    }
+
+    fn account(&self) -> Account {
+        self.books.account
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        self.queue_moves.counts()
+    }
+}
+
+impl Process {
+    fn on(&mut self, event: Event) {
+        let part = event.function.about();
+        match part {
+            Part::EntersQueue { active } => self.enqueue(&event, active),
+            Part::CountsMove => self.queue_move(event),
+            Part::Pop => self.pop(event),
+            Part::Fact(fact) => self.take_fact(fact, event),
+            Part::QueuesApiCall => {
+                let role = event.role;
+                self.queue_api_call(&event, role);
+            }
+            Part::Group => match event.role {
+                Role::Entry => self.begin_group(event),
+                Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric => {
+                    self.end_group(&event);
+                }
+            },
+            Part::Phase(..)
+            | Part::Stage(..)
+            | Part::Plugin { .. }
+            | Part::Extender { .. }
+            | Part::Late(..) => match event.role {
+                Role::Entry => self.enter(event),
+                Role::InTurn => self.take_turn(event),
+                Role::Metric => self.take_whole(event),
+                Role::ReturnSite | Role::NextEntry | Role::Ret => self.leave(event),
+            },
+        }
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        self.expire_late(now_ns);
+        let silent = |goroutine: &Goroutine| now_ns.saturating_sub(goroutine.last_ns) > SILENCE_NS;
+        self.end_goroutines(silent);
+        let silent: Vec<u64> = self
+            .attempts
+            .iter()
+            .filter(|(_, building)| {
+                let patience =
+                    if building.stage == Progress::NotBound { FAILURE_FOLLOWS_NS } else { SILENCE_NS };
+                now_ns.saturating_sub(building.last_ns) > patience
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in silent {
+            self.abandon(id);
+        }
+    }
+
+    /// The process has ended: so have its attempts.
+    fn exit(&mut self) {
+        self.end_goroutines(|_| true);
+        self.late.distrust();
+        // Pods of a group are handed over before the group is.
+        self.late.close();
+        self.expire_late(u64::MAX);
+        let waiting = self.queued.values().map(|queued| queued.events).sum::<u64>();
+        self.books.account.waiting += waiting + self.popped_from_backoff.len() as u64;
+        let mut open: Vec<u64> = self.attempts.keys().copied().collect();
+        open.sort_unstable();
+        for id in open {
+            self.abandon(id);
+        }
+    }
+}
+
+impl Process {
+    /// Something about the attempt that the goroutine is on.
+    fn take_fact(&mut self, fact: Fact, event: Event) {
+        let Event { time_ns, goroutine, mut values, .. } = event;
+        let id = self.goroutines.get(&goroutine).and_then(Goroutine::on);
+        let Some((id, building)) = id.and_then(|id| Some((id, self.attempts.get_mut(&id)?))) else {
+            self.books.stats.orphan_facts += 1;
+            self.books.account.orphaned += 1;
+            return;
+        };
+        building.seen(time_ns);
+        building.attempt.events += 1;
+        let attempt = &mut building.attempt;
+        match fact {
+            Fact::Preemption => {
+                let victims = values.number(Value::Victims).unwrap_or_default();
+                let count = usize::try_from(victims).unwrap_or(usize::MAX);
+                let names = values.take_texts(Value::VictimNames).into_iter().take(count).flatten().collect();
+                let node = values.take_text(Value::PreemptionNode).unwrap_or_default();
+                attempt.preemption = Some(Preemption { node, victims, names });
+                if let Some(candidate @ 1..) = values.number(Value::PreemptionCandidate) {
+                    building.outstanding += victims.min(MAX_CALLS as u64);
+                    self.late.preempts(candidate, id);
+                }
+            }
+            Fact::Scores => attempt.scores = values.take_top(Value::Scores).or(attempt.scores.take()),
+            Fact::NodeHint => {
+                attempt.batched = values.number(Value::HintLength).is_some_and(|length| length > 0);
+            }
+            Fact::FailureMessage => {
+                // Without a condition only a nominated Node is written.
+                if let Outcome::Failed { reason, .. } = &mut attempt.outcome
+                    && let Some(message) = values.take_text(Value::Message).filter(|text| !text.is_empty())
+                {
+                    *reason = message;
+                }
+            }
+            Fact::Placement => building.take_placement_name(&values),
+            Fact::GroupCondition => building.take_condition(values),
+        }
+    }
+
+    fn pop(&mut self, event: Event) {
+        let Event { target, time_ns, goroutine, values, .. } = event;
+        self.leave_attempt(goroutine, time_ns);
+        let from_backoff = self.popped_from_backoff.remove(&goroutine);
+        let pod = values.number(Value::Pod);
+        let Some(entry @ 1..) = values.number(Value::QueuedPodInfo) else {
+            // The queue is closed.
+            self.books.account.unrelated += 1;
+            from_backoff.into_iter().for_each(|_| self.books.orphan_move());
+            return;
+        };
+        if self.attempts.len() >= MAX_ATTEMPTS || self.goroutines.len() >= MAX_GOROUTINES {
+            self.books.no_room(1 + u64::from(from_backoff.is_some()));
+            return;
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut queued = self.queued.remove(&entry).unwrap_or_default();
+        if let Some(time_ns) = from_backoff {
+            queued.pop_from_backoff(time_ns);
+        }
+        queued.events += 1;
+        let attempt = self.attempt_of_pod(target, time_ns, values, queued);
+        self.attempts.insert(id, Building::new(attempt, goroutine));
+        self.learn(id, None, pod);
+        let goroutine = self.goroutines.entry(goroutine).or_default();
+        (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
+    }
+
+    /// An attempt that begins, of the Pod that these values are of.
+    fn attempt_of_pod(&mut self, target: u32, time_ns: u64, mut values: Values, queued: Queued) -> Attempt {
+        let uid = values.take_text(Value::PodUid).unwrap_or_default();
+        Attempt {
+            previous: self.pending.remove(&uid),
+            pod: Pod {
+                uid,
+                name: values.take_text(Value::PodName).unwrap_or_default(),
+                namespace: values.take_text(Value::PodNamespace).unwrap_or_default(),
+                profile: values.take_text(Value::Profile).unwrap_or_default(),
+            },
+            number: values.number(Value::Attempts),
+            first_attempt: values.number(Value::FirstAttempt),
+            queue_timestamp: values.number(Value::QueueTimestamp),
+            ..queued.attempt(target, time_ns)
+        }
+    }
+
+    /// The scheduling loop turns to the next Pod: what became of the one before?
+    fn leave_attempt(&mut self, goroutine: u64, now_ns: u64) {
+        let current = self.goroutines.get(&goroutine).and_then(|goroutine| goroutine.attempt);
+        if let Some(id) = current.filter(|id| self.is_group(*id)) {
+            self.books.stats.incomplete_attempts += 1;
+            // Those that are being bound will tell.
+            self.abandon_members(id, |building| !building.binding);
+            return self.leave_group(goroutine, id, now_ns);
+        }
+        let Some(mut previous) = self.goroutines.remove(&goroutine) else { return };
+        self.unwind(&mut previous, 0, now_ns);
+        previous.give_up(&mut self.books);
+        let Some(id) = previous.attempt else { return };
+        let elsewhere = |building: &Building| building.binding || building.stage == Progress::Scheduled;
+        if !self.attempts.get(&id).is_none_or(elsewhere) {
+            self.abandon(id);
+        }
+    }
+
+    /// Nothing will come from these goroutines any more: what is open there never returned.
+    fn end_goroutines(&mut self, over: impl Fn(&Goroutine) -> bool) {
+        let mut numbers: Vec<u64> = self
+            .goroutines
+            .iter()
+            .filter(|(_, goroutine)| over(goroutine))
+            .map(|(number, _)| *number)
+            .collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let Some(mut goroutine) = self.goroutines.remove(&number) else { continue };
+            let building = goroutine.attempt.and_then(|id| self.attempts.get(&id));
+            let last = building.map_or(goroutine.last_ns, |building| building.last_ns);
+            self.unwind(&mut goroutine, 0, last);
+            goroutine.give_up(&mut self.books);
+        }
+    }
+
+    /// Remembers by which addresses an attempt will be known. Addresses are used again after a garbage collection:
+    /// the newest owner is the right one.
+    fn learn(&mut self, id: u64, state: Option<u64>, pod: Option<u64>) {
+        let Some(building) = self.attempts.get_mut(&id) else { return };
+        for (address, index, own) in
+            [(state, &mut self.by_state, &mut building.states), (pod, &mut self.by_pod, &mut building.pods)]
+        {
+            if let Some(address @ 1..) = address
+                && index.insert(address, id) != Some(id)
+                && own.len() < MAX_CALLS
+            {
+                own.push(address);
+            }
+        }
+    }
+
+    /// The end of an attempt was not seen.
+    fn abandon(&mut self, id: u64) {
+        self.abandon_members(id, |_| true);
+        let Some(building) = self.attempts.get_mut(&id) else { return };
+        if building.stage == Progress::Popped {
+            self.books.stats.skipped += 1;
+            self.books.account.skipped += building.attempt.events;
+            if let Some(Building { part, last_ns, .. }) = self.forget(id) {
+                self.left(&part, last_ns, false);
+            }
+            return;
+        }
+        building.attempt.incomplete = true;
+        let last = building.last_ns;
+        if building.stage != Progress::Failing {
+            self.will_be_tried_again(id);
+        }
+        self.books.stats.incomplete_attempts += 1;
+        self.finish(id, last);
+    }
+
+    /// The next attempt of this one's Pod is to be linked to this one.
+    fn will_be_tried_again(&mut self, id: u64) {
+        let Some(Building { attempt, .. }) = self.attempts.get(&id) else { return };
+        let identity = attempt.identity();
+        // Where the UID could not be read, nobody knows whose attempt it is.
+        if identity.is_empty() {
+            return;
+        }
+        let previous = Previous { start_ns: attempt.start_ns, group: attempt.group().cloned() };
+        if self.pending.len() >= MAX_PENDING {
+            // Most are of Pods that are gone.
+            self.pending.clear();
+        }
+        self.pending.insert(identity, previous);
+    }
+
+    fn finish(&mut self, id: u64, end_ns: u64) {
+        let numbers = self.attempts.get_mut(&id).map(|building| mem::take(&mut building.goroutines));
+        for number in numbers.into_iter().flatten() {
+            // Calls that are open elsewhere never return, or not to this attempt.
+            let Some(mut goroutine) = self.goroutines.remove(&number) else { continue };
+            if goroutine.attempt == Some(id) {
+                self.unwind(&mut goroutine, 0, end_ns);
+                goroutine.give_up(&mut self.books);
+            } else {
+                self.unwind_of(&mut goroutine, id, end_ns);
+                self.goroutines.insert(number, goroutine);
+            }
+        }
+        if let Some(Building { mut attempt, last_ns, part, outstanding, .. }) = self.forget(id) {
+            attempt.end_ns = end_ns.max(last_ns).max(attempt.start_ns);
+            // No goroutine's clock goes back, but what a file says may.
+            for call in &mut attempt.calls {
+                call.start_ns = call.start_ns.max(attempt.start_ns);
+                call.end_ns = call.end_ns.max(call.start_ns);
+                attempt.end_ns = attempt.end_ns.max(call.end_ns);
+            }
+            if outstanding > 0 && self.late.has_room() {
+                self.late.wait(id, attempt, part, outstanding);
+            } else {
+                self.hand_over(attempt, &part);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, attempt: Attempt, part: &Membership) {
+        self.books.account.in_attempts += attempt.events;
+        let (end_ns, bound) = (attempt.end_ns, attempt.outcome == Outcome::Scheduled);
+        self.books.finished.push(attempt);
+        // The group comes after its Pods.
+        self.left(part, end_ns, bound);
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Building> {
+        let building = self.attempts.remove(&id)?;
+        for (index, own) in [(&mut self.by_state, &building.states), (&mut self.by_pod, &building.pods)] {
+            for address in own {
+                if index.get(address) == Some(&id) {
+                    index.remove(address);
+                }
+            }
+        }
+        Some(building)
+    }
+}
+
+impl Goroutine {
+    /// The attempt that it is on just now.
+    fn on(&self) -> Option<u64> {
+        self.open.last().and_then(|open| open.owner).or(self.attempt)
+    }
+
+    /// What nobody has claimed of it nobody will.
+    fn give_up(&mut self, books: &mut Books) {
+        let Self { closed, turns, .. } = self;
+        books.stats.orphan_calls += (closed.len() + turns.len()) as u64;
+        books.account.orphaned += closed.iter().map(|call| call.events).sum::<u64>() + turns.len() as u64;
+        closed.clear();
+        turns.clear();
+    }
+
+    /// When the first of its calls began that belong to no attempt yet.
+    fn began(&self) -> Option<u64> {
+        let closed = self.closed.iter().map(|call| call.start_ns);
+        self.open.iter().map(|open| open.start_ns).chain(closed).min()
+    }
+}
+
+impl Building {
+    fn new(attempt: Attempt, goroutine: u64) -> Self {
+        Self {
+            last_ns: attempt.start_ns,
+            attempt,
+            stage: Progress::Popped,
+            binding: false,
+            states: Vec::new(),
+            pods: Vec::new(),
+            goroutines: vec![goroutine],
+            outstanding: 0,
+            part: Membership::Alone,
+        }
+    }
+
+    /// Events of different goroutines may come a little out of order.
+    fn seen(&mut self, time_ns: u64) {
+        self.last_ns = self.last_ns.max(time_ns);
+    }
+
+    fn enter(&mut self, function: Function, time_ns: u64, values: &Values) {
+        self.seen(time_ns);
+        if let Some(node) = values.text(Value::NodeName) {
+            self.attempt.node = Some(node.to_owned());
+        }
+        self.tried(function, values.number(Value::CycleState));
+        match function.about().stage() {
+            Some(Stage::Member) => {
+                if self.stage == Progress::Popped {
+                    self.attempt.start_ns = time_ns;
+                    self.stage = Progress::Scheduling;
+                }
+            }
+            Some(Stage::SchedulingCycle) => self.stage = Progress::Scheduling,
+            Some(Stage::BindingCycle) => {
+                self.attempt.nodes =
+                    values.number(Value::EvaluatedNodes).zip(values.number(Value::FeasibleNodes));
+            }
+            Some(Stage::HandleFailure) => {
+                self.stage = Progress::Failing;
+                self.attempt.outcome = Outcome::Failed {
+                    code: values.signed(Value::StatusCode).map(Code),
+                    reason: values.text(Value::StatusReason).unwrap_or_default().to_owned(),
+                    plugin: values.text(Value::StatusPlugin).unwrap_or_default().to_owned(),
+                };
+            }
+            Some(Stage::PlacementTrial) | None => {}
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Pods on their way through the queues, until they are popped.
+
+use std::collections::HashMap as StdHashMap;
+
+use gotrace::assemble::{Count, Counter};
+
+use super::{MAX_ENQUEUED, MAX_MOVES, MAX_MOVING, Process};
+use crate::{
+    Event, Values,
+    attempt::{Attempt, Move},
+    values::Value,
+};
+
+/// The values of the label `queue`.
+const QUEUES: [&str; 3] = ["active", "backoff", "unschedulable"];
+/// The event of a Pod that is taken out of the backoff queue because no other is ready.
+const POPPED_FROM_BACKOFF: &str = "PopFromBackoffQ";
+
+/// Events of a queue that are counted by name; more are counted as `other`.
+const MAX_EVENTS: usize = 512;
+const OTHER: &str = "other";
+
+/// The scheduler's own metric, as schedspan counts it.
+pub const QUEUE_INCOMING_PODS: Counter = Counter {
+    name: "queue_incoming_pods",
+    help: "Pods that entered a queue of the scheduler, by queue and event",
+    labels: &["queue", "event"],
+};
+
+/// A Pod in the queues.
+#[derive(Debug, Default)]
+pub(super) struct Queued {
+    /// When it entered the active queue.
+    active_ns: Option<u64>,
+    moves: Vec<Move>,
+    left_out: u64,
+    /// How many events it came about by.
+    pub(super) events: u64,
+}
+
+/// How many Pods entered which queue, and why.
+#[derive(Debug, Default)]
+pub(super) struct QueueMoves([StdHashMap<String, u64>; QUEUES.len()]);
+
+impl QueueMoves {
+    pub(super) fn count(&mut self, values: &Values) {
+        let Some((queue, event)) = moved(values) else { return };
+        let Some(place) = QUEUES.iter().position(|own| *own == queue) else { return };
+        let events = &mut self.0[place];
+        let event = if events.len() < MAX_EVENTS || events.contains_key(event) { event } else { OTHER };
+        match events.get_mut(event) {
+            Some(total) => *total += 1,
+            None => drop(events.insert(event.to_owned(), 1)),
+        }
+    }
+
+    pub(super) fn counts(&self) -> Vec<Count> {
+        let of_queue = |(queue, events): (&&str, &StdHashMap<String, u64>)| {
+            let count = |(event, total): (&String, &u64)| Count {
+                counter: QUEUE_INCOMING_PODS.name,
+                labels: vec![(*queue).to_owned(), event.clone()],
+                total: *total,
+            };
+            events.iter().map(count).collect::<Vec<_>>()
+        };
+        QUEUES.iter().zip(&self.0).flat_map(of_queue).collect()
+    }
+}
+
+impl Process {
+    pub(super) fn enqueue(&mut self, event: &Event, active: bool) {
+        let Some(entry) = event.values.number(Value::QueuedPodInfo) else {
+            self.books.orphan_move();
+            return;
+        };
+        if self.queued.len() >= MAX_ENQUEUED {
+            self.queued.drain().for_each(|(_, queued)| self.books.no_room(queued.events));
+        }
+        let queued = self.queued.entry(entry).or_default();
+        queued.events += 1;
+        if active {
+            queued.active_ns = Some(event.time_ns);
+        }
+        if self.moving.len() >= MAX_MOVING {
+            // Goroutines that are over.
+            self.moving.clear();
+        }
+        self.moving.insert(event.goroutine, entry);
+    }
+
+    /// The scheduler counts the Pod that the goroutine has put into a queue last.
+    pub(super) fn queue_move(&mut self, event: Event) {
+        let Event { time_ns, goroutine, values, .. } = event;
+        let Some((queue, event)) = moved(&values) else {
+            self.books.account.unrelated += 1;
+            return;
+        };
+        if event == POPPED_FROM_BACKOFF {
+            if self.popped_from_backoff.len() >= MAX_MOVING {
+                self.popped_from_backoff.drain().for_each(|_| self.books.no_room(1));
+            }
+            if self.popped_from_backoff.insert(goroutine, time_ns).is_some() {
+                // The scheduler has popped a Pod that it schedules already, and looked for another one:
+                // <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/backend/queue/active_queue.go>,
+                // `unlockedPop`
+                self.books.account.skipped += 1;
+            }
+            return;
+        }
+        let Some(queued) = self.moving.get(&goroutine).and_then(|entry| self.queued.get_mut(entry)) else {
+            self.books.orphan_move();
+            return;
+        };
+        queued.events += 1;
+        queued.push(Move { time_ns, queue: queue.to_owned(), event: event.to_owned() });
+    }
+}
+
+impl Queued {
+    /// An attempt that begins with its way through the queues, of nobody yet.
+    pub(super) fn attempt(self, target: u32, time_ns: u64) -> Attempt {
+        let Self { active_ns, moves, left_out, events } = self;
+        Attempt {
+            target,
+            start_ns: time_ns,
+            end_ns: time_ns,
+            enqueued_ns: active_ns,
+            moves,
+            moves_left_out: left_out,
+            events,
+            ..Attempt::default()
+        }
+    }
+
+    /// The scheduler takes the Pod out of the backoff queue because no other is ready.
+    pub(super) fn pop_from_backoff(&mut self, time_ns: u64) {
+        self.events += 1;
+        self.push(Move { time_ns, queue: QUEUES[0].to_owned(), event: POPPED_FROM_BACKOFF.to_owned() });
+    }
+
+    /// The newest is always kept: it is why the Pod is where it is.
+    pub(super) fn push(&mut self, next: Move) {
+        if self.moves.len() == MAX_MOVES {
+            self.moves.remove(MAX_MOVES / 2);
+            self.left_out += 1;
+        }
+        self.moves.push(next);
+    }
+}
+
+/// Which queue a Pod enters, and why, by the labels of a metric of the queue; `None` for other metrics.
+pub(crate) fn moved(values: &Values) -> Option<(&str, &str)> {
+    let (queue, event) = (values.text(Value::Queue)?, values.text(Value::QueueEvent)?);
+    (values.number(Value::Labels) == Some(2) && QUEUES.contains(&queue)).then_some((queue, event))
+}

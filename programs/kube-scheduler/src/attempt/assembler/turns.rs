@@ -1,0 +1,125 @@
+//! Plugins that a phase calls one after the other: each is told about at its end, and began where the one before it ended.
+
+use std::sync::Arc;
+
+use super::{Goroutine, HashMap, MAX_CALLS, Open, Process};
+use crate::{Event, Values, attempt::Attempt, table::Function, values::Value};
+
+/// Profiles whose plugins are remembered: a scheduler has a handful.
+const MAX_PROFILES: usize = 256;
+
+/// How far a phase has come with its plugins.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// When the next of them begins: the last has ended, and so has the program that saw it.
+    next_ns: Option<u64>,
+    count: usize,
+}
+
+/// A plugin that has been called by a phase of which nothing has been told yet.
+#[derive(Debug)]
+pub(super) struct Turn {
+    function: Function,
+    end_ns: u64,
+    took_ns: u64,
+    depth: u64,
+    values: Values,
+}
+
+/// In which order the phases of a profile call their plugins: it stays the same as long as the process lives.
+#[derive(Debug, Default)]
+pub(super) struct Orders(HashMap<String, HashMap<Function, Vec<Arc<str>>>>);
+
+impl Orders {
+    /// A phase is over, which has had this many plugins: those that it calls, or as many of them as it came to.
+    pub(super) fn learn(&mut self, function: Function, turns: &Turns, attempt: &Attempt) {
+        if turns.count == 0 {
+            return;
+        }
+        if let Some(known) = self.of(function, attempt)
+            && known.len() >= turns.count
+        {
+            return;
+        }
+        let calls =
+            attempt.calls.iter().rev().filter(|call| call.function.about().serial_phase() == Some(function));
+        // Where one has no name, the places of all others say nothing.
+        let names: Option<Vec<_>> = calls.take(turns.count).map(|call| call.plugin.clone()).collect();
+        let Some(mut plugins) = names else { return };
+        plugins.reverse();
+        if self.0.len() >= MAX_PROFILES {
+            self.0.clear();
+        }
+        self.0.entry(attempt.pod.profile.clone()).or_default().insert(function, plugins);
+    }
+
+    /// The plugin that a phase was in when it was left, if that is known.
+    pub(super) fn next(&self, function: Function, turns: &Turns, attempt: &Attempt) -> Option<Arc<str>> {
+        self.of(function, attempt)?.get(turns.count).cloned()
+    }
+
+    fn of(&self, function: Function, attempt: &Attempt) -> Option<&Vec<Arc<str>>> {
+        self.0.get(attempt.pod.profile.as_str())?.get(&function)
+    }
+}
+
+impl Process {
+    /// A plugin has been called and has returned.
+    pub(super) fn take_turn(&mut self, event: Event) {
+        let Event { time_ns, took_ns, goroutine: number, depth, function, values, .. } = event;
+        let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
+        match goroutine.open.pop_if(|open| Some(open.function) == function.about().serial_phase()) {
+            Some(mut open) => {
+                let turn = Turn { function, end_ns: time_ns, took_ns, depth, values };
+                self.close_turn(&mut goroutine, &mut open, turn);
+                goroutine.open.push(open);
+            }
+            None if goroutine.turns.len() < MAX_CALLS => {
+                goroutine.turns.push(Turn { function, end_ns: time_ns, took_ns, depth, values });
+            }
+            None => self.books.no_room(1),
+        }
+        self.goroutines.insert(number, goroutine);
+    }
+
+    /// A phase that tells of itself at its end, with the plugins that were told about before.
+    pub(super) fn take_whole(&mut self, event: Event) {
+        let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
+        let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
+        // A file may say anything.
+        let start_ns = values.number(Value::StartedNs).unwrap_or(time_ns).min(time_ns);
+        let owner = goroutine.open.last().and_then(|open| open.owner);
+        let mut open = Open { owner, events: 0, ..Open::new(function, start_ns, depth) };
+        let own = |turn: &mut Turn| turn.function.about().serial_phase() == Some(function);
+        for turn in goroutine.turns.extract_if(.., own).collect::<Vec<_>>() {
+            self.close_turn(&mut goroutine, &mut open, turn);
+        }
+        let returned = (values.flag(Value::Panics) != Some(true)).then_some(values);
+        open.events += u64::from(returned.is_none());
+        self.close(&mut goroutine, open, time_ns, returned);
+        self.goroutines.insert(number, goroutine);
+    }
+
+    /// The goroutine that a call has returned on: what the call itself made is over.
+    fn returned(&mut self, number: u64, depth: u64, time_ns: u64) -> Option<Goroutine> {
+        let Some(mut goroutine) = self.goroutines.remove(&number) else {
+            self.books.stray_end();
+            return None;
+        };
+        self.unwind(&mut goroutine, depth, time_ns);
+        goroutine.last_ns = time_ns;
+        Some(goroutine)
+    }
+
+    /// The next plugin of a phase has returned.
+    fn close_turn(&mut self, goroutine: &mut Goroutine, phase: &mut Open, turn: Turn) {
+        let Turn { function, end_ns, took_ns, depth, mut values } = turn;
+        phase.turns.count += 1;
+        let start_ns = phase.turns.next_ns.replace(end_ns.saturating_add(took_ns)).unwrap_or(phase.start_ns);
+        // A file may say anything.
+        let start_ns = start_ns.min(end_ns);
+        let plugin = values.take_name(Value::Plugin);
+        let call = Open { owner: phase.owner, plugin, events: 0, ..Open::new(function, start_ns, depth) };
+        self.close(goroutine, call, end_ns, Some(values));
+    }
+}

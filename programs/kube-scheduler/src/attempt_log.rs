@@ -1,0 +1,233 @@
+//! The attempts of the last minutes, kept in memory for `schedspan explain`: bounded by number and by bytes, the oldest
+//! go first.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use spans::{Trace, TraceKind, attributes};
+use tokio::sync::oneshot;
+
+use crate::explain::{Account, Kept, Report};
+
+/// Bytes of all that is kept: 2 to 4 kB an attempt.
+const MAX_BYTES: usize = 16 << 20;
+/// Attempts of one Pod that are told, the newest.
+const MAX_TOLD: usize = 100;
+/// Clients that wait for an attempt.
+const MAX_WAITING: usize = 64;
+
+/// Too many clients wait already.
+#[derive(Debug, thiserror::Error)]
+#[error("{MAX_WAITING} clients wait for attempts already; try again later")]
+pub struct TooMany;
+
+/// What the daemon remembers. Clones are handles of the same.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptLog(Arc<Mutex<Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    limit: usize,
+    bytes: usize,
+    /// Oldest first.
+    entries: VecDeque<Entry>,
+    waiting: Vec<Waiting>,
+}
+
+/// An attempt, kept as the JSON that it is told in: it is small, and its size is known.
+#[derive(Debug)]
+struct Entry {
+    pod: Pod,
+    start_unix_us: u64,
+    account: Box<str>,
+}
+
+/// A Pod's namespace and name.
+type Pod = (Box<str>, Box<str>);
+
+/// Somebody who waits for a Pod's next attempt.
+#[derive(Debug)]
+struct Waiting {
+    pod: Pod,
+    answer: oneshot::Sender<Account>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.pod.0.len() + self.pod.1.len() + self.account.len()
+    }
+}
+
+impl AttemptLog {
+    /// Keeps so many attempts; none with 0, and then it still serves those who wait.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Mutex::new(Memory { limit, ..Memory::default() })))
+    }
+
+    /// Remembers an attempt, and tells it those who wait for it.
+    pub fn add(&self, trace: &Trace) {
+        let mut memory = self.memory();
+        if memory.limit == 0 && memory.waiting.is_empty() {
+            return;
+        }
+        let root = trace.root();
+        match trace.kind {
+            TraceKind::Attempt => {}
+            TraceKind::GroupAttempt | TraceKind::Configuration | TraceKind::Lifecycle => return,
+        }
+        let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();
+        let pod = (text(attributes::POD_NAMESPACE), text(attributes::POD_NAME));
+        let account = Account::of(trace);
+        let (called, waiting) = std::mem::take(&mut memory.waiting)
+            .into_iter()
+            .filter(|waiting| !waiting.answer.is_closed())
+            .partition::<Vec<_>, _>(|waiting| waiting.pod == pod);
+        memory.waiting = waiting;
+        for Waiting { answer, .. } in called {
+            // Who does not wait any more does not matter.
+            let _gone = answer.send(account.clone());
+        }
+        if memory.limit > 0 {
+            let json = serde_json::to_string(&account).unwrap_or_default().into_boxed_str();
+            memory.keep(Entry { pod, start_unix_us: account.start_unix_us, account: json });
+        }
+    }
+
+    /// What is known of a Pod.
+    #[must_use]
+    pub fn report(&self, namespace: &str, pod: &str, now_unix_us: u64) -> Report {
+        let memory = self.memory();
+        let kept = Kept {
+            attempts: memory.entries.len() as u64,
+            limit: memory.limit as u64,
+            since_unix_us: memory.entries.front().map(|entry| entry.start_unix_us),
+        };
+        let of_pod = |entry: &&Entry| (&*entry.pod.0, &*entry.pod.1) == (namespace, pod);
+        let mut told: Vec<String> = memory
+            .entries
+            .iter()
+            .rev()
+            .filter(of_pod)
+            .take(MAX_TOLD)
+            .map(|entry| entry.account.to_string())
+            .collect();
+        let elsewhere: BTreeSet<String> = memory
+            .entries
+            .iter()
+            .filter(|entry| &*entry.pod.1 == pod)
+            .map(|entry| entry.pod.0.to_string())
+            .collect();
+        drop(memory);
+        told.reverse();
+        let accounts = told.iter().filter_map(|json| serde_json::from_str(json).ok()).collect();
+        let mut report = Report::new(namespace.to_owned(), pod.to_owned(), now_unix_us, kept, accounts);
+        report.also_in = elsewhere.into_iter().filter(|other| other != namespace).take(MAX_TOLD).collect();
+        report
+    }
+
+    /// The Pod's next attempt, when it comes.
+    ///
+    /// # Errors
+    ///
+    /// When too many wait already.
+    pub fn next(&self, namespace: &str, pod: &str) -> Result<oneshot::Receiver<Account>, TooMany> {
+        let mut memory = self.memory();
+        memory.waiting.retain(|waiting| !waiting.answer.is_closed());
+        if memory.waiting.len() >= MAX_WAITING {
+            return Err(TooMany);
+        }
+        let (answer, receiver) = oneshot::channel();
+        memory.waiting.push(Waiting { pod: (namespace.into(), pod.into()), answer });
+        Ok(receiver)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn keep(&mut self, entry: Entry) {
+        self.bytes += entry.bytes();
+        self.entries.push_back(entry);
+        while self.entries.len() > self.limit || self.bytes > MAX_BYTES {
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.bytes -= oldest.bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spans::{
+        AttributeValue,
+        fixtures::{scheduled, unschedulable},
+    };
+
+    use super::*;
+
+    fn named(mut trace: Trace, name: &str) -> Trace {
+        for (key, value) in &mut trace.spans[0].attributes {
+            if *key == attributes::POD_NAME {
+                *value = AttributeValue::String(name.to_owned().into());
+            }
+        }
+        trace
+    }
+
+    #[test]
+    fn attempts_of_a_pod_come_back_in_their_order_and_the_oldest_go_first() {
+        let history = AttemptLog::new(3);
+        for trace in
+            [unschedulable(), named(unschedulable(), "web-0"), scheduled(), named(scheduled(), "other")]
+        {
+            history.add(&trace);
+        }
+        let results = |pod| {
+            let report = history.report("default", pod, 0);
+            report.attempts.into_iter().filter_map(|account| account.result).collect::<Vec<_>>()
+        };
+        assert_eq!(results("web-0"), ["Unschedulable", "Success"]);
+        assert!(results("big").is_empty());
+        let report = history.report("shop", "web-0", 0);
+        assert_eq!((report.attempts.len(), report.also_in), (0, vec!["default".to_owned()]));
+        assert_eq!((report.history.attempts, report.history.limit), (3, 3));
+    }
+
+    #[test]
+    fn bytes_are_bounded_too() {
+        let history = AttemptLog::new(usize::MAX);
+        let long = named(scheduled(), &"x".repeat(MAX_BYTES / 8));
+        for _ in 0..20 {
+            history.add(&long);
+        }
+        let memory = history.memory();
+        let bytes: usize = memory.entries.iter().map(Entry::bytes).sum();
+        assert_eq!(memory.bytes, bytes);
+        assert!((1..=MAX_BYTES).contains(&bytes) && memory.entries.len() == 3, "{bytes}");
+    }
+
+    #[test]
+    fn without_a_history_nothing_is_kept_and_who_waits_is_told_all_the_same() {
+        let history = AttemptLog::new(0);
+        let mut next = history.next("default", "web-0").unwrap();
+        history.add(&unschedulable());
+        assert!(next.try_recv().is_err());
+        history.add(&scheduled());
+        assert_eq!(next.try_recv().unwrap().pod, "web-0");
+        assert_eq!(history.report("default", "web-0", 0).history, Kept::default());
+    }
+
+    #[test]
+    fn who_goes_away_makes_room() {
+        let history = AttemptLog::new(0);
+        let waiting: Vec<_> = (0..MAX_WAITING).map(|_| history.next("a", "b").unwrap()).collect();
+        let error = history.next("a", "b").unwrap_err().to_string();
+        assert!(error.contains("try again later"), "{error}");
+        drop(waiting);
+        assert!(history.next("a", "b").is_ok());
+    }
+}

@@ -1,0 +1,448 @@
+//! What a scheduler was told when it was started: its flags, and the KubeSchedulerConfiguration that `--config` names, read
+//! in its own mount namespace.
+
+use std::{
+    borrow::Cow,
+    fs::{self, File},
+    io::{self, Read as _},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+    time::{ClockId, clock_gettime},
+};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use gotrace::discover::ProcessId;
+
+/// Of a command line: the kernel's own limit is 2 MiB, and a scheduler's has some hundred bytes.
+const MAX_COMMAND_LINE: u64 = 1 << 16;
+/// Of a file: a scheduler's has some hundred lines.
+const MAX_FILE: u64 = 1 << 20;
+/// Bytes of all settings: each says again where in the file it is.
+const MAX_TEXT: usize = 8 << 20;
+/// Settings that are told one by one; all are in the hash.
+const MAX_SETTINGS: usize = 1_024;
+/// Bytes of one.
+const MAX_SETTING: usize = 256;
+/// `USER_HZ`, which is the same on all machines that schedspan runs on.
+const TICKS_PER_SECOND: u64 = 100;
+/// Levels of a file: a plugin's arguments have some ten.
+const MAX_DEPTH: usize = 32;
+/// What keys and flags end with, but for `-`, `_` and capitals, that hold what nobody else should see: keys and certificates, as
+/// in an extender's `tlsConfig`, and whatever the arguments of plugins may need.
+const SECRETS: [&str; 10] = [
+    "data",
+    "token",
+    "password",
+    "passphrase",
+    "secret",
+    "credential",
+    "credentials",
+    "apikey",
+    "accesskey",
+    "authorization",
+];
+const NOT_SHOWN: &str = "(not shown)";
+
+/// What a scheduler was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// What `--config` names.
+    pub file: Option<PathBuf>,
+    /// SHA-256 of all settings, in hex: the same for files that differ in comments, order and secrets alone.
+    pub hash: String,
+    /// Flags as `--flag=value`, and what is in the file as `profiles[default-scheduler].plugins…=value`; sorted.
+    pub settings: Vec<String>,
+    /// The profiles that the file names; `default-scheduler` where it names none.
+    pub profiles: Vec<String>,
+    /// Whether the file was written after the process had started, which then has read another one.
+    pub outdated: bool,
+    /// When the process was started, nanoseconds since the Unix epoch.
+    pub started_unix_ns: u64,
+}
+
+/// Why it is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something cannot be read.
+    #[error("cannot read `{}`: {reason}", path.display())]
+    Unreadable {
+        /// What.
+        path: PathBuf,
+        /// Why not.
+        reason: io::Error,
+    },
+    /// The file is no configuration.
+    #[error("`{}` is no KubeSchedulerConfiguration: {reason}", path.display())]
+    Invalid {
+        /// As the process sees it.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Configuration {
+    /// What a process was told.
+    ///
+    /// # Errors
+    ///
+    /// When its command line or its file cannot be read.
+    pub fn of(process: ProcessId) -> Result<Self, Error> {
+        let ProcessId { pid, .. } = process;
+        let path = PathBuf::from(format!("/proc/{pid}/cmdline"));
+        let line = File::open(&path).and_then(|file| text(file, MAX_COMMAND_LINE));
+        let line = line.map_err(|reason| Error::Unreadable { path, reason })?;
+        let started = started(process);
+        let since_epoch = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let started_unix_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or_default();
+        let named = flags(&line).find_map(|(name, value)| (name == "config").then_some(value));
+        let path = PathBuf::from(named.unwrap_or_default());
+        let unreadable = |reason| Error::Unreadable { path: path.clone(), reason };
+        let invalid = |reason: String| Error::Invalid { path: path.clone(), reason };
+        let (mut value, mut outdated) = (Value::Null, false);
+        if named.is_some() {
+            let file = open_as(pid, &path).map_err(unreadable)?;
+            let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
+            // Times of files are as exact as the kernel's tick, and that of the process is.
+            outdated = written.is_some_and(|written| written > started + Duration::from_secs(1));
+            let text = text(file, MAX_FILE).map_err(unreadable)?;
+            value = serde_saphyr::from_str(&text).map_err(|reason| invalid(reason.to_string()))?;
+        }
+        let told = Self::new(&line, &value).map_err(invalid)?;
+        Ok(Self { file: named.map(|_| path.clone()), outdated, started_unix_ns, ..told })
+    }
+
+    fn new(command_line: &str, content: &Value) -> Result<Self, String> {
+        let mut told = Settings { lines: Vec::new(), room: MAX_TEXT };
+        for (name, value) in flags(command_line) {
+            told.add(&format!("--{name}"), if is_secret(name) { NOT_SHOWN } else { value })?;
+        }
+        told.flatten(content, "", 0)?;
+        let mut settings = told.lines;
+        settings.sort_unstable();
+        let mut hash = Sha256::new();
+        for setting in &settings {
+            hash.update(setting);
+            hash.update("\n");
+        }
+        let hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        for setting in &mut settings {
+            if setting.len() > MAX_SETTING {
+                setting.truncate(setting.floor_char_boundary(MAX_SETTING));
+                setting.push('…');
+            }
+        }
+        settings.truncate(MAX_SETTINGS);
+        let named = content["profiles"].as_array().into_iter().flatten();
+        let mut profiles: Vec<String> =
+            named.map(|profile| profile["schedulerName"].as_str().unwrap_or(DEFAULT).to_owned()).collect();
+        profiles.truncate(MAX_SETTINGS);
+        if profiles.is_empty() {
+            profiles.push(DEFAULT.to_owned());
+        }
+        Ok(Self { hash, settings, profiles, ..Self::default() })
+    }
+
+    /// The value of a flag.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<&str> {
+        self.settings
+            .iter()
+            .find_map(|setting| setting.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// What is different from an earlier one: with `-` what it had, with `+` what this one has.
+    #[must_use]
+    pub fn difference(&self, earlier: &Self) -> Vec<String> {
+        let lacks = |these: &Self, those: &Self, sign: &str| -> Vec<String> {
+            let others =
+                those.settings.iter().filter(|setting| these.settings.binary_search(setting).is_err());
+            others.map(|setting| format!("{sign}{setting}")).collect()
+        };
+        [lacks(self, earlier, "-"), lacks(earlier, self, "+")].concat()
+    }
+}
+
+/// `v1.DefaultSchedulerName`.
+const DEFAULT: &str = "default-scheduler";
+
+/// The flags of a command line, whose arguments end with a zero each. A value may be an argument of its own, as pflag has it.
+fn flags(command_line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut arguments = command_line.split('\0').skip(1).peekable();
+    std::iter::from_fn(move || {
+        loop {
+            let argument = arguments.next()?;
+            let Some(flag) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
+                continue;
+            };
+            return Some(match flag.split_once('=') {
+                Some(flag) => flag,
+                None => (flag, arguments.next_if(|next| !next.starts_with('-')).unwrap_or("true")),
+            });
+        }
+    })
+}
+
+/// A line for each setting.
+struct Settings {
+    lines: Vec<String>,
+    /// Bytes that there still is room for.
+    room: usize,
+}
+
+impl Settings {
+    fn add(&mut self, path: &str, value: &str) -> Result<(), String> {
+        let line = format!("{path}={}", without_user(value));
+        let room = self.room.checked_sub(line.len());
+        self.room = room.ok_or_else(|| format!("its settings have more than {MAX_TEXT} bytes"))?;
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// A line for each value that is no map and no list.
+    fn flatten(&mut self, value: &Value, path: &str, depth: usize) -> Result<(), String> {
+        match value {
+            Value::Null => Ok(()),
+            Value::Object(_) | Value::Array(_) if depth >= MAX_DEPTH => self.add(path, "(too deep)"),
+            Value::Object(fields) => fields.iter().try_for_each(|(key, value)| {
+                let dot = if path.is_empty() { "" } else { "." };
+                let path = format!("{path}{dot}{key}");
+                if is_secret(key) && !value.is_null() {
+                    self.add(&path, NOT_SHOWN)
+                } else {
+                    self.flatten(value, &path, depth + 1)
+                }
+            }),
+            Value::Array(elements) => elements.iter().enumerate().try_for_each(|(index, element)| {
+                // By its name, so that one more before it makes no difference.
+                let name = ["schedulerName", "name"].iter().find_map(|key| element.get(key)?.as_str());
+                let path = name.map_or_else(|| format!("{path}[{index}]"), |name| format!("{path}[{name}]"));
+                self.flatten(element, &path, depth + 1)
+            }),
+            Value::String(text) => self.add(path, text),
+            other => self.add(path, &other.to_string()),
+        }
+    }
+}
+
+fn is_secret(key: &str) -> bool {
+    let key = key.replace(['-', '_'], "").to_ascii_lowercase();
+    SECRETS.iter().any(|secret| key.ends_with(secret))
+}
+
+/// A URL without the name and password that it may have.
+fn without_user(text: &str) -> Cow<'_, str> {
+    let cut = || {
+        let (scheme, rest) = text.split_once("://")?;
+        let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+        let user = authority.rfind('@')?;
+        Some(format!("{scheme}://{NOT_SHOWN}{}", &rest[user..]))
+    };
+    cut().map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// Opens a file as a process would: an absolute path from its root, another one from where it works. Wherever links in it lead
+/// to, it is within that root.
+fn open_as(pid: u32, path: &Path) -> io::Result<File> {
+    let within = if path.is_absolute() {
+        path.to_owned()
+    } else {
+        fs::read_link(format!("/proc/{pid}/cwd"))?.join(path)
+    };
+    let root = openat(CWD, format!("/proc/{pid}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    open_below(root, &within)
+}
+
+fn open_below(root: OwnedFd, path: &Path) -> io::Result<File> {
+    // A pipe without a writer would be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    Ok(file)
+}
+
+fn text(file: File, limit: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} bytes")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// When a process was started: ticks since boot, which is so long ago as the clock since then says.
+fn started(process: ProcessId) -> SystemTime {
+    let since_boot = clock_gettime(ClockId::Boottime);
+    let since_boot = Duration::from_millis(
+        since_boot.tv_sec.cast_unsigned() * 1_000 + since_boot.tv_nsec.cast_unsigned() / 1_000_000,
+    );
+    let started = Duration::from_millis(process.start_ticks.saturating_mul(1_000 / TICKS_PER_SECOND));
+    SystemTime::now() - since_boot.saturating_sub(started)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(line: &str, content: &Value) -> Configuration {
+        Configuration::new(&line.replace(' ', "\0"), content).expect("it is short")
+    }
+
+    #[test]
+    fn flags_are_read_as_pflag_reads_them() {
+        let line =
+            "kube-scheduler\0--config=/etc/s.yaml\0-v\x002\0--leader-elect\0--bind-address\0::\0--x=\0";
+        let read: Vec<_> = flags(line).collect();
+        assert_eq!(
+            read,
+            [
+                ("config", "/etc/s.yaml"),
+                ("v", "2"),
+                ("leader-elect", "true"),
+                ("bind-address", "::"),
+                ("x", "")
+            ]
+        );
+        assert_eq!(flags("").count(), 0);
+    }
+
+    #[test]
+    fn a_difference_names_what_was_and_what_is() {
+        let profile = |weight: u32| {
+            json!({
+                "profiles": [
+                    { "schedulerName": "a", "plugins": { "score": { "enabled": [{ "name": "P", "weight": weight }] } } },
+                    { "schedulerName": "b" },
+                ],
+            })
+        };
+        let (one, other) = (of("s --v=2", &profile(1)), of("s --v=3", &profile(5)));
+        assert_eq!(one.profiles, ["a", "b"]);
+        assert_ne!(one.hash, other.hash);
+        assert_eq!(
+            other.difference(&one),
+            [
+                "---v=2",
+                "-profiles[a].plugins.score.enabled[P].weight=1",
+                "+--v=3",
+                "+profiles[a].plugins.score.enabled[P].weight=5",
+            ]
+        );
+        assert_eq!(one.difference(&one), [""; 0]);
+        assert_eq!((other.flag("v"), other.flag("config")), (Some("3"), None));
+        // The order of the flags says nothing.
+        assert_eq!(of("s --a=1 --b=2", &Value::Null).hash, of("s --b=2 --a=1", &Value::Null).hash);
+    }
+
+    #[test]
+    fn what_nobody_else_should_see_is_not_told() {
+        let content = json!({
+            "clientConnection": { "kubeconfig": "/etc/s.conf" },
+            "extenders": [{
+                "urlPrefix": "https://me:pass@word@extender:8888/a@b",
+                "tlsConfig": { "keyData": "c2VjcmV0", "serverName": "e" },
+            }],
+            "profiles": [{ "pluginConfig": [{ "name": "Load", "args": {
+                "metricProvider": { "token": "t0p", "address": "http://prometheus:9090" },
+                "api-key": "k", "client_secret": { "deep": "s" }, "password": null, "tokens": 3,
+            } }] }],
+        });
+        let Configuration { settings, profiles, .. } = of("s --api-token=t0p --token-file=/t", &content);
+        assert_eq!(
+            settings,
+            [
+                "--api-token=(not shown)",
+                "--token-file=/t",
+                "clientConnection.kubeconfig=/etc/s.conf",
+                "extenders[0].tlsConfig.keyData=(not shown)",
+                "extenders[0].tlsConfig.serverName=e",
+                "extenders[0].urlPrefix=https://(not shown)@extender:8888/a@b",
+                "profiles[0].pluginConfig[Load].args.api-key=(not shown)",
+                "profiles[0].pluginConfig[Load].args.client_secret=(not shown)",
+                "profiles[0].pluginConfig[Load].args.metricProvider.address=http://prometheus:9090",
+                "profiles[0].pluginConfig[Load].args.metricProvider.token=(not shown)",
+                "profiles[0].pluginConfig[Load].args.tokens=3",
+                "profiles[0].pluginConfig[Load].name=Load",
+            ]
+        );
+        assert_eq!(profiles, [DEFAULT]);
+    }
+
+    #[test]
+    fn what_is_told_is_bounded() {
+        let long = json!({ "a": "é".repeat(1_000), "list": vec![1; 10_000] });
+        let Configuration { settings, .. } = of("s", &long);
+        assert_eq!(settings.len(), MAX_SETTINGS);
+        assert!(settings.iter().all(|setting| setting.len() <= MAX_SETTING + 3));
+        let mut deep = json!({ "keyData": "c2VjcmV0" });
+        for _ in 0..1_000 {
+            deep = json!([deep]);
+        }
+        let Configuration { settings, .. } = of("s", &deep);
+        assert_eq!(settings, [format!("{}=(too deep)", "[0]".repeat(MAX_DEPTH))]);
+        // Each line has the whole path.
+        let mut wide = json!(vec![1; 10_000]);
+        for _ in 0..10 {
+            wide = json!({ "k".repeat(1_000): wide });
+        }
+        let error = Configuration::new("s", &wide).unwrap_err();
+        assert!(error.contains("more than"), "{error}");
+    }
+
+    /// A directory of this test, which goes with it.
+    fn directory(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("schedspan-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    #[test]
+    fn a_pipe_is_no_configuration_and_is_not_waited_for() {
+        let directory = directory("pipe");
+        let path = directory.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = open_as(std::process::id(), &path).unwrap_err().to_string();
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(error.ends_with("it is no regular file"), "{error}");
+    }
+
+    #[test]
+    fn a_link_leads_where_it_leads_the_process() {
+        // A process whose root is a directory: what an absolute link in there means is in there.
+        let directory = directory("root");
+        fs::create_dir_all(directory.join("etc/static")).unwrap();
+        fs::write(directory.join("etc/static/s.yaml"), "inside").unwrap();
+        std::os::unix::fs::symlink("/etc/static/s.yaml", directory.join("etc/s.yaml")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", directory.join("etc/host")).unwrap();
+        let inside = |path: &str| {
+            let root = openat(CWD, &directory, OFlags::PATH, Mode::empty()).unwrap();
+            open_below(root, Path::new(path)).and_then(|file| text(file, MAX_FILE))
+        };
+        assert_eq!(inside("/etc/s.yaml").unwrap(), "inside");
+        assert_eq!(inside("/../../etc/static/s.yaml").unwrap(), "inside");
+        assert_eq!(inside("/etc/host").unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::remove_dir_all(&directory).unwrap();
+        // One that is not absolute is looked for where the process works.
+        assert!(open_as(std::process::id(), Path::new("Cargo.toml")).is_ok());
+    }
+
+    #[test]
+    fn this_test_was_told_what_its_command_line_says() {
+        let process = ProcessId::of(std::process::id()).expect("it runs");
+        let Configuration { hash, file, outdated, .. } = Configuration::of(process).expect("it may be read");
+        assert_eq!((hash.len(), file, outdated), (64, None, false));
+        assert!(started(process) <= SystemTime::now());
+        let none = ProcessId { pid: u32::MAX, start_ticks: 0 };
+        assert!(Configuration::of(none).is_err_and(|error| error.to_string().contains("cmdline")));
+    }
+}

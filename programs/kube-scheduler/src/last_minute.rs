@@ -1,0 +1,453 @@
+//! The figures of the last minute, for `schedspan top`: counts and durations by phase and plugin, in slots of a second.
+//!
+//! Bounded in every direction: slots, names, and buckets of durations.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use spans::{AttributeValue, Span, SpanKind, Trace, attributes, names::PLUGIN};
+
+/// Seconds that are remembered.
+pub const WINDOW: u64 = 60;
+/// Phases, and plugins by extension point; a scheduler has some hundred. What comes after these is counted under [`OTHER`].
+const MAX_NAMES: usize = 512;
+const OTHER: &str = "other";
+/// Attempts that are named for being slow.
+const SLOWEST: usize = 20;
+/// Characters of a Pod's name, or of a Node's, that are shown.
+const MAX_TEXT: usize = 253;
+/// Buckets for each power of two: a bucket is less than a fifth wide.
+const BUCKETS_PER_OCTAVE: f64 = 4.0;
+
+/// What is remembered, with the time given by who uses it.
+#[derive(Debug, Default)]
+pub struct Window {
+    /// Oldest first.
+    slots: VecDeque<Slot>,
+    /// What durations are of.
+    keys: Vec<Key>,
+    /// Which of the keys, by name and extension point.
+    numbers: HashMap<Arc<str>, Vec<(Arc<str>, usize)>>,
+}
+
+/// What happened within a second.
+#[derive(Debug, Default)]
+struct Slot {
+    second: u64,
+    attempts: BTreeMap<&'static str, u64>,
+    moves: BTreeMap<(String, String), u64>,
+    /// In the order of the keys, as far as there were any.
+    series: Vec<Durations>,
+    slowest: Vec<Slow>,
+}
+
+/// A phase, or a plugin at an extension point.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    name: Arc<str>,
+    /// Empty for a phase.
+    point: Arc<str>,
+}
+
+/// Durations: how many, how long together, and how many of each size.
+#[derive(Clone, Debug, Default)]
+struct Durations {
+    count: u64,
+    total_ns: u64,
+    max_ns: u64,
+    buckets: BTreeMap<u8, u32>,
+}
+
+/// The figures of the last minute.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastMinute {
+    /// The version of the daemon.
+    pub version: String,
+    /// Seconds that the figures are of: [`WINDOW`], or fewer after the daemon's start.
+    pub seconds: u64,
+    /// Schedulers that are traced.
+    pub schedulers: u64,
+    /// Attempts by result.
+    pub attempts: Vec<Count>,
+    /// Pods that entered a queue.
+    pub moves: Vec<Moves>,
+    /// The phases, cycles and the whole attempt.
+    pub phases: Vec<Timing>,
+    /// The plugins.
+    pub plugins: Vec<Timing>,
+    /// The slowest attempts, slowest first.
+    pub slowest: Vec<Slow>,
+    /// What was lost since the daemon's start, by cause; zeros too.
+    pub losses: Vec<Count>,
+}
+
+/// How many of something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Of what.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Pods that entered a queue, by an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moves {
+    /// Which queue.
+    pub queue: String,
+    /// Why.
+    pub event: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// How long something took.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timing {
+    /// Of the phase, or of the plugin.
+    pub name: String,
+    /// Where the plugin was called; empty for a phase.
+    pub extension_point: String,
+    /// Calls.
+    pub count: u64,
+    /// Together, nanoseconds.
+    pub total_ns: u64,
+    /// Half of the calls took less, to about a tenth.
+    pub p50_ns: u64,
+    /// All but a hundredth of the calls took less, to about a tenth.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// A slow attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Slow {
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Its Pod's namespace.
+    pub namespace: String,
+    /// Its Pod's name.
+    pub pod: String,
+    /// How it came out.
+    pub result: String,
+    /// Where it was bound.
+    pub node: String,
+    /// The phase that took longest.
+    pub phase: String,
+}
+
+impl Window {
+    /// Takes an attempt that was seen at a second.
+    pub fn trace(&mut self, second: u64, result: &'static str, trace: &Trace) {
+        let number = |(name, point)| self.number(name, point);
+        let numbers: Vec<_> = trace.spans.iter().map(names).map(number).collect();
+        let slot = self.slot(second);
+        *slot.attempts.entry(result).or_default() += 1;
+        for (number, span) in numbers.into_iter().zip(&trace.spans) {
+            slot.add(number, |durations| durations.add(span.duration_ns()));
+        }
+        let duration_ns = trace.root().duration_ns();
+        if slot.slowest.len() < SLOWEST || slot.slowest.iter().any(|slow| slow.duration_ns < duration_ns) {
+            push_slow(&mut slot.slowest, Slow::of(result, trace));
+        }
+    }
+
+    /// Takes entries of Pods into a queue. Queues and events must be few.
+    pub fn queue_moves(&mut self, second: u64, queue: &str, event: &str, count: u64) {
+        *self.slot(second).moves.entry((queue.to_owned(), event.to_owned())).or_default() += count;
+    }
+
+    /// The figures of the last minute, at a second.
+    #[must_use]
+    pub fn figures(&self, second: u64) -> LastMinute {
+        let mut sum = Slot::default();
+        for slot in self.slots.iter().filter(|slot| slot.second + WINDOW > second) {
+            for (result, count) in &slot.attempts {
+                *sum.attempts.entry(result).or_default() += count;
+            }
+            for (entry, count) in &slot.moves {
+                *sum.moves.entry(entry.clone()).or_default() += count;
+            }
+            for (number, durations) in slot.series.iter().enumerate() {
+                sum.add(number, |sum| sum.merge(durations));
+            }
+            slot.slowest.iter().for_each(|slow| push_slow(&mut sum.slowest, slow.clone()));
+        }
+        let mut series: Vec<_> = self.keys.iter().zip(&sum.series).filter(|(_, sum)| sum.count > 0).collect();
+        series.sort_by_key(|(key, _)| *key);
+        let (plugins, phases) = series.into_iter().partition::<Vec<_>, _>(|(key, _)| !key.point.is_empty());
+        let timings = |list: Vec<(&Key, &Durations)>| {
+            list.into_iter().map(|(key, durations)| durations.timing(&key.name, &key.point)).collect()
+        };
+        LastMinute {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            seconds: (second + 1).min(WINDOW),
+            attempts: sum
+                .attempts
+                .into_iter()
+                .map(|(name, count)| Count { name: name.to_owned(), count })
+                .collect(),
+            moves: sum
+                .moves
+                .into_iter()
+                .map(|((queue, event), count)| Moves { queue, event, count })
+                .collect(),
+            phases: timings(phases),
+            plugins: timings(plugins),
+            slowest: sum.slowest,
+            ..LastMinute::default()
+        }
+    }
+
+    fn slot(&mut self, second: u64) -> &mut Slot {
+        if self.slots.back().is_none_or(|slot| slot.second < second) {
+            self.slots.push_back(Slot { second, ..Slot::default() });
+            while self.slots.front().is_some_and(|slot| slot.second + WINDOW <= second) {
+                self.slots.pop_front();
+            }
+        }
+        // A clock that went back a little counts for the newest.
+        let last = self.slots.len() - 1;
+        &mut self.slots[last]
+    }
+
+    /// The number of a key. Names come from the traced process: they must not be without end.
+    fn number(&mut self, name: &str, point: &str) -> usize {
+        let known = self.numbers.get(name).and_then(|points| points.iter().find(|(of, _)| **of == *point));
+        if let Some((_, number)) = known {
+            return *number;
+        }
+        if self.keys.len() >= MAX_NAMES || name.len().max(point.len()) > MAX_TEXT {
+            let other = Key { name: OTHER.into(), point: if point.is_empty() { "" } else { OTHER }.into() };
+            return self.keys.iter().position(|key| *key == other).unwrap_or_else(|| self.add(other));
+        }
+        self.add(Key { name: name.into(), point: point.into() })
+    }
+
+    fn add(&mut self, key: Key) -> usize {
+        let number = self.keys.len();
+        self.numbers.entry(Arc::clone(&key.name)).or_default().push((Arc::clone(&key.point), number));
+        self.keys.push(key);
+        number
+    }
+}
+
+impl Slot {
+    fn add(&mut self, number: usize, add: impl FnOnce(&mut Durations)) {
+        if self.series.len() <= number {
+            self.series.resize_with(number + 1, Durations::default);
+        }
+        add(&mut self.series[number]);
+    }
+}
+
+impl Slow {
+    fn of(result: &str, trace: &Trace) -> Self {
+        let root = trace.root();
+        let text = |key| {
+            let text = root.attribute(key).map(ToString::to_string).unwrap_or_default();
+            text.chars().take(MAX_TEXT).collect()
+        };
+        // What outlasts the attempt did not make it slow.
+        let phases = trace.spans.iter().filter(|span| is_step(span.kind) && span.parent_id.is_some());
+        Self {
+            duration_ns: root.duration_ns(),
+            namespace: text(attributes::POD_NAMESPACE),
+            pod: text(attributes::POD_NAME),
+            result: result.to_owned(),
+            node: text(attributes::SELECTED_NODE),
+            phase: phases
+                .max_by_key(|span| span.duration_ns())
+                .map(|span| span.name.to_string())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// Whether a span shows a step of the attempt, and neither the whole, nor a cycle, nor a plugin's part of a step.
+fn is_step(kind: SpanKind) -> bool {
+    match kind {
+        SpanKind::Phase(_)
+        | SpanKind::Extender
+        | SpanKind::ApiCall
+        | SpanKind::Victim
+        | SpanKind::Placement
+        | SpanKind::Trial
+        | SpanKind::QueueStay
+        | SpanKind::Stage(_)
+        | SpanKind::Other => true,
+        SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin => false,
+    }
+}
+
+/// What a span is of, and for a plugin's where that was called.
+fn names(span: &Span) -> (&str, &str) {
+    if span.kind != SpanKind::Plugin {
+        return (&span.name, "");
+    }
+    let name = span.name.strip_prefix(PLUGIN).unwrap_or(&span.name);
+    match span.attribute(attributes::EXTENSION_POINT) {
+        Some(AttributeValue::String(point)) => (name, point),
+        Some(_) | None => (name, "?"),
+    }
+}
+
+/// Keeps the slowest, in their order.
+fn push_slow(slowest: &mut Vec<Slow>, slow: Slow) {
+    let at = slowest.partition_point(|other| other.duration_ns >= slow.duration_ns);
+    if at < SLOWEST {
+        slowest.insert(at, slow);
+        slowest.truncate(SLOWEST);
+    }
+}
+
+impl Durations {
+    fn add(&mut self, duration_ns: u64) {
+        self.count += 1;
+        self.total_ns = self.total_ns.saturating_add(duration_ns);
+        self.max_ns = self.max_ns.max(duration_ns);
+        *self.buckets.entry(bucket(duration_ns)).or_default() += 1;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let Self { count, total_ns, max_ns, buckets } = other;
+        self.count += count;
+        self.total_ns = self.total_ns.saturating_add(*total_ns);
+        self.max_ns = self.max_ns.max(*max_ns);
+        for (bucket, count) in buckets {
+            *self.buckets.entry(*bucket).or_default() += count;
+        }
+    }
+
+    /// The duration that so many percent of them do not exceed.
+    fn percentile(&self, percent: u64) -> u64 {
+        let rank = (self.count * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (bucket, count) in &self.buckets {
+            seen += u64::from(*count);
+            if seen >= rank {
+                return middle(*bucket).min(self.max_ns);
+            }
+        }
+        self.max_ns
+    }
+
+    fn timing(&self, name: &str, point: &str) -> Timing {
+        Timing {
+            name: name.to_owned(),
+            extension_point: point.to_owned(),
+            count: self.count,
+            total_ns: self.total_ns,
+            p50_ns: self.percentile(50),
+            p99_ns: self.percentile(99),
+            max_ns: self.max_ns,
+        }
+    }
+}
+
+/// Buckets grow with what they hold: there are 256 for all of 64 bits.
+fn bucket(ns: u64) -> u8 {
+    ((ns.max(1) as f64).log2() * BUCKETS_PER_OCTAVE) as u8
+}
+
+fn middle(bucket: u8) -> u64 {
+    ((f64::from(bucket) + 0.5) / BUCKETS_PER_OCTAVE).exp2() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use spans::fixtures::{scheduled, unschedulable};
+
+    use super::*;
+
+    fn find<'a>(timings: &'a [Timing], name: &str) -> &'a Timing {
+        timings.iter().find(|timing| timing.name == name).expect("it is there")
+    }
+
+    #[test]
+    fn percentiles_are_right_to_a_tenth() {
+        let mut durations = Durations::default();
+        for us in 1..=1000 {
+            durations.add(us * 1000);
+        }
+        let timing = durations.timing("filter", "");
+        for (got, exact) in [(timing.p50_ns, 500_000.0), (timing.p99_ns, 990_000.0)] {
+            let error = (got as f64 / exact - 1.0).abs();
+            assert!(error < 0.1, "{got} instead of {exact}");
+        }
+        assert_eq!((timing.count, timing.max_ns, timing.total_ns), (1000, 1_000_000, 500_500_000));
+        for ns in [0, 1, u64::MAX] {
+            let mut one = Durations::default();
+            one.add(ns);
+            assert!(one.percentile(50) <= ns.max(1));
+        }
+    }
+
+    #[test]
+    fn what_is_older_than_a_minute_is_forgotten() {
+        let mut window = Window::default();
+        window.trace(10, "Success", &scheduled());
+        window.trace(40, "Unschedulable", &unschedulable());
+        window.queue_moves(40, "active", "PodAdd", 1);
+        window.queue_moves(41, "active", "PodAdd", 1);
+        let recent = window.figures(41);
+        assert_eq!(recent.seconds, 42);
+        let count = |name: &str, count| Count { name: name.to_owned(), count };
+        assert_eq!(recent.attempts, [count("Success", 1), count("Unschedulable", 1)]);
+        assert_eq!((recent.moves.len(), recent.moves[0].count), (1, 2));
+        assert_eq!(find(&recent.phases, "filter").count, 2);
+        let slowest: Vec<_> = recent.slowest.iter().map(|slow| (&*slow.pod, &*slow.phase)).collect();
+        assert_eq!(slowest, [("web-0", "bind"), ("big", "filter")]);
+        let recent = window.figures(70);
+        assert_eq!((recent.seconds, recent.attempts), (60, vec![count("Unschedulable", 1)]));
+        window.queue_moves(200, "active", "PodAdd", 1);
+        assert_eq!(window.slots.len(), 1);
+    }
+
+    #[test]
+    fn plugins_are_told_apart_by_their_extension_points() {
+        let mut trace = scheduled();
+        for (span, point) in [(3, "preFilter"), (4, "score")] {
+            trace.spans[span].kind = SpanKind::Plugin;
+            trace.spans[span].name = "plugin: Fit".into();
+            trace.spans[span].attributes =
+                vec![(attributes::EXTENSION_POINT, AttributeValue::String(point.into()))];
+        }
+        let mut window = Window::default();
+        window.trace(0, "Success", &trace);
+        let points: Vec<_> =
+            window.figures(0).plugins.into_iter().map(|plugin| plugin.extension_point).collect();
+        assert_eq!(points, ["preFilter", "score"]);
+    }
+
+    #[test]
+    fn names_without_end_make_no_figures_without_end() {
+        let mut window = Window::default();
+        let mut trace = scheduled();
+        for number in 0..2 * MAX_NAMES {
+            trace.spans[3].kind = SpanKind::Plugin;
+            trace.spans[3].name = format!("{PLUGIN}{number}").into();
+            window.trace(0, "Success", &trace);
+        }
+        let recent = window.figures(0);
+        assert!(recent.plugins.len() + recent.phases.len() <= MAX_NAMES + 1);
+        assert!(find(&recent.plugins, OTHER).count > MAX_NAMES as u64 / 2);
+    }
+
+    #[test]
+    fn only_the_slowest_are_named() {
+        let mut slowest = Vec::new();
+        for duration_ns in 0..100 {
+            push_slow(&mut slowest, Slow { duration_ns: duration_ns * 7 % 100, ..Slow::default() });
+        }
+        let durations: Vec<_> = slowest.iter().map(|slow| slow.duration_ns).collect();
+        assert_eq!(durations, (80..100).rev().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,470 @@
+//! Spans out of attempts: the tree of KEP-5927, with what it leaves out.
+//!
+//! Pure: an attempt, a clock anchor and a context in, a trace out.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    iter,
+};
+
+use gotrace::decode::{Element, Entries, Group, Top};
+use spans::{
+    Anchor, AttributeValue, Event, Link, Origin, Relation, Source, Span, SpanKind, Status, Story, Trace,
+    TraceKind, attributes,
+    identity::{span_id, trace_id},
+    names::{EXTENDER, PLUGIN, QUEUE},
+    story::{Extras, add_monotonic},
+};
+use tracecontext::RemoteContext;
+
+use crate::{
+    attempt::{
+        ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
+    },
+    table::{Function, Part, Stage},
+};
+
+/// What KEP-5927 calls the event of a plugin that says no.
+const REJECTED: &str = "plugin rejected";
+
+/// Makes the trace of an attempt; of a Pod of a group the part of the group's trace that is below the Pod's span, which
+/// has links only: its parent is the group's root.
+#[must_use]
+pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
+    let Origin { mut causes, parent, attributes, selected } = origin;
+    let seed = seed(attempt, attempt.start_ns);
+    let mut remote = None;
+    let (trace_id, parent_id) = match &attempt.subject {
+        Subject::Member(group) => {
+            let of_group = group_seed(attempt, group);
+            (of_group, Some(span_id(&of_group, 0)))
+        }
+        Subject::Pod | Subject::Group { .. } => {
+            remote = (parent && !causes.is_empty()).then(|| causes.remove(0).context);
+            (remote.as_ref().map_or(seed, |remote| remote.trace_id), None)
+        }
+    };
+    let kind = match attempt.subject {
+        Subject::Group { .. } => TraceKind::GroupAttempt,
+        Subject::Pod | Subject::Member(_) => TraceKind::Attempt,
+    };
+    let root = Span {
+        kind: SpanKind::Root(kind),
+        span_id: span_id(&seed, 0),
+        parent_id,
+        name: Cow::Borrowed(kind.name()),
+        start_unix_ns: anchor.unix(attempt.start_ns),
+        end_unix_ns: anchor.unix(attempt.end_ns),
+        attributes: root_attributes(attempt, anchor).into_iter().chain(attributes).collect(),
+        events: Vec::new(),
+        links: causes.into_iter().chain(previous(attempt, remote.as_ref())).collect(),
+        status: root_status(&attempt.outcome),
+    };
+    let mut calls: Vec<(Part, Shown, &Call)> = attempt
+        .calls
+        .iter()
+        .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
+        // The scheduler asks its own list first, and an extender without the verb not at all.
+        .filter(|call| call.extender.as_ref().is_none_or(|extender| !extender.verb.is_empty()))
+        .filter_map(|call| {
+            let part = call.function.about();
+            Some((part, Shown { kind: part.shows()?, name: part.name()? }, call))
+        })
+        .collect();
+    // What contains others begins before them.
+    calls.sort_by(|(part, _, call), (other_part, _, other)| {
+        let depth = |part: Part| ancestors(part).count();
+        call.start_ns.cmp(&other.start_ns).then_with(|| depth(*part).cmp(&depth(*other_part)))
+    });
+    let mut spans = Vec::with_capacity(calls.len() + 1);
+    spans.push(root);
+    let mut trials = 0..;
+    for (index, (part, Shown { kind, name }, call)) in calls.iter().enumerate() {
+        // The innermost that was going on; behind a call that is over there is the next one further out.
+        let parent = ancestors(*part).find_map(|function| {
+            let holds = |(_, _, outer): &(Part, Shown, &Call)| {
+                outer.function == function && outer.start_ns <= call.start_ns && call.end_ns <= outer.end_ns
+            };
+            calls[..index].iter().rposition(holds)
+        });
+        let url = call.extender.as_ref().map(|extender| extender.url.as_str());
+        let (name, attributes) = match part {
+            Part::Plugin { point, .. } => (
+                Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
+                plugin_attributes(point, call),
+            ),
+            Part::Extender { point, .. } => {
+                (Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()), extender_attributes(point, call))
+            }
+            Part::Late(..) => (Cow::Borrowed(*name), api_call_attributes(call)),
+            Part::Stage(Stage::PlacementTrial, ..) => (Cow::Borrowed(*name), placement_attributes(call)),
+            Part::Stage(Stage::Member, ..) => {
+                let chosen = attempt.chosen_trial == trials.next();
+                let mut list = placement_attributes(call);
+                list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
+                (Cow::Borrowed(*name), list)
+            }
+            Part::Phase(..)
+            | Part::Stage(Stage::SchedulingCycle | Stage::BindingCycle | Stage::HandleFailure, ..)
+            // These become no spans.
+            | Part::EntersQueue { .. }
+            | Part::CountsMove
+            | Part::Pop
+            | Part::Group
+            | Part::QueuesApiCall
+            | Part::Fact(_) => (Cow::Borrowed(*name), phase_attributes(attempt, name, call)),
+        };
+        // What outlasts the attempt is not a part of it.
+        let outlasts = part.is_late() && call.end_ns > attempt.end_ns;
+        let cause = outlasts.then(|| link(trace_id, spans[0].span_id, Relation::Attempt));
+        spans.push(Span {
+            kind: *kind,
+            span_id: span_id(&seed, index as u64 + 1),
+            // The root is the first of the spans.
+            parent_id: (!outlasts).then(|| spans[parent.map_or(0, |index| index + 1)].span_id),
+            name,
+            start_unix_ns: anchor.unix(call.start_ns),
+            end_unix_ns: anchor.unix(call.end_ns),
+            attributes,
+            events: rejection(*part, call, anchor).into_iter().collect(),
+            links: cause.into_iter().collect(),
+            status: call_status(call),
+        });
+    }
+    let source = Source::Process(attempt.target);
+    Trace { kind, source, trace_id, parent: remote, selected, spans }
+}
+
+/// How a call is shown.
+#[derive(Clone, Copy)]
+struct Shown {
+    kind: SpanKind,
+    /// Name of the span; of a plugin or an extender the extension point.
+    name: &'static str,
+}
+
+/// The functions that a call is a part of, the next one first.
+fn ancestors(part: Part) -> impl Iterator<Item = Function> {
+    iter::successors(part.parent(), |function| function.about().parent())
+}
+
+/// Adds a span for each stay of the Pod in a queue before the attempt. They have no parent: they are over when the root
+/// begins.
+#[must_use]
+pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> Trace {
+    let seed = seed(attempt, attempt.start_ns);
+    let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
+    for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
+        let event = event.as_str().into();
+        trace.spans.push(Span {
+            kind: SpanKind::QueueStay,
+            // Behind all that an attempt can have.
+            span_id: span_id(&seed, u64::MAX - index as u64),
+            parent_id: None,
+            name: Cow::Owned(format!("{QUEUE}{queue}")),
+            start_unix_ns: anchor.unix(*time_ns),
+            end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
+            attributes: vec![(attributes::QUEUE_EVENT, event)],
+            events: Vec::new(),
+            links: Vec::new(),
+            status: Status::Unset,
+        });
+    }
+    trace
+}
+
+impl Story for Attempt {
+    fn pod_uid(&self) -> Option<&str> {
+        match self.subject {
+            // The creators of its Pods are linked to the Pods' own attempts.
+            Subject::Group { .. } => None,
+            Subject::Pod | Subject::Member(_) => Some(&self.pod.uid),
+        }
+    }
+
+    fn trace(&self, anchor: Anchor, origin: Origin, Extras { queue_spans, monotonic }: Extras) -> Trace {
+        let mut trace = build(self, anchor, origin);
+        if queue_spans {
+            trace = with_queue_spans(trace, self, anchor);
+        }
+        if monotonic {
+            add_monotonic(&mut trace, anchor);
+        }
+        trace
+    }
+}
+
+/// The root of the attempt before this one, which was below the same parent.
+fn previous(attempt: &Attempt, parent: Option<&RemoteContext>) -> Option<Link> {
+    let Previous { start_ns, group } = attempt.previous.as_ref()?;
+    let seed = seed(attempt, *start_ns);
+    let alone = || parent.map_or(seed, |parent| parent.trace_id);
+    let trace_id = group.as_ref().map_or_else(alone, |group| group_seed(attempt, group));
+    Some(link(trace_id, span_id(&seed, 0), Relation::PreviousAttempt))
+}
+
+pub(crate) fn link(trace_id: [u8; 16], span_id: [u8; 8], relation: Relation) -> Link {
+    let context = RemoteContext { trace_id, span_id, flags: 1, trace_state: String::new() };
+    Link { context, relation }
+}
+
+/// A plugin says that the Pod cannot be scheduled.
+fn rejection(part: Part, call: &Call, anchor: Anchor) -> Option<Event> {
+    let code = call.code.filter(|code| matches!(part, Part::Plugin { .. }) && code.is_rejected())?;
+    let result = AttributeValue::String(code.into());
+    let unix_ns = anchor.unix(call.end_ns);
+    Some(Event { name: REJECTED, unix_ns, attributes: vec![(attributes::RESULT, result)] })
+}
+
+/// `WaitOnPermit` is called for every Pod; the scheduler counts, and a user means, the Pods that had to wait.
+fn waited(attempt: &Attempt) -> bool {
+    attempt.calls.iter().any(|call| call.function == Function::Permit && call.code == Some(Code::WAIT))
+}
+
+fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = vec![(attributes::POD_NAMESPACE, attempt.pod.namespace.as_str().into())];
+    if !matches!(attempt.subject, Subject::Group { .. }) {
+        list.push((attributes::POD_NAME, attempt.pod.name.as_str().into()));
+        list.push((attributes::POD_UID, attempt.pod.uid.as_str().into()));
+    }
+    list.extend(attempt.group().map(|group| (attributes::POD_GROUP, group.name.as_str().into())));
+    if let Subject::Group { size, scheduled, .. } = &attempt.subject {
+        list.extend(size.map(|size| (attributes::POD_GROUP_SIZE, integer(size))));
+        list.push((attributes::POD_GROUP_SCHEDULED, integer(*scheduled)));
+    }
+    list.push((attributes::PROFILE, attempt.pod.profile.as_str().into()));
+    if let Some(result) = result(&attempt.outcome) {
+        list.push((attributes::RESULT, AttributeValue::String(Cow::Borrowed(result))));
+    }
+    // A Node that was chosen and then not bound is no result.
+    if let (Some(node), Outcome::Scheduled) = (&attempt.node, &attempt.outcome) {
+        list.push((attributes::SELECTED_NODE, node.as_str().into()));
+    }
+    if let Some(number) = attempt.number {
+        list.push((attributes::ATTEMPT, integer(number)));
+    }
+    if let Some((evaluated, feasible)) = attempt.nodes {
+        list.push((attributes::EVALUATED_NODES, integer(evaluated)));
+        list.push((attributes::FEASIBLE_NODES, integer(feasible)));
+    }
+    if attempt.batched {
+        list.push((attributes::BATCHED, AttributeValue::Bool(true)));
+    }
+    if let Some(nodes) = attempt.restricted_to {
+        list.push((attributes::RESTRICTED_TO_NODES, integer(nodes)));
+    }
+    list.extend(decision_attributes(attempt));
+    if let Some(Preemption { node, victims, names }) = &attempt.preemption {
+        list.push((attributes::PREEMPTION_NODE, node.as_str().into()));
+        list.push((attributes::PREEMPTION_VICTIMS, integer(*victims)));
+        list.push((attributes::PREEMPTION_VICTIM_NAMES, AttributeValue::Strings(names.clone())));
+    }
+    list.extend(queue_attributes(attempt, anchor));
+    if attempt.incomplete {
+        list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
+    }
+    list
+}
+
+/// Which Nodes were best, and why others would not do.
+fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::new();
+    if let Some(Top { elements, looked_at, ties, best }) = attempt.scores.as_deref() {
+        list.push((attributes::SCORED_NODES, integer(*elements)));
+        if looked_at < elements {
+            list.push((attributes::SCORED_NODES_LOOKED_AT, integer(*looked_at)));
+        }
+        list.push((attributes::CANDIDATES, AttributeValue::Strings(best.iter().map(candidate).collect())));
+        list.push((attributes::CANDIDATE_TIES, integer(*ties)));
+    }
+    if let Some(Entries { keys, looked_at, groups, others }) = attempt.statuses.as_deref() {
+        let rejection = |Group { name, code, keys }: &Group| {
+            format!("{}: {keys} {}", name.as_deref().unwrap_or("?"), Code(*code))
+        };
+        let rejections = groups.iter().map(rejection).collect();
+        list.push((attributes::REJECTIONS, AttributeValue::Strings(rejections)));
+        if looked_at < keys {
+            list.push((attributes::REJECTIONS_LOOKED_AT, integer(*looked_at)));
+        }
+        list.extend(others.as_deref().map(|plugin| (attributes::REJECTED_OTHERS, plugin.into())));
+    }
+    list
+}
+
+fn candidate(Element { label: node, key: total, parts: scores, cut }: &Element) -> String {
+    // Long, and there are five of each attempt: at once and in one string.
+    let mut text = String::with_capacity(256);
+    let mut put = |part: fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
+    put(format_args!("{node}: {total} ("));
+    for (number, (plugin, score)) in scores.iter().enumerate() {
+        put(format_args!("{}{plugin} {score}", if number == 0 { "" } else { ", " }));
+    }
+    put(format_args!("{})", if *cut { ", …" } else { "" }));
+    text
+}
+
+fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
+    let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
+    let since = |unix_ns: u64| milliseconds(anchor.unix(attempt.start_ns).saturating_sub(unix_ns));
+    let mut list = Vec::new();
+    // A Pod of a group leaves the queue when the group does.
+    let popped_ns = attempt.group().map_or(attempt.start_ns, |group| group.start_ns);
+    if let Some(enqueued) = attempt.enqueued_ns {
+        list.push((attributes::QUEUE_WAIT_MS, milliseconds(popped_ns.saturating_sub(enqueued))));
+    }
+    list.extend(attempt.queue_timestamp.map(|added| (attributes::QUEUE_TOTAL_WAIT_MS, since(added))));
+    list.extend(attempt.first_attempt.map(|first| (attributes::SINCE_FIRST_ATTEMPT_MS, since(first))));
+    for (queue, key) in
+        [("backoff", attributes::QUEUE_BACKOFF_MS), ("unschedulable", attributes::QUEUE_UNSCHEDULABLE_MS)]
+    {
+        if attempt.moves.iter().any(|entry| entry.queue == queue) {
+            list.push((key, milliseconds(time_in(queue, attempt))));
+        }
+    }
+    if let Some(Move { event, .. }) = attempt.moves.last() {
+        list.push((attributes::QUEUE_EVENT, event.as_str().into()));
+        let moves = attempt.moves.iter().map(|Move { queue, event, .. }| format!("{queue}: {event}"));
+        list.push((attributes::QUEUE_MOVES, AttributeValue::Strings(moves.collect())));
+    }
+    if attempt.moves_left_out > 0 {
+        list.push((attributes::QUEUE_MOVES_LEFT_OUT, integer(attempt.moves_left_out)));
+    }
+    list
+}
+
+/// Nanoseconds that the Pod spent in a queue before the attempt.
+fn time_in(queue: &str, attempt: &Attempt) -> u64 {
+    let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
+    let stays = attempt.moves.iter().zip(ends).filter(|(entry, _)| entry.queue == queue);
+    stays.map(|(entry, end)| end.saturating_sub(entry.time_ns)).sum()
+}
+
+fn integer(value: u64) -> AttributeValue {
+    value.into()
+}
+
+fn phase_attributes(
+    attempt: &Attempt,
+    name: &'static str,
+    call: &Call,
+) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::with_capacity(4);
+    list.extend([
+        (attributes::PHASE, AttributeValue::String(Cow::Borrowed(name))),
+        (attributes::PROFILE, attempt.pod.profile.as_str().into()),
+    ]);
+    // Known of a phase that a panic has left.
+    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
+    if call.function == Function::WaitOnPermit {
+        let asked = attempt
+            .calls
+            .iter()
+            .filter(|call| call.function == Function::PermitPlugin && call.code == Some(Code::WAIT));
+        let names = asked.filter_map(|call| call.plugin.as_deref().map(str::to_owned)).collect();
+        list.push((attributes::WAITED_FOR, AttributeValue::Strings(names)));
+    }
+    push_result(&mut list, call);
+    list
+}
+
+fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let placement = call.plugin.as_deref().map(|placement| (attributes::PLACEMENT, placement.into()));
+    let mut list: Vec<_> = placement.into_iter().collect();
+    push_result(&mut list, call);
+    list
+}
+
+fn plugin_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::with_capacity(4);
+    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(point))));
+    push_result(&mut list, call);
+    list
+}
+
+fn api_call_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::with_capacity(4);
+    if let Some(ApiCall { pod_uid, victim, queued_ns }) = call.api_call.as_deref() {
+        list.push((attributes::POD_UID, pod_uid.as_str().into()));
+        list.extend(victim.as_deref().map(|name| (attributes::POD_NAME, name.into())));
+        let waited = queued_ns.map(|queued_ns| call.start_ns.saturating_sub(queued_ns) as f64 / 1e6);
+        list.extend(waited.map(|ms| (attributes::API_CALL_QUEUE_MS, AttributeValue::Double(ms))));
+    }
+    push_result(&mut list, call);
+    list
+}
+
+fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+    let mut list = Vec::with_capacity(8);
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(point))));
+    if let Some(Extender { url, verb, ignorable, nodes, passed }) = call.extender.as_deref() {
+        list.push((attributes::EXTENDER_URL, url.as_str().into()));
+        list.push((attributes::EXTENDER_VERB, verb.as_str().into()));
+        list.push((attributes::EXTENDER_IGNORABLE, AttributeValue::Bool(*ignorable)));
+        list.extend(nodes.map(|nodes| (attributes::EXTENDER_NODES, integer(nodes))));
+        // A list is none where there was no answer.
+        let passed = passed.filter(|_| call.code == Some(Code::SUCCESS));
+        list.extend(passed.map(|nodes| (attributes::EXTENDER_PASSED_NODES, integer(nodes))));
+    }
+    push_result(&mut list, call);
+    list
+}
+
+/// How a call ended, and why.
+fn push_result(list: &mut Vec<(&'static str, AttributeValue)>, call: &Call) {
+    if let Some(code) = call.code {
+        list.push((attributes::RESULT, AttributeValue::String(code.into())));
+    }
+    if !call.returned {
+        list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
+    }
+    if !call.reason.is_empty() {
+        list.push((attributes::MESSAGE, call.reason.as_str().into()));
+    }
+}
+
+/// The words that `schedule_attempts_total` tells apart, as KEP-5927 writes them.
+fn result(outcome: &Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Scheduled => Some("Success"),
+        Outcome::Failed { code: Some(code), .. } if code.is_rejected() => Some("Unschedulable"),
+        Outcome::Failed { .. } => Some("Error"),
+        Outcome::Unknown => None,
+    }
+}
+
+fn root_status(outcome: &Outcome) -> Status {
+    let Outcome::Failed { code, reason, plugin } = outcome else { return Status::Unset };
+    let mut text = code.map_or_else(|| "Error".to_owned(), |code| code.to_string());
+    if !plugin.is_empty() {
+        text = format!("{text} by {plugin}");
+    }
+    if !reason.is_empty() {
+        text = format!("{text}: {reason}");
+    }
+    Status::Error(text)
+}
+
+fn call_status(call: &Call) -> Status {
+    match call.code {
+        Some(code) if code == Code::ERROR || code.is_rejected() => {
+            let colon = if call.reason.is_empty() { "" } else { ": " };
+            Status::Error(format!("{code}{colon}{}", call.reason))
+        }
+        _ => Status::Unset,
+    }
+}
+
+/// Identities follow from what the attempt is, so that the same attempt always has the same ones.
+fn seed(attempt: &Attempt, start_ns: u64) -> [u8; 16] {
+    trace_id(&attempt.identity(), start_ns, attempt.target)
+}
+
+/// That of the group that a Pod is scheduled with.
+fn group_seed(attempt: &Attempt, group: &PodGroup) -> [u8; 16] {
+    trace_id(&group.identity(), group.start_ns, attempt.target)
+}

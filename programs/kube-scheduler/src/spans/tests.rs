@@ -1,0 +1,424 @@
+//! Trees of spans, as indented text.
+
+use super::*;
+use crate::attempt::{ApiCall, Extender, Pod, Previous};
+
+const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000_000_000_000 };
+
+fn call(function: Function, start_ns: u64, end_ns: u64, code: Option<Code>) -> Call {
+    Call {
+        function,
+        start_ns,
+        end_ns,
+        plugin: None,
+        code,
+        reason: String::new(),
+        extender: None,
+        api_call: None,
+        returned: true,
+        events: 2,
+    }
+}
+
+/// An attempt that is bound; Permit returns `permit`.
+fn bound(permit: Code) -> Attempt {
+    let ok = Some(Code::SUCCESS);
+    Attempt {
+        target: 1,
+        pod: Pod { uid: "u".into(), name: "web".into(), namespace: "shop".into(), profile: "default".into() },
+        number: Some(2),
+        start_ns: 1_000,
+        end_ns: 9_000,
+        enqueued_ns: Some(400),
+        queue_timestamp: Some(ANCHOR.unix_ns_at_zero + 100),
+        node: Some("node-7".into()),
+        // In the order of their ends, as the assembler gives them.
+        calls: vec![
+            call(Function::PreFilter, 1_200, 1_300, ok),
+            call(Function::Filter, 1_300, 1_400, None),
+            call(Function::Filter, 1_400, 1_900, None),
+            call(Function::Reserve, 2_000, 2_100, ok),
+            call(Function::Permit, 2_200, 2_300, Some(permit)),
+            call(Function::SchedulingCycle, 1_100, 2_400, None),
+            call(Function::WaitOnPermit, 3_000, 4_000, ok),
+            call(Function::PreBind, 4_000, 4_100, ok),
+            call(Function::Bind, 4_200, 8_000, None),
+            call(Function::PostBind, 8_100, 8_200, None),
+            call(Function::BindingCycle, 2_900, 9_000, None),
+        ],
+        outcome: Outcome::Scheduled,
+        ..Attempt::default()
+    }
+}
+
+fn tree(trace: &Trace) -> String {
+    fn depth(trace: &Trace, span: &Span) -> usize {
+        let Some(parent) = span.parent_id else { return 0 };
+        let parent = trace.spans.iter().find(|other| other.span_id == parent).expect("no orphans");
+        assert!(parent.start_unix_ns <= span.start_unix_ns && span.end_unix_ns <= parent.end_unix_ns);
+        depth(trace, parent) + 1
+    }
+    trace.spans.iter().map(|span| format!("{}{}\n", "  ".repeat(depth(trace, span)), span.name)).collect()
+}
+
+fn text(span: &Span, key: &str) -> Option<String> {
+    span.attribute(key).map(ToString::to_string)
+}
+
+#[test]
+fn a_bound_pod_gives_the_tree_of_the_kep() {
+    let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
+    let expected = "\
+SchedulePod
+  schedulingCycle
+    preFilter
+    filter
+    filter
+    reserve
+    permit
+  bindingCycle
+    preBind
+    bind
+    postBind
+";
+    assert_eq!(tree(&trace), expected);
+    let root = trace.root();
+    assert_eq!((root.start_unix_ns, root.duration_ns()), (1_000_000_001_000, 8_000));
+    for (key, value) in [
+        ("k8s.pod.name", "web"),
+        ("k8s.namespace.name", "shop"),
+        ("k8s.pod.uid", "u"),
+        ("k8s.scheduler.profile", "default"),
+        ("k8s.scheduler.result", "Success"),
+        ("k8s.scheduler.selected_node", "node-7"),
+        ("k8s.scheduler.attempt", "2"),
+        ("k8s.scheduler.queue_wait_ms", "0.0006"),
+        ("k8s.scheduler.queue.total_wait_ms", "0.0009"),
+    ] {
+        assert_eq!(text(root, key).as_deref(), Some(value), "{key}");
+    }
+    assert_eq!(root.attribute(attributes::INCOMPLETE), None);
+    assert!(trace.spans.iter().all(|span| span.status == Status::Unset));
+    let permit = trace.spans.iter().find(|span| span.name == "permit").expect("it is in the tree");
+    assert_eq!(text(permit, "k8s.scheduler.phase").as_deref(), Some("permit"));
+    assert_eq!(text(permit, "k8s.scheduler.result").as_deref(), Some("Success"));
+}
+
+#[test]
+fn wait_on_permit_is_a_span_only_when_permit_said_wait() {
+    let waited = build(&bound(Code::WAIT), ANCHOR, Origin::default());
+    assert!(tree(&waited).contains("  bindingCycle\n    waitOnPermit\n"));
+    assert!(!tree(&build(&bound(Code::SUCCESS), ANCHOR, Origin::default())).contains("waitOnPermit"));
+}
+
+#[test]
+fn a_failure_is_an_error_that_names_code_plugin_and_reason() {
+    let mut attempt = bound(Code::UNSCHEDULABLE);
+    attempt.calls.retain(|call| call.end_ns <= 2_400);
+    attempt.calls.push(call(Function::HandleFailure, 2_500, 9_000, None));
+    attempt.outcome = Outcome::Failed {
+        code: Some(Code::UNSCHEDULABLE),
+        reason: "quota".into(),
+        plugin: "Coscheduling".into(),
+    };
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    assert_eq!(trace.root().status, Status::Error("Unschedulable by Coscheduling: quota".into()));
+    assert_eq!(text(trace.root(), "k8s.scheduler.result").as_deref(), Some("Unschedulable"));
+    assert_eq!(trace.root().attribute(attributes::SELECTED_NODE), None, "it was not bound there");
+    assert!(tree(&trace).ends_with("    permit\n  handleSchedulingFailure\n"), "{}", tree(&trace));
+    let permit = trace.spans.iter().find(|span| span.name == "permit").expect("it is in the tree");
+    assert_eq!(permit.status, Status::Error("Unschedulable".into()));
+}
+
+#[test]
+fn the_result_is_what_the_scheduler_counts() {
+    for (code, expected) in [
+        (Code::UNSCHEDULABLE, "Unschedulable"),
+        (Code::UNSCHEDULABLE_AND_UNRESOLVABLE, "Unschedulable"),
+        (Code::PENDING, "Unschedulable"),
+        (Code::ERROR, "Error"),
+        (Code(42), "Error"),
+    ] {
+        let outcome = Outcome::Failed { code: Some(code), reason: String::new(), plugin: String::new() };
+        assert_eq!(result(&outcome), Some(expected), "{code}");
+    }
+    assert_eq!(result(&Outcome::Unknown), None);
+}
+
+#[test]
+fn the_same_attempt_has_the_same_identities_and_another_one_has_others() {
+    let one = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
+    assert_eq!(one, build(&bound(Code::SUCCESS), ANCHOR, Origin::default()));
+    let later = Attempt { start_ns: 1_001, ..bound(Code::SUCCESS) };
+    assert_ne!(one.trace_id, build(&later, ANCHOR, Origin::default()).trace_id);
+    let mut ids: Vec<_> = one.spans.iter().map(|span| span.span_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), one.spans.len());
+}
+
+#[test]
+fn the_context_of_the_pod_becomes_a_link_of_the_root_and_of_nothing_else() {
+    let context =
+        RemoteContext { trace_id: [7; 16], span_id: [8; 8], flags: 1, trace_state: "vendor=1".into() };
+    let relation = Relation::Cause { annotation: "traceparent".into(), owner: None };
+    let link = Link { context, relation };
+    let origin = Origin { causes: vec![link.clone()], ..Origin::default() };
+    let trace = build(&bound(Code::SUCCESS), ANCHOR, origin);
+    assert_eq!(trace.root().links, [link]);
+    assert!(trace.spans[1..].iter().all(|span| span.links.is_empty()));
+    assert!(
+        trace
+            .spans
+            .iter()
+            .all(|span| span.parent_id.is_none() == (span.kind == SpanKind::Root(TraceKind::Attempt)))
+    );
+}
+
+#[test]
+fn what_was_lost_is_marked() {
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.incomplete = true;
+    attempt.calls[0].returned = false;
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let marked: Vec<_> = trace
+        .spans
+        .iter()
+        .filter(|span| span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true)))
+        .map(|span| span.name.as_ref())
+        .collect();
+    assert_eq!(marked, ["SchedulePod", "preFilter"]);
+}
+
+fn plugin_call(function: Function, plugin: &str, start_ns: u64, code: Code, reason: &str) -> Call {
+    Call {
+        plugin: Some(plugin.into()),
+        reason: reason.to_owned(),
+        ..call(function, start_ns, start_ns + 10, Some(code))
+    }
+}
+
+#[test]
+fn plugins_are_below_their_phase_and_say_what_they_say() {
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.calls.extend([
+        plugin_call(Function::PreFilterPlugin, "NodePorts", 1_210, Code::SKIP, ""),
+        plugin_call(Function::PreFilterPlugin, "Mine", 1_230, Code::UNSCHEDULABLE, "not today"),
+        plugin_call(Function::PreBindPlugin, "VolumeBinding", 4_010, Code::SUCCESS, ""),
+        Call { plugin: None, ..plugin_call(Function::BindPlugin, "", 4_300, Code::SUCCESS, "") },
+    ]);
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let shown = tree(&trace);
+    for lines in [
+        "    preFilter\n      plugin: NodePorts\n      plugin: Mine\n",
+        "    preBind\n      plugin: VolumeBinding\n",
+        "    bind\n      plugin: ?\n",
+    ] {
+        assert!(shown.contains(lines), "{lines} is not in {shown}");
+    }
+    let span = |name: &str| trace.spans.iter().find(|span| span.name == name).expect("it is there");
+    let mine = span("plugin: Mine");
+    let text = |key| mine.attribute(key).map(ToString::to_string);
+    assert_eq!(text(attributes::PLUGIN_NAME).as_deref(), Some("Mine"));
+    assert_eq!(text(attributes::EXTENSION_POINT).as_deref(), Some("preFilter"));
+    assert_eq!(text(attributes::MESSAGE).as_deref(), Some("not today"));
+    assert_eq!(mine.status, Status::Error("Unschedulable: not today".into()));
+    assert_eq!(mine.events.iter().map(|event| event.name).collect::<Vec<_>>(), ["plugin rejected"]);
+    let skipped = span("plugin: NodePorts");
+    assert_eq!(skipped.attribute(attributes::RESULT).map(ToString::to_string).as_deref(), Some("Skip"));
+    assert_eq!((&skipped.status, skipped.events.len()), (&Status::Unset, 0));
+}
+
+#[test]
+fn extenders_are_where_they_were_asked_and_say_what_they_were_asked() {
+    let asked = |function, verb: &str, start_ns, code, nodes, passed| Call {
+        extender: Some(Box::new(Extender {
+            url: "http://extender".into(),
+            verb: verb.into(),
+            ignorable: true,
+            nodes,
+            passed,
+        })),
+        reason: if code == Code::ERROR { "no".into() } else { String::new() },
+        ..call(function, start_ns, start_ns + 20, Some(code))
+    };
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.calls.extend([
+        asked(Function::ExtenderFilter, "sieve", 1_920, Code::SUCCESS, Some(30), Some(20)),
+        asked(Function::ExtenderFilter, "sieve", 1_945, Code::ERROR, Some(20), Some(0)),
+        // Without the verb, nobody is asked.
+        asked(Function::ExtenderPrioritize, "", 1_970, Code::SUCCESS, Some(20), None),
+        asked(Function::ExtenderBind, "bind", 8_010, Code::SUCCESS, None, None),
+    ]);
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let shown = tree(&trace);
+    assert!(
+        shown.contains("    filter\n    extender: http://extender\n    extender: http://extender\n"),
+        "{shown}"
+    );
+    assert!(shown.ends_with("    bind\n    extender: http://extender\n    postBind\n"), "{shown}");
+    let spans: Vec<_> = trace.spans.iter().filter(|span| span.kind == SpanKind::Extender).collect();
+    let told = |span: &Span, keys: &[&str]| keys.iter().map(|key| text(span, key)).collect::<Vec<_>>();
+    let some = |text: &str| Some(text.to_owned());
+    let keys = [
+        attributes::EXTENSION_POINT,
+        attributes::EXTENDER_URL,
+        attributes::EXTENDER_VERB,
+        attributes::EXTENDER_IGNORABLE,
+        attributes::EXTENDER_NODES,
+        attributes::EXTENDER_PASSED_NODES,
+        attributes::RESULT,
+    ];
+    let words = ["filter", "http://extender", "sieve", "true", "30", "20", "Success"];
+    assert_eq!(told(spans[0], &keys), words.map(some));
+    assert_eq!(told(spans[1], &keys[4..]), [some("20"), None, some("Error")]);
+    assert_eq!(spans[1].status, Status::Error("Error: no".into()));
+    assert_eq!(told(spans[2], &keys[..1]), [some("bind")]);
+}
+
+#[test]
+fn what_outlasts_its_attempt_is_in_its_trace_and_linked_to_it_but_no_part_of_it() {
+    let api_call = |function, start_ns, end_ns| Call {
+        api_call: Some(Box::new(ApiCall {
+            pod_uid: "u".into(),
+            victim: None,
+            queued_ns: Some(start_ns - 500),
+        })),
+        ..call(function, start_ns, end_ns, Some(Code::SUCCESS))
+    };
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.calls.extend([
+        plugin_call(Function::BindPlugin, "DefaultBinder", 4_300, Code::SUCCESS, ""),
+        api_call(Function::PodBindingCall, 4_302, 4_308),
+        api_call(Function::PodStatusPatchCall, 8_990, 9_500),
+    ]);
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let shown = tree(&trace);
+    assert!(shown.contains("      plugin: DefaultBinder\n        api call: pod_binding\n"), "{shown}");
+    assert!(shown.ends_with("\napi call: pod_status_patch\n"), "{shown}");
+    let late = trace.spans.last().expect("there are spans");
+    let context = &late.links[0].context;
+    assert_eq!((context.trace_id, context.span_id), (trace.trace_id, trace.root().span_id));
+    assert_eq!(late.links[0].relation, Relation::Attempt);
+    assert_eq!(text(late, attributes::API_CALL_QUEUE_MS).as_deref(), Some("0.0005"));
+}
+
+#[test]
+fn a_wait_names_the_plugins_that_asked_for_it() {
+    let mut attempt = bound(Code::WAIT);
+    attempt.calls.extend([
+        plugin_call(Function::PermitPlugin, "Gang", 2_210, Code::WAIT, ""),
+        plugin_call(Function::PermitPlugin, "Other", 2_230, Code::SUCCESS, ""),
+    ]);
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let wait = trace.spans.iter().find(|span| span.name == "waitOnPermit").expect("it waited");
+    assert_eq!(wait.attribute(attributes::WAITED_FOR), Some(&AttributeValue::Strings(vec!["Gang".into()])));
+}
+
+#[test]
+fn unreserve_after_the_binding_cycle_hangs_under_the_root() {
+    let mut attempt = bound(Code::SUCCESS);
+    attempt.end_ns = 9_900;
+    attempt.calls.push(call(Function::Unreserve, 9_100, 9_200, None));
+    attempt.calls.push(plugin_call(Function::UnreservePlugin, "VolumeBinding", 9_110, Code::SUCCESS, ""));
+    let shown = tree(&build(&attempt, ANCHOR, Origin::default()));
+    assert!(shown.ends_with("\n  unreserve\n    plugin: VolumeBinding\n"), "{shown}");
+}
+
+#[test]
+fn the_next_attempt_is_linked_to_the_one_before() {
+    let first = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
+    let next = Attempt {
+        previous: Some(Previous { start_ns: 1_000, group: None }),
+        start_ns: 20_000,
+        end_ns: 30_000,
+        ..bound(Code::SUCCESS)
+    };
+    let trace = build(&next, ANCHOR, Origin::default());
+    let link = &trace.root().links[0];
+    assert_eq!(link.relation, Relation::PreviousAttempt);
+    assert_eq!((link.context.trace_id, link.context.span_id), (first.trace_id, first.root().span_id));
+}
+
+#[test]
+fn below_a_parent_an_attempt_is_in_its_trace_and_the_next_one_links_there() {
+    let cause = |number: u8| Link {
+        context: RemoteContext {
+            trace_id: [number; 16],
+            span_id: [number; 8],
+            flags: 1,
+            trace_state: String::new(),
+        },
+        relation: Relation::Cause { annotation: "traceparent".into(), owner: None },
+    };
+    let origin = Origin { causes: vec![cause(1), cause(2)], parent: true, ..Origin::default() };
+    let alone = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
+    let first = build(&bound(Code::SUCCESS), ANCHOR, origin.clone());
+    assert_eq!((first.trace_id, first.parent.as_ref()), ([1; 16], Some(&cause(1).context)));
+    assert_eq!(first.root().links, [cause(2)], "the others stay links");
+    assert_eq!(first.root().span_id, alone.root().span_id);
+    let next = Attempt {
+        previous: Some(Previous { start_ns: 1_000, group: None }),
+        start_ns: 20_000,
+        end_ns: 30_000,
+        ..bound(Code::SUCCESS)
+    };
+    let next = build(&next, ANCHOR, Origin { causes: vec![cause(1)], ..origin });
+    let link = &next.root().links[0].context;
+    assert_eq!((link.trace_id, link.span_id), ([1; 16], first.root().span_id));
+}
+
+#[test]
+fn the_root_says_how_the_pod_came_through_the_queues() {
+    let entry =
+        |time_ns, queue: &str, event: &str| Move { time_ns, queue: queue.into(), event: event.into() };
+    let attempt = Attempt {
+        start_ns: 9_000_000,
+        end_ns: 9_500_000,
+        first_attempt: Some(ANCHOR.unix_ns_at_zero),
+        moves: vec![
+            entry(1_000_000, "unschedulable", "ScheduleAttemptFailure"),
+            entry(4_000_000, "backoff", "NodeAdd"),
+            entry(8_000_000, "active", "BackoffComplete"),
+        ],
+        calls: Vec::new(),
+        ..bound(Code::SUCCESS)
+    };
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let text = |key| trace.root().attribute(key).map(ToString::to_string).unwrap_or_default();
+    assert_eq!(text(attributes::QUEUE_UNSCHEDULABLE_MS), "3");
+    assert_eq!(text(attributes::QUEUE_BACKOFF_MS), "4");
+    assert_eq!(text(attributes::SINCE_FIRST_ATTEMPT_MS), "9");
+    assert_eq!(text(attributes::QUEUE_EVENT), "BackoffComplete");
+    assert_eq!(
+        text(attributes::QUEUE_MOVES),
+        "unschedulable: ScheduleAttemptFailure, backoff: NodeAdd, active: BackoffComplete"
+    );
+    let with = with_queue_spans(trace.clone(), &attempt, ANCHOR);
+    let stays: Vec<_> = with.spans[trace.spans.len()..]
+        .iter()
+        .map(|span| (span.name.as_ref(), span.duration_ns(), span.parent_id))
+        .collect();
+    assert_eq!(
+        stays,
+        [
+            ("queue: unschedulable", 3_000_000, None),
+            ("queue: backoff", 4_000_000, None),
+            ("queue: active", 1_000_000, None)
+        ]
+    );
+    assert_eq!(with.spans[..trace.spans.len()], trace.spans);
+}
+
+#[test]
+fn spans_say_when_they_were_by_the_monotonic_clock_where_that_is_asked_for() {
+    let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
+    assert_eq!(trace.root().attribute(attributes::MONOTONIC_START), None);
+    let mut trace = trace;
+    add_monotonic(&mut trace, ANCHOR);
+    let times = |span: &Span| {
+        [attributes::MONOTONIC_START, attributes::MONOTONIC_END].map(|key| span.attribute(key).cloned())
+    };
+    assert_eq!(times(trace.root()), [1_000, 9_000].map(|ns| Some(AttributeValue::Int(ns))));
+    assert!(trace.spans.iter().all(|span| times(span).iter().all(Option::is_some)));
+}

@@ -1,0 +1,1535 @@
+//! The functions of kube-scheduler that are probed: how each is found, what is read there, from which level of detail on, and which
+//! span it becomes below which. A new probe is a new entry here.
+//!
+//! Names, meaning and order of the calls are those of
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/schedule_one.go> and
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/framework.go>.
+
+use gotrace::{
+    functions,
+    plan::{Begin, End, EntriesOf, Field, Interface, Row as RowOf, SeenAs, Signature, TopOf, Want as WantOf},
+};
+use spans::{Cycle, Phase, SpanKind, names};
+
+use crate::values::Value;
+
+type Row = RowOf<Value>;
+type Want = WantOf<Value>;
+
+/// The labels of the metric of extension points are the point, the status and the profile.
+const STATUS_LABEL: u32 = 1;
+/// Package of the scheduling loop.
+pub(crate) const SCHEDULER: &str = "k8s.io/kubernetes/pkg/scheduler";
+/// Package of what plugins and scheduler share.
+pub(crate) const FRAMEWORK: &str = "k8s.io/kubernetes/pkg/scheduler/framework";
+/// Package of what runs the plugins.
+pub(crate) const RUNTIME: &str = "k8s.io/kubernetes/pkg/scheduler/framework/runtime";
+/// Packages of the queue: it has moved.
+pub(crate) const QUEUES: [&str; 2] =
+    ["k8s.io/kubernetes/pkg/scheduler/backend/queue", "k8s.io/kubernetes/pkg/scheduler/internal/queue"];
+
+const CYCLE_STATE: &[&str] = &["framework.CycleState", "*framework.CycleState"];
+const QUEUED_POD_INFO: &[&str] = &["*framework.QueuedPodInfo"];
+const QUEUED_ENTITY_INFO: &[&str] = &["framework.QueuedEntityInfo"];
+const POD: &[&str] = &["*v1.Pod"];
+const STATUS: &[&str] = &["*framework.Status"];
+const STRING: &[&str] = &["string"];
+
+const STATE: Want = want(Value::CycleState, CYCLE_STATE, &[]);
+/// All Nodes' scores, and of each the plugins'.
+const SCORES: Want = Want {
+    seen_as: SeenAs::TopOf(TopOf { key: "TotalScore", label: "Name", parts: ("Scores", "Name", "Score") }),
+    ..want(Value::Scores, &["[]framework.NodePluginScores"], &[])
+};
+/// A map up to 1.31, later what holds one.
+const STATUSES: Want = Want {
+    seen_as: SeenAs::EntriesOf(EntriesOf {
+        holder: (FRAMEWORK, "NodeToStatus", "nodeToStatus", "absentNodesStatus"),
+        fields: ("code", "plugin"),
+    }),
+    ..want(Value::Statuses, &["framework.NodeToStatusReader", "framework.NodeToStatusMap"], &[])
+};
+const THE_POD: Want = want(Value::Pod, POD, &[]);
+const NODE: Want = want(Value::NodeName, STRING, &[]);
+const CODE: Want = want(Value::StatusCode, STATUS, &["code"]);
+const REASON: Want = want(Value::StatusReason, STATUS, &["reasons", "*"]);
+const PLUGIN: Want = Want {
+    seen_as: SeenAs::Implementation { wrapper: (RUNTIME, "instrumented") },
+    ..want(Value::Plugin, &[], &[])
+};
+/// profile.Map: the scheduler's name to its framework.
+pub(crate) const FRAMEWORK_METHODS: Interface =
+    Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Profiles"));
+
+const fn want(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
+    Want { value, of, path, seen_as: SeenAs::Declared }
+}
+
+const fn of_queued(value: Value, path: &'static [&'static str]) -> Want {
+    want(value, QUEUED_POD_INFO, path)
+}
+
+/// A phase that the framework runs.
+const fn phase(
+    symbols: &'static [&'static str],
+    method: &'static str,
+    at_entry: &'static [Want],
+    without: &'static str,
+) -> Row {
+    Row {
+        symbols,
+        signature: Signature::Method(FRAMEWORK_METHODS, method),
+        begin: Begin::Entry,
+        at_entry,
+        end: End::Return,
+        at_end: &[CODE],
+        since: None,
+        without,
+    }
+}
+
+/// One plugin's part in a phase that calls its plugins one after the other.
+const fn plugin(
+    symbols: &'static [&'static str],
+    list: &'static str,
+    methods: &'static [&'static str],
+) -> Row {
+    Row {
+        symbols,
+        signature: Signature::CallerOf(Field(RUNTIME, "frameworkImpl", list), methods),
+        begin: Begin::InTurn,
+        at_entry: &[PLUGIN],
+        end: End::Return,
+        at_end: &[CODE, REASON],
+        since: None,
+        without: "no spans of plugins in this phase",
+    }
+}
+
+/// What is different where they may run beside each other, on goroutines of their own.
+const AT_ENTRY_BESIDE: &[Want] = &[PLUGIN, STATE, THE_POD];
+
+macro_rules! run {
+    ($method:literal) => {
+        &[concat!("k8s.io/kubernetes/pkg/scheduler/framework/runtime.(*frameworkImpl).", $method)]
+    };
+}
+
+macro_rules! scheduler {
+    ($method:literal) => {
+        concat!("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).", $method)
+    };
+}
+
+/// A Pod enters the active queue.
+const ENQUEUE: Row = Row {
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[of_queued(Value::QueuedPodInfo, &[])],
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "no `k8s.scheduler.queue_wait_ms`",
+};
+
+/// A Pod enters another queue.
+const ENQUEUE_ELSEWHERE: Row = Row { without: "Pods whose ways through the queues have gaps", ..ENQUEUE };
+
+/// An attempt begins.
+const POP: Row = Row {
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Unused,
+    at_entry: &[],
+    end: End::Return,
+    at_end: &[],
+    since: None,
+    without: "no attempts at all: nothing says which Pod is being scheduled",
+};
+
+const POPPED: &[Want] = &[
+    of_queued(Value::QueuedPodInfo, &[]),
+    of_queued(Value::Attempts, &["Attempts"]),
+    of_queued(Value::QueueTimestamp, &["Timestamp", "wall"]),
+    of_queued(Value::FirstAttempt, &["InitialAttemptTimestamp", "wall"]),
+    of_queued(Value::Pod, &["Pod"]),
+    of_queued(Value::PodName, &["Pod", "Name"]),
+    of_queued(Value::PodNamespace, &["Pod", "Namespace"]),
+    of_queued(Value::PodUid, &["Pod", "UID"]),
+    of_queued(Value::Profile, &["Pod", "Spec", "SchedulerName"]),
+];
+
+/// What client-go makes of an answer that is a failure:
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go#L36-L40>.
+const STATUS_ERROR: &str = "*errors.StatusError";
+/// Types of errors that begin with their message: <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
+/// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
+const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
+
+/// Its URL, its verbs and whether it may fail are in its struct:
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/extender.go#L46-L57>.
+const EXTENDER: &[&str] = &["*scheduler.HTTPExtender"];
+const ERROR: &[&str] = &["error"];
+const ERROR_TYPE: Want = Want { seen_as: SeenAs::Failure, ..want(Value::StatusCode, ERROR, &[]) };
+const ERROR_MESSAGE: Want = Want {
+    seen_as: SeenAs::MessageOf { of: ("errors", "errorString"), types: &MESSAGE_FIRST },
+    ..want(Value::StatusReason, ERROR, &["s"])
+};
+const NODES: Want = want(
+    Value::Nodes,
+    &["[]framework.NodeInfo", "[]*framework.NodeInfo", "[]*v1.Node"], // from 1.34 on; from 1.30 on; 1.29
+    &["#"],
+);
+
+const fn of_extender(value: Value, path: &'static [&'static str]) -> Want {
+    of_receiver(value, EXTENDER, path)
+}
+
+/// Asks an extender over HTTP. The end is seen where the method returns, which costs nothing where there are no extenders,
+/// and next to nothing beside a request.
+const fn extender(symbols: &'static [&'static str], method: &'static str, at_entry: &'static [Want]) -> Row {
+    Row {
+        symbols,
+        signature: Signature::Method(
+            Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Extenders")),
+            method,
+        ),
+        begin: Begin::Entry,
+        at_entry,
+        end: End::Return,
+        at_end: &[ERROR_TYPE, ERROR_MESSAGE],
+        since: None,
+        without: "no spans of extenders",
+    }
+}
+
+macro_rules! extender {
+    ($method:literal) => {
+        &[concat!("k8s.io/kubernetes/pkg/scheduler.(*HTTPExtender).", $method)]
+    };
+}
+
+/// What a call of the API server that others make came to.
+const API_ERROR_MESSAGE: Want = Want {
+    seen_as: SeenAs::MessageOf {
+        of: ("k8s.io/apimachinery/pkg/api/errors", "StatusError"),
+        types: &[STATUS_ERROR],
+    },
+    ..want(Value::StatusReason, ERROR, &["ErrStatus", "Message"])
+};
+/// The scheduler's interfaces moved in 1.35.
+const FRAMEWORKS: &[&str] = &["k8s.io/kube-scheduler/framework", FRAMEWORK];
+
+const fn of_receiver(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
+    Want { seen_as: SeenAs::Receiver, ..want(value, of, path) }
+}
+
+/// A call of the API server that was queued is made. All of it is in slow functions: their `ret` costs next to nothing.
+const API_CALL: Row = Row {
+    symbols: &[],
+    signature: Signature::Method(Interface::Named(FRAMEWORKS, "APICall"), "Execute"),
+    begin: Begin::Entry,
+    at_entry: &[],
+    end: End::Return,
+    at_end: &[ERROR_TYPE, API_ERROR_MESSAGE],
+    since: Some(34),
+    without: "no spans of asynchronous API calls",
+};
+const BINDING_CALL: &[&str] = &["*apicalls.PodBindingCall"];
+const STATUS_PATCH_CALL: &[&str] = &["*apicalls.PodStatusPatchCall"];
+
+/// A victim is made to go: a patch of its status, and a deletion.
+const PREEMPT_POD: Row = Row {
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[
+        CANDIDATE_ADDRESS,
+        Want { seen_as: SeenAs::Last, ..want(Value::PodName, POD, &["Name"]) },
+        Want { seen_as: SeenAs::Last, ..want(Value::PodUid, POD, &["UID"]) },
+    ],
+    end: End::Return,
+    at_end: &[ERROR_TYPE, API_ERROR_MESSAGE],
+    since: Some(32),
+    without: "no spans of what is done to victims",
+};
+const CANDIDATE_ADDRESS: Want = want(Value::PreemptionCandidate, &["preemption.Candidate"], &[]);
+
+/// The package of the queue has moved.
+macro_rules! queue {
+    ($package:literal, $method:literal) => {
+        concat!("k8s.io/kubernetes/pkg/scheduler/", $package, "/queue.", $method)
+    };
+}
+
+const QUEUED: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.QueuedPodInfo";
+const QUEUED_ENTITY: &str = "k8s.io/kubernetes/pkg/scheduler/framework.QueuedEntityInfo";
+const ANY_QUEUED: &[&str] = &[QUEUED_POD_INFO[0], QUEUED_ENTITY_INFO[0]];
+const SCHEDULE_RESULT: &[&str] = &["scheduler.ScheduleResult"];
+const LABELS: &[&str] = &["[]string"];
+const LOGGER: &str = "github.com/go-logr/logr.Logger";
+const CONTEXT: &str = "context.Context";
+/// What holds the chosen Node and its victims.
+const CANDIDATE: (&str, &str) = ("k8s.io/kubernetes/pkg/scheduler/framework/preemption", "candidate");
+
+const fn of_candidate(value: Value, path: &'static [&'static str]) -> Want {
+    Want {
+        seen_as: SeenAs::PointerTo(CANDIDATE.0, CANDIDATE.1),
+        ..want(value, &["preemption.Candidate"], path)
+    }
+}
+
+/// Who must go, and from where.
+const VICTIMS: &[Want] = &[
+    of_candidate(Value::Victims, &["victims", "Pods", "#"]),
+    of_candidate(Value::PreemptionNode, &["name"]),
+    of_candidate(Value::VictimNames, &["victims", "Pods", "*", "Name"]),
+    // Where there are fewer, what is read here is not looked at.
+    of_candidate(Value::VictimNames, &["victims", "Pods", "*1", "Name"]),
+    of_candidate(Value::VictimNames, &["victims", "Pods", "*2", "Name"]),
+];
+
+/// Victims are chosen.
+const PREEMPTION: Row = Row {
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[VICTIMS[0], VICTIMS[1], VICTIMS[2], VICTIMS[3], VICTIMS[4], CANDIDATE_ADDRESS],
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "no victims of preemption",
+};
+
+/// The part of an attempt that runs beside others.
+const BINDING_CYCLE: Row = Row {
+    symbols: &[scheduler!("bindingCycle")],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[],
+    end: End::Return,
+    at_end: &[],
+    since: None,
+    without: "no `bindingCycle` span, and successful attempts have no end",
+};
+const BINDING: &[Want] = &[
+    STATE,
+    want(Value::EvaluatedNodes, SCHEDULE_RESULT, &["EvaluatedNodes"]),
+    want(Value::FeasibleNodes, SCHEDULE_RESULT, &["FeasibleNodes"]),
+];
+const FRAMEWORK_INTERFACE: &str = "k8s.io/kubernetes/pkg/scheduler/framework.Framework";
+const PODS_TO_ACTIVATE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.PodsToActivate";
+
+/// The message of a failure is written down.
+const FAILURE_MESSAGE: Row = Row {
+    symbols: &["k8s.io/kubernetes/pkg/scheduler.updatePod"],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[want(Value::Message, &["*v1.PodCondition"], &["Message"])],
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "only the first reason of a failure",
+};
+
+const CLIENT: &str = "k8s.io/client-go/kubernetes.Interface";
+const POD_TYPE: &str = "*k8s.io/api/core/v1.Pod";
+const CONDITION: &str = "*k8s.io/api/core/v1.PodCondition";
+
+const QUEUED_GROUP: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.QueuedPodGroupInfo";
+const STATE_TYPE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState";
+const GROUP_CONDITION: &str = "*k8s.io/apimachinery/pkg/apis/meta/v1.Condition";
+
+const fn of_group(value: Value, path: &'static [&'static str]) -> Want {
+    want(value, &["*framework.QueuedPodGroupInfo"], path)
+}
+
+/// A part of what is done for a group of Pods, of which nothing is read.
+const OF_GROUP: Row = Row {
+    symbols: &[],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[],
+    end: End::Return,
+    at_end: &[],
+    since: Some(36),
+    without: "",
+};
+
+/// A Pod of a group is tried.
+const MEMBER: Row = Row {
+    symbols: &[scheduler!("podGroupPodSchedulingAlgorithm")],
+    at_entry: POPPED,
+    without: "no attempts of Pods that are scheduled as a group",
+    ..OF_GROUP
+};
+
+/// How a group's attempt came out is written down.
+const CONDITION_OF_GROUP: Row = Row {
+    symbols: &[scheduler!("updatePodGroupCondition")],
+    at_entry: &[
+        want(Value::ConditionReason, &["*v1.Condition"], &["Reason"]),
+        want(Value::Message, &["*v1.Condition"], &["Message"]),
+    ],
+    end: End::Unused,
+    without: "no results of groups of Pods",
+    ..OF_GROUP
+};
+
+/// What a function is to an attempt, and which span its calls become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A Pod enters a queue.
+    EntersQueue {
+        /// Whether that is the active queue.
+        active: bool,
+    },
+    /// The scheduler counts a Pod that enters a queue.
+    CountsMove,
+    /// A Pod leaves the queue: its attempt begins.
+    Pop,
+    /// A group of Pods is tried: an attempt of its own.
+    Group,
+    /// A call of the API server is put into the queue of those that others make.
+    QueuesApiCall,
+    /// Something about the attempt that the goroutine is on: it becomes attributes.
+    Fact(Fact),
+    /// A phase: a span below the call that it is a part of, or else below the root.
+    Phase(Phase, Option<Function>),
+    /// The same of a call that changes the attempt's stage.
+    Stage(Stage, Option<Function>),
+    /// One plugin's part of a phase.
+    Plugin {
+        /// The extension point.
+        point: &'static str,
+        /// The phase.
+        phase: Function,
+        /// Whether it may run on a goroutine of its own, beside others.
+        beside: bool,
+    },
+    /// A request to an extender.
+    Extender {
+        /// The extension point.
+        point: &'static str,
+        /// The call that it is a part of.
+        part_of: Function,
+        /// Whether it may run on a goroutine of its own, beside others.
+        beside: bool,
+    },
+    /// What is done for the attempt, for this call, and may outlast both.
+    Late(Late, Function),
+}
+
+/// What an attempt is told about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// Whether a Node is known that did for a Pod of the same kind.
+    NodeHint,
+    /// The scores of all Nodes.
+    Scores,
+    /// Victims, and the Node for which they go.
+    Preemption,
+    /// Why it failed.
+    FailureMessage,
+    /// On which part of the cluster a group is tried.
+    Placement,
+    /// How the attempt of a group came out.
+    GroupCondition,
+}
+
+/// A call that changes an attempt's stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All Pods of a group are tried.
+    PlacementTrial,
+    /// A Pod of a group is tried.
+    Member,
+    /// The part of an attempt that runs one Pod at a time.
+    SchedulingCycle,
+    /// The part of an attempt that runs beside the next attempts.
+    BindingCycle,
+    /// What is done about an attempt that failed.
+    HandleFailure,
+}
+
+/// What is done for an attempt, and may outlast it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// A victim of preemption has to go.
+    PreemptPod,
+    /// The API server is asked to bind the Pod.
+    PodBinding,
+    /// The API server is asked to set the Pod's condition.
+    PodStatusPatch,
+}
+
+impl Part {
+    /// What its span shows; `None` for what becomes no span.
+    #[must_use]
+    pub const fn shows(self) -> Option<SpanKind> {
+        Some(match self {
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_) => return None,
+            Self::Phase(phase, _) => SpanKind::Phase(phase),
+            Self::Stage(Stage::PlacementTrial, _) => SpanKind::Placement,
+            Self::Stage(Stage::Member, _) => SpanKind::Trial,
+            Self::Stage(Stage::SchedulingCycle, _) => SpanKind::Cycle(Cycle::Scheduling),
+            Self::Stage(Stage::BindingCycle, _) => SpanKind::Cycle(Cycle::Binding),
+            Self::Stage(Stage::HandleFailure, _) => SpanKind::Phase(Phase::HandleSchedulingFailure),
+            Self::Plugin { .. } => SpanKind::Plugin,
+            Self::Extender { .. } => SpanKind::Extender,
+            Self::Late(Late::PreemptPod, _) => SpanKind::Victim,
+            Self::Late(Late::PodBinding | Late::PodStatusPatch, _) => SpanKind::ApiCall,
+        })
+    }
+
+    /// The span's name; of a plugin or an extender the extension point. `None` for what becomes no span.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_) => return None,
+            Self::Phase(phase, _) => phase.name(),
+            Self::Stage(Stage::PlacementTrial, _) => names::PLACEMENT,
+            Self::Stage(Stage::Member, _) => names::TRIAL,
+            Self::Stage(Stage::SchedulingCycle, _) => Cycle::Scheduling.name(),
+            Self::Stage(Stage::BindingCycle, _) => Cycle::Binding.name(),
+            Self::Stage(Stage::HandleFailure, _) => Phase::HandleSchedulingFailure.name(),
+            Self::Plugin { point, .. } | Self::Extender { point, .. } => point,
+            Self::Late(Late::PreemptPod, _) => names::PREEMPT_POD,
+            Self::Late(Late::PodBinding, _) => names::POD_BINDING,
+            Self::Late(Late::PodStatusPatch, _) => names::POD_STATUS_PATCH,
+        })
+    }
+
+    /// The call that it is a part of; `None` for what is below the root, and for what becomes no span.
+    #[must_use]
+    pub const fn parent(self) -> Option<Function> {
+        match self {
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_) => None,
+            Self::Phase(_, parent) | Self::Stage(_, parent) => parent,
+            Self::Plugin { phase: parent, .. }
+            | Self::Extender { part_of: parent, .. }
+            | Self::Late(_, parent) => Some(parent),
+        }
+    }
+
+    /// Whether it may run on a goroutine of its own, beside others.
+    #[must_use]
+    pub const fn runs_beside(self) -> bool {
+        match self {
+            Self::Plugin { beside, .. } | Self::Extender { beside, .. } => beside,
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_)
+            | Self::Phase(..)
+            | Self::Stage(..)
+            | Self::Late(..) => false,
+        }
+    }
+
+    /// Which stage of an attempt it is.
+    #[must_use]
+    pub const fn stage(self) -> Option<Stage> {
+        if let Self::Stage(stage, ..) = self { Some(stage) } else { None }
+    }
+
+    /// Whether it is done for an attempt, and not by it.
+    #[must_use]
+    pub const fn is_late(self) -> bool {
+        matches!(self, Self::Late(..))
+    }
+
+    /// The phase that calls the plugin, where it calls one plugin after the other.
+    #[must_use]
+    pub const fn serial_phase(self) -> Option<Function> {
+        if let Self::Plugin { phase, beside: false, .. } = self { Some(phase) } else { None }
+    }
+}
+
+functions! {
+    /// What a probed function is to an attempt.
+    pub enum Function: Part, Value;
+
+    /// A Pod enters the active queue.
+    Enqueue {
+        detail: Phases,
+        about: Part::EntersQueue { active: true },
+        rows: [
+            Row {
+                symbols: &[queue!("backend", "(*unlockedActiveQueue).add")], // 1.33 to 1.36
+                signature: Signature::Method(Interface::FirstParameterOf("func(queue.unlockedActiveQueuer)"), "add"),
+                ..ENQUEUE
+            },
+            Row {
+                symbols: &[queue!("backend", "(*activeQueue).add")], // 1.37
+                signature: Signature::Method(Interface::In(Field("k8s.io/kubernetes/pkg/scheduler/backend/queue", "PriorityQueue", "activeQ")), "add"),
+                // What enters may also be a group of Pods: its address is never that of a Pod that leaves.
+                at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
+                ..ENQUEUE
+            },
+            Row {
+                symbols: &[
+                    queue!("backend", "(*PriorityQueue).moveToActiveQ"), // 1.32
+                    queue!("internal", "(*PriorityQueue).moveToActiveQ"), // 1.31
+                ],
+                signature: Signature::Declared(&[LOGGER, QUEUED, "string"]),
+                ..ENQUEUE
+            },
+            Row {
+                symbols: &[queue!("internal", "(*PriorityQueue).addToActiveQ")], // 1.29 and 1.30
+                signature: Signature::Declared(&[LOGGER, QUEUED]),
+                ..ENQUEUE
+            },
+        ],
+    }
+    /// A Pod enters the backoff queue.
+    EnqueueBackoff {
+        detail: Full,
+        about: Part::EntersQueue { active: false },
+        rows: [
+            Row {
+                symbols: &[queue!("backend", "(*backoffQueue).add")], // from 1.33 on
+                signature: Signature::Method(Interface::In(Field(QUEUES[0], "PriorityQueue", "backoffQ")), "add"),
+                at_entry: &[want(Value::QueuedPodInfo, ANY_QUEUED, &[])],
+                ..ENQUEUE_ELSEWHERE
+            },
+            Row {
+                symbols: &[
+                    queue!("backend", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.32
+                    queue!("internal", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.29 to 1.31
+                ],
+                signature: Signature::Declared(&[LOGGER, QUEUED, "int64"]),
+                at_entry: &[of_queued(Value::QueuedPodInfo, &[])],
+                ..ENQUEUE_ELSEWHERE
+            },
+        ],
+    }
+    /// A Pod enters the unschedulable Pods.
+    EnqueueUnschedulable {
+        detail: Full,
+        about: Part::EntersQueue { active: false },
+        rows: [
+            Row {
+                symbols: &[queue!("backend", "(*unschedulableEntities).addOrUpdate")], // 1.37
+                signature: Signature::Declared(&[QUEUED_ENTITY, "bool", "string", "*int"]),
+                at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
+                ..ENQUEUE_ELSEWHERE
+            },
+            Row {
+                symbols: &[queue!("backend", "(*unschedulablePods).addOrUpdate")], // 1.36
+                signature: Signature::Declared(&[QUEUED, "bool", "string"]),
+                ..ENQUEUE_ELSEWHERE
+            },
+            Row {
+                symbols: &[
+                    queue!("backend", "(*unschedulablePods).addOrUpdate"), // 1.34 and 1.35
+                    queue!("backend", "(*UnschedulablePods).addOrUpdate"), // 1.33
+                ],
+                signature: Signature::Declared(&[QUEUED, "string"]),
+                ..ENQUEUE_ELSEWHERE
+            },
+            Row {
+                symbols: &[
+                    queue!("backend", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.32
+                    queue!("internal", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.29 to 1.31
+                ],
+                // The strategy is a number.
+                signature: Signature::Declared(&[LOGGER, QUEUED, "int", "string"]),
+                ..ENQUEUE_ELSEWHERE
+            },
+        ],
+    }
+    /// The scheduler counts a Pod that enters a queue, and says which and why.
+    QueueMove {
+        detail: Full,
+        about: Part::CountsMove,
+        rows: [
+            Row {
+                symbols: &["k8s.io/component-base/metrics.(*CounterVec).WithLabelValues"],
+                signature: Signature::Declared(&["[]string"]),
+                begin: Begin::CallsIn(&QUEUES),
+                at_entry: &[
+                    want(Value::Labels, LABELS, &["#"]),
+                    want(Value::Queue, LABELS, &["*"]),
+                    want(Value::QueueEvent, LABELS, &["*1"]),
+                ],
+                end: End::Unused,
+                at_end: &[],
+                since: None,
+                without: "no reasons why Pods entered a queue",
+            },
+        ],
+    }
+    /// A Pod leaves the queue: its attempt begins.
+    Pop {
+        detail: Phases,
+        about: Part::Pop,
+        rows: [
+            Row {
+                symbols: &[
+                    queue!("backend", "(*PriorityQueue).Pop"),  // from 1.32 on
+                    queue!("internal", "(*PriorityQueue).Pop"), // 1.29 to 1.31
+                ],
+                signature: Signature::Called(Field(SCHEDULER, "Scheduler", "NextPod")),
+                // It blocks while the queue is empty: when it began means nothing.
+                at_end: POPPED,
+                ..POP
+            },
+            Row {
+                // From 1.37 on, what is popped may be a group: the next function takes Pods alone.
+                symbols: &[scheduler!("scheduleOnePod")],
+                signature: Signature::Declared(&["context.Context", QUEUED]),
+                begin: Begin::Entry,
+                at_entry: POPPED,
+                end: End::Unused,
+                ..POP
+            },
+        ],
+    }
+    /// The part of an attempt that runs one Pod at a time.
+    SchedulingCycle {
+        detail: Phases,
+        about: Part::Stage(Stage::SchedulingCycle, Some(Function::PodGroupMember)),
+        rows: [
+            Row {
+                symbols: &[scheduler!("schedulingCycle")],
+                signature: Signature::Unused,
+                begin: Begin::Entry,
+                at_entry: &[],
+                end: End::Return,
+                at_end: &[],
+                since: None,
+                without: "no `schedulingCycle` span",
+            },
+        ],
+    }
+    /// Takes the state of all Nodes from the cache.
+    Snapshot {
+        detail: Phases,
+        about: Part::Phase(Phase::Snapshot, Some(Function::SchedulingCycle)),
+        rows: [
+            Row {
+                symbols: &[
+                    "k8s.io/kubernetes/pkg/scheduler/backend/cache.(*cacheImpl).UpdateSnapshot",
+                    "k8s.io/kubernetes/pkg/scheduler/internal/cache.(*cacheImpl).UpdateSnapshot", // 1.29 to 1.31
+                ],
+                signature: Signature::Method(Interface::In(Field(SCHEDULER, "Scheduler", "Cache")), "UpdateSnapshot"),
+                begin: Begin::Entry,
+                at_entry: &[],
+                end: End::Return,
+                at_end: &[],
+                since: None,
+                without: "no `snapshot` span",
+            },
+        ],
+    }
+    /// Whether a Node is known that did for a Pod of the same kind (1.35 and later).
+    NodeHint {
+        detail: Full,
+        about: Part::Fact(Fact::NodeHint),
+        rows: [
+            Row {
+                // It is told which Node was hinted: the first of its strings.
+                symbols: run!("StoreScheduleResults"),
+                signature: Signature::Method(FRAMEWORK_METHODS, "StoreScheduleResults"),
+                begin: Begin::Entry,
+                at_entry: &[want(Value::HintLength, STRING, &["#"])],
+                end: End::Unused,
+                at_end: &[],
+                since: Some(35),
+                without: "no `k8s.scheduler.batched`",
+            },
+        ],
+    }
+    /// A group of Pods is scheduled as one (1.36 and later, with its feature gate on).
+    PodGroup {
+        detail: Phases,
+        about: Part::Group,
+        rows: [
+            Row {
+                symbols: &[scheduler!("scheduleOnePodGroup")],
+                signature: Signature::Declared(&[CONTEXT, QUEUED_GROUP]),
+                begin: Begin::Entry,
+                at_entry: &[
+                    of_group(Value::QueuedPodInfo, &[]),
+                    of_group(Value::GroupName, &["Name"]),
+                    of_group(Value::GroupNamespace, &["Namespace"]),
+                    of_group(Value::GroupSize, &["QueuedPodInfos", "#"]),
+                ],
+                end: End::Return,
+                at_end: &[],
+                since: Some(36),
+                without: "attempts of Pods that are scheduled as a group are taken for those of one Pod",
+            },
+        ],
+    }
+    /// A Pod of a group is tried, to see whether the group fits; tried once more for each placement.
+    // Of a Pod of a group, which has no scheduling cycle of its own.
+    PodGroupMember {
+        detail: Phases,
+        about: Part::Stage(Stage::Member, None),
+        rows: [
+            Row {
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    FRAMEWORK_INTERFACE,
+                    STATE_TYPE,
+                    "*k8s.io/kubernetes/pkg/scheduler/framework.PodGroupInfo", // 1.37
+                    QUEUED,
+                ]),
+                ..MEMBER
+            },
+            Row {
+                // 1.36. How to run `PostFilter` plugins is a number.
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    FRAMEWORK_INTERFACE,
+                    STATE_TYPE,
+                    QUEUED_GROUP,
+                    QUEUED,
+                    "int",
+                ]),
+                ..MEMBER
+            },
+        ],
+    }
+    /// The scheduler turns to a part of the cluster that may hold the whole group.
+    Placement {
+        detail: Phases,
+        about: Part::Fact(Fact::Placement),
+        rows: [
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/cache.(*Snapshot).AssumePlacement"],
+                signature: Signature::Declared(&["*k8s.io/kube-scheduler/framework.Placement"]),
+                begin: Begin::Entry,
+                at_entry: &[want(Value::PlacementName, &["*framework.Placement"], &["Name"])],
+                end: End::Unused,
+                without: "no names of placements",
+                ..OF_GROUP
+            },
+        ],
+    }
+    /// All Pods of a group are tried, on that part of the cluster or on all of it.
+    PlacementTrial {
+        detail: Phases,
+        about: Part::Stage(Stage::PlacementTrial, None),
+        rows: [
+            Row {
+                symbols: &[scheduler!("podGroupSchedulingDefaultAlgorithm")],
+                without: "no `placement` spans",
+                ..OF_GROUP
+            },
+        ],
+    }
+    /// `PlacementGenerate` plugins: which parts of the cluster may hold the group.
+    // Of a group, whose Pods have spans of their own.
+    PlacementGenerate {
+        detail: Phases,
+        about: Part::Phase(Phase::PlacementGenerate, None),
+        rows: [
+            Row {
+                since: Some(36),
+                ..phase(run!("RunPlacementGeneratePlugins"),
+                    "RunPlacementGeneratePlugins",
+                    &[],
+                    "no `placementGenerate` span",
+                )
+            },
+        ],
+    }
+    /// `PlacementFeasible` plugins: whether it is worth going on (1.37 and later).
+    PlacementFeasible {
+        detail: Phases,
+        about: Part::Phase(Phase::PlacementFeasible, Some(Function::PlacementTrial)),
+        rows: [
+            Row {
+                since: Some(37),
+                ..phase(run!("RunPlacementFeasiblePlugins"),
+                    "RunPlacementFeasiblePlugins",
+                    &[],
+                    "no `placementFeasible` span",
+                )
+            },
+        ],
+    }
+    /// `PlacementScore` plugins: which of the parts is best.
+    PlacementScore {
+        detail: Phases,
+        about: Part::Phase(Phase::PlacementScore, None),
+        rows: [
+            Row {
+                since: Some(36),
+                ..phase(run!("RunPlacementScorePlugins"),
+                    "RunPlacementScorePlugins",
+                    &[],
+                    "no `placementScore` span",
+                )
+            },
+        ],
+    }
+    /// What is done for a group that does not fit: preemption for all of it.
+    PodGroupPostFilter {
+        detail: Phases,
+        about: Part::Phase(Phase::PodGroupPostFilter, None),
+        rows: [
+            Row {
+                since: Some(36),
+                ..phase(run!("RunPodGroupPostFilterPlugins"), // 1.37
+                    "RunPodGroupPostFilterPlugins",
+                    &[],
+                    "no `podGroupPostFilter` span",
+                )
+            },
+            Row {
+                symbols: &[scheduler!("runWorkloadAwarePreemption")], // 1.36
+                without: "no `podGroupPostFilter` span",
+                ..OF_GROUP
+            },
+        ],
+    }
+    /// The group's condition is written: it says how the attempt came out.
+    PodGroupCondition {
+        detail: Phases,
+        about: Part::Fact(Fact::GroupCondition),
+        rows: [
+            Row {
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    "*k8s.io/kubernetes/pkg/scheduler/framework.PodGroupInfo", // 1.37
+                    GROUP_CONDITION,
+                ]),
+                ..CONDITION_OF_GROUP
+            },
+            Row {
+                signature: Signature::Declared(&[CONTEXT, QUEUED_GROUP, GROUP_CONDITION]), // 1.36
+                ..CONDITION_OF_GROUP
+            },
+        ],
+    }
+    /// `PreFilter` plugins.
+    PreFilter {
+        detail: Phases,
+        about: Part::Phase(Phase::PreFilter, Some(Function::SchedulingCycle)),
+        rows: [
+            Row {
+                at_end: &[CODE, want(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],
+                ..phase(run!("RunPreFilterPlugins"),
+                    "RunPreFilterPlugins",
+                    &[STATE, THE_POD],
+                    "no `preFilter` span",
+                )
+            },
+        ],
+    }
+    /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
+    Filter {
+        detail: Phases,
+        about: Part::Phase(Phase::Filter, Some(Function::SchedulingCycle)),
+        rows: [
+            Row {
+                symbols: &[scheduler!("findNodesThatPassFilters")],
+                signature: Signature::Unused,
+                // Before it, lists for all Nodes are allocated.
+                begin: Begin::FirstCall("time.Now"),
+                at_entry: &[],
+                end: End::Metric(STATUS_LABEL),
+                at_end: &[],
+                since: None,
+                without: "no `filter` span",
+            },
+        ],
+    }
+    /// `PostFilter` plugins, preemption among them.
+    PostFilter {
+        detail: Phases,
+        about: Part::Phase(Phase::PostFilter, Some(Function::SchedulingCycle)),
+        rows: [
+            phase(run!("RunPostFilterPlugins"),
+                "RunPostFilterPlugins",
+                &[THE_POD, STATUSES],
+                "no `postFilter` span",
+            ),
+        ],
+    }
+    /// Victims are chosen, and the Node for which they go.
+    Preemption {
+        detail: Plugins,
+        about: Part::Fact(Fact::Preemption),
+        rows: [
+            Row {
+                // 1.36 and later. With the gate of asynchronous preemption switched off nobody calls it, and no victims are seen.
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Executor).prepareCandidateAsync"],
+                signature: Signature::Declared(&[
+                    "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
+                    "k8s.io/kubernetes/pkg/scheduler/framework/preemption.ExecutorPreemptor",
+                    "string",
+                ]),
+                ..PREEMPTION
+            },
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).prepareCandidateAsync"], // 1.33 to 1.35
+                signature: Signature::Declared(&[
+                    "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
+                    POD_TYPE,
+                    "string",
+                ]),
+                ..PREEMPTION
+            },
+            Row {
+                // Up to 1.32. Its victims have gone when it returns.
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).prepareCandidate"],
+                at_entry: VICTIMS,
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
+                    POD_TYPE,
+                    "string",
+                ]),
+                ..PREEMPTION
+            },
+        ],
+    }
+    /// One victim is made to go; from 1.33 on by default when the attempt is over already.
+    PreemptPod {
+        detail: Plugins,
+        about: Part::Late(Late::PreemptPod, Function::PostFilterPlugin),
+        rows: [
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.NewExecutor.func1"], // 1.36 and later
+                signature: Signature::Closure(Field(CANDIDATE.0, "Executor", "PreemptPod")),
+                ..PREEMPT_POD
+            },
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.NewEvaluator.func1"], // 1.32 to 1.35
+                signature: Signature::Closure(Field(CANDIDATE.0, "Evaluator", "PreemptPod")),
+                ..PREEMPT_POD
+            },
+        ],
+    }
+    /// A call of the API server is put into the queue of those that others make (1.34 and later, with its feature gate on).
+    ApiCallAdd {
+        detail: Plugins,
+        about: Part::QueuesApiCall,
+        rows: [
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/api_dispatcher.(*APIDispatcher).Add"],
+                signature: Signature::Method(Interface::Named(FRAMEWORKS, "APIDispatcher"), "Add"),
+                at_entry: &[want(Value::ApiCall, &["framework.APICall"], &[])],
+                at_end: &[ERROR_TYPE],
+                ..API_CALL
+            },
+        ],
+    }
+    /// Such a call binds the Pod.
+    PodBindingCall {
+        detail: Plugins,
+        about: Part::Late(Late::PodBinding, Function::BindPlugin),
+        rows: [
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodBindingCall).Execute"],
+                at_entry: &[
+                    of_receiver(Value::ApiCall, BINDING_CALL, &[]),
+                    of_receiver(Value::PodUid, BINDING_CALL, &["binding", "UID"]),
+                ],
+                ..API_CALL
+            },
+        ],
+    }
+    /// Such a call writes the Pod's condition or its nominated Node.
+    PodStatusPatchCall {
+        detail: Plugins,
+        about: Part::Late(Late::PodStatusPatch, Function::HandleFailure),
+        rows: [
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodStatusPatchCall).Execute"],
+                at_entry: &[
+                    of_receiver(Value::ApiCall, STATUS_PATCH_CALL, &[]),
+                    of_receiver(Value::PodUid, STATUS_PATCH_CALL, &["podUID"]),
+                ],
+                ..API_CALL
+            },
+        ],
+    }
+    /// `PreScore` plugins.
+    PreScore {
+        detail: Phases,
+        about: Part::Phase(Phase::PreScore, Some(Function::SchedulingCycle)),
+        rows: [
+            Row {
+                end: End::Metric(STATUS_LABEL),
+                ..phase(run!("RunPreScorePlugins"),
+                    "RunPreScorePlugins",
+                    &[STATE, THE_POD],
+                    "no `preScore` span",
+                )
+            },
+        ],
+    }
+    /// `Score` plugins on all feasible Nodes.
+    Score {
+        detail: Phases,
+        about: Part::Phase(Phase::Score, Some(Function::SchedulingCycle)),
+        rows: [
+            Row {
+                begin: Begin::AfterFirstCall("time.Now"),
+                end: End::Metric(STATUS_LABEL),
+                ..phase(run!("RunScorePlugins"), "RunScorePlugins", &[], "no `score` span")
+            },
+        ],
+    }
+    /// All Nodes have their totals, extenders' scores included.
+    Prioritize {
+        detail: Full,
+        about: Part::Fact(Fact::Scores),
+        rows: [
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler.prioritizeNodes"],
+                signature: Signature::ResultsOf(FRAMEWORK_METHODS, "RunScorePlugins"),
+                begin: Begin::Unused,
+                at_entry: &[],
+                end: End::Return,
+                at_end: &[SCORES],
+                since: None,
+                without: "no `k8s.scheduler.candidates`",
+            },
+        ],
+    }
+    /// An extender is asked which Nodes will do.
+    // The phase, which the scheduler times by itself, is over.
+    ExtenderFilter {
+        detail: Phases,
+        about: Part::Extender { point: "filter", part_of: Function::SchedulingCycle, beside: false },
+        rows: [
+            Row {
+                at_end: &[ERROR_TYPE, ERROR_MESSAGE, NODES],
+                ..extender(extender!("Filter"),
+                    "Filter",
+                    &[
+                        of_extender(Value::ExtenderUrl, &["extenderURL"]),
+                        of_extender(Value::ExtenderVerb, &["filterVerb"]),
+                        of_extender(Value::Ignorable, &["ignorable"]),
+                        NODES,
+                    ],
+                )
+            },
+        ],
+    }
+    /// An extender is asked for its scores.
+    ExtenderPrioritize {
+        detail: Phases,
+        about: Part::Extender { point: "prioritize", part_of: Function::SchedulingCycle, beside: true },
+        rows: [
+            // On a goroutine of its own for each extender.
+            extender(extender!("Prioritize"),
+                "Prioritize",
+                &[
+                    of_extender(Value::ExtenderUrl, &["extenderURL"]),
+                    of_extender(Value::ExtenderVerb, &["prioritizeVerb"]),
+                    of_extender(Value::Ignorable, &["ignorable"]),
+                    NODES,
+                    THE_POD,
+                ],
+            ),
+        ],
+    }
+    /// An extender binds the Pod.
+    // In place of the phase.
+    ExtenderBind {
+        detail: Phases,
+        about: Part::Extender { point: "bind", part_of: Function::BindingCycle, beside: false },
+        rows: [
+            extender(extender!("Bind"),
+                "Bind",
+                &[
+                    of_extender(Value::ExtenderUrl, &["extenderURL"]),
+                    of_extender(Value::ExtenderVerb, &["bindVerb"]),
+                    of_extender(Value::Ignorable, &["ignorable"]),
+                ],
+            ),
+        ],
+    }
+    /// An extender is asked which victims will do.
+    ExtenderPreemption {
+        detail: Phases,
+        about: Part::Extender { point: "processPreemption", part_of: Function::PostFilterPlugin, beside: false },
+        rows: [
+            extender(extender!("ProcessPreemption"),
+                "ProcessPreemption",
+                &[
+                    of_extender(Value::ExtenderUrl, &["extenderURL"]),
+                    of_extender(Value::ExtenderVerb, &["preemptVerb"]),
+                    of_extender(Value::Ignorable, &["ignorable"]),
+                    want(Value::Nodes, &["map[string]*v1.Victims"], &["#"]),
+                ],
+            ),
+        ],
+    }
+    /// `Reserve` plugins.
+    Reserve {
+        detail: Phases,
+        about: Part::Phase(Phase::Reserve, Some(Function::SchedulingCycle)),
+        rows: [
+            phase(run!("RunReservePluginsReserve"),
+                "RunReservePluginsReserve",
+                &[STATE, THE_POD, NODE],
+                "no `reserve` span and no `k8s.scheduler.selected_node`",
+            ),
+        ],
+    }
+    /// `Unreserve` of `Reserve` plugins: what was reserved is given back.
+    // In the scheduling cycle when `Permit` or `Reserve` fails; later between the binding cycle and the handling of its
+    // failure.
+    Unreserve {
+        detail: Phases,
+        about: Part::Phase(Phase::Unreserve, Some(Function::SchedulingCycle)),
+        rows: [
+            Row {
+                end: End::AtMetric,
+                at_end: &[],
+                ..phase(run!("RunReservePluginsUnreserve"),
+                    "RunReservePluginsUnreserve",
+                    // Of a group of Pods, it says whose.
+                    &[STATE, THE_POD],
+                    "no `unreserve` span",
+                )
+            },
+        ],
+    }
+    /// `Permit` plugins.
+    Permit {
+        detail: Phases,
+        about: Part::Phase(Phase::Permit, Some(Function::SchedulingCycle)),
+        rows: [
+            Row {
+                end: End::Metric(STATUS_LABEL),
+                ..phase(run!("RunPermitPlugins"),
+                    "RunPermitPlugins",
+                    &[STATE, THE_POD],
+                    "no `permit` span",
+                )
+            },
+        ],
+    }
+    /// The part of an attempt that runs beside the next attempts.
+    BindingCycle {
+        detail: Phases,
+        about: Part::Stage(Stage::BindingCycle, None),
+        rows: [
+            Row {
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    "k8s.io/kube-scheduler/framework.CycleState", // 1.34 and later
+                    FRAMEWORK_INTERFACE,
+                    "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
+                    QUEUED,
+                    "time.Time",
+                    PODS_TO_ACTIVATE,
+                ]),
+                at_entry: BINDING,
+                ..BINDING_CYCLE
+            },
+            Row {
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState", // up to 1.33
+                    FRAMEWORK_INTERFACE,
+                    "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
+                    QUEUED,
+                    "time.Time",
+                    PODS_TO_ACTIVATE,
+                ]),
+                at_entry: BINDING,
+                ..BINDING_CYCLE
+            },
+            // What is read there can be done without.
+            BINDING_CYCLE,
+        ],
+    }
+    /// Whether `PreBind` plugins have anything to do (1.34 and later).
+    PreBindPreFlight {
+        detail: Phases,
+        about: Part::Phase(Phase::PreBindPreFlight, Some(Function::BindingCycle)),
+        rows: [
+            Row {
+                since: Some(34),
+                end: End::Metric(STATUS_LABEL),
+                ..phase(run!("RunPreBindPreFlights"),
+                    "RunPreBindPreFlights",
+                    &[STATE, THE_POD],
+                    "no `preBindPreFlight` span",
+                )
+            },
+        ],
+    }
+    /// Waits for what a `Permit` plugin asked to wait for.
+    WaitOnPermit {
+        detail: Phases,
+        about: Part::Phase(Phase::WaitOnPermit, Some(Function::BindingCycle)),
+        rows: [
+            Row {
+                // The metric, of those that waited alone, has no other label.
+                end: End::Metric(0),
+                ..phase(run!("WaitOnPermit"),
+                    "WaitOnPermit",
+                    &[THE_POD],
+                    "no `waitOnPermit` span",
+                )
+            },
+        ],
+    }
+    /// `PreBind` plugins.
+    PreBind {
+        detail: Phases,
+        about: Part::Phase(Phase::PreBind, Some(Function::BindingCycle)),
+        rows: [
+            Row {
+                end: End::Metric(STATUS_LABEL),
+                ..phase(run!("RunPreBindPlugins"),
+                    "RunPreBindPlugins",
+                    &[STATE, THE_POD],
+                    "no `preBind` span",
+                )
+            },
+        ],
+    }
+    /// `Bind` plugins.
+    Bind {
+        detail: Phases,
+        about: Part::Phase(Phase::Bind, Some(Function::BindingCycle)),
+        rows: [
+            Row {
+                // Its only caller does nothing but return the status through a deferred call of `finishBinding`, which gets it.
+                end: End::NextEntry(
+                    scheduler!("finishBinding"),
+                    &[
+                        &[LOGGER, FRAMEWORK_INTERFACE, POD_TYPE, "string", "*k8s.io/kube-scheduler/framework.Status"],
+                        &[
+                            LOGGER,
+                            FRAMEWORK_INTERFACE,
+                            POD_TYPE,
+                            "string",
+                            "*k8s.io/kubernetes/pkg/scheduler/framework.Status", // up to 1.33
+                        ],
+                    ],
+                ),
+                ..phase(run!("RunBindPlugins"), "RunBindPlugins", &[STATE, THE_POD], "no `bind` span")
+            },
+        ],
+    }
+    /// `PostBind` plugins.
+    PostBind {
+        detail: Phases,
+        about: Part::Phase(Phase::PostBind, Some(Function::BindingCycle)),
+        rows: [
+            Row {
+                end: End::Metric(STATUS_LABEL),
+                at_end: &[],
+                ..phase(run!("RunPostBindPlugins"),
+                    "RunPostBindPlugins",
+                    &[STATE, THE_POD],
+                    "no `postBind` span, and successful attempts cannot be told from failed ones",
+                )
+            },
+        ],
+    }
+    /// What is done about an attempt that failed.
+    // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
+    HandleFailure {
+        detail: Phases,
+        about: Part::Stage(Stage::HandleFailure, None),
+        rows: [
+            Row {
+                symbols: &[scheduler!("handleSchedulingFailure")],
+                signature: Signature::Called(Field(SCHEDULER, "Scheduler", "FailureHandler")),
+                begin: Begin::Entry,
+                at_entry: &[
+                    CODE,
+                    REASON,
+                    want(Value::StatusPlugin, STATUS, &["plugin"]),
+                    // Whose failure it is, says the attempt; but of a group of Pods, some may fail that were not tried.
+                    of_queued(Value::Pod, &["Pod"]),
+                    of_queued(Value::PodUid, &["Pod", "UID"]),
+                    of_queued(Value::PodName, &["Pod", "Name"]),
+                    of_queued(Value::Attempts, &["Attempts"]),
+                    of_queued(Value::QueuedPodInfo, &[]),
+                ],
+                end: End::Return,
+                at_end: &[],
+                since: None,
+                without: "failed attempts have no result and no end",
+            },
+        ],
+    }
+    /// The Pod's condition is written: it says why the attempt failed.
+    FailureMessage {
+        detail: Phases,
+        about: Part::Fact(Fact::FailureMessage),
+        rows: [
+            Row {
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    CLIENT,
+                    "k8s.io/kube-scheduler/framework.APICacher",
+                    POD_TYPE,
+                    CONDITION,
+                    "*k8s.io/kube-scheduler/framework.NominatingInfo", // 1.35 and later
+                ]),
+                ..FAILURE_MESSAGE
+            },
+            Row {
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    CLIENT,
+                    "k8s.io/kubernetes/pkg/scheduler/framework.APICacher",
+                    POD_TYPE,
+                    CONDITION,
+                    "*k8s.io/kubernetes/pkg/scheduler/framework.NominatingInfo", // 1.34
+                ]),
+                ..FAILURE_MESSAGE
+            },
+            Row {
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    CLIENT,
+                    POD_TYPE,
+                    CONDITION,
+                    "*k8s.io/kubernetes/pkg/scheduler/framework.NominatingInfo", // up to 1.33
+                ]),
+                ..FAILURE_MESSAGE
+            },
+        ],
+    }
+    /// One plugin's `PreFilter`.
+    PreFilterPlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "preFilter", phase: Function::PreFilter, beside: false },
+        rows: [
+            plugin(run!("runPreFilterPlugin"), "preFilterPlugins", &["PreFilter"]),
+        ],
+    }
+    /// One plugin's `PostFilter`.
+    PostFilterPlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "postFilter", phase: Function::PostFilter, beside: false },
+        rows: [
+            plugin(run!("runPostFilterPlugin"), "postFilterPlugins", &["PostFilter"]),
+        ],
+    }
+    /// One plugin's `PreScore`.
+    PreScorePlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "preScore", phase: Function::PreScore, beside: false },
+        rows: [
+            plugin(run!("runPreScorePlugin"), "preScorePlugins", &["PreScore"]),
+        ],
+    }
+    /// One plugin's `NormalizeScore`.
+    NormalizeScorePlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "normalizeScore", phase: Function::Score, beside: true },
+        rows: [
+            Row {
+                begin: Begin::Entry,
+                at_entry: AT_ENTRY_BESIDE,
+                ..plugin(run!("runScoreExtension"),
+                    "scorePlugins",
+                    &["ScoreExtensions", "NormalizeScore"],
+                )
+            },
+        ],
+    }
+    /// One plugin's `Reserve`.
+    ReservePlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "reserve", phase: Function::Reserve, beside: false },
+        rows: [
+            plugin(run!("runReservePluginReserve"), "reservePlugins", &["Reserve"]),
+        ],
+    }
+    /// One plugin's `Unreserve`.
+    UnreservePlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "unreserve", phase: Function::Unreserve, beside: false },
+        rows: [
+            Row {
+                at_end: &[],
+                ..plugin(run!("runReservePluginUnreserve"),
+                    "reservePlugins",
+                    &["Unreserve"],
+                )
+            },
+        ],
+    }
+    /// One plugin's `Permit`.
+    PermitPlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "permit", phase: Function::Permit, beside: false },
+        rows: [
+            plugin(run!("runPermitPlugin"), "permitPlugins", &["Permit"]),
+        ],
+    }
+    /// One plugin's `PreBindPreFlight`.
+    PreBindPreFlightPlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "preBindPreFlight", phase: Function::PreBindPreFlight, beside: false },
+        rows: [
+            Row {
+                since: Some(34),
+                ..plugin(run!("runPreBindPreFlight"),
+                    "preBindPlugins",
+                    &["PreBindPreFlight"],
+                )
+            },
+        ],
+    }
+    /// One plugin's `PreBind`.
+    PreBindPlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "preBind", phase: Function::PreBind, beside: true },
+        rows: [
+            // From 1.36 on several may run at once.
+            Row {
+                begin: Begin::Entry,
+                at_entry: AT_ENTRY_BESIDE,
+                ..plugin(run!("runPreBindPlugin"), "preBindPlugins", &["PreBind"])
+            },
+        ],
+    }
+    /// One plugin's `Bind`.
+    BindPlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "bind", phase: Function::Bind, beside: false },
+        rows: [
+            plugin(run!("runBindPlugin"), "bindPlugins", &["Bind"]),
+        ],
+    }
+    /// One plugin's `PostBind`.
+    PostBindPlugin {
+        detail: Plugins,
+        about: Part::Plugin { point: "postBind", phase: Function::PostBind, beside: false },
+        rows: [
+            Row {
+                at_end: &[],
+                ..plugin(run!("runPostBindPlugin"), "postBindPlugins", &["PostBind"])
+            },
+        ],
+    }
+}

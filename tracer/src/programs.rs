@@ -1,0 +1,59 @@
+//! The programs that are traced: a line each.
+
+use gotrace::{
+    Detail, Program,
+    assemble::{Assemble, Counter},
+    pipeline::Output,
+    plan::{self, report::Report},
+    worker::{ProgramWorker, Worker as WorkerOf},
+};
+use kube_scheduler::KubeScheduler;
+use spans::Story;
+
+/// What all programs' workers give.
+pub type Worker = dyn WorkerOf<Box<dyn Story>>;
+
+/// A program that schedspan knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Registration {
+    /// As `--program` takes it.
+    pub name: &'static str,
+    /// Figures of its own.
+    pub counters: &'static [Counter],
+    /// Makes its worker.
+    pub worker: fn(Detail) -> Box<Worker>,
+    /// Plans an executable.
+    pub report: fn(&[u8]) -> Result<Report, plan::Error>,
+    /// Shows the machine code around the sites of a function.
+    pub explain: fn(&[u8], &str) -> Result<String, plan::Error>,
+}
+
+/// All programs.
+pub const PROGRAMS: &[Registration] = &[of::<KubeScheduler>()];
+/// What is traced where nothing else is asked for.
+pub const DEFAULT: &str = KubeScheduler::NAME;
+
+const fn of<P: Program<Assembler: Assemble<P, Output: Story>>>() -> Registration {
+    Registration {
+        name: P::NAME,
+        counters: P::COUNTERS,
+        worker: worker::<P>,
+        report: Report::of::<P>,
+        explain: plan::explain::<P>,
+    }
+}
+
+fn worker<P: Program<Assembler: Assemble<P, Output: Story>>>(detail: Detail) -> Box<Worker> {
+    Box::new(ProgramWorker::<P, _>::new(detail, story::<P>))
+}
+
+/// The output of a program's assembler, as the daemon takes it.
+pub(crate) fn story<P: Program<Assembler: Assemble<P, Output: Story>>>(output: Output<P>) -> Box<dyn Story> {
+    Box::new(output)
+}
+
+/// The program of this name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Registration> {
+    PROGRAMS.iter().find(|program| program.name == name)
+}
