@@ -4,11 +4,12 @@
 //! # Layout
 //!
 //! * [`table`]: the functions that are probed. [`values`]: what is read there.
-//! * [`reconcile`]: which calls make up which reconcile. Pure.
+//! * [`reconcile`]: which calls make up which reconcile. [`spans`]: their spans. Both are pure.
 
 #![forbid(unsafe_code)]
 
 pub mod reconcile;
+pub mod spans;
 pub mod table;
 pub mod values;
 
