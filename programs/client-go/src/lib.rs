@@ -1,5 +1,4 @@
-//! The work queues of client-go, described to `gotrace`: those of kube-controller-manager and of any other process that is
-//! built on them.
+//! The work queues of client-go, described to `gotrace`: those of kube-controller-manager, and of any other process.
 //!
 //! # Layout
 //!
@@ -19,14 +18,13 @@ use gotrace::{
     assemble::Counter,
     plan::Row,
     program::{Metric, Named, Program, SpelledOut},
+    values::Datum,
 };
 
 use self::{reconcile::Assembler, table::Function, values::Value};
 
-/// An event of a process with work queues.
-pub type Event = gotrace::Event<ClientGo>;
-/// What a hit read.
-pub type Values = gotrace::Values<Value>;
+type Event = gotrace::Event<ClientGo>;
+type Values = gotrace::Values<Value>;
 
 /// Any process with work queues of client-go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,9 +33,8 @@ pub struct ClientGo;
 impl Program for ClientGo {
     const NAME: &'static str = "client-go";
     const MARKERS: &'static [&'static str] = &[table::RETRY];
-    /// No site is at a call.
     const CALLERS: &'static [&'static str] = &[];
-    const CALLS_INDIRECTLY: &'static str = table::WORKQUEUE;
+    const CALLS_INDIRECTLY: &'static str = "k8s.io/client-go/util/workqueue";
     const METRIC: Option<Metric<Value>> = None;
     const QUIET: Option<(Value, &'static [u64])> = None;
     const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
@@ -60,8 +57,10 @@ impl Program for ClientGo {
     }
 
     fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, &mut String)) {
-        let mut key = values.take_texts(Value::Key);
-        key.iter_mut().flatten().for_each(|part| replace("key", part));
-        values.set(Value::Key, Some(key).filter(|key| !key.is_empty()).map(gotrace::values::Datum::Texts));
+        for (value, datum) in values.iter_mut() {
+            if let (Value::Key, Datum::Texts(parts)) = (value, datum) {
+                parts.iter_mut().flatten().for_each(|part| replace("key", part));
+            }
+        }
     }
 }

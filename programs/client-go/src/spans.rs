@@ -1,5 +1,8 @@
 //! Spans out of reconciles. Pure.
 
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 
 use gotrace::pipeline::Clocks;
@@ -17,8 +20,8 @@ pub fn build(reconcile: &Reconcile, clocks: Clocks) -> Trace {
     let unix = |ns: u64| clocks.unix_ns_at_zero.saturating_add(ns);
     let mut list = vec![(attributes::WORKQUEUE, AttributeValue::from(&**queue))];
     list.extend(key.as_deref().map(|key| (attributes::WORKQUEUE_KEY, key.into())));
-    let wait_ms = reconcile.waited_ns().map(|ns| AttributeValue::Double(ns as f64 / 1e6));
-    list.extend(wait_ms.map(|ms| (attributes::WORKQUEUE_WAIT_MS, ms)));
+    let wait = |ns: u64| (attributes::WORKQUEUE_WAIT_MS, AttributeValue::Double(ns as f64 / 1e6));
+    list.extend(reconcile.waited_ns().map(wait));
     list.push((attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(*retried)));
     list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
     let root = Span {
@@ -33,6 +36,6 @@ pub fn build(reconcile: &Reconcile, clocks: Clocks) -> Trace {
         links: Vec::new(),
         status: Status::Unset,
     };
-    let source = Source::Process(*target);
-    Trace { kind, source, trace_id, parent: None, selected: None, spans: vec![root] }
+    let (source, spans) = (Source::Process(*target), vec![root]);
+    Trace { kind, source, trace_id, parent: None, selected: None, spans }
 }

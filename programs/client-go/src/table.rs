@@ -1,32 +1,30 @@
 //! The functions that are probed: the calls by which a queue counts and times what it does.
 //! <https://github.com/kubernetes/client-go/blob/v0.36.4/util/workqueue/metrics.go#L75-L143>
 
-use gotrace::plan::{Begin, End, Held, Row as RowOf, SeenAs, Signature, Want as WantOf};
+use gotrace::plan::{self, Begin, End, Held, SeenAs, Signature};
 
 use crate::values::Value;
 
-type Row = RowOf<Value>;
-type Want = WantOf<Value>;
+type Row = plan::Row<Value>;
+type Want = plan::Want<Value>;
 
-/// Package of the queues.
-pub(crate) const WORKQUEUE: &str = "k8s.io/client-go/util/workqueue";
 pub(crate) const RETRY: &str = "k8s.io/client-go/util/workqueue.(*defaultRetryMetrics).retry";
 
 const METRICS: &[&str] = &["*workqueue.defaultQueueMetrics[...]"];
 const RETRY_METRICS: &[&str] = &["*workqueue.defaultRetryMetrics"];
 /// The only label of a queue's metrics, or the first: controller-runtime adds one of the same value.
 /// <https://github.com/kubernetes/component-base/blob/v0.36.4/metrics/prometheus/workqueue/metrics.go>
-const DEPTH_LABEL: &[&str] =
+const LABEL: &[&str] =
     &["depth", "(github.com/prometheus/client_golang/prometheus.gauge)", "labelPairs", "*", "Value", "*"];
 const RETRIES_LABEL: &[&str] =
     &["retries", "(github.com/prometheus/client_golang/prometheus.counter)", "labelPairs", "*", "Value", "*"];
 
 const ADDRESS: Want = of_receiver(Value::Metrics, METRICS, &[]);
-const QUEUE: Want = of_receiver(Value::Queue, METRICS, DEPTH_LABEL);
+const QUEUE: Want = of_receiver(Value::Queue, METRICS, LABEL);
 const WORD: Want = Want { value: Value::Word, of: &[], path: &[], seen_as: SeenAs::Word };
 const KEY: Want = Want { value: Value::Key, seen_as: SeenAs::Strings(&[Held("string", 1)]), ..WORD };
-/// Up to 1.31 all keys are an `any`. Of these types a copy is done, so that the address says nothing.
 const ANY_KEY: Want = Want {
+    // Copies of the others are done: their address says nothing.
     seen_as: SeenAs::Strings(&[
         Held("string", 1),
         Held("k8s.io/kubernetes/pkg/controller/tainteviction.nodeUpdateItem", 1),
@@ -35,76 +33,50 @@ const ANY_KEY: Want = Want {
     ]),
     ..KEY
 };
+/// From 1.32 on there is a type for each kind of key; up to 1.31 a key is an `any`.
+const GENERIC: Signature = Signature::TypeArguments;
+const PLAIN: Signature = Signature::Declared(&["interface {}"]);
 
 const fn of_receiver(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
     Want { value, of, path, seen_as: SeenAs::Receiver }
 }
 
-/// A call that counts what a queue does.
-const CALL: Row = Row {
-    symbols: &[],
-    signature: Signature::Unused,
-    begin: Begin::Entry,
-    at_entry: &[],
-    end: End::Unused,
-    at_end: &[],
-    since: None,
-    without: "reconciles that are not seen",
-};
-const WITH_KEY: &[Want] = &[ADDRESS, QUEUE, WORD, KEY];
-const WITH_ANY: &[Want] = &[ADDRESS, QUEUE, WORD, ANY_KEY];
+const fn row(symbols: &'static [&'static str], signature: Signature, at_entry: &'static [Want]) -> Row {
+    let (begin, end, without) = (Begin::Entry, End::Unused, "reconciles that are not seen");
+    Row { symbols, signature, begin, at_entry, end, at_end: &[], since: None, without }
+}
 
-/// Generic from 1.32 on. Where the key cannot be read, the reconcile counts all the same.
-macro_rules! generic {
+macro_rules! metrics {
     ($method:literal) => {
-        concat!("k8s.io/client-go/util/workqueue.(*defaultQueueMetrics[...]).", $method)
+        &[concat!("k8s.io/client-go/util/workqueue.(*defaultQueueMetrics", $method)]
     };
-}
-
-/// Up to 1.31.
-macro_rules! plain {
-    ($method:literal) => {
-        concat!("k8s.io/client-go/util/workqueue.(*defaultQueueMetrics).", $method)
-    };
-}
-
-const fn of_generic(symbols: &'static [&'static str], at_entry: &'static [Want]) -> Row {
-    Row { symbols, signature: Signature::TypeArguments, at_entry, ..CALL }
-}
-
-const fn of_any(symbols: &'static [&'static str], at_entry: &'static [Want]) -> Row {
-    Row { symbols, signature: Signature::Declared(&["interface {}"]), at_entry, ..CALL }
 }
 
 gotrace::functions! {
-    /// What a probed function is to a reconcile is its name.
+    /// What a probed function is to a reconcile is its name. Where the key cannot be read, the reconcile counts all the same.
     pub enum Function: (), Value;
 
     /// A key is added to the queue that is not in it; one that is being worked on enters it when that is done.
     Add { detail: Phases, about: (), rows: [
-        of_generic(&[generic!("add")], WITH_KEY),
-        of_any(&[plain!("add")], WITH_ANY),
-        Row { symbols: &[generic!("add")], at_entry: &[ADDRESS, QUEUE], ..CALL },
+        row(metrics!("[...]).add"), GENERIC, &[ADDRESS, QUEUE, WORD, KEY]),
+        row(metrics!(").add"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
+        row(metrics!("[...]).add"), Signature::Unused, &[ADDRESS, QUEUE]),
     ] }
     /// A worker takes the key.
     Get { detail: Phases, about: (), rows: [
-        of_generic(&[generic!("get")], WITH_KEY),
-        of_any(&[plain!("get")], WITH_ANY),
-        Row { symbols: &[generic!("get")], at_entry: &[ADDRESS, QUEUE], ..CALL },
+        row(metrics!("[...]).get"), GENERIC, &[ADDRESS, QUEUE, WORD, KEY]),
+        row(metrics!(").get"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
+        row(metrics!("[...]).get"), Signature::Unused, &[ADDRESS, QUEUE]),
     ] }
     /// The worker is through with it.
     Done { detail: Phases, about: (), rows: [
-        of_generic(&[generic!("done")], &[ADDRESS, WORD, KEY]),
-        of_any(&[plain!("done")], &[ADDRESS, WORD, ANY_KEY]),
-        Row { symbols: &[generic!("done")], at_entry: &[ADDRESS], ..CALL },
+        row(metrics!("[...]).done"), GENERIC, &[ADDRESS, WORD, KEY]),
+        row(metrics!(").done"), PLAIN, &[ADDRESS, WORD, ANY_KEY]),
+        row(metrics!("[...]).done"), Signature::Unused, &[ADDRESS]),
     ] }
     /// A key is to be added later: after a failure, or because something is due then.
-    Retry { detail: Phases, about: (), rows: [Row {
-        symbols: &[RETRY],
-        at_entry: &[
-            of_receiver(Value::Metrics, RETRY_METRICS, &[]),
-            of_receiver(Value::Queue, RETRY_METRICS, RETRIES_LABEL),
-        ],
-        ..CALL
-    }] }
+    Retry { detail: Phases, about: (), rows: [row(&[RETRY], Signature::Unused, &[
+        of_receiver(Value::Metrics, RETRY_METRICS, &[]),
+        of_receiver(Value::Queue, RETRY_METRICS, RETRIES_LABEL),
+    ])] }
 }

@@ -1,25 +1,30 @@
-//! Puts events together.
+//! Reconciles out of events: what was taken out of which queue, how long it had waited there, and how long it took.
+//!
+//! Pure: events in, reconciles out, no clock and no I/O. Calls are joined so:
+//!
+//! * A key is in one worker's hands at a time: queue and key pair `get` with `done`, on whatever goroutine that is, and `add`
+//!   with `get`.
+//! * Of a key that is not known the goroutine does: a worker takes the next key when it is done with the one before.
+//! * A retry is the reconcile's that is open on its goroutine, if that is of the same queue. Others are timers of a controller.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    mem,
-    sync::Arc,
-};
+#[cfg(test)]
+mod schedules;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use gotrace::assemble::{Account, Assemble, Count, Counter, Stats};
 
-use super::Reconcile;
 use crate::{ClientGo, Event, Values, table::Function, values::Value};
 
-/// Queues, of all processes: kube-controller-manager has 50.
+/// Queues, of all processes, and their names: kube-controller-manager has 50. More are counted as [`OTHER`].
 const MAX_QUEUES: usize = 4_096;
+const OTHER: &str = "other";
 /// Keys remembered as waiting, in all queues.
 const MAX_WAITING: usize = 262_144;
 /// Reconciles that can be open at once, of all queues.
 const MAX_OPEN: usize = 16_384;
-/// Queues that are counted by name; more are counted as [`OTHER`].
-const MAX_NAMES: usize = 1_024;
-const OTHER: &str = "other";
 /// A reconcile, or a wait in a queue, that is silent for so long is lost.
 const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
@@ -28,6 +33,37 @@ pub const COUNTERS: [Counter; 2] = [
     Counter { name: "workqueue_adds", help: "Keys that were added to a work queue", labels: &["queue"] },
     Counter { name: "workqueue_retries", help: "Keys that a work queue adds later", labels: &["queue"] },
 ];
+
+/// A worker's handling of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reconcile {
+    /// Which process.
+    pub target: u32,
+    /// The queue's name.
+    pub queue: Arc<str>,
+    /// What it is about, such as `namespace/name`, where that could be read.
+    pub key: Option<String>,
+    /// When the key was added to the queue, if that was seen. All times are nanoseconds by `CLOCK_MONOTONIC`.
+    pub added_ns: Option<u64>,
+    /// When the worker took it.
+    pub start_ns: u64,
+    /// When the worker was through with it, or was seen last.
+    pub end_ns: u64,
+    /// Whether it asked to be called again, as it does after a failure.
+    pub retried: bool,
+    /// Whether its end was not seen.
+    pub incomplete: bool,
+    /// How many events it came about by.
+    pub events: u64,
+}
+
+impl Reconcile {
+    /// How long the key had been in the queue, nanoseconds.
+    #[must_use]
+    pub fn waited_ns(&self) -> Option<u64> {
+        Some(self.start_ns.saturating_sub(self.added_ns?))
+    }
+}
 
 /// Puts events together to reconciles.
 #[derive(Debug, Default)]
@@ -53,11 +89,10 @@ struct Queue {
     /// Empty where it could not be read.
     name: Arc<str>,
     /// When what waits in it was added.
-    added: HashMap<Item, u64>,
+    added: BTreeMap<Item, u64>,
     open: Vec<Open>,
 }
 
-/// A reconcile that is not done.
 #[derive(Debug)]
 struct Open {
     goroutine: u64,
@@ -66,7 +101,7 @@ struct Open {
 }
 
 /// What a key is known by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     /// All its strings.
     Key(String),
@@ -78,15 +113,13 @@ impl Item {
     /// The key for people, and what it is known by: nothing where a part of it is missing or was cut.
     fn take(values: &mut Values) -> (Option<String>, Option<Self>) {
         let parts: Option<Vec<String>> = values.take_texts(Value::Key).into_iter().collect();
-        match parts {
-            Some(parts) if parts.is_empty() => (None, values.number(Value::Word).map(Self::Word)),
-            Some(parts) => {
-                let key = parts.join("/");
-                let is_whole = parts.iter().all(|part| !part.ends_with('…'));
-                (Some(key.clone()), is_whole.then_some(Self::Key(key)))
-            }
-            None => (None, None),
+        let Some(parts) = parts else { return (None, None) };
+        if parts.is_empty() {
+            return (None, values.number(Value::Word).map(Self::Word));
         }
+        let key = parts.join("/");
+        let is_whole = parts.iter().all(|part| !part.ends_with('…'));
+        (Some(key.clone()), is_whole.then_some(Self::Key(key)))
     }
 }
 
@@ -96,8 +129,9 @@ impl Books {
         self.account.no_room += 1;
     }
 
-    /// A reconcile is over; where that was not seen, when it was last seen.
+    /// A reconcile is over, by one more event; or by none, where that was not seen.
     fn finish(&mut self, mut reconcile: Reconcile, end_ns: Option<u64>) {
+        reconcile.events += u64::from(end_ns.is_some());
         reconcile.incomplete = end_ns.is_none();
         reconcile.end_ns = end_ns.unwrap_or(reconcile.end_ns).max(reconcile.start_ns);
         self.stats.incomplete_attempts += u64::from(reconcile.incomplete);
@@ -115,10 +149,8 @@ impl Queue {
     /// The reconcile that ends: the key's; else, unless two keys differ, the only one on the goroutine.
     fn done(&mut self, goroutine: u64, item: Option<&Item>) -> Option<Open> {
         let same = |open: &Open| item.is_some() && open.item.as_ref() == item;
-        let may_be = |open: &Open| {
-            open.goroutine == goroutine
-                && !matches!((&open.item, item), (Some(Item::Key(_)), Some(Item::Key(_))))
-        };
+        let differ = |open: &Open| matches!((&open.item, item), (Some(Item::Key(_)), Some(Item::Key(_))));
+        let may_be = |open: &Open| open.goroutine == goroutine && !differ(open);
         let only = self.open.iter().filter(|open| may_be(open)).count() == 1;
         self.take(same).or_else(|| if only { self.take(may_be) } else { None })
     }
@@ -126,7 +158,7 @@ impl Queue {
 
 impl Assembler {
     fn count(&mut self, place: usize, queue: &Arc<str>) {
-        let has_room = self.counts.len() < MAX_NAMES || self.counts.contains_key(queue);
+        let has_room = self.counts.len() < MAX_QUEUES || self.counts.contains_key(queue);
         let queue = if has_room { Arc::clone(queue) } else { OTHER.into() };
         self.counts.entry(queue).or_default()[place] += 1;
     }
@@ -141,10 +173,9 @@ impl Assembler {
             return books.no_room();
         }
         let queue = queues.entry(key).or_default();
-        if let Some(name) = values.take_text(Value::Queue) {
-            // The memory may be another queue's now. Where it is not, all reconciles share the name.
-            queue.name =
-                Some(mem::take(&mut queue.name)).filter(|own| **own == *name).unwrap_or_else(|| name.into());
+        // All reconciles share the name, until the memory is another queue's.
+        if let Some(name) = values.take_text(Value::Queue).filter(|name| **name != *queue.name) {
+            queue.name = name.into();
         }
         let name = Arc::clone(&queue.name);
         let (key, item) = Item::take(&mut values);
@@ -166,33 +197,19 @@ impl Assembler {
             Function::Get => {
                 let added_ns = item.as_ref().and_then(|item| queue.added.remove(item));
                 // The one before was done, and that was not seen.
-                if let Some(lost) = queue.take(|open| item.is_some() && open.item == item) {
-                    books.finish(lost.reconcile, None);
-                }
+                let lost = queue.take(|open| item.is_some() && open.item == item);
+                lost.into_iter().for_each(|lost| books.finish(lost.reconcile, None));
                 if open >= MAX_OPEN {
                     books.account.waiting += u64::from(added_ns.is_some());
                     return books.no_room();
                 }
-                let (start_ns, events) = (time_ns, 1 + u64::from(added_ns.is_some()));
-                let (end_ns, retried, incomplete) = (start_ns, false, false);
-                let reconcile = Reconcile {
-                    target,
-                    queue: name,
-                    key,
-                    added_ns,
-                    start_ns,
-                    end_ns,
-                    retried,
-                    incomplete,
-                    events,
-                };
+                let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
+                let events = 1 + u64::from(added_ns.is_some());
+                let reconcile = Reconcile { target, queue: name, key, added_ns, events, ..began };
                 queue.open.push(Open { goroutine, item, reconcile });
             }
             Function::Done => match queue.done(goroutine, item.as_ref()) {
-                Some(mut open) => {
-                    open.reconcile.events += 1;
-                    books.finish(open.reconcile, Some(time_ns));
-                }
+                Some(open) => books.finish(open.reconcile, Some(time_ns)),
                 None => {
                     books.stats.stray_ends += 1;
                     books.account.stray += 1;
@@ -225,7 +242,7 @@ impl Assembler {
             if of(*target) {
                 let silent = queue.open.extract_if(.., |open| open.reconcile.end_ns < before_ns);
                 silent.for_each(|open| books.finish(open.reconcile, None));
-                let silent = queue.added.extract_if(|_, added_ns| *added_ns < before_ns);
+                let silent = queue.added.extract_if(.., |_, added_ns| *added_ns < before_ns);
                 books.account.waiting += silent.count() as u64;
             }
             !queue.open.is_empty() || !queue.added.is_empty()
@@ -266,14 +283,14 @@ impl Assemble<ClientGo> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        let of = |(place, Counter { name: counter, .. }): (usize, Counter)| {
-            let count = move |(queue, counts): (&Arc<str>, &[u64; 2])| Count {
-                counter,
-                labels: vec![queue.as_ref().to_owned()],
-                total: counts[place],
-            };
-            self.counts.iter().map(count)
+        let count = |(place, queue, totals): (usize, &Arc<str>, &[u64; 2])| Count {
+            counter: COUNTERS[place].name,
+            labels: vec![queue.as_ref().to_owned()],
+            total: totals[place],
         };
-        COUNTERS.into_iter().enumerate().flat_map(of).collect()
+        self.counts
+            .iter()
+            .flat_map(|(queue, totals)| [(0, queue, totals), (1, queue, totals)].map(count))
+            .collect()
     }
 }
