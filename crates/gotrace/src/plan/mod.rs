@@ -359,7 +359,7 @@ fn cross_check<P: Program>(
         compare(
             format!("function `{}`", function.name),
             function.range.start,
-            info.functions.get(function.name).copied(),
+            info.functions.get(function.name).map(|function| function.address),
         );
     }
     Ok(Some(check))

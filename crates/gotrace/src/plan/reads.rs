@@ -71,13 +71,11 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::TopOf(_)
                 | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
             };
-            let receiver = match want.seen_as {
-                // Go passes it first.
-                SeenAs::Receiver => {
-                    Some((self.types.find_unnamed(want.of[0])?, Location::Registers { first: 0, count: 1 }))
-                }
-                _ => None,
-            };
+            // Go passes the receiver first.
+            let receiver = (want.seen_as == SeenAs::Receiver)
+                .then(|| self.types.find_unnamed(want.of[0]))
+                .transpose()?
+                .map(|typ| (typ, Location::Registers { first: 0, count: 1 }));
             let listed = || {
                 let mut listed = types.iter().zip(locations).enumerate().filter(wanted);
                 let found = if want.seen_as == SeenAs::Last { listed.last() } else { listed.next() };
