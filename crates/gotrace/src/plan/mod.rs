@@ -369,7 +369,7 @@ fn cross_check<P: Program>(executable: &Executable<'_>, plan: &Plan<P>) -> Resul
         compare(
             format!("function `{}`", function.name),
             function.range.start,
-            info.functions.get(function.name).copied(),
+            info.functions.get(function.name).map(|function| function.address),
         );
     }
     Ok(Some(check))

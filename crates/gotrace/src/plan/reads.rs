@@ -89,15 +89,14 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::TopOf(_)
                 | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
             };
-            let receiver = match want.seen_as {
-                // Go passes it first.
-                SeenAs::Receiver => {
+            // Go passes the receiver first.
+            let receiver = (want.seen_as == SeenAs::Receiver)
+                .then(|| {
                     let arguments = type_arguments(function).map(|arguments| format!("[{arguments}]"));
-                    let name = want.of[0].replace(ANY_ARGUMENTS, &arguments.unwrap_or_default());
-                    Some((self.types.find_unnamed(&name)?, Location::Registers { first: 0, count: 1 }))
-                }
-                _ => None,
-            };
+                    self.types.find_unnamed(&want.of[0].replace(ANY_ARGUMENTS, &arguments.unwrap_or_default()))
+                })
+                .transpose()?
+                .map(|typ| (typ, Location::Registers { first: 0, count: 1 }));
             let listed = || {
                 let mut listed = types.iter().zip(locations).enumerate().filter(wanted);
                 let found = if want.seen_as == SeenAs::Last { listed.last() } else { listed.next() };

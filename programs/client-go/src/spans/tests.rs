@@ -1,12 +1,14 @@
 //! What is said of a reconcile.
 
-use gotrace::pipeline::Clocks;
-use spans::TraceKind;
+use spans::{Anchor, Origin, Story as _, Trace, TraceKind, story::Extras};
 
-use super::build;
 use crate::reconcile::Reconcile;
 
-const CLOCKS: Clocks = Clocks { monotonic_ns: 0, unix_ns_at_zero: 1_000_000_000 };
+const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000_000_000 };
+
+fn build(reconcile: &Reconcile) -> Trace {
+    reconcile.trace(ANCHOR, Origin::default(), Extras::default())
+}
 
 fn reconcile() -> Reconcile {
     Reconcile {
@@ -23,14 +25,14 @@ fn reconcile() -> Reconcile {
 }
 
 fn attributes(reconcile: &Reconcile) -> String {
-    let trace = build(reconcile, CLOCKS);
+    let trace = build(reconcile);
     let list = trace.root().attributes.iter().map(|(key, value)| format!("{key}={value}"));
     list.collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn a_reconcile_is_a_trace_of_one_span() {
-    let trace = build(&reconcile(), CLOCKS);
+    let trace = build(&reconcile());
     let root = trace.root();
     assert_eq!((trace.kind, trace.spans.len(), &*root.name), (TraceKind::Reconcile, 1, "Reconcile"));
     assert_eq!((root.start_unix_ns, root.end_unix_ns), (1_003_500_000, 1_009_000_000));
@@ -48,7 +50,7 @@ fn what_is_not_known_has_no_attribute() {
 
 #[test]
 fn the_same_reconcile_has_the_same_ids_and_no_other_has() {
-    let ids = |reconcile: &Reconcile| build(reconcile, CLOCKS).trace_id;
+    let ids = |reconcile: &Reconcile| build(reconcile).trace_id;
     assert_eq!(ids(&reconcile()), ids(&reconcile()));
     for other in [
         Reconcile { target: 4, ..reconcile() },
