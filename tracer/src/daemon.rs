@@ -26,7 +26,7 @@ use pods::{
     reinject::{self, Reinjector},
 };
 use spans::{
-    Gatherer, Origin, Trace,
+    Gatherer, Origin, Source, Trace,
     export::{Filter, Output, Resource, Sinks},
     sample::{self, Sampler},
     story::Extras,
@@ -119,11 +119,13 @@ pub async fn run(options: Options) -> Result<()> {
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
     let start = wakeups::hurry();
-    let contexts = PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
+    let contexts =
+        PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
     let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, &metrics)?;
     if options.reinject.reinject {
         let reinjector =
-            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods.clone()).await?;
+            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods.clone())
+                .await?;
         outlet.reinjector = Some(reinjector);
     }
     let (lifecycles, mut lives) = options
@@ -131,7 +133,7 @@ pub async fn run(options: Options) -> Result<()> {
         .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.pods.clone()))
         .unzip();
     if lifecycles.is_some() {
-        outlet.sinks.register(&Resource::of_lives());
+        outlet.sinks.register(&Resource::of_schedspan());
     }
     let log = AttemptLog::new(if options.listen.is_some() { options.history } else { 0 });
     if let Some(address) = options.listen {
@@ -195,7 +197,7 @@ pub async fn run(options: Options) -> Result<()> {
                     }
                 }
                 Some(Step::Gone(target)) => {
-                    outlet.sinks.forget(target);
+                    outlet.sinks.forget(Source::Process(target));
                     configurations.gone(target);
                 }
                 // The supervisor is over, and all that it sent has been taken.

@@ -64,8 +64,7 @@ pub struct Values<V>(Vec<(V, Datum)>);
 /// The order in which slots are filled does not matter.
 impl<V: Value> PartialEq for Values<V> {
     fn eq(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len()
-            && self.0.iter().all(|(value, datum)| other.get(*value) == Some(datum))
+        self.0.len() == other.0.len() && self.0.iter().all(|(value, datum)| other.get(*value) == Some(datum))
     }
 }
 

@@ -20,7 +20,7 @@ use kube::{
     core::response::Status,
 };
 use serde_json::json;
-use spans::{AttributeValue, Span, Trace, attributes, names::ROOT, text::sentence};
+use spans::{AttributeValue, Span, SpanKind, Trace, TraceKind, attributes, text::sentence};
 use tokio::{
     sync::mpsc::{self, error::TrySendError},
     task::JoinHandle,
@@ -163,7 +163,8 @@ fn bound(trace_id: [u8; 16], span: &Span) -> Option<Bound> {
         Some(AttributeValue::String(text)) => Some(text.clone().into_owned()),
         _ => None,
     };
-    let _node = text(attributes::SELECTED_NODE).filter(|_| span.name == ROOT)?;
+    let _node =
+        text(attributes::SELECTED_NODE).filter(|_| span.kind == SpanKind::Root(TraceKind::Attempt))?;
     let context = RemoteContext { trace_id, span_id: span.span_id, flags: 1, trace_state: String::new() };
     Some(Bound {
         namespace: text(attributes::POD_NAMESPACE)?,

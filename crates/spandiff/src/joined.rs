@@ -3,12 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use spans::{
-    AttributeValue, Span, Status, TARGET, Trace, attributes,
-    names::{LIFECYCLE, ROOT},
-};
+use spans::{AttributeValue, Source, Span, SpanKind, Status, Trace, TraceKind, attributes};
 
-use crate::Span as Read;
+use crate::{Shown, Span as Read};
 
 /// From the moment that a Pod says it was created, which is a whole second, until the API server begins to write it.
 const CREATED_WITHIN_NS: u64 = 2_000_000_000;
@@ -16,16 +13,6 @@ const CREATED_WITHIN_NS: u64 = 2_000_000_000;
 const SHORT: u64 = 20;
 /// The same for whole parts, such as the kubelet's looks at a Pod: of the whole.
 const SHORT_PART: u64 = 200;
-/// The API server's filters, whose spans hold all that comes after them.
-/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/server/config.go>
-const FILTERS: [&str; 6] = [
-    "authentication",
-    "audit",
-    "impersonation",
-    "constrainedimpersonation",
-    "priorityandfairness",
-    "authorization",
-];
 /// Levels below the root of a part.
 const LEVELS: usize = 2;
 /// What of a span is read.
@@ -58,7 +45,7 @@ fn id(span: &Read) -> Id<'_> {
 pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let is = |span: &&Read, key, value: &str| span.attribute(key) == value;
     let of_pod = |span: &&Read| {
-        span.name == LIFECYCLE
+        span.shows() == Shown::LIFECYCLE
             && is(span, attributes::POD_NAMESPACE, namespace)
             && is(span, attributes::POD_NAME, pod)
     };
@@ -67,7 +54,7 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let key = format!("/pods/{namespace}/{pod}");
     let created = |span: &&Read| {
         let before = span.wall[0] <= life.wall[0].saturating_add(CREATED_WITHIN_NS);
-        span.name == "Create etcd3" && span.attribute("key").ends_with(&key) && before
+        span.shows() == Shown::Create && span.attribute("key").ends_with(&key) && before
     };
     // Earlier Pods may have had the same name.
     let created = spans.iter().filter(created).max_by_key(|span| span.wall[0]);
@@ -85,8 +72,10 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let mut below: HashMap<Option<Id<'_>>, Vec<&Read>> = HashMap::new();
     for span in taken.values() {
         // The call of a webhook may be what they are caused by, and is over before they begin.
-        let outlasts =
-            |parent: &&Read| span.name == LIFECYCLE || span.name == ROOT && parent.name != LIFECYCLE;
+        let shown = span.shows();
+        let outlasts = |parent: &&Read| {
+            shown == Shown::LIFECYCLE || shown == Shown::ATTEMPT && parent.shows() != Shown::LIFECYCLE
+        };
         let parent = parent(span).filter(|parent| !outlasts(parent));
         below.entry(parent.map(id)).or_default().push(span);
     }
@@ -105,17 +94,26 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let mut parts = tree.below.remove(&Some(id(top))).unwrap_or_default();
     parts.extend(others);
     parts.sort_by_key(|span| span.wall);
-    let (long, brief): (Vec<_>, Vec<_>) = parts
-        .into_iter()
-        .partition(|part| part.wall[1].saturating_sub(part.wall[0]) >= short || part.name != "syncPod");
+    let (long, brief): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| {
+        part.wall[1].saturating_sub(part.wall[0]) >= short || part.shows() != Shown::SyncPod
+    });
     for part in long {
         let number = tree.add(Some(root), part, named(part));
-        let short = if part.name == LIFECYCLE { 0 } else { tree.spans[number].duration_ns() / SHORT };
+        let short =
+            if part.shows() == Shown::LIFECYCLE { 0 } else { tree.spans[number].duration_ns() / SHORT };
         tree.descend(part, number, short, LEVELS);
     }
     tree.fold(root, &brief);
     let trace_id = life.trace_id.as_slice().try_into().ok()?;
-    Some(Trace { target: TARGET, trace_id, parent: None, selected: None, spans: tree.spans })
+    tree.spans[root].kind = SpanKind::Root(TraceKind::Lifecycle);
+    Some(Trace {
+        kind: TraceKind::Lifecycle,
+        source: Source::Schedspan,
+        trace_id,
+        parent: None,
+        selected: None,
+        spans: tree.spans,
+    })
 }
 
 struct Tree<'a> {
@@ -128,7 +126,12 @@ impl<'a> Tree<'a> {
     fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
         let number = self.spans.len();
         let identity = |number: usize| (number as u64 + 1).to_be_bytes();
+        let kind = match span.shows() {
+            Shown::Known(kind) => kind,
+            Shown::Filter | Shown::Create | Shown::SyncPod | Shown::Unknown => SpanKind::Other,
+        };
         self.spans.push(Span {
+            kind,
             span_id: identity(number),
             parent_id: parent.map(identity),
             name: name.into(),
@@ -146,7 +149,7 @@ impl<'a> Tree<'a> {
         let mut below = self.below.remove(&Some(id(span))).unwrap_or_default();
         // The API server's filters call each other: what the innermost calls is the request.
         while let [.., filter] = below[..]
-            && FILTERS.contains(&&*filter.name)
+            && filter.shows() == Shown::Filter
             && let Some(called) = self.below.remove(&Some(id(filter)))
         {
             below.pop();
@@ -177,6 +180,9 @@ impl<'a> Tree<'a> {
         let span = &mut self.spans[number];
         span.end_unix_ns = last.max(span.start_unix_ns);
         span.attributes.clear();
+        if brief.len() > 1 {
+            span.kind = SpanKind::Other;
+        }
     }
 }
 
@@ -202,6 +208,7 @@ fn shown(span: &Read) -> Vec<(&'static str, AttributeValue)> {
 #[cfg(test)]
 mod tests {
     use spans::export::{Style, waterfall};
+    use spans::names::LIFECYCLE;
 
     use super::*;
 

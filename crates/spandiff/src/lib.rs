@@ -17,6 +17,7 @@ pub mod joined;
 mod metrics;
 mod pairs;
 mod read;
+mod shown;
 mod span;
 mod table;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use self::{
     metrics::{Figures, figures},
     pairs::Clock,
     read::file,
+    shown::Shown,
     span::Span,
     table::{metrics as metrics_table, table},
 };

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use spans::{Phase, SpanKind, TraceKind, attributes};
 
-use spans::{attributes, names::ROOT};
-
-use super::{Error, span::Span};
+use super::{Error, Shown, span::Span};
 
 /// Characters of a line that an error shows.
 const SHOWN: usize = 80;
@@ -17,20 +16,20 @@ const POINTS: &str = "scheduler_framework_extension_point_duration_seconds";
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
 
-/// The extension points that spans show, as [`POINTS`] calls them; the span's name begins with a small letter.
-const PHASES: [&str; 12] = [
-    "PreFilter",
-    "Filter",
-    "PostFilter",
-    "PreScore",
-    "Score",
-    "Reserve",
-    "Unreserve",
-    "Permit",
-    "PreBindPreFlight",
-    "PreBind",
-    "Bind",
-    "PostBind",
+/// The phases that are in [`POINTS`]; its labels begin with a capital letter.
+const PHASES: [Phase; 12] = [
+    Phase::PreFilter,
+    Phase::Filter,
+    Phase::PostFilter,
+    Phase::PreScore,
+    Phase::Score,
+    Phase::Reserve,
+    Phase::Unreserve,
+    Phase::Permit,
+    Phase::PreBindPreFlight,
+    Phase::PreBind,
+    Phase::Bind,
+    Phase::PostBind,
 ];
 
 /// One figure that both sides have.
@@ -71,22 +70,24 @@ pub fn figures(
     let of = |sample: &str, label: &str| {
         counted.get(&(sample.to_owned(), label.to_owned())).copied().unwrap_or_default()
     };
+    let shown: Vec<_> = spans.iter().map(|span| (span.shows(), span)).collect();
+    let all = |kind| shown.iter().filter(move |(shown, _)| *shown == kind).map(|(_, span)| *span);
     let mut figures = Vec::new();
     for (label, result) in RESULTS {
-        let roots =
-            spans.iter().filter(|span| span.name == ROOT && span.attribute(attributes::RESULT) == result);
+        let roots = all(Shown::ATTEMPT).filter(|root| root.attribute(attributes::RESULT) == result);
         figures.push(Figure {
             result: result.to_owned(),
             metric_seconds: None,
             metric: of(ATTEMPTS, label),
-            ..figure(ROOT, roots)
+            ..figure(TraceKind::Attempt.name(), roots)
         });
     }
-    for point in PHASES {
-        let name = format!("{}{}", point[..1].to_lowercase(), &point[1..]);
-        let of_phase = figure(&name, spans.iter().filter(|span| span.name == name));
-        let metric = of(&format!("{POINTS}_count"), point);
-        let seconds = of(&format!("{POINTS}_sum"), point);
+    for phase in PHASES {
+        let name = phase.name();
+        let of_phase = figure(name, all(Shown::Known(SpanKind::Phase(phase))));
+        let point = format!("{}{}", name[..1].to_uppercase(), &name[1..]);
+        let metric = of(&format!("{POINTS}_count"), &point);
+        let seconds = of(&format!("{POINTS}_sum"), &point);
         if metric > 0.0 || of_phase.spans > 0.0 {
             figures.push(Figure { metric, metric_seconds: Some(seconds), ..of_phase });
         }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
-use spans::{attributes, names::ROOT};
+use spans::attributes;
 
-use super::{Counts, Pair, span::Span};
+use super::{Counts, Pair, Shown, span::Span};
 
 /// Whose times are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -73,7 +73,10 @@ impl<'a> Side<'a> {
         let mut counts = Counts { spans: spans.len() as u64, ..Counts::default() };
         for mut spans in traces.into_values() {
             spans.sort_by_key(|span| span.wall);
-            let root = spans.iter().find(|span| span.parent_id.is_empty() && span.name == ROOT).copied();
+            let root = spans
+                .iter()
+                .find(|span| span.parent_id.is_empty() && span.shows() == Shown::ATTEMPT)
+                .copied();
             match root.filter(|root| !root.attribute(attributes::POD_UID).is_empty()) {
                 Some(root) => {
                     let of = [attributes::POD_UID, attributes::ATTEMPT].map(|key| root.attribute(key));

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::{
 };
 use serde_json::json;
 
-use super::Error;
+use super::{Error, Shown};
 use spans::attributes;
 
 /// Spans of one side: 25,000 attempts.
@@ -46,6 +46,12 @@ impl Span {
     #[must_use]
     pub fn attribute(&self, key: &str) -> &str {
         self.attributes.get(key).map_or("", String::as_str)
+    }
+
+    /// What it shows.
+    #[must_use]
+    pub fn shows(&self) -> Shown {
+        Shown::by_name(&self.name)
     }
 
     /// What the span is one of: its name, and for a plugin's call where it was called.

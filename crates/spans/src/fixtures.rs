@@ -2,7 +2,10 @@
 
 use tracecontext::RemoteContext;
 
-use crate::{AttributeValue, Link, Relation, Span, Status, Trace, attributes};
+use crate::{
+    AttributeValue, Cycle, Link, Phase, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
+    attributes,
+};
 
 /// 2026-11-21T00:00:00Z
 const START: u64 = 1_795_219_200_000_000_000;
@@ -10,7 +13,7 @@ const START: u64 = 1_795_219_200_000_000_000;
 struct Tree(Trace);
 
 impl Tree {
-    fn new(name: &'static str, microseconds: u64, pod: &'static str, result: &'static str) -> Self {
+    fn new(microseconds: u64, pod: &'static str, result: &'static str) -> Self {
         let attributes = vec![
             (attributes::POD_NAMESPACE, AttributeValue::String("default".into())),
             (attributes::POD_NAME, AttributeValue::String(pod.into())),
@@ -20,17 +23,32 @@ impl Tree {
             (attributes::ATTEMPT, AttributeValue::Int(1)),
             (attributes::QUEUE_WAIT_MS, AttributeValue::Double(12.25)),
         ];
-        let mut tree =
-            Self(Trace { target: 7, trace_id: [0xab; 16], parent: None, selected: None, spans: Vec::new() });
-        tree.span(name, None, 0, microseconds);
+        let kind = TraceKind::Attempt;
+        let mut tree = Self(Trace {
+            kind,
+            source: Source::Process(7),
+            trace_id: [0xab; 16],
+            parent: None,
+            selected: None,
+            spans: Vec::new(),
+        });
+        tree.span(SpanKind::Root(kind), kind.name(), None, 0, microseconds);
         tree.0.spans[0].attributes = attributes;
         tree
     }
 
     /// Returns the span's number.
-    fn span(&mut self, name: &'static str, parent: Option<usize>, start: u64, microseconds: u64) -> usize {
+    fn span(
+        &mut self,
+        kind: SpanKind,
+        name: &'static str,
+        parent: Option<usize>,
+        start: u64,
+        microseconds: u64,
+    ) -> usize {
         let number = self.0.spans.len();
         self.0.spans.push(Span {
+            kind,
             span_id: (number as u64 + 1).to_be_bytes(),
             parent_id: parent.map(|parent| self.0.spans[parent].span_id),
             name: name.into(),
@@ -43,28 +61,39 @@ impl Tree {
         });
         number
     }
+
+    fn cycle(&mut self, cycle: Cycle, start: u64, microseconds: u64) -> usize {
+        self.span(SpanKind::Cycle(cycle), cycle.name(), Some(0), start, microseconds)
+    }
+
+    fn phase(&mut self, phase: Phase, cycle: usize, start: u64, microseconds: u64) -> usize {
+        self.span(SpanKind::Phase(phase), phase.name(), Some(cycle), start, microseconds)
+    }
 }
 
 /// An attempt with the proportions of a real one.
 #[must_use]
 pub fn scheduled() -> Trace {
-    let mut tree = Tree::new("SchedulePod", 5110, "web-0", "Success");
-    let cycle = tree.span("schedulingCycle", Some(0), 5, 1900);
-    for (name, start, microseconds) in [
-        ("preFilter", 60, 143),
-        ("filter", 210, 669),
-        ("preScore", 900, 113),
-        ("score", 1020, 667),
-        ("reserve", 1800, 25),
-        ("permit", 1830, 3),
+    let mut tree = Tree::new(5110, "web-0", "Success");
+    let cycle = tree.cycle(Cycle::Scheduling, 5, 1900);
+    for (phase, start, microseconds) in [
+        (Phase::PreFilter, 60, 143),
+        (Phase::Filter, 210, 669),
+        (Phase::PreScore, 900, 113),
+        (Phase::Score, 1020, 667),
+        (Phase::Reserve, 1800, 25),
+        (Phase::Permit, 1830, 3),
     ] {
-        tree.span(name, Some(cycle), start, microseconds);
+        tree.phase(phase, cycle, start, microseconds);
     }
-    let cycle = tree.span("bindingCycle", Some(0), 1910, 3200);
-    for (name, start, microseconds) in
-        [("preBindPreFlight", 1915, 4), ("preBind", 1930, 8), ("bind", 1950, 3000), ("postBind", 4960, 9)]
-    {
-        tree.span(name, Some(cycle), start, microseconds);
+    let cycle = tree.cycle(Cycle::Binding, 1910, 3200);
+    for (phase, start, microseconds) in [
+        (Phase::PreBindPreFlight, 1915, 4),
+        (Phase::PreBind, 1930, 8),
+        (Phase::Bind, 1950, 3000),
+        (Phase::PostBind, 4960, 9),
+    ] {
+        tree.phase(phase, cycle, start, microseconds);
     }
     let root = &mut tree.0.spans[0];
     root.attributes.push((attributes::SELECTED_NODE, AttributeValue::String("node-3".into())));
@@ -82,11 +111,11 @@ pub fn scheduled() -> Trace {
 /// An attempt that found no Node.
 #[must_use]
 pub fn unschedulable() -> Trace {
-    let mut tree = Tree::new("SchedulePod", 820, "big", "Unschedulable");
-    let cycle = tree.span("schedulingCycle", Some(0), 4, 790);
-    tree.span("preFilter", Some(cycle), 20, 80);
-    let filter = tree.span("filter", Some(cycle), 110, 400);
-    let post_filter = tree.span("postFilter", Some(cycle), 520, 250);
+    let mut tree = Tree::new(820, "big", "Unschedulable");
+    let cycle = tree.cycle(Cycle::Scheduling, 4, 790);
+    tree.phase(Phase::PreFilter, cycle, 20, 80);
+    let filter = tree.phase(Phase::Filter, cycle, 110, 400);
+    let post_filter = tree.phase(Phase::PostFilter, cycle, 520, 250);
     let result = |code: &'static str| (attributes::RESULT, AttributeValue::String(code.into()));
     tree.0.spans[filter].attributes.push(result("Unschedulable"));
     tree.0.spans[post_filter].attributes.push(result("Error"));

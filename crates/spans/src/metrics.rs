@@ -4,10 +4,7 @@ use std::borrow::Cow;
 
 use telemetry::{Counters, Labelled, Registry};
 
-use crate::{
-    Trace,
-    names::{EXTENDER, PLUGIN},
-};
+use crate::{Span, SpanKind, Stage, Trace};
 
 telemetry::labels! {
     /// Why spans are lost. The unit is spans.
@@ -53,6 +50,36 @@ telemetry::labels! {
     }
 }
 
+/// The label of plugins' spans.
+const PLUGIN: &str = "plugin";
+
+/// A span's label: its name, unless that names one of many plugins, URLs or containers.
+fn name(span: &Span) -> Cow<'static, str> {
+    match span.kind {
+        SpanKind::Plugin => PLUGIN.into(),
+        SpanKind::Extender => "extender".into(),
+        SpanKind::Stage(stage @ (Stage::InitContainer | Stage::Container)) => stage.name().into(),
+        SpanKind::Stage(
+            Stage::Gated
+            | Stage::Queued
+            | Stage::Attempt
+            | Stage::VolumeClaims
+            | Stage::Kubelet
+            | Stage::Sandbox
+            | Stage::Ready,
+        )
+        | SpanKind::Root(_)
+        | SpanKind::Cycle(_)
+        | SpanKind::Phase(_)
+        | SpanKind::ApiCall
+        | SpanKind::Victim
+        | SpanKind::Placement
+        | SpanKind::Trial
+        | SpanKind::QueueStay
+        | SpanKind::Other => span.name.clone(),
+    }
+}
+
 /// Metrics of sampling and export. Clones are handles of the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -82,26 +109,12 @@ impl Metrics {
 
     /// Counts the spans of a trace by name, before sampling.
     pub fn made(&self, trace: &Trace) {
-        let is_life = trace.is_life();
-        let mut plugins = 0;
-        for span in &trace.spans {
-            if span.name.starts_with(PLUGIN) {
-                plugins += 1;
-                continue;
-            }
-            let name: Cow<'static, str> = if span.name.starts_with(EXTENDER) {
-                // Not by URL.
-                "extender".into()
-            } else if is_life {
-                // Those of containers have the containers' names, which are no labels.
-                span.name.split_once(": ").map_or(&*span.name, |(kind, _)| kind).to_owned().into()
-            } else {
-                span.name.clone()
-            };
-            self.spans.add([name], 1);
+        let plugins = trace.spans.iter().filter(|span| span.kind == SpanKind::Plugin).count();
+        for span in trace.spans.iter().filter(|span| span.kind != SpanKind::Plugin) {
+            self.spans.add([name(span)], 1);
         }
         if plugins > 0 {
-            self.spans.add(["plugin".into()], plugins);
+            self.spans.add([PLUGIN.into()], plugins as u64);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Names of spans.
+//! Names of spans, for those who make spans.
 
 /// The root of an attempt, and of each Pod of a group.
 pub const ROOT: &str = "SchedulePod";
@@ -10,7 +10,19 @@ pub const LIFECYCLE: &str = "PodLifecycle";
 pub const CONFIGURATION_ROOT: &str = "SchedulerConfiguration";
 /// Prefix of a plugin's span.
 pub const PLUGIN: &str = "plugin: ";
-/// The preemption of one victim.
-pub const PREEMPT_POD: &str = "preemptPod";
 /// Prefix of an extender's span.
 pub const EXTENDER: &str = "extender: ";
+/// Prefix of a call of the API server.
+pub const API_CALL: &str = "api call: ";
+/// The call that binds a Pod.
+pub const POD_BINDING: &str = "api call: pod_binding";
+/// The call that sets a Pod's condition.
+pub const POD_STATUS_PATCH: &str = "api call: pod_status_patch";
+/// The preemption of one victim.
+pub const PREEMPT_POD: &str = "preemptPod";
+/// The trial of a group on one placement.
+pub const PLACEMENT: &str = "placement";
+/// The trial of one Pod of a group.
+pub const TRIAL: &str = "trial";
+/// Prefix of a stay in a queue.
+pub const QUEUE: &str = "queue: ";

@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use tracecontext::RemoteContext;
 
-use crate::{attributes, names::LIFECYCLE};
+use crate::{
+    attributes,
+    kind::{SpanKind, TraceKind},
+};
 
 /// A span that another one is linked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,14 +60,22 @@ pub struct Event {
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
-/// What traces of lives carry in the place of a scheduler process's number.
-pub const TARGET: u32 = u32::MAX;
+/// Which process a trace is of: spans are exported with its resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A traced process, by its number: that of its records.
+    Process(u32),
+    /// schedspan itself.
+    Schedspan,
+}
 
-/// One trace: all spans of one attempt, or of a Pod's life, the root first, parents before their children, stays in queues last.
+/// One trace: the root first, parents before their children, stays in queues last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// The scheduler process that it happened in; of a Pod's life [`TARGET`].
-    pub target: u32,
+    /// What it is about.
+    pub kind: TraceKind,
+    /// Which process it is of.
+    pub source: Source,
     /// Identifies the trace.
     pub trace_id: [u8; 16],
     /// The span of somebody else that those without a parent here are below, if they are.
@@ -78,6 +89,8 @@ pub struct Trace {
 /// One span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
+    /// What it shows.
+    pub kind: SpanKind,
     /// Identifies the span.
     pub span_id: [u8; 8],
     /// The parent's identity in the same trace; `None` for the root.
@@ -140,10 +153,9 @@ impl Trace {
         &self.spans[0]
     }
 
-    /// Whether it is a Pod's life, and no attempt.
-    #[must_use]
-    pub fn is_life(&self) -> bool {
-        self.root().name == LIFECYCLE
+    /// The root, and in a group's trace those of the Pods' parts.
+    pub fn roots(&self) -> impl Iterator<Item = &Span> {
+        self.spans.iter().filter(|span| matches!(span.kind, SpanKind::Root(_)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use spans::{Trace, attributes, names::GROUP_ROOT};
+use spans::{Trace, TraceKind, attributes};
 use tokio::sync::oneshot;
 
 use crate::explain::{Account, Kept, Report};
@@ -74,8 +74,9 @@ impl AttemptLog {
             return;
         }
         let root = trace.root();
-        if root.name == GROUP_ROOT {
-            return;
+        match trace.kind {
+            TraceKind::Attempt => {}
+            TraceKind::GroupAttempt | TraceKind::Configuration | TraceKind::Lifecycle => return,
         }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();
         let pod = (text(attributes::POD_NAMESPACE), text(attributes::POD_NAME));

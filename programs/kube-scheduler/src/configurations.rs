@@ -4,9 +4,8 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use spans::{
-    AttributeValue, Link, Relation, Span, Status, Trace, attributes,
+    AttributeValue, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
     identity::{span_id, trace_id},
-    names::CONFIGURATION_ROOT,
 };
 
 use crate::{configuration::Configuration, spans::link};
@@ -64,7 +63,8 @@ impl Configurations {
 
     /// Links an attempt to what tells about its scheduler. With the first attempt of a scheduler comes the trace that does.
     pub fn link(&mut self, trace: &mut Trace) -> Option<Trace> {
-        let running = self.running.get_mut(&trace.target)?;
+        let Source::Process(target) = trace.source else { return None };
+        let running = self.running.get_mut(&target)?;
         let mut told = None;
         if matches!(running.state, State::Waiting) {
             let shares = |last: &Last| {
@@ -115,10 +115,12 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
             list.push((attributes::CONFIG_DIFFERENCE_LEFT_OUT, AttributeValue::Int(left_out)));
         }
     }
+    let kind = TraceKind::Configuration;
     let span = Span {
+        kind: SpanKind::Root(kind),
         span_id: span_id(&seed, 0),
         parent_id: None,
-        name: Cow::Borrowed(CONFIGURATION_ROOT),
+        name: Cow::Borrowed(kind.name()),
         start_unix_ns: started_unix_ns.min(end_unix_ns),
         end_unix_ns,
         attributes: list,
@@ -126,7 +128,7 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
         links: before.and_then(|before| before.span.clone()).into_iter().collect(),
         status: Status::Unset,
     };
-    Trace { target: first.target, trace_id: seed, parent: None, selected: None, spans: vec![span] }
+    Trace { kind, source: first.source, trace_id: seed, parent: None, selected: None, spans: vec![span] }
 }
 
 /// What is told of a configuration: on the resource, and on the span that tells about it.
@@ -166,7 +168,7 @@ mod tests {
     }
 
     fn attempt(target: u32) -> Trace {
-        Trace { target, ..scheduled() }
+        Trace { source: Source::Process(target), ..scheduled() }
     }
 
     #[test]
@@ -191,7 +193,8 @@ mod tests {
         let mut first = attempt(1);
         let trace = configurations.link(&mut first).expect("it is the first");
         let root = trace.root();
-        assert_eq!((trace.spans.len(), &*root.name, trace.target), (1, CONFIGURATION_ROOT, 1));
+        assert_eq!((trace.spans.len(), &*root.name), (1, "SchedulerConfiguration"));
+        assert_eq!((trace.kind, trace.source), (TraceKind::Configuration, Source::Process(1)));
         assert_eq!((root.start_unix_ns, root.end_unix_ns), (1, first.root().start_unix_ns));
         for (key, value) in [
             (attributes::CONFIG_HASH, "b".into()),

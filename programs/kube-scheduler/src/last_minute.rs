@@ -8,10 +8,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use spans::{
-    AttributeValue, Span, Trace, attributes,
-    names::{PLUGIN, ROOT},
-};
+use spans::{AttributeValue, Span, SpanKind, Trace, attributes, names::PLUGIN};
 
 /// Seconds that are remembered.
 pub const WINDOW: u64 = 60;
@@ -258,9 +255,8 @@ impl Slow {
             let text = root.attribute(key).map(ToString::to_string).unwrap_or_default();
             text.chars().take(MAX_TEXT).collect()
         };
-        let phase = |name: &str| !name.starts_with(PLUGIN) && !name.ends_with("Cycle") && name != ROOT;
         // What outlasts the attempt did not make it slow.
-        let phases = trace.spans.iter().filter(|span| phase(&span.name) && span.parent_id.is_some());
+        let phases = trace.spans.iter().filter(|span| is_step(span.kind) && span.parent_id.is_some());
         Self {
             duration_ns: root.duration_ns(),
             namespace: text(attributes::POD_NAMESPACE),
@@ -275,12 +271,31 @@ impl Slow {
     }
 }
 
+/// Whether a span shows a step of the attempt, and neither the whole, nor a cycle, nor a plugin's part of a step.
+fn is_step(kind: SpanKind) -> bool {
+    match kind {
+        SpanKind::Phase(_)
+        | SpanKind::Extender
+        | SpanKind::ApiCall
+        | SpanKind::Victim
+        | SpanKind::Placement
+        | SpanKind::Trial
+        | SpanKind::QueueStay
+        | SpanKind::Stage(_)
+        | SpanKind::Other => true,
+        SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin => false,
+    }
+}
+
 /// What a span is of, and for a plugin's where that was called.
 fn names(span: &Span) -> (&str, &str) {
-    match (span.name.strip_prefix(PLUGIN), span.attribute(attributes::EXTENSION_POINT)) {
-        (Some(name), Some(AttributeValue::String(point))) => (name, point),
-        (Some(name), _) => (name, "?"),
-        (None, _) => (&span.name, ""),
+    if span.kind != SpanKind::Plugin {
+        return (&span.name, "");
+    }
+    let name = span.name.strip_prefix(PLUGIN).unwrap_or(&span.name);
+    match span.attribute(attributes::EXTENSION_POINT) {
+        Some(AttributeValue::String(point)) => (name, point),
+        Some(_) | None => (name, "?"),
     }
 }
 
@@ -400,6 +415,7 @@ mod tests {
     fn plugins_are_told_apart_by_their_extension_points() {
         let mut trace = scheduled();
         for (span, point) in [(3, "preFilter"), (4, "score")] {
+            trace.spans[span].kind = SpanKind::Plugin;
             trace.spans[span].name = "plugin: Fit".into();
             trace.spans[span].attributes =
                 vec![(attributes::EXTENSION_POINT, AttributeValue::String(point.into()))];
@@ -416,6 +432,7 @@ mod tests {
         let mut window = Window::default();
         let mut trace = scheduled();
         for number in 0..2 * MAX_NAMES {
+            trace.spans[3].kind = SpanKind::Plugin;
             trace.spans[3].name = format!("{PLUGIN}{number}").into();
             window.trace(0, "Success", &trace);
         }

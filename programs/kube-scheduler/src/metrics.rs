@@ -7,7 +7,7 @@ use std::{
 };
 
 use gotrace::assemble::Count;
-use spans::{AttributeValue, Trace, attributes, names::GROUP_ROOT};
+use spans::{AttributeValue, Trace, TraceKind, attributes};
 use telemetry::{Labelled, Registry};
 
 use crate::{
@@ -56,11 +56,14 @@ impl Metrics {
             _ => None,
         };
         let result = result.unwrap_or("unknown");
-        if trace.root().name == GROUP_ROOT {
-            return self.group_attempt(result);
+        match trace.kind {
+            TraceKind::Attempt => {
+                self.0.attempts.add([result.into()], 1);
+                self.window(|window, second| window.trace(second, result, trace));
+            }
+            TraceKind::GroupAttempt => self.group_attempt(result),
+            TraceKind::Configuration | TraceKind::Lifecycle => {}
         }
-        self.0.attempts.add([result.into()], 1);
-        self.window(|window, second| window.trace(second, result, trace));
     }
 
     /// Counts an attempt of a group.

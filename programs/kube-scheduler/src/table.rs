@@ -9,12 +9,12 @@ use gotrace::{
     functions,
     plan::{Begin, End, EntriesOf, Field, Interface, Row as RowOf, SeenAs, Signature, TopOf, Want as WantOf},
 };
+use spans::{Cycle, Phase, SpanKind, names};
 
 use crate::values::Value;
 
 type Row = RowOf<Value>;
 type Want = WantOf<Value>;
-
 
 /// The labels of the metric of extension points are the point, the status and the profile.
 const STATUS_LABEL: u32 = 1;
@@ -58,7 +58,8 @@ const PLUGIN: Want = Want {
     ..want(Value::Plugin, &[], &[])
 };
 /// profile.Map: the scheduler's name to its framework.
-pub(crate) const FRAMEWORK_METHODS: Interface = Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Profiles"));
+pub(crate) const FRAMEWORK_METHODS: Interface =
+    Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Profiles"));
 
 const fn want(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
     Want { value, of, path, seen_as: SeenAs::Declared }
@@ -171,8 +172,7 @@ const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt
 const EXTENDER: &[&str] = &["*scheduler.HTTPExtender"];
 const ERROR: &[&str] = &["error"];
 const ERROR_TYPE: Want = Want { seen_as: SeenAs::Failure, ..want(Value::StatusCode, ERROR, &[]) };
-const ERROR_MESSAGE: Want =
-    Want {
+const ERROR_MESSAGE: Want = Want {
     seen_as: SeenAs::MessageOf { of: ("errors", "errorString"), types: &MESSAGE_FIRST },
     ..want(Value::StatusReason, ERROR, &["s"])
 };
@@ -188,14 +188,13 @@ const fn of_extender(value: Value, path: &'static [&'static str]) -> Want {
 
 /// Asks an extender over HTTP. The end is seen where the method returns, which costs nothing where there are no extenders,
 /// and next to nothing beside a request.
-const fn extender(
-    symbols: &'static [&'static str],
-    method: &'static str,
-    at_entry: &'static [Want],
-) -> Row {
+const fn extender(symbols: &'static [&'static str], method: &'static str, at_entry: &'static [Want]) -> Row {
     Row {
         symbols,
-        signature: Signature::Method(Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Extenders")), method),
+        signature: Signature::Method(
+            Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Extenders")),
+            method,
+        ),
         begin: Begin::Entry,
         at_entry,
         end: End::Return,
@@ -378,7 +377,6 @@ const CONDITION_OF_GROUP: Row = Row {
     ..OF_GROUP
 };
 
-
 /// What a function is to an attempt, and which span its calls become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -397,10 +395,10 @@ pub enum Part {
     QueuesApiCall,
     /// Something about the attempt that the goroutine is on: it becomes attributes.
     Fact(Fact),
-    /// A phase: a span of this name, below the call that it is a part of, or else below the root.
-    Phase(&'static str, Option<Function>),
+    /// A phase: a span below the call that it is a part of, or else below the root.
+    Phase(Phase, Option<Function>),
     /// The same of a call that changes the attempt's stage.
-    Stage(Stage, &'static str, Option<Function>),
+    Stage(Stage, Option<Function>),
     /// One plugin's part of a phase.
     Plugin {
         /// The extension point.
@@ -420,7 +418,7 @@ pub enum Part {
         beside: bool,
     },
     /// What is done for the attempt, for this call, and may outlast both.
-    Late(&'static str, Function),
+    Late(Late, Function),
 }
 
 /// What an attempt is told about itself.
@@ -455,23 +453,62 @@ pub enum Stage {
     HandleFailure,
 }
 
+/// What is done for an attempt, and may outlast it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// A victim of preemption has to go.
+    PreemptPod,
+    /// The API server is asked to bind the Pod.
+    PodBinding,
+    /// The API server is asked to set the Pod's condition.
+    PodStatusPatch,
+}
+
 impl Part {
-    /// The span's name; of a plugin or an extender the extension point. `None` for what becomes no span.
+    /// What its span shows; `None` for what becomes no span.
     #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        match self {
+    pub const fn shows(self) -> Option<SpanKind> {
+        Some(match self {
             Self::EntersQueue { .. }
             | Self::CountsMove
             | Self::Pop
             | Self::Group
             | Self::QueuesApiCall
-            | Self::Fact(_) => None,
-            Self::Phase(name, _)
-            | Self::Stage(_, name, _)
-            | Self::Plugin { point: name, .. }
-            | Self::Extender { point: name, .. }
-            | Self::Late(name, _) => Some(name),
-        }
+            | Self::Fact(_) => return None,
+            Self::Phase(phase, _) => SpanKind::Phase(phase),
+            Self::Stage(Stage::PlacementTrial, _) => SpanKind::Placement,
+            Self::Stage(Stage::Member, _) => SpanKind::Trial,
+            Self::Stage(Stage::SchedulingCycle, _) => SpanKind::Cycle(Cycle::Scheduling),
+            Self::Stage(Stage::BindingCycle, _) => SpanKind::Cycle(Cycle::Binding),
+            Self::Stage(Stage::HandleFailure, _) => SpanKind::Phase(Phase::HandleSchedulingFailure),
+            Self::Plugin { .. } => SpanKind::Plugin,
+            Self::Extender { .. } => SpanKind::Extender,
+            Self::Late(Late::PreemptPod, _) => SpanKind::Victim,
+            Self::Late(Late::PodBinding | Late::PodStatusPatch, _) => SpanKind::ApiCall,
+        })
+    }
+
+    /// The span's name; of a plugin or an extender the extension point. `None` for what becomes no span.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::EntersQueue { .. }
+            | Self::CountsMove
+            | Self::Pop
+            | Self::Group
+            | Self::QueuesApiCall
+            | Self::Fact(_) => return None,
+            Self::Phase(phase, _) => phase.name(),
+            Self::Stage(Stage::PlacementTrial, _) => names::PLACEMENT,
+            Self::Stage(Stage::Member, _) => names::TRIAL,
+            Self::Stage(Stage::SchedulingCycle, _) => Cycle::Scheduling.name(),
+            Self::Stage(Stage::BindingCycle, _) => Cycle::Binding.name(),
+            Self::Stage(Stage::HandleFailure, _) => Phase::HandleSchedulingFailure.name(),
+            Self::Plugin { point, .. } | Self::Extender { point, .. } => point,
+            Self::Late(Late::PreemptPod, _) => names::PREEMPT_POD,
+            Self::Late(Late::PodBinding, _) => names::POD_BINDING,
+            Self::Late(Late::PodStatusPatch, _) => names::POD_STATUS_PATCH,
+        })
     }
 
     /// The call that it is a part of; `None` for what is below the root, and for what becomes no span.
@@ -484,7 +521,7 @@ impl Part {
             | Self::Group
             | Self::QueuesApiCall
             | Self::Fact(_) => None,
-            Self::Phase(_, parent) | Self::Stage(_, _, parent) => parent,
+            Self::Phase(_, parent) | Self::Stage(_, parent) => parent,
             Self::Plugin { phase: parent, .. }
             | Self::Extender { part_of: parent, .. }
             | Self::Late(_, parent) => Some(parent),
@@ -526,9 +563,6 @@ impl Part {
         if let Self::Plugin { phase, beside: false, .. } = self { Some(phase) } else { None }
     }
 }
-
-/// Name of the span of what is done to a victim of preemption.
-pub const PREEMPT_POD_SPAN: &str = "preemptPod";
 
 functions! {
     /// What a probed function is to an attempt.
@@ -673,7 +707,7 @@ functions! {
     /// The part of an attempt that runs one Pod at a time.
     SchedulingCycle {
         detail: Phases,
-        about: Part::Stage(Stage::SchedulingCycle, "schedulingCycle", Some(Function::PodGroupMember)),
+        about: Part::Stage(Stage::SchedulingCycle, Some(Function::PodGroupMember)),
         rows: [
             Row {
                 symbols: &[scheduler!("schedulingCycle")],
@@ -690,7 +724,7 @@ functions! {
     /// Takes the state of all Nodes from the cache.
     Snapshot {
         detail: Phases,
-        about: Part::Phase("snapshot", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::Snapshot, Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 symbols: &[
@@ -751,7 +785,7 @@ functions! {
     // Of a Pod of a group, which has no scheduling cycle of its own.
     PodGroupMember {
         detail: Phases,
-        about: Part::Stage(Stage::Member, "trial", None),
+        about: Part::Stage(Stage::Member, None),
         rows: [
             Row {
                 signature: Signature::Declared(&[
@@ -796,7 +830,7 @@ functions! {
     /// All Pods of a group are tried, on that part of the cluster or on all of it.
     PlacementTrial {
         detail: Phases,
-        about: Part::Stage(Stage::PlacementTrial, "placement", None),
+        about: Part::Stage(Stage::PlacementTrial, None),
         rows: [
             Row {
                 symbols: &[scheduler!("podGroupSchedulingDefaultAlgorithm")],
@@ -809,7 +843,7 @@ functions! {
     // Of a group, whose Pods have spans of their own.
     PlacementGenerate {
         detail: Phases,
-        about: Part::Phase("placementGenerate", None),
+        about: Part::Phase(Phase::PlacementGenerate, None),
         rows: [
             Row {
                 since: Some(36),
@@ -824,7 +858,7 @@ functions! {
     /// `PlacementFeasible` plugins: whether it is worth going on (1.37 and later).
     PlacementFeasible {
         detail: Phases,
-        about: Part::Phase("placementFeasible", Some(Function::PlacementTrial)),
+        about: Part::Phase(Phase::PlacementFeasible, Some(Function::PlacementTrial)),
         rows: [
             Row {
                 since: Some(37),
@@ -839,7 +873,7 @@ functions! {
     /// `PlacementScore` plugins: which of the parts is best.
     PlacementScore {
         detail: Phases,
-        about: Part::Phase("placementScore", None),
+        about: Part::Phase(Phase::PlacementScore, None),
         rows: [
             Row {
                 since: Some(36),
@@ -854,7 +888,7 @@ functions! {
     /// What is done for a group that does not fit: preemption for all of it.
     PodGroupPostFilter {
         detail: Phases,
-        about: Part::Phase("podGroupPostFilter", None),
+        about: Part::Phase(Phase::PodGroupPostFilter, None),
         rows: [
             Row {
                 since: Some(36),
@@ -893,7 +927,7 @@ functions! {
     /// `PreFilter` plugins.
     PreFilter {
         detail: Phases,
-        about: Part::Phase("preFilter", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::PreFilter, Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 at_end: &[CODE, want(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],
@@ -908,7 +942,7 @@ functions! {
     /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
     Filter {
         detail: Phases,
-        about: Part::Phase("filter", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::Filter, Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 symbols: &[scheduler!("findNodesThatPassFilters")],
@@ -926,7 +960,7 @@ functions! {
     /// `PostFilter` plugins, preemption among them.
     PostFilter {
         detail: Phases,
-        about: Part::Phase("postFilter", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::PostFilter, Some(Function::SchedulingCycle)),
         rows: [
             phase(run!("RunPostFilterPlugins"),
                 "RunPostFilterPlugins",
@@ -976,7 +1010,7 @@ functions! {
     /// One victim is made to go; from 1.33 on by default when the attempt is over already.
     PreemptPod {
         detail: Plugins,
-        about: Part::Late(PREEMPT_POD_SPAN, Function::PostFilterPlugin),
+        about: Part::Late(Late::PreemptPod, Function::PostFilterPlugin),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.NewExecutor.func1"], // 1.36 and later
@@ -1007,7 +1041,7 @@ functions! {
     /// Such a call binds the Pod.
     PodBindingCall {
         detail: Plugins,
-        about: Part::Late("api call: pod_binding", Function::BindPlugin),
+        about: Part::Late(Late::PodBinding, Function::BindPlugin),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodBindingCall).Execute"],
@@ -1022,7 +1056,7 @@ functions! {
     /// Such a call writes the Pod's condition or its nominated Node.
     PodStatusPatchCall {
         detail: Plugins,
-        about: Part::Late("api call: pod_status_patch", Function::HandleFailure),
+        about: Part::Late(Late::PodStatusPatch, Function::HandleFailure),
         rows: [
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodStatusPatchCall).Execute"],
@@ -1037,7 +1071,7 @@ functions! {
     /// `PreScore` plugins.
     PreScore {
         detail: Phases,
-        about: Part::Phase("preScore", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::PreScore, Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -1052,7 +1086,7 @@ functions! {
     /// `Score` plugins on all feasible Nodes.
     Score {
         detail: Phases,
-        about: Part::Phase("score", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::Score, Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 begin: Begin::AfterFirstCall("time.Now"),
@@ -1151,7 +1185,7 @@ functions! {
     /// `Reserve` plugins.
     Reserve {
         detail: Phases,
-        about: Part::Phase("reserve", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::Reserve, Some(Function::SchedulingCycle)),
         rows: [
             phase(run!("RunReservePluginsReserve"),
                 "RunReservePluginsReserve",
@@ -1165,7 +1199,7 @@ functions! {
     // failure.
     Unreserve {
         detail: Phases,
-        about: Part::Phase("unreserve", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::Unreserve, Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 end: End::AtMetric,
@@ -1182,7 +1216,7 @@ functions! {
     /// `Permit` plugins.
     Permit {
         detail: Phases,
-        about: Part::Phase("permit", Some(Function::SchedulingCycle)),
+        about: Part::Phase(Phase::Permit, Some(Function::SchedulingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -1197,7 +1231,7 @@ functions! {
     /// The part of an attempt that runs beside the next attempts.
     BindingCycle {
         detail: Phases,
-        about: Part::Stage(Stage::BindingCycle, "bindingCycle", None),
+        about: Part::Stage(Stage::BindingCycle, None),
         rows: [
             Row {
                 signature: Signature::Declared(&[
@@ -1232,7 +1266,7 @@ functions! {
     /// Whether `PreBind` plugins have anything to do (1.34 and later).
     PreBindPreFlight {
         detail: Phases,
-        about: Part::Phase("preBindPreFlight", Some(Function::BindingCycle)),
+        about: Part::Phase(Phase::PreBindPreFlight, Some(Function::BindingCycle)),
         rows: [
             Row {
                 since: Some(34),
@@ -1248,7 +1282,7 @@ functions! {
     /// Waits for what a `Permit` plugin asked to wait for.
     WaitOnPermit {
         detail: Phases,
-        about: Part::Phase("waitOnPermit", Some(Function::BindingCycle)),
+        about: Part::Phase(Phase::WaitOnPermit, Some(Function::BindingCycle)),
         rows: [
             Row {
                 // The metric, of those that waited alone, has no other label.
@@ -1264,7 +1298,7 @@ functions! {
     /// `PreBind` plugins.
     PreBind {
         detail: Phases,
-        about: Part::Phase("preBind", Some(Function::BindingCycle)),
+        about: Part::Phase(Phase::PreBind, Some(Function::BindingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -1279,7 +1313,7 @@ functions! {
     /// `Bind` plugins.
     Bind {
         detail: Phases,
-        about: Part::Phase("bind", Some(Function::BindingCycle)),
+        about: Part::Phase(Phase::Bind, Some(Function::BindingCycle)),
         rows: [
             Row {
                 // Its only caller does nothing but return the status through a deferred call of `finishBinding`, which gets it.
@@ -1303,7 +1337,7 @@ functions! {
     /// `PostBind` plugins.
     PostBind {
         detail: Phases,
-        about: Part::Phase("postBind", Some(Function::BindingCycle)),
+        about: Part::Phase(Phase::PostBind, Some(Function::BindingCycle)),
         rows: [
             Row {
                 end: End::Metric(STATUS_LABEL),
@@ -1320,7 +1354,7 @@ functions! {
     // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
     HandleFailure {
         detail: Phases,
-        about: Part::Stage(Stage::HandleFailure, "handleSchedulingFailure", None),
+        about: Part::Stage(Stage::HandleFailure, None),
         rows: [
             Row {
                 symbols: &[scheduler!("handleSchedulingFailure")],

@@ -8,7 +8,9 @@ use gotrace::{
     decode::{Element, Top},
     pipeline::{Clocks, Found},
     plan::Identity,
-    recording::{self, End, Error, FORMAT, Header, MAX_LINE, MAX_TIME_NS, Reader, Recorder, Replay, Step, Summary},
+    recording::{
+        self, End, Error, FORMAT, Header, MAX_LINE, MAX_TIME_NS, Reader, Recorder, Replay, Step, Summary,
+    },
 };
 use kube_scheduler::{Event, KubeScheduler, Values, table::Function, values::Value};
 use proptest::{collection::vec, option, prelude::*};
@@ -101,17 +103,20 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 .with(Value::QueueEvent, name())
                 .with(Value::Labels, number())
                 .with(Value::HintLength, number())
-                .with(Value::Scores, name().map(|node| Top {
-                    elements: 3,
-                    looked_at: 3,
-                    ties: 1,
-                    best: vec![Element {
-                        parts: vec![("Fit".into(), 7), (format!("http://{node}").into(), 1)],
-                        label: node,
-                        key: 8,
-                        cut: false,
-                    }],
-                }))
+                .with(
+                    Value::Scores,
+                    name().map(|node| Top {
+                        elements: 3,
+                        looked_at: 3,
+                        ties: 1,
+                        best: vec![Element {
+                            parts: vec![("Fit".into(), 7), (format!("http://{node}").into(), 1)],
+                            label: node,
+                            key: 8,
+                            cut: false,
+                        }],
+                    }),
+                )
                 .with(Value::EvaluatedNodes, number())
                 .with(Value::FeasibleNodes, number())
                 .with(Value::RestrictedTo, number())
@@ -197,9 +202,21 @@ proptest! {
 
 #[test]
 fn redaction_keeps_what_a_report_is_about() {
-    let values = Values::default().with(Value::PodName, "web").with(Value::NodeName, "web").with(Value::StatusPlugin, "NodeResourcesFit").with(Value::StatusCode, 2).with(Value::Message, String::new()).with(Value::Queue, "backoff").with(Value::QueueEvent, "NodeAdd").with(Value::Labels, 2).with(Value::VictimNames, [None, Some("web".into()), None]);
+    let values = Values::default()
+        .with(Value::PodName, "web")
+        .with(Value::NodeName, "web")
+        .with(Value::StatusPlugin, "NodeResourcesFit")
+        .with(Value::StatusCode, 2)
+        .with(Value::Message, String::new())
+        .with(Value::Queue, "backoff")
+        .with(Value::QueueEvent, "NodeAdd")
+        .with(Value::Labels, 2)
+        .with(Value::VictimNames, [None, Some("web".into()), None]);
     let redacted = read_again(&[found(0), event(0, Function::Pop, Role::Ret, values.clone())], true);
-    let expected = values.with(Value::PodName, "pod-1").with(Value::NodeName, "node-1").with(Value::VictimNames, [None, Some("pod-1".into()), None]);
+    let expected = values
+        .with(Value::PodName, "pod-1")
+        .with(Value::NodeName, "node-1")
+        .with(Value::VictimNames, [None, Some("pod-1".into()), None]);
     assert_eq!(redacted[1], event(0, Function::Pop, Role::Ret, expected));
     let Line::Found(found) = &redacted[0] else { panic!("{redacted:?}") };
     assert_eq!(found.executable.to_str(), Some("kube-scheduler"));
@@ -324,12 +341,15 @@ impl io::Write for Disk {
 #[test]
 fn a_full_disk_ends_the_recording_and_is_an_error() {
     assert!(Recorder::<_, KubeScheduler>::new(Disk(10), NO_LIMIT, false).is_err());
-    let mut recorder = Recorder::<_, KubeScheduler>::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");
+    let mut recorder =
+        Recorder::<_, KubeScheduler>::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");
     assert!(recorder.take(found(0)));
     let more = (0..100).take_while(|_| recorder.take(event(0, Function::Pop, Role::Ret, Values::default())));
     assert!((1..10).contains(&more.count()));
     recorder.take(Line::End(End::default()));
-    let recording::WriteError::Io(error) = recorder.finish().expect_err("it was full") else { panic!("it was ended") };
+    let recording::WriteError::Io(error) = recorder.finish().expect_err("it was full") else {
+        panic!("it was ended")
+    };
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 

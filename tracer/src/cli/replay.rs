@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use gotrace::recording::{Replay, Step};
 use kube_scheduler::{KubeScheduler, attempt::Subject};
 use spans::{
-    Anchor, Origin, Story as _,
+    Anchor, Origin, Source, Story as _,
     export::{Filter, Output},
     sample::Sampler,
     story::Extras,
@@ -67,7 +67,7 @@ pub async fn run(options: Options) -> Result<()> {
                 resource.attributes.retain(|(key, _)| *key != "host.name");
                 outlet.sinks.register(&resource);
             }
-            Ok(Step::Gone(target)) => outlet.sinks.forget(target),
+            Ok(Step::Gone(target)) => outlet.sinks.forget(Source::Process(target)),
             Err(error) => {
                 result = Err(error);
                 break;

@@ -28,6 +28,6 @@ pub struct Options {
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
     let Options { filter, lifecycle, output, common } = options;
-    let filter = Filter { lives: lifecycle, ..filter };
+    let filter = Filter { lifecycles: lifecycle, ..filter };
     daemon::run(daemon::Options { lifecycle, ..common.daemon(output, filter, None) }).await
 }

@@ -183,11 +183,7 @@ impl<P: Program> Decoder<P> {
     pub fn decode(&mut self, record: &[u8]) -> Result<Event<P>, Undecodable> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
-            length
-                if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) =>
-            {
-                None
-            }
+            length if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) => None,
             length if length == size_of::<TextHit>() => {
                 Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
             }
@@ -357,4 +353,3 @@ fn unix_ns(wall: u64) -> Option<u64> {
     let seconds = (wall << 1 >> 31).cast_signed() + GO_WALL_ZERO - UNIX_ZERO;
     u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(wall & ((1 << 30) - 1))
 }
-

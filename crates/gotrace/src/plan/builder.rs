@@ -1,8 +1,11 @@
 //! Follows the rows of the table: sites and reads out of functions, signatures and layouts.
 
-use std::cell::RefCell;
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::BTreeSet,
+};
 
-use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Type, Types};
+use goexe::{Call, Callee, Class, DebugInfo, Executable, Functions, Kind, Location, Machine, Type, Types};
 use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
 
 use super::{
@@ -37,6 +40,8 @@ pub(super) struct Builder<'a, P: Program> {
     pub(super) not_yet: Vec<P::Function>,
     /// Filled as paths are followed.
     pub(super) structs: RefCell<Structs>,
+    /// What debug information says about the functions, once that is asked for: it is read as a whole.
+    debug_info: OnceCell<Option<DebugInfo>>,
 }
 
 /// A function type, and how a call through the interface or field that it came from looks in machine code.
@@ -86,6 +91,7 @@ impl<'a, P: Program> Builder<'a, P> {
             missing: Vec::new(),
             not_yet: Vec::new(),
             structs,
+            debug_info: OnceCell::new(),
         })
     }
 
@@ -350,7 +356,9 @@ impl<'a, P: Program> Builder<'a, P> {
         let kept =
             |part| returns.iter().all(|site| self.functions.argument_is_kept(function, part, site.address));
         let arguments = self.functions.arguments(function).unwrap_or_default();
-        let Some(argument) = arguments.get(IMPLEMENTATION).filter(|_| kept(IMPLEMENTATION) && kept(IMPLEMENTATION + 1)) else {
+        let Some(argument) =
+            arguments.get(IMPLEMENTATION).filter(|_| kept(IMPLEMENTATION) && kept(IMPLEMENTATION + 1))
+        else {
             return Ok(false);
         };
         // Seen from the callee; after the return, the stack pointer is nearer.
@@ -390,7 +398,8 @@ impl<'a, P: Program> Builder<'a, P> {
                 Callee::Direct(address) => address == function.range.start,
                 // Elsewhere the same place in an itab is another interface's.
                 Callee::Indirect { .. } => {
-                    is_in(caller, P::CALLS_INDIRECTLY) && found.is_some_and(|found| found.called_by(call.callee))
+                    is_in(caller, P::CALLS_INDIRECTLY)
+                        && found.is_some_and(|found| found.called_by(call.callee))
                 }
             })
             .map(|(caller, call)| {
@@ -475,10 +484,7 @@ impl<'a, P: Program> Builder<'a, P> {
                 let func = self.types.find_unnamed(func)?;
                 let signature = self.types.signature(&func)?;
                 let first = signature.parameters.first();
-                Ok((
-                    *first.ok_or_else(|| Why("the function type has no parameter".into()))?,
-                    Some(None),
-                ))
+                Ok((*first.ok_or_else(|| Why("the function type has no parameter".into()))?, Some(None)))
             }
         }
     }
@@ -517,7 +523,9 @@ impl<'a, P: Program> Builder<'a, P> {
             Signature::Closure(field) => {
                 Found { signature: self.types.signature(&self.field(field)?.typ)?, called: None }
             }
-            Signature::Declared(names) => self.declared(function, names)?,
+            Signature::Declared(names) => {
+                self.declared(function, names).or_else(|why| self.by_debug_info(function).ok_or(why))?
+            }
             Signature::CallerOf(list, methods) => {
                 let implementation = self.types.element(&self.field(list)?.typ)?;
                 let mut interface = implementation;
@@ -545,6 +553,27 @@ impl<'a, P: Program> Builder<'a, P> {
         });
         let parameters = types.collect::<Result<Vec<_>, _>>()?;
         self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false)
+    }
+
+    /// The signature that debug information gives, if the function's arguments agree with it: of a version whose parameters are not
+    /// among those that are declared.
+    fn by_debug_info(&self, function: &goexe::Function<'a>) -> Option<Found> {
+        if self.executable.stripped() {
+            return None;
+        }
+        let info = self.debug_info.get_or_init(|| {
+            let names = self.found.iter().map(|function| function.name).collect();
+            // What it does not say is missing all the same.
+            self.executable.debug_info(&BTreeSet::new(), &names).ok().flatten()
+        });
+        let parameters = &info.as_ref()?.functions.get(function.name)?.parameters;
+        let receiver = usize::from(function.name.contains(")."));
+        let types = parameters.get(receiver..)?.iter().map(|name| {
+            let name = name.as_deref()?;
+            self.types.by_name(name).or_else(|_| self.types.find_unnamed(name)).ok()
+        });
+        let parameters = types.collect::<Option<Vec<_>>>()?;
+        self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false).ok()
     }
 
     /// A signature that is not the function's own, if the function's arguments agree with it.

@@ -71,13 +71,11 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::TopOf(_)
                 | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
             };
-            let receiver = match want.seen_as {
-                // Go passes it first.
-                SeenAs::Receiver => {
-                    Some((self.types.find_unnamed(want.of[0])?, Location::Registers { first: 0, count: 1 }))
-                }
-                _ => None,
-            };
+            // Go passes the receiver first.
+            let receiver = (want.seen_as == SeenAs::Receiver)
+                .then(|| self.types.find_unnamed(want.of[0]))
+                .transpose()?
+                .map(|typ| (typ, Location::Registers { first: 0, count: 1 }));
             let listed = || {
                 let mut listed = types.iter().zip(locations).enumerate().filter(wanted);
                 let found = if want.seen_as == SeenAs::Last { listed.last() } else { listed.next() };
@@ -140,9 +138,7 @@ impl<'a, P: Program> Builder<'a, P> {
             | SeenAs::TopOf(_)
             | SeenAs::EntriesOf(_) => match value.kind() {
                 ValueKind::Texts => {
-                    let own = |(reading, _): &&(Reading<P::Value>, Slot)| {
-                        matches!(reading, Reading::TextAt(of, _) if *of == value)
-                    };
+                    let own = |(reading, _): &&(Reading<P::Value>, Slot)| matches!(reading, Reading::TextAt(of, _) if *of == value);
                     Reading::TextAt(value, before.values.iter().filter(own).count() as u8)
                 }
                 ValueKind::Number
@@ -385,12 +381,7 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     /// An element of a slice, or the length of a slice, string or map, that is in registers.
-    fn element_or_length(
-        &self,
-        typ: &Type,
-        first: u8,
-        fields: &[&str],
-    ) -> Result<(Read, Kind), Why> {
+    fn element_or_length(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
         if fields == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
             return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
         }

@@ -1,6 +1,6 @@
 //! An attempt to schedule a Pod, as its life tells it. Pure.
 
-use spans::{AttributeValue, Link, Relation, Span, Status, Trace, attributes, names::ROOT};
+use spans::{AttributeValue, Link, Phase, Relation, Span, SpanKind, Status, Trace, TraceKind, attributes};
 use tracecontext::RemoteContext;
 
 use super::life::short;
@@ -39,7 +39,7 @@ impl Attempt {
     pub(super) fn of(trace: &Trace) -> Option<(&str, Self)> {
         let root = trace.root();
         let Some(AttributeValue::String(uid)) =
-            root.attribute(attributes::POD_UID).filter(|_| root.name == ROOT)
+            root.attribute(attributes::POD_UID).filter(|_| trace.kind == TraceKind::Attempt)
         else {
             return None;
         };
@@ -50,10 +50,12 @@ impl Attempt {
         let span = |wanted: fn(&Span) -> bool| trace.spans.iter().rfind(|span| wanted(span));
         let result = root.attribute(attributes::RESULT).map(ToString::to_string);
         let success = result.as_deref() == Some("Success");
-        let bind = span(|span| span.name == "bind").filter(|_| success);
+        let bind = span(|span| span.kind == SpanKind::Phase(Phase::Bind)).filter(|_| success);
         let volumes = span(|span| {
             let is = |key, value| span.attribute(key).is_some_and(|found| found.to_string() == value);
-            is(attributes::PLUGIN_NAME, "VolumeBinding") && is(attributes::EXTENSION_POINT, "preBind")
+            span.kind == SpanKind::Plugin
+                && is(attributes::PLUGIN_NAME, "VolumeBinding")
+                && is(attributes::EXTENSION_POINT, Phase::PreBind.name())
         });
         let waited = match root.attribute(attributes::QUEUE_TOTAL_WAIT_MS) {
             Some(AttributeValue::Double(ms)) => Some((ms * 1e6) as u64),

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use spans::{
-    AttributeValue, Link, Origin, Relation, Span, Status, Trace, attributes,
+    AttributeValue, Link, Origin, Phase, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
+    attributes,
     names::{LIFECYCLE, ROOT},
 };
 use telemetry::Registry;
@@ -55,8 +56,9 @@ fn read(pod: &Value) -> Pod {
     serde_json::from_value(pod.clone()).unwrap()
 }
 
-fn span(id: u8, parent: Option<u8>, name: &'static str, from: u64, to: u64) -> Span {
+fn span(id: u8, parent: Option<u8>, kind: SpanKind, name: &'static str, from: u64, to: u64) -> Span {
     Span {
+        kind,
         span_id: [id; 8],
         parent_id: parent.map(|id| [id; 8]),
         name: name.into(),
@@ -71,17 +73,18 @@ fn span(id: u8, parent: Option<u8>, name: &'static str, from: u64, to: u64) -> S
 
 /// An attempt, from when to when.
 fn attempt(number: i64, from: u64, to: u64, result: &'static str) -> Trace {
-    let mut root = span(1, None, ROOT, from, to);
+    let kind = TraceKind::Attempt;
+    let mut root = span(1, None, SpanKind::Root(kind), kind.name(), from, to);
     root.attributes = vec![
         (attributes::POD_UID, "u".into()),
         (attributes::RESULT, result.into()),
         (attributes::ATTEMPT, AttributeValue::Int(number)),
         (attributes::QUEUE_TOTAL_WAIT_MS, AttributeValue::Double(10.0)),
     ];
-    let mut spans = vec![root, span(2, Some(1), "bind", to - 4, to - 2)];
+    let mut spans = vec![root, span(2, Some(1), SpanKind::Phase(Phase::Bind), "bind", to - 4, to - 2)];
     if result == "Success" {
         spans[0].attributes.push((attributes::SELECTED_NODE, "node-1".into()));
-        let mut volumes = span(3, Some(2), "plugin: VolumeBinding", from + 2, from + 4);
+        let mut volumes = span(3, Some(2), SpanKind::Plugin, "plugin: VolumeBinding", from + 2, from + 4);
         volumes.attributes = vec![
             (attributes::PLUGIN_NAME, "VolumeBinding".into()),
             (attributes::EXTENSION_POINT, "preBind".into()),
@@ -90,7 +93,14 @@ fn attempt(number: i64, from: u64, to: u64, result: &'static str) -> Trace {
     } else {
         spans[0].status = Status::Error(format!("{result}: no room"));
     }
-    Trace { target: 1, trace_id: [number as u8 + 1; 16], parent: None, selected: None, spans }
+    Trace {
+        kind,
+        source: Source::Process(1),
+        trace_id: [number as u8 + 1; 16],
+        parent: None,
+        selected: None,
+        spans,
+    }
 }
 
 /// Name, beginning, end, and what is remarkable.

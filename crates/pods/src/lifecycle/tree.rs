@@ -7,9 +7,8 @@
 use std::borrow::Cow;
 
 use spans::{
-    AttributeValue, Event, Origin, Span, Status, TARGET, Trace, attributes,
-    identity::{span_id, trace_id},
-    names::{LIFECYCLE, ROOT},
+    AttributeValue, Event, Origin, Source, Span, SpanKind, Stage, Status, Trace, TraceKind, attributes,
+    identity::{lifecycle_id, span_id},
 };
 use telemetry::Label as _;
 
@@ -58,7 +57,7 @@ pub(super) fn build(uid: &str, life: &Life, origin: Origin) -> Option<Trace> {
     let about = life.about.as_ref()?;
     let (end, ended) = life.end?;
     let Origin { mut causes, parent, attributes: of_origin, selected } = origin;
-    let seed = trace_id(&format!("{LIFECYCLE}/{uid}"), 0, TARGET);
+    let seed = lifecycle_id(uid);
     let remote = (parent && !causes.is_empty()).then(|| causes.remove(0).context);
     let trace_id = remote.as_ref().map_or(seed, |remote| remote.trace_id);
 
@@ -74,7 +73,8 @@ pub(super) fn build(uid: &str, life: &Life, origin: Origin) -> Option<Trace> {
     let mut tree = Tree { seed, spans: Vec::new(), end: over };
     let mut list = about_attributes(uid, about, life, end);
     list.extend(of_origin);
-    tree.add(None, LIFECYCLE.into(), created, Moment { ns: over, ..ready }, list);
+    let kind = TraceKind::Lifecycle;
+    tree.add(None, SpanKind::Root(kind), kind.name().into(), created, Moment { ns: over, ..ready }, list);
     let root = &mut tree.spans[0];
     root.links = causes;
     if end == End::Failed {
@@ -87,7 +87,7 @@ pub(super) fn build(uid: &str, life: &Life, origin: Origin) -> Option<Trace> {
         node(&mut tree, life, bound, ready, end);
     }
     tree.spans[1..].sort_by_key(|span| (span.start_unix_ns, span.parent_id != Some(span_id(&seed, 0))));
-    Some(Trace { target: TARGET, trace_id, parent: remote, selected, spans: tree.spans })
+    Some(Trace { kind, source: Source::Schedspan, trace_id, parent: remote, selected, spans: tree.spans })
 }
 
 /// When the Pod had its Node.
@@ -105,10 +105,16 @@ struct Tree {
 }
 
 impl Tree {
+    /// Adds a stage that has no name of its own. Returns the span's number.
+    fn stage(&mut self, parent: usize, stage: Stage, start: Moment, end: Moment, list: Attributes) -> usize {
+        self.add(Some(parent), SpanKind::Stage(stage), stage.name().into(), start, end, list)
+    }
+
     /// Returns the span's number.
     fn add(
         &mut self,
         parent: Option<usize>,
+        kind: SpanKind,
         name: Cow<'static, str>,
         start: Moment,
         end: Moment,
@@ -130,6 +136,7 @@ impl Tree {
             list.push((attributes::TIME_MOVED, AttributeValue::Bool(true)));
         }
         self.spans.push(Span {
+            kind,
             span_id: span_id(&self.seed, number as u64),
             parent_id: parent.map(|parent| self.spans[parent].span_id),
             name,
@@ -156,22 +163,22 @@ fn queues(tree: &mut Tree, about: &About, life: &Life, created: Moment) {
         // The scheduler may have known before us.
         let first = life.attempts.iter().map(|attempt| attempt.start_ns).min();
         since.ns = first.map_or(since.ns, |first| since.ns.min(first)).max(created.ns);
-        tree.add(Some(0), "gated".into(), created, since, list);
+        tree.stage(0, Stage::Gated, created, since, list);
     }
     for attempt in &life.attempts {
         let Attempt { link, start_ns, end_ns, attributes, queue_attributes, status, volumes, .. } = attempt;
         let start = exactly(*start_ns);
         if since.ns <= start.ns {
-            tree.add(Some(0), "queued".into(), since, start, queue_attributes.clone());
+            tree.stage(0, Stage::Queued, since, start, queue_attributes.clone());
         }
-        let number = tree.add(Some(0), ROOT.into(), start, exactly(*end_ns), attributes.clone());
+        let number = tree.stage(0, Stage::Attempt, start, exactly(*end_ns), attributes.clone());
         let span = &mut tree.spans[number];
         span.links.push(link.clone());
         span.status.clone_from(status);
         if let Some((from, to)) = volumes.filter(|_| !about.claims.first.is_empty()) {
             let claims = AttributeValue::Strings(about.claims.first.clone());
             let list = vec![(attributes::CLAIMS, claims)];
-            tree.add(Some(number), "bind volume claims".into(), exactly(from), exactly(to), list);
+            tree.stage(number, Stage::VolumeClaims, exactly(from), exactly(to), list);
         }
         since = exactly(*end_ns);
     }
@@ -184,27 +191,31 @@ fn queues(tree: &mut Tree, about: &About, life: &Life, created: Moment) {
         let list =
             if bound.is_none() { vec![(attributes::INCOMPLETE, AttributeValue::Bool(true))] } else { vec![] };
         let end = bound.unwrap_or_else(|| exactly(tree.end));
-        tree.add(Some(0), "queued".into(), since, end, list);
+        tree.stage(0, Stage::Queued, since, end, list);
     }
 }
 
 /// From the binding to the end: what the kubelet does.
 fn node(tree: &mut Tree, life: &Life, bound: Moment, ready: Moment, end: End) {
-    let mut phase = |name: Cow<'static, str>, since: Moment, until: Option<Moment>, mut list: Attributes| {
+    let mut phase = |stage: Stage, since: Moment, until: Option<Moment>, of: Option<&Container>| {
+        let mut list = of.map(container_attributes).unwrap_or_default();
         if until.is_none() {
             list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
         }
-        let number = tree.add(Some(0), name, since, until.unwrap_or(ready), list);
+        let name = of.map_or(Cow::Borrowed(stage.name()), |container| {
+            Cow::Owned(format!("{}: {}", stage.name(), container.name))
+        });
+        let number = tree.add(Some(0), SpanKind::Stage(stage), name, since, until.unwrap_or(ready), list);
         (number, until)
     };
     let at = |when: Option<When>, since: Moment| Some(place(when?, since.ns, ready.ns));
 
-    let (_, Some(kubelet)) = phase("kubelet".into(), bound, at(life.kubelet, bound), vec![]) else { return };
+    let (_, Some(kubelet)) = phase(Stage::Kubelet, bound, at(life.kubelet, bound), None) else { return };
     let mut since = kubelet;
     // Before 1.29 there is no such condition.
     let later = life.containers.iter().any(|container| container.started.is_some());
     if life.sandbox.is_some() || !later {
-        let (_, Some(sandbox)) = phase("sandbox".into(), since, at(life.sandbox, since), vec![]) else {
+        let (_, Some(sandbox)) = phase(Stage::Sandbox, since, at(life.sandbox, since), None) else {
             return;
         };
         since = sandbox;
@@ -219,8 +230,7 @@ fn node(tree: &mut Tree, life: &Life, bound: Moment, ready: Moment, end: End) {
             (ContainerKind::Init, None) => None,
             _ => started,
         };
-        let (number, until) =
-            phase(format!("init: {}", container.name).into(), since, until, container_attributes(container));
+        let (number, until) = phase(Stage::InitContainer, since, until, Some(container));
         happened.push((number, container, started));
         let Some(until) = until else {
             tell(tree, &happened);
@@ -238,18 +248,13 @@ fn node(tree: &mut Tree, life: &Life, bound: Moment, ready: Moment, end: End) {
         let ended = container.ended.filter(|_| matches!(end, End::Succeeded | End::Failed));
         let ended = ended.map(|(when, _)| place(when, started.map_or(since.ns, |at| at.ns), ready.ns));
         let until = ended.or(started);
-        let (number, _) = phase(
-            format!("container: {}", container.name).into(),
-            since,
-            until,
-            container_attributes(container),
-        );
+        let (number, _) = phase(Stage::Container, since, until, Some(container));
         happened.push((number, container, started));
         all &= until.is_some();
         last = until.filter(|until| until.ns > last.ns).unwrap_or(last);
     }
     if all && !matches!(end, End::Succeeded | End::Failed) {
-        phase("ready".into(), last, (end != End::Deleted).then_some(ready), vec![]);
+        phase(Stage::Ready, last, (end != End::Deleted).then_some(ready), None);
     }
     tell(tree, &happened);
 }

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    AttributeValue, Span, Trace, attributes,
-    figures::parse_duration,
-    names::{GROUP_ROOT, ROOT},
-};
+use crate::{AttributeValue, Span, Trace, TraceKind, attributes, figures::parse_duration};
 
 /// Shows only some attempts; all conditions must hold
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -23,27 +19,25 @@ pub struct Filter {
     /// Only attempts that took longer, such as `500us`, `10ms` or `1.5s`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub slower_than: Option<Duration>,
-    /// Only lives of Pods, and no attempts.
+    /// Only Pod lifecycles, and no attempts.
     #[arg(skip)]
-    pub lives: bool,
+    pub lifecycles: bool,
 }
 
 impl Filter {
     /// Whether a trace is one of those; with the attempt of one Pod, its whole group is.
     #[must_use]
     pub fn keeps(&self, trace: &Trace) -> bool {
-        if self.lives || trace.is_life() {
-            return trace.is_life() && self.wants(trace.root());
-        }
-        trace
-            .spans
-            .iter()
-            .filter(|span| [ROOT, GROUP_ROOT].contains(&&*span.name))
-            .any(|root| self.wants(root))
+        let kind = match trace.kind {
+            TraceKind::Attempt | TraceKind::GroupAttempt => !self.lifecycles,
+            TraceKind::Lifecycle => true,
+            TraceKind::Configuration => false,
+        };
+        kind && trace.roots().any(|root| self.wants(root))
     }
 
     fn wants(&self, root: &Span) -> bool {
-        let Self { namespace, pod, failed, slower_than, lives: _ } = self;
+        let Self { namespace, pod, failed, slower_than, lifecycles: _ } = self;
         let text = |key| match root.attribute(key) {
             Some(AttributeValue::String(text)) => text,
             _ => "",

@@ -34,7 +34,7 @@ pub use self::{
     resource::Resource,
     terminal::{Style, waterfall},
 };
-use crate::{Loss, Metrics, Trace, environment};
+use crate::{Loss, Metrics, Source, Trace, environment};
 
 /// How often somebody who waits for room looks whether there is some.
 const ROOM_INTERVAL: Duration = Duration::from_millis(2);
@@ -71,7 +71,7 @@ pub enum Error {
 pub struct Sinks {
     /// `None` after the shutdown.
     sinks: RwLock<Option<Vec<Sink>>>,
-    resources: RwLock<HashMap<u32, opentelemetry_sdk::Resource>>,
+    resources: RwLock<HashMap<Source, opentelemetry_sdk::Resource>>,
     metrics: Metrics,
 }
 
@@ -148,21 +148,21 @@ impl Sinks {
         Ok(Self { sinks: RwLock::new(Some(sinks)), resources: RwLock::default(), metrics })
     }
 
-    /// Says what a target is. To be done before the first trace of it.
+    /// Sets the resource of a source. To be called before its first trace.
     pub fn register(&self, resource: &Resource) {
         let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
-        resources.insert(resource.target, resource.to_sdk());
+        resources.insert(resource.source, resource.to_sdk());
     }
 
-    /// Forgets a target. To be done after the last trace of it; those on their way keep what they need.
-    pub fn forget(&self, target: u32) {
-        self.resources.write().unwrap_or_else(PoisonError::into_inner).remove(&target);
+    /// Drops the resource of a source. To be called after its last trace; queued traces keep theirs.
+    pub fn forget(&self, source: Source) {
+        self.resources.write().unwrap_or_else(PoisonError::into_inner).remove(&source);
     }
 
     /// Sends a trace to all outputs, without waiting.
     pub fn send(&self, trace: Trace) {
-        let known = self.resources.read().unwrap_or_else(PoisonError::into_inner).get(&trace.target).cloned();
-        let resource = known.unwrap_or_else(|| Resource::unknown(trace.target).to_sdk());
+        let known = self.resources.read().unwrap_or_else(PoisonError::into_inner).get(&trace.source).cloned();
+        let resource = known.unwrap_or_else(|| Resource::unknown(trace.source).to_sdk());
         let item = Item { trace: Arc::new(trace), resource };
         match &*self.sinks.read().unwrap_or_else(PoisonError::into_inner) {
             Some(sinks) => sinks.iter().for_each(|sink| sink.push(item.clone(), &self.metrics)),

@@ -144,11 +144,11 @@ impl Exporter {
         }
     }
 
-    /// Exports a batch: a request for each target in it, since a request has one resource.
+    /// Exports a batch: a request for each source in it, since a request has one resource.
     async fn export(&mut self, mut batch: Vec<Item>, queue: &Queue) {
         // One request after the other: pauses between them would be all that a busy scheduler's spans wait for.
         let _hurry = wakeups::hurry();
-        batch.sort_by_key(|item| item.trace.target);
+        batch.sort_by_key(|item| item.trace.source);
         let mut items = batch.into_iter().peekable();
         while let Some(Item { trace, resource }) = items.next() {
             let mut spans: Vec<_> = span_data(Arc::unwrap_or_clone(trace)).collect();

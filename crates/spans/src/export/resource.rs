@@ -6,49 +6,48 @@ use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::resource::EnvResourceDetector;
 
 use super::sdk::attribute;
-use crate::{AttributeValue, TARGET, environment::variable};
+use crate::{AttributeValue, Source, environment::variable};
 
-/// A scheduler process, by OpenTelemetry's semantic conventions.
+/// A process that traces are of, by OpenTelemetry's semantic conventions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// The number that its traces carry: [`Trace::target`](crate::Trace::target).
-    pub target: u32,
+    /// The source of its traces.
+    pub source: Source,
     /// Attributes by key.
     pub attributes: Vec<(&'static str, Value)>,
 }
 
 impl Resource {
-    /// What can be said of any scheduler on this machine.
+    /// The resource of a source of which nothing else is known.
     #[must_use]
-    pub fn unknown(target: u32) -> Self {
+    pub fn unknown(source: Source) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let service = match source {
+            Source::Process(_) => "kube-scheduler",
+            Source::Schedspan => "schedspan",
+        };
         let attributes = vec![
-            ("service.name", "kube-scheduler".into()),
+            ("service.name", service.into()),
             ("host.name", host.into()),
             ("telemetry.distro.name", "schedspan".into()),
             ("telemetry.distro.version", env!("CARGO_PKG_VERSION").into()),
         ];
-        Self { target, attributes }
+        Self { source, attributes }
     }
 
-    /// What tells the lives of Pods: no scheduler, but schedspan itself.
+    /// The resource of schedspan itself.
     #[must_use]
-    pub fn of_lives() -> Self {
-        let mut resource = Self::unknown(TARGET);
-        for (key, value) in &mut resource.attributes {
-            if *key == "service.name" {
-                *value = "schedspan".into();
-            }
-        }
+    pub fn of_schedspan() -> Self {
+        let mut resource = Self::unknown(Source::Schedspan);
         resource.attributes.push(("service.version", env!("CARGO_PKG_VERSION").into()));
         resource
     }
 
-    /// What can be said of a process: its id, its executable as it names it itself, and what its build says
-    /// of Go and Kubernetes.
+    /// The resource of a traced process: its number, its process id, its executable in its own mount namespace, and the
+    /// versions of Go and Kubernetes that it was built with.
     #[must_use]
-    pub fn of_process(target: u32, pid: u32, executable: &Path, go: &str, kubernetes: Option<&str>) -> Self {
-        let mut resource = Self::unknown(target);
+    pub fn of_process(number: u32, pid: u32, executable: &Path, go: &str, kubernetes: Option<&str>) -> Self {
+        let mut resource = Self::unknown(Source::Process(number));
         let name = executable.file_name().unwrap_or_default().to_string_lossy().into_owned();
         resource.attributes.extend([
             ("process.pid", i64::from(pid).into()),

@@ -12,10 +12,7 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::{
-    self as model, AttributeValue, Relation, Span, Status, Trace, attributes,
-    names::{GROUP_ROOT, ROOT},
-};
+use crate::{self as model, AttributeValue, Relation, Span, Status, Trace, TraceKind, attributes};
 
 static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
     InstrumentationScope::builder("schedspan").with_version(env!("CARGO_PKG_VERSION")).build()
@@ -34,6 +31,7 @@ fn convert(trace_id: [u8; 16], parent: Option<[u8; 8]>, trace_state: &TraceState
         let trace_id = TraceId::from_bytes(trace_id);
         SpanContext::new(trace_id, id, TraceFlags::SAMPLED, false, trace_state.clone())
     };
+    let span_kind = kind(&span);
     let mut links = SpanLinks::default();
     links.links.extend(span.links.iter().map(link));
     let mut events = SpanEvents::default();
@@ -46,11 +44,7 @@ fn convert(trace_id: [u8; 16], parent: Option<[u8; 8]>, trace_state: &TraceState
         span_context: context(SpanId::from_bytes(span.span_id)),
         parent_span_id: span.parent_id.or(parent).map_or(SpanId::INVALID, SpanId::from_bytes),
         parent_span_is_remote: span.parent_id.is_none() && parent.is_some(),
-        // As `component-base/tracing.StartReconcileSpan` makes the root, and `tracing.Start` the others.
-        span_kind: match span.parent_id {
-            None if [ROOT, GROUP_ROOT].contains(&&*span.name) => SpanKind::Consumer,
-            _ => SpanKind::Internal,
-        },
+        span_kind,
         name: span.name,
         start_time: time(span.start_unix_ns),
         end_time: time(span.end_unix_ns),
@@ -63,6 +57,29 @@ fn convert(trace_id: [u8; 16], parent: Option<[u8; 8]>, trace_state: &TraceState
             Status::Error(description) => opentelemetry::trace::Status::error(description),
         },
         instrumentation_scope: SCOPE.clone(),
+    }
+}
+
+/// As `component-base/tracing.StartReconcileSpan` makes the root, and `tracing.Start` the others.
+fn kind(span: &Span) -> SpanKind {
+    match span.kind {
+        model::SpanKind::Root(TraceKind::Attempt | TraceKind::GroupAttempt) if span.parent_id.is_none() => {
+            SpanKind::Consumer
+        }
+        model::SpanKind::Root(
+            TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Configuration | TraceKind::Lifecycle,
+        )
+        | model::SpanKind::Cycle(_)
+        | model::SpanKind::Phase(_)
+        | model::SpanKind::Plugin
+        | model::SpanKind::Extender
+        | model::SpanKind::ApiCall
+        | model::SpanKind::Victim
+        | model::SpanKind::Placement
+        | model::SpanKind::Trial
+        | model::SpanKind::QueueStay
+        | model::SpanKind::Stage(_)
+        | model::SpanKind::Other => SpanKind::Internal,
     }
 }
 

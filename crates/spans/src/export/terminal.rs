@@ -3,9 +3,9 @@
 use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
 
 use crate::{
-    AttributeValue, Link, Relation, Span, Status, Trace, attributes,
+    AttributeValue, Cycle, Link, Phase, Relation, Span, SpanKind, Stage, Status, Trace, TraceKind,
+    attributes,
     figures::{duration, milliseconds},
-    names::{CONFIGURATION_ROOT, GROUP_ROOT, LIFECYCLE, PLUGIN, PREEMPT_POD, ROOT},
     text::clean,
 };
 
@@ -20,8 +20,6 @@ const MESSAGE_LINES: usize = 6;
 /// A plugin's span that is shorter than this part of its attempt, and of which there is nothing to say, is no line of
 /// its own.
 const SHORT: u64 = 20;
-/// What the names of containers' spans begin with.
-const CONTAINERS: [&str; 2] = ["init: ", "container: "];
 /// Eighths of a block, from the left.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
@@ -106,11 +104,16 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
 }
 
 fn head(trace: &Trace, style: Style) -> String {
+    match trace.kind {
+        TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Lifecycle => pod(trace, style),
+        TraceKind::Configuration => configuration(trace.root(), style),
+    }
+}
+
+/// Which Pod or group it is about, and what became of it.
+fn pod(trace: &Trace, style: Style) -> String {
     let root = trace.root();
     let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
-    if root.name == CONFIGURATION_ROOT {
-        return configuration(root, style);
-    }
     let name = text(attributes::POD_NAME).or_else(|| text(attributes::POD_GROUP));
     let name =
         [text(attributes::POD_NAMESPACE), name].map(|name| name.unwrap_or_else(|| "?".to_owned())).join("/");
@@ -316,11 +319,28 @@ fn descend<'a>(
         let tree = format!("{lead}{mark}");
         match spans.as_slice() {
             [span] => {
-                let colour = match &*span.name {
-                    "bindingCycle" | "kubelet" | "sandbox" | "ready" => CYAN,
-                    "gated" | "queued" => DIM,
-                    name if CONTAINERS.iter().any(|container| name.starts_with(container)) => CYAN,
-                    _ => colour,
+                let colour = match span.kind {
+                    SpanKind::Cycle(Cycle::Binding)
+                    | SpanKind::Stage(
+                        Stage::Kubelet
+                        | Stage::Sandbox
+                        | Stage::InitContainer
+                        | Stage::Container
+                        | Stage::Ready,
+                    ) => CYAN,
+                    SpanKind::Stage(Stage::Gated | Stage::Queued) => DIM,
+                    SpanKind::Root(_)
+                    | SpanKind::Cycle(Cycle::Scheduling)
+                    | SpanKind::Phase(_)
+                    | SpanKind::Plugin
+                    | SpanKind::Extender
+                    | SpanKind::ApiCall
+                    | SpanKind::Victim
+                    | SpanKind::Placement
+                    | SpanKind::Trial
+                    | SpanKind::QueueStay
+                    | SpanKind::Stage(Stage::Attempt | Stage::VolumeClaims)
+                    | SpanKind::Other => colour,
                 };
                 rows.push(row(tree, span, colour));
                 descend(span, &format!("{lead}{further}"), colour, short_ns, children, rows);
@@ -368,17 +388,17 @@ fn folds(span: &Span, of_tried: bool, short_ns: u64) -> Option<Fold> {
     if span.attribute(attributes::TRIAL_CHOSEN) == Some(&AttributeValue::Bool(false)) {
         return Some(Fold::Trials);
     }
-    if of_tried && span.name == "unreserve" {
+    if of_tried && span.kind == SpanKind::Phase(Phase::Unreserve) {
         return Some(Fold::Unreserved);
     }
     let plain = result.is_none_or(|result| ["Success", "Skip"].contains(&result.as_str()));
-    (span.name.starts_with(PLUGIN) && span.duration_ns() < short_ns && plain).then_some(Fold::Plugins)
+    (span.kind == SpanKind::Plugin && span.duration_ns() < short_ns && plain).then_some(Fold::Plugins)
 }
 
 fn folded<'a>(tree: String, spans: &[&Span], colour: &'static str) -> Row<'a> {
     let what = match spans[0] {
         trial if trial.attribute(attributes::TRIAL_CHOSEN).is_some() => "other trials",
-        plugin if plugin.name.starts_with(PLUGIN) => "plugins",
+        plugin if plugin.kind == SpanKind::Plugin => "plugins",
         span => &span.name,
     };
     let skip = |span: &&&Span| matches!(span.attribute(attributes::RESULT), Some(AttributeValue::String(result)) if result == "Skip");
@@ -401,13 +421,11 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     let result = span.attribute(attributes::RESULT).map(|result| clean(&result.to_string()));
     let note = match (&span.status, result) {
         // The root's is in the head.
-        _ if span.parent_id.is_none() && [ROOT, GROUP_ROOT, LIFECYCLE].contains(&span.name.as_ref()) => {
-            String::new()
-        }
+        _ if span.parent_id.is_none() && matches!(span.kind, SpanKind::Root(_)) => String::new(),
         (Status::Error(reason), _) if !reason.is_empty() => clean(reason),
         (_, Some(result)) if result != "Success" => result,
         // Of a Pod of a group.
-        _ if span.name == ROOT => {
+        _ if is_attempt(span) => {
             let node = span.attribute(attributes::SELECTED_NODE);
             node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
         }
@@ -431,10 +449,15 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
 
 /// Which Pod of a group or which victim it is about, or which placement.
 fn whose(span: &Span) -> String {
-    let is_victim = span.name == PREEMPT_POD;
-    let key = if span.name == ROOT || is_victim { attributes::POD_NAME } else { attributes::PLACEMENT };
+    let is_victim = span.kind == SpanKind::Victim;
+    let key = if is_attempt(span) || is_victim { attributes::POD_NAME } else { attributes::PLACEMENT };
     let name = span.attribute(key).filter(|_| span.parent_id.is_some() || is_victim);
     name.map(|name| format!(" {}", clean(&name.to_string()))).unwrap_or_default()
+}
+
+/// Whether it is one Pod's attempt: of a group, or in a lifecycle.
+fn is_attempt(span: &Span) -> bool {
+    matches!(span.kind, SpanKind::Root(TraceKind::Attempt) | SpanKind::Stage(Stage::Attempt))
 }
 
 fn incomplete(span: &Span) -> bool {

@@ -4,13 +4,8 @@ use super::*;
 use crate::fixtures::scheduled;
 
 pub(super) fn item(trace: Trace) -> Item {
-    let resource = Resource::of_process(
-        trace.target,
-        42,
-        "/usr/local/bin/kube-scheduler".as_ref(),
-        "go1.26.4",
-        Some("v1.36.4"),
-    );
+    let resource =
+        Resource::of_process(7, 42, "/usr/local/bin/kube-scheduler".as_ref(), "go1.26.4", Some("v1.36.4"));
     Item { resource: resource.to_sdk(), trace: Arc::new(trace) }
 }
 

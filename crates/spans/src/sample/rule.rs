@@ -3,11 +3,7 @@
 use std::{collections::VecDeque, str::FromStr, time::Duration};
 
 use super::Selector;
-use crate::{
-    AttributeValue, Dropped, Relation, Span, Trace, attributes,
-    figures::parse_duration,
-    names::{GROUP_ROOT, ROOT},
-};
+use crate::{AttributeValue, Dropped, Relation, Span, Trace, TraceKind, attributes, figures::parse_duration};
 
 /// Attempts that a percentile is of, and of how many at least.
 const WINDOW: usize = 1_000;
@@ -153,17 +149,9 @@ impl Rule {
 
     /// Whether it keeps a trace; if not, why: the condition that came last.
     pub(super) fn judge(&mut self, trace: &Trace) -> Result<(), Dropped> {
-        // A Pod's life tells of attempts as well.
-        let root = trace.is_life().then(|| trace.root());
-        let is_root = |span: &&Span| {
-            root.map_or_else(
-                || [ROOT, GROUP_ROOT].contains(&&*span.name),
-                |root| root.span_id == span.span_id,
-            )
-        };
         // With the attempt of one Pod, its whole group is kept.
         let of_one = |span: &Span| self.conditions.iter().all(|condition| condition.holds_of(span));
-        let one = trace.spans.iter().filter(is_root).any(of_one);
+        let one = trace.roots().any(of_one);
         let mut judged = if one { Ok(()) } else { Err(Dropped::NoRule) };
         let mut rates = Vec::new();
         for condition in &mut self.conditions {
@@ -225,9 +213,12 @@ impl Condition {
                 holds(sampled || parent, Dropped::NoRule)
             }
             Self::SlowerThan(limit) => holds(Duration::from_nanos(duration_ns) > *limit, Dropped::NoRule),
-            // It is about attempts.
-            Self::SlowerThanMost(_) if trace.is_life() => Err(Dropped::NoRule),
-            Self::SlowerThanMost(window) => holds(window.is_exceeded(duration_ns), Dropped::NoRule),
+            Self::SlowerThanMost(window) => match trace.kind {
+                TraceKind::Attempt | TraceKind::GroupAttempt => {
+                    holds(window.is_exceeded(duration_ns), Dropped::NoRule)
+                }
+                TraceKind::Lifecycle | TraceKind::Configuration => Err(Dropped::NoRule),
+            },
             Self::Pod(_, number) => match trace.selected {
                 Some(selected) => holds(selected >> *number & 1 == 1, Dropped::NoRule),
                 None => Err(Dropped::UnknownPod),

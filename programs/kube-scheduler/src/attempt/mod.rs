@@ -22,8 +22,8 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use gotrace::decode::{Entries, Top};
 
-pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
 pub(crate) use self::assembler::moved;
+pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
 use crate::table::Function;
 
 /// Who an attempt is about.
@@ -147,7 +147,7 @@ impl Attempt {
     pub fn identity(&self) -> String {
         match &self.subject {
             Subject::Group { group, .. } => group.identity(),
-            _ => self.pod.uid.clone(),
+            Subject::Pod | Subject::Member(_) => self.pod.uid.clone(),
         }
     }
 

@@ -161,7 +161,10 @@ impl Script<'_, '_> {
         for plugin in ["P", "Q"].into_iter().take(self.choices.below(3)) {
             let plugin = Some(Arc::<str>::from(plugin));
             if !in_turn {
-                let entry = Values::default().with(Value::CycleState, STATE).with(Value::Pod, pod).with(Value::Plugin, plugin);
+                let entry = Values::default()
+                    .with(Value::CycleState, STATE)
+                    .with(Value::Pod, pod)
+                    .with(Value::Plugin, plugin);
                 self.call(function, depth, entry, status(0), |_| Ok(()))?;
             } else if !(self.troubles.panics && self.choices.one_in(24)) {
                 self.hit(function, Role::InTurn, depth, status(0).with(Value::Plugin, plugin));
@@ -177,7 +180,10 @@ impl Script<'_, '_> {
         let mut goroutines = Vec::new();
         for _ in 0..self.choices.below(3) {
             let goroutine = self.go(|script| {
-                let entry = Values::default().with(Value::CycleState, state).with(Value::Pod, pod).with(Value::Plugin, Arc::<str>::from("P"));
+                let entry = Values::default()
+                    .with(Value::CycleState, state)
+                    .with(Value::Pod, pod)
+                    .with(Value::Plugin, Arc::<str>::from("P"));
                 let _cut = script.call(function, 20, entry, status(0), |_| Ok(()));
             });
             goroutines.push(goroutine);
@@ -243,7 +249,10 @@ impl Script<'_, '_> {
     }
 
     fn count(&mut self, queue: &str, event: &str) {
-        let values = Values::default().with(Value::Queue, queue.to_owned()).with(Value::QueueEvent, event.to_owned()).with(Value::Labels, 2);
+        let values = Values::default()
+            .with(Value::Queue, queue.to_owned())
+            .with(Value::QueueEvent, event.to_owned())
+            .with(Value::Labels, 2);
         self.hit(Function::QueueMove, Role::Entry, 10, values);
     }
 
@@ -338,7 +347,10 @@ impl Script<'_, '_> {
                 let informer = script.go(|script| script.enqueue(Function::Enqueue, "active"));
                 script.steps.push_back(Step::Join(informer));
             }
-            let group = Values::default().with(Value::QueuedPodInfo, 0x2000 + GROUPS + first).with(Value::GroupName, format!("uid-{}", whole.1)).with(Value::GroupSize, members.len() as u64);
+            let group = Values::default()
+                .with(Value::QueuedPodInfo, 0x2000 + GROUPS + first)
+                .with(Value::GroupName, format!("uid-{}", whole.1))
+                .with(Value::GroupSize, members.len() as u64);
             script.hit(Function::PodGroup, Role::Entry, 60, group);
             let Ok(tried) = script.placements(members) else { return };
             for key in members.iter().copied() {
@@ -432,7 +444,9 @@ impl Script<'_, '_> {
                     script.extenders(Function::ExtenderPreemption, 350)?;
                     let candidate = Some(0x80_0000 + *script.next_goroutine);
                     let victims = script.choices.below(3) as u64;
-                    let preemption = Values::default().with(Value::Victims, victims).with(Value::PreemptionCandidate, candidate);
+                    let preemption = Values::default()
+                        .with(Value::Victims, victims)
+                        .with(Value::PreemptionCandidate, candidate);
                     script.hit(Function::Preemption, Role::Entry, 400, preemption);
                     for _ in 0..victims {
                         // Some are being deleted already.
@@ -803,7 +817,9 @@ fn check_account(
     assert!(nobodys == 0 || troubles.losses || troubles.panics);
     assert_eq!(account.stray, stats.stray_ends);
     // Pods.
-    let popped = |event: &Event| event.function == Function::Pop && event.values.number(Value::QueuedPodInfo).is_some();
+    let popped = |event: &Event| {
+        event.function == Function::Pop && event.values.number(Value::QueuedPodInfo).is_some()
+    };
     let pods: HashSet<_> = delivered.iter().filter(|event| popped(event)).map(pod_of).collect();
     // Of a group one Pod is popped, or none.
     let begins = |attempt: &&Attempt| match attempt.subject {

@@ -58,7 +58,11 @@ fn script(number: u64, fate: Fate, pool: u64) -> Script {
         Function::Pop,
         Role::ReturnSite,
         50,
-        Values::default().with(Value::QueuedPodInfo, 0x2000 + number).with(Value::Pod, pod).with(Value::PodUid, format!("uid-{number}")).with(Value::Attempts, 1),
+        Values::default()
+            .with(Value::QueuedPodInfo, 0x2000 + number)
+            .with(Value::Pod, pod)
+            .with(Value::PodUid, format!("uid-{number}"))
+            .with(Value::Attempts, 1),
     )];
     let call = |list: &mut Vec<Event>, goroutine, function, depth, entry, end| {
         list.push(event(goroutine, function, Role::Entry, depth, entry));
@@ -316,7 +320,10 @@ fn entered(goroutine: u64, function: Function, entry: u64) -> Event {
 }
 
 fn counted(goroutine: u64, queue: &str, reason: &str) -> Event {
-    let values = Values::default().with(Value::Queue, queue.to_owned()).with(Value::QueueEvent, reason.to_owned()).with(Value::Labels, 2);
+    let values = Values::default()
+        .with(Value::Queue, queue.to_owned())
+        .with(Value::QueueEvent, reason.to_owned())
+        .with(Value::Labels, 2);
     event(goroutine, Function::QueueMove, Role::Entry, 10, values)
 }
 
@@ -387,8 +394,9 @@ fn of_many_moves_the_first_and_the_last_are_kept() {
 #[test]
 fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets() {
     let mut one = script(0, Fate::Bound, 1);
-    let known =
-        Values::default().with(Value::CycleState, 0x1000).with(Value::Plugin, Arc::<str>::from("NodeAffinity"));
+    let known = Values::default()
+        .with(Value::CycleState, 0x1000)
+        .with(Value::Plugin, Arc::<str>::from("NodeAffinity"));
     let place = one.scheduling.iter().position(|event| event.function == Function::Reserve).expect("it ran");
     one.scheduling.splice(
         place..place,
@@ -414,7 +422,8 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
     let place =
         one.scheduling.iter().position(|event| event.function == Function::PreFilter).expect("it ran");
     let turn = |plugin: &str| {
-        let values = Values::default().with(Value::Plugin, Arc::<str>::from(plugin)).with(Value::StatusCode, 5);
+        let values =
+            Values::default().with(Value::Plugin, Arc::<str>::from(plugin)).with(Value::StatusCode, 5);
         event(LOOP, Function::PreFilterPlugin, Role::InTurn, 300, values)
     };
     one.scheduling.splice(place + 1..place + 1, ["NodePorts", "NodeAffinity"].map(turn));
@@ -463,7 +472,10 @@ fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
     let empty = Values::default().with(Value::Message, String::new());
     one.scheduling.insert(end + 1, event(LOOP, Function::FailureMessage, Role::Entry, 300, empty));
     let names = ["a", "b", "left over from other memory"].map(|name| Some(name.to_owned()));
-    let preemption = Values::default().with(Value::PreemptionNode, "node-1".to_owned()).with(Value::Victims, 2).with(Value::VictimNames, names);
+    let preemption = Values::default()
+        .with(Value::PreemptionNode, "node-1".to_owned())
+        .with(Value::Victims, 2)
+        .with(Value::VictimNames, names);
     let place =
         one.scheduling.iter().position(|event| event.function == Function::PostFilter).expect("it ran");
     one.scheduling.insert(place + 1, event(LOOP, Function::Preemption, Role::Entry, 400, preemption));
@@ -480,12 +492,21 @@ fn group_script() -> (Vec<Event>, Vec<Event>) {
     let state = |pod: u64| Some(0x1000 + pod);
     let address = |pod: u64| Some(0x8000 + pod);
     let known = |pod| Values::default().with(Value::CycleState, state(pod)).with(Value::Pod, address(pod));
-    let member = |pod: u64| Values::default().with(Value::QueuedPodInfo, 0x2000 + pod).with(Value::Pod, address(pod)).with(Value::PodUid, format!("uid-{pod}")).with(Value::Attempts, 1);
+    let member = |pod: u64| {
+        Values::default()
+            .with(Value::QueuedPodInfo, 0x2000 + pod)
+            .with(Value::Pod, address(pod))
+            .with(Value::PodUid, format!("uid-{pod}"))
+            .with(Value::Attempts, 1)
+    };
     let call = |list: &mut Vec<Event>, goroutine, function, depth, entry| {
         list.push(event(goroutine, function, Role::Entry, depth, entry));
         list.push(event(goroutine, function, Role::ReturnSite, depth, Values::default()));
     };
-    let group = Values::default().with(Value::GroupName, "gang".to_owned()).with(Value::GroupNamespace, "ns".to_owned()).with(Value::GroupSize, 3);
+    let group = Values::default()
+        .with(Value::GroupName, "gang".to_owned())
+        .with(Value::GroupNamespace, "ns".to_owned())
+        .with(Value::GroupSize, 3);
     let mut list = vec![
         on_loop(Function::Pop, Role::ReturnSite, 50, member(0)),
         on_loop(Function::PodGroup, Role::Entry, 60, group),

@@ -9,7 +9,7 @@ mod tests;
 mod words;
 
 use serde::{Deserialize, Serialize};
-use spans::{AttributeValue, Span, Status, Trace, attributes, names::PLUGIN};
+use spans::{AttributeValue, Phase as Point, Span, SpanKind, Status, Trace, attributes, names::PLUGIN};
 
 pub use self::words::{conclusion, text, unknown};
 
@@ -291,16 +291,29 @@ fn message(root: &Span) -> String {
 fn phases(trace: &Trace) -> Vec<Phase> {
     let plugins = |of: &Span| {
         let of = Some(of.span_id);
-        trace.spans.iter().filter(move |span| span.parent_id == of && span.name.starts_with(PLUGIN))
+        trace.spans.iter().filter(move |span| span.parent_id == of && span.kind == SpanKind::Plugin)
     };
-    // The cycles hold the phases, and have no time of their own worth telling.
-    let phase = |span: &&Span| !span.name.starts_with(PLUGIN) && !span.name.ends_with("Cycle");
-    let phases = trace.spans.iter().skip(1).filter(phase).map(|span| Phase {
+    let phases = trace.spans.iter().skip(1).filter(|span| is_phase(span.kind)).map(|span| Phase {
         name: span.name.to_string(),
         duration_ns: span.duration_ns(),
         plugins: worth_telling(plugins(span).collect()),
     });
     phases.collect()
+}
+
+/// Whether a span takes time of its own that is worth a mention: cycles hold phases, and stays in queues are before the attempt.
+fn is_phase(kind: SpanKind) -> bool {
+    match kind {
+        SpanKind::Phase(_)
+        | SpanKind::Extender
+        | SpanKind::ApiCall
+        | SpanKind::Victim
+        | SpanKind::Placement
+        | SpanKind::Trial
+        | SpanKind::Stage(_)
+        | SpanKind::Other => true,
+        SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::QueueStay => false,
+    }
 }
 
 /// The plugins that returned something else than that all is well, and the slowest of the others.
@@ -338,7 +351,7 @@ impl Plugin {
 /// read, as with less detail, it is those that the message's words are of. What preemption found is none of it.
 fn rejections(root: &Span, phases: &[Phase], message: &str) -> Vec<Rejection> {
     let mut list = Vec::new();
-    for Phase { name, plugins, .. } in phases.iter().filter(|phase| phase.name != "postFilter") {
+    for Phase { name, plugins, .. } in phases.iter().filter(|phase| phase.name != Point::PostFilter.name()) {
         list.extend(plugins.iter().filter(|plugin| plugin.rejects()).map(|plugin| Rejection {
             plugin: plugin.name.clone(),
             extension_point: Some(name.clone()),
@@ -369,7 +382,7 @@ fn rejections(root: &Span, phases: &[Phase], message: &str) -> Vec<Rejection> {
         let s = if nodes == "1" { "" } else { "s" };
         Some(Rejection {
             plugin: plugin.to_owned(),
-            extension_point: Some("filter".to_owned()),
+            extension_point: Some(Point::Filter.name().to_owned()),
             message: format!("{nodes} Node{s}, {code}"),
         })
     });

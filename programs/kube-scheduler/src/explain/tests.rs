@@ -37,6 +37,7 @@ fn add_plugin(
     trace.spans.push(Span {
         span_id: (trace.spans.len() as u64 + 1).to_be_bytes(),
         parent_id: Some(phase.span_id),
+        kind: SpanKind::Plugin,
         name: format!("{PLUGIN}{name}").into(),
         end_unix_ns: phase.start_unix_ns + microseconds * 1000,
         attributes: vec![(attributes::RESULT, text(result)), (attributes::MESSAGE, text(message))],

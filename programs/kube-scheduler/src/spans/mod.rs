@@ -13,9 +13,10 @@ use std::{
 
 use gotrace::decode::{Element, Entries, Group, Top};
 use spans::{
-    Anchor, AttributeValue, Event, Link, Origin, Relation, Span, Status, Story, Trace, attributes,
+    Anchor, AttributeValue, Event, Link, Origin, Relation, Source, Span, SpanKind, Status, Story, Trace,
+    TraceKind, attributes,
     identity::{span_id, trace_id},
-    names::{EXTENDER, GROUP_ROOT, PLUGIN, ROOT},
+    names::{EXTENDER, PLUGIN, QUEUE},
     story::{Extras, add_monotonic},
 };
 use tracecontext::RemoteContext;
@@ -47,11 +48,15 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             (remote.as_ref().map_or(seed, |remote| remote.trace_id), None)
         }
     };
-    let name = if matches!(attempt.subject, Subject::Group { .. }) { GROUP_ROOT } else { ROOT };
+    let kind = match attempt.subject {
+        Subject::Group { .. } => TraceKind::GroupAttempt,
+        Subject::Pod | Subject::Member(_) => TraceKind::Attempt,
+    };
     let root = Span {
+        kind: SpanKind::Root(kind),
         span_id: span_id(&seed, 0),
         parent_id,
-        name: Cow::Borrowed(name),
+        name: Cow::Borrowed(kind.name()),
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
         attributes: root_attributes(attempt, anchor).into_iter().chain(attributes).collect(),
@@ -59,7 +64,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         links: causes.into_iter().chain(previous(attempt, remote.as_ref())).collect(),
         status: root_status(&attempt.outcome),
     };
-    let mut calls: Vec<(Part, &'static str, &Call)> = attempt
+    let mut calls: Vec<(Part, Shown, &Call)> = attempt
         .calls
         .iter()
         .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
@@ -67,7 +72,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         .filter(|call| call.extender.as_ref().is_none_or(|extender| !extender.verb.is_empty()))
         .filter_map(|call| {
             let part = call.function.about();
-            Some((part, part.name()?, call))
+            Some((part, Shown { kind: part.shows()?, name: part.name()? }, call))
         })
         .collect();
     // What contains others begins before them.
@@ -78,10 +83,10 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
     let mut spans = Vec::with_capacity(calls.len() + 1);
     spans.push(root);
     let mut trials = 0..;
-    for (index, (part, name, call)) in calls.iter().enumerate() {
+    for (index, (part, Shown { kind, name }, call)) in calls.iter().enumerate() {
         // The innermost that was going on; behind a call that is over there is the next one further out.
         let parent = ancestors(*part).find_map(|function| {
-            let holds = |(_, _, outer): &(Part, &str, &Call)| {
+            let holds = |(_, _, outer): &(Part, Shown, &Call)| {
                 outer.function == function && outer.start_ns <= call.start_ns && call.end_ns <= outer.end_ns
             };
             calls[..index].iter().rposition(holds)
@@ -117,6 +122,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         let outlasts = part.is_late() && call.end_ns > attempt.end_ns;
         let cause = outlasts.then(|| link(trace_id, spans[0].span_id, Relation::Attempt));
         spans.push(Span {
+            kind: *kind,
             span_id: span_id(&seed, index as u64 + 1),
             // The root is the first of the spans.
             parent_id: (!outlasts).then(|| spans[parent.map_or(0, |index| index + 1)].span_id),
@@ -129,7 +135,16 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             status: call_status(call),
         });
     }
-    Trace { target: attempt.target, trace_id, parent: remote, selected, spans }
+    let source = Source::Process(attempt.target);
+    Trace { kind, source, trace_id, parent: remote, selected, spans }
+}
+
+/// How a call is shown.
+#[derive(Clone, Copy)]
+struct Shown {
+    kind: SpanKind,
+    /// Name of the span; of a plugin or an extender the extension point.
+    name: &'static str,
 }
 
 /// The functions that a call is a part of, the next one first.
@@ -146,10 +161,11 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
     for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
         let event = event.as_str().into();
         trace.spans.push(Span {
+            kind: SpanKind::QueueStay,
             // Behind all that an attempt can have.
             span_id: span_id(&seed, u64::MAX - index as u64),
             parent_id: None,
-            name: Cow::Owned(format!("queue: {queue}")),
+            name: Cow::Owned(format!("{QUEUE}{queue}")),
             start_unix_ns: anchor.unix(*time_ns),
             end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
             attributes: vec![(attributes::QUEUE_EVENT, event)],
@@ -331,7 +347,11 @@ fn integer(value: u64) -> AttributeValue {
     value.into()
 }
 
-fn phase_attributes(attempt: &Attempt, name: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+fn phase_attributes(
+    attempt: &Attempt,
+    name: &'static str,
+    call: &Call,
+) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(4);
     list.extend([
         (attributes::PHASE, AttributeValue::String(Cow::Borrowed(name))),

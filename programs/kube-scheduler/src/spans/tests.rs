@@ -167,7 +167,12 @@ fn the_context_of_the_pod_becomes_a_link_of_the_root_and_of_nothing_else() {
     let trace = build(&bound(Code::SUCCESS), ANCHOR, origin);
     assert_eq!(trace.root().links, [link]);
     assert!(trace.spans[1..].iter().all(|span| span.links.is_empty()));
-    assert!(trace.spans.iter().all(|span| span.parent_id.is_none() == (span.name == ROOT)));
+    assert!(
+        trace
+            .spans
+            .iter()
+            .all(|span| span.parent_id.is_none() == (span.kind == SpanKind::Root(TraceKind::Attempt)))
+    );
 }
 
 #[test]
@@ -252,7 +257,7 @@ fn extenders_are_where_they_were_asked_and_say_what_they_were_asked() {
         "{shown}"
     );
     assert!(shown.ends_with("    bind\n    extender: http://extender\n    postBind\n"), "{shown}");
-    let spans: Vec<_> = trace.spans.iter().filter(|span| span.name.starts_with(EXTENDER)).collect();
+    let spans: Vec<_> = trace.spans.iter().filter(|span| span.kind == SpanKind::Extender).collect();
     let told = |span: &Span, keys: &[&str]| keys.iter().map(|key| text(span, key)).collect::<Vec<_>>();
     let some = |text: &str| Some(text.to_owned());
     let keys = [

@@ -23,6 +23,7 @@ use telemetry::Registry;
 
 use super::*;
 use crate::{
+    Source, Trace,
     export::{
         Resource, Sinks,
         tests::{lost, queue},
@@ -165,12 +166,12 @@ async fn a_trace_arrives_by_grpc() {
 }
 
 #[tokio::test]
-async fn a_shutdown_sends_what_is_queued_in_batches_and_by_target() {
+async fn a_shutdown_sends_what_is_queued_in_batches_and_by_source() {
     let (endpoint, mut requests) = http_collector().await;
     let each = scheduled().spans.len();
     let (sinks, registry) = sinks(Protocol::HttpBinary, endpoint, 2 * each as u64 + 1);
-    for target in [7, 8, 7, 7, 7] {
-        sinks.send(crate::Trace { target, ..scheduled() });
+    for process in [7, 8, 7, 7, 7] {
+        sinks.send(Trace { source: Source::Process(process), ..scheduled() });
     }
     sinks.shutdown(Duration::from_secs(60)).await;
     drop(sinks);
@@ -185,7 +186,7 @@ async fn a_shutdown_sends_what_is_queued_in_batches_and_by_target() {
             .any(|pair| pair.key == "process.pid");
         sizes.push((pid, spans(&request).len() / each));
     }
-    // The first two, of two targets; the next two; the last.
+    // The first two, of two processes; the next two; the last.
     assert_eq!(sizes, [(true, 1), (false, 1), (true, 2), (true, 1)]);
     assert_eq!(lost(&registry), []);
 }

@@ -1,7 +1,10 @@
 use super::*;
 use tracecontext::RemoteContext;
 
-use crate::fixtures::{scheduled, unschedulable};
+use crate::{
+    fixtures::{scheduled, unschedulable},
+    names::PLUGIN,
+};
 
 const PLAIN_80: Style = Style { width: 80, colour: false, plugins: false };
 
@@ -34,7 +37,9 @@ fn a_scheduler_that_takes_over_says_what_is_different() {
     let strings =
         |values: &[&str]| AttributeValue::Strings(values.iter().map(|&text| text.to_owned()).collect());
     trace.spans.truncate(1);
-    trace.spans[0].name = CONFIGURATION_ROOT.into();
+    trace.kind = TraceKind::Configuration;
+    trace.spans[0].kind = SpanKind::Root(trace.kind);
+    trace.spans[0].name = trace.kind.name().into();
     trace.spans[0].attributes = vec![
         (attributes::CONFIG_PROFILES, strings(&["default-scheduler"])),
         (attributes::CONFIG_CHANGED, AttributeValue::Bool(true)),
@@ -65,8 +70,10 @@ SchedulePod         ████████████████████
 fn of_a_group_only_the_trials_that_came_to_be_are_lines_of_their_own() {
     let mut trace = unschedulable();
     trace.spans.truncate(1);
+    trace.kind = TraceKind::GroupAttempt;
     let root = &mut trace.spans[0];
-    root.name = "SchedulePodGroup".into();
+    root.kind = SpanKind::Root(trace.kind);
+    root.name = trace.kind.name().into();
     root.status = Status::Unset;
     root.attributes = [
         (attributes::POD_NAMESPACE, "default"),
@@ -77,19 +84,21 @@ fn of_a_group_only_the_trials_that_came_to_be_are_lines_of_their_own() {
     ]
     .map(|(key, value)| (key, AttributeValue::String(value.into())))
     .to_vec();
-    let mut add = |name: &'static str, parent: usize, attributes: Vec<(&'static str, AttributeValue)>| {
-        let mut span = trace.spans[parent].clone();
-        span.span_id = (trace.spans.len() as u64 + 100).to_be_bytes();
-        span.parent_id = Some(trace.spans[parent].span_id);
-        (span.name, span.attributes) = (name.into(), attributes);
-        trace.spans.push(span);
-    };
+    let mut add =
+        |kind, name: &'static str, parent: usize, attributes: Vec<(&'static str, AttributeValue)>| {
+            let mut span = trace.spans[parent].clone();
+            span.span_id = (trace.spans.len() as u64 + 100).to_be_bytes();
+            span.parent_id = Some(trace.spans[parent].span_id);
+            (span.kind, span.name, span.attributes) = (kind, name.into(), attributes);
+            trace.spans.push(span);
+        };
     let text = |text: &'static str| AttributeValue::String(text.into());
-    add(ROOT, 0, vec![(attributes::POD_NAME, text("gang-0")), (attributes::SELECTED_NODE, text("node-b"))]);
+    let of_pod = vec![(attributes::POD_NAME, text("gang-0")), (attributes::SELECTED_NODE, text("node-b"))];
+    add(SpanKind::Root(TraceKind::Attempt), "SchedulePod", 0, of_pod);
     for (zone, chosen) in [("a", false), ("b", true), ("c", false)] {
         let chosen = (attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen));
-        add("trial", 1, vec![(attributes::PLACEMENT, text(zone)), chosen]);
-        add("unreserve", 1, Vec::new());
+        add(SpanKind::Trial, "trial", 1, vec![(attributes::PLACEMENT, text(zone)), chosen]);
+        add(SpanKind::Phase(Phase::Unreserve), "unreserve", 1, Vec::new());
     }
     let text = waterfall(&trace, &PLAIN_80);
     let lines: Vec<&str> = text.lines().collect();
@@ -121,6 +130,7 @@ fn add_plugins(trace: &mut Trace, phase: &str, plugins: &[(&str, u64, u64, &'sta
         trace.spans.push(Span {
             span_id: (trace.spans.len() as u64 + 1).to_be_bytes(),
             parent_id: Some(phase.span_id),
+            kind: SpanKind::Plugin,
             name: format!("{PLUGIN}{name}").into(),
             start_unix_ns,
             end_unix_ns: start_unix_ns + microseconds * 1000,
@@ -185,7 +195,8 @@ fn what_outlasts_the_attempt_comes_behind_it_and_stays_in_queues_do_not() {
         flags: 1,
         trace_state: String::new(),
     };
-    let late = |id: u64, name: &'static str, after_ns, links| Span {
+    let late = |id: u64, kind, name: &'static str, after_ns, links| Span {
+        kind,
         span_id: id.to_be_bytes(),
         name: name.into(),
         start_unix_ns: root.end_unix_ns + after_ns,
@@ -196,8 +207,8 @@ fn what_outlasts_the_attempt_comes_behind_it_and_stays_in_queues_do_not() {
         ..root.clone()
     };
     let link = Link { context, relation: Relation::Attempt };
-    trace.spans.push(late(900, "preemptPod", 250_000, vec![link]));
-    trace.spans.push(late(901, "queue: active", 0, Vec::new()));
+    trace.spans.push(late(900, SpanKind::Victim, "preemptPod", 250_000, vec![link]));
+    trace.spans.push(late(901, SpanKind::QueueStay, "queue: active", 0, Vec::new()));
     let text = waterfall(&trace, &PLAIN_80);
     let last = text.lines().last().unwrap_or_default();
     assert!(

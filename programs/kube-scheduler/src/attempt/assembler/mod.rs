@@ -556,7 +556,8 @@ impl Building {
             }
             Some(Stage::SchedulingCycle) => self.stage = Progress::Scheduling,
             Some(Stage::BindingCycle) => {
-                self.attempt.nodes = values.number(Value::EvaluatedNodes).zip(values.number(Value::FeasibleNodes));
+                self.attempt.nodes =
+                    values.number(Value::EvaluatedNodes).zip(values.number(Value::FeasibleNodes));
             }
             Some(Stage::HandleFailure) => {
                 self.stage = Progress::Failing;
