@@ -245,7 +245,8 @@ mod tests {
         fs::write(&file, "text").unwrap();
         fs::hard_link(&file, &link).unwrap();
         fs::copy(&file, &copy).unwrap();
-        let [file_id, link_id, copy_id] = [&file, &link, &copy].map(|path| file_id(&fs::metadata(path).unwrap()));
+        let [file_id, link_id, copy_id] =
+            [&file, &link, &copy].map(|path| file_id(&fs::metadata(path).unwrap()));
         assert_eq!(file_id, link_id);
         assert_ne!(file_id, copy_id);
         for path in [file, link, copy] {

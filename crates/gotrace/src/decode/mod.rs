@@ -1,6 +1,8 @@
 //! What the eBPF program sent, in a program's terms.
 
 mod lists;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -102,7 +104,7 @@ struct Together {
     start_monotonic: Option<i64>,
     result: Option<u64>,
     result_length: Option<u64>,
-    /// Of an error that is not nil: the name of its type, where that is known.
+    /// Of an error that is not nil, or could not be read: the name of its type, where that is known.
     error: Option<Option<Arc<str>>>,
 }
 
@@ -183,11 +185,7 @@ impl<P: Program> Decoder<P> {
     pub fn decode(&mut self, record: &[u8]) -> Result<Event<P>, Undecodable> {
         // The strings' lengths, the strings, and the room for each.
         let texts = match record.len() {
-            length
-                if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) =>
-            {
-                None
-            }
+            length if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) => None,
             length if length == size_of::<TextHit>() => {
                 Some((record[size_of::<Hit>()..].split_at(4 * MAX_TEXTS), TEXT_LEN))
             }
@@ -206,6 +204,10 @@ impl<P: Program> Decoder<P> {
         let mut together = Together::default();
         for (index, (reading, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
+                if let Reading::Failure(_) = reading {
+                    // Of an unknown type, if it is an error at all.
+                    together.error = Some(None);
+                }
                 continue;
             }
             match *slot {
@@ -292,7 +294,7 @@ impl<P: Program> Decoder<P> {
             time_ns: long(0),
             took_ns: int(36).into(),
             goroutine: long(8),
-            depth: long(16).wrapping_add_signed(-stack_depth),
+            depth: long(16).wrapping_sub(stack_depth.cast_unsigned()),
             function: *function,
             role: *role,
             last_loss: long(40),
@@ -357,4 +359,3 @@ fn unix_ns(wall: u64) -> Option<u64> {
     let seconds = (wall << 1 >> 31).cast_signed() + GO_WALL_ZERO - UNIX_ZERO;
     u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(wall & ((1 << 30) - 1))
 }
-

@@ -350,7 +350,9 @@ impl<'a, P: Program> Builder<'a, P> {
         let kept =
             |part| returns.iter().all(|site| self.functions.argument_is_kept(function, part, site.address));
         let arguments = self.functions.arguments(function).unwrap_or_default();
-        let Some(argument) = arguments.get(IMPLEMENTATION).filter(|_| kept(IMPLEMENTATION) && kept(IMPLEMENTATION + 1)) else {
+        let Some(argument) =
+            arguments.get(IMPLEMENTATION).filter(|_| kept(IMPLEMENTATION) && kept(IMPLEMENTATION + 1))
+        else {
             return Ok(false);
         };
         // Seen from the callee; after the return, the stack pointer is nearer.
@@ -390,7 +392,8 @@ impl<'a, P: Program> Builder<'a, P> {
                 Callee::Direct(address) => address == function.range.start,
                 // Elsewhere the same place in an itab is another interface's.
                 Callee::Indirect { .. } => {
-                    is_in(caller, P::CALLS_INDIRECTLY) && found.is_some_and(|found| found.called_by(call.callee))
+                    is_in(caller, P::CALLS_INDIRECTLY)
+                        && found.is_some_and(|found| found.called_by(call.callee))
                 }
             })
             .map(|(caller, call)| {
@@ -475,10 +478,7 @@ impl<'a, P: Program> Builder<'a, P> {
                 let func = self.types.find_unnamed(func)?;
                 let signature = self.types.signature(&func)?;
                 let first = signature.parameters.first();
-                Ok((
-                    *first.ok_or_else(|| Why("the function type has no parameter".into()))?,
-                    Some(None),
-                ))
+                Ok((*first.ok_or_else(|| Why("the function type has no parameter".into()))?, Some(None)))
             }
         }
     }

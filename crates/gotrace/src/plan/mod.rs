@@ -261,9 +261,8 @@ impl<P: Program> Plan<P> {
             .chain(P::METRIC.iter().flat_map(|metric| [metric.taken, metric.labelled]))
             .map(str::as_bytes)
             .collect();
-        let found = functions.matching(|name| {
-            wanted.contains(name) || str::from_utf8(name).is_ok_and(is_caller::<P>)
-        });
+        let found = functions
+            .matching(|name| wanted.contains(name) || str::from_utf8(name).is_ok_and(is_caller::<P>));
         if !found.iter().any(|function| P::MARKERS.contains(&function.name)) {
             return Err(Error::AnotherProgram { program: P::NAME, marker: P::MARKERS[0] });
         }
@@ -326,10 +325,7 @@ pub fn names_stand_in(data: &[u8], markers: &[&str]) -> bool {
 }
 
 /// Compares what the plan rests on with debug information, where there is some.
-fn cross_check<P: Program>(
-    executable: &Executable<'_>,
-    plan: &Plan<P>,
-) -> Result<Option<CrossCheck>, Error> {
+fn cross_check<P: Program>(executable: &Executable<'_>, plan: &Plan<P>) -> Result<Option<CrossCheck>, Error> {
     let structs = plan.layouts.iter().map(|layout| layout.typ.as_str()).collect();
     let probed = plan.sites.iter().map(|site| site.symbol.as_str()).collect();
     let info = match executable.debug_info(&structs, &probed) {

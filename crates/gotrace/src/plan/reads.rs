@@ -140,9 +140,7 @@ impl<'a, P: Program> Builder<'a, P> {
             | SeenAs::TopOf(_)
             | SeenAs::EntriesOf(_) => match value.kind() {
                 ValueKind::Texts => {
-                    let own = |(reading, _): &&(Reading<P::Value>, Slot)| {
-                        matches!(reading, Reading::TextAt(of, _) if *of == value)
-                    };
+                    let own = |(reading, _): &&(Reading<P::Value>, Slot)| matches!(reading, Reading::TextAt(of, _) if *of == value);
                     Reading::TextAt(value, before.values.iter().filter(own).count() as u8)
                 }
                 ValueKind::Number
@@ -385,12 +383,7 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     /// An element of a slice, or the length of a slice, string or map, that is in registers.
-    fn element_or_length(
-        &self,
-        typ: &Type,
-        first: u8,
-        fields: &[&str],
-    ) -> Result<(Read, Kind), Why> {
+    fn element_or_length(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
         if fields == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
             return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
         }

@@ -62,7 +62,8 @@ impl Report {
     pub fn of<P: Program>(data: &[u8]) -> Result<Self, Error> {
         let plan = Plan::<P>::checked(data)?;
         let complete = plan.complete();
-        let Plan { identity, sites, missing, not_yet, names, layouts, signatures, debug_info, errors: _ } = plan;
+        let Plan { identity, sites, missing, not_yet, names, layouts, signatures, debug_info, errors: _ } =
+            plan;
         let site = |site: super::PlannedSite<P>| Site {
             function: name(site.function),
             role: site.role,

@@ -111,7 +111,15 @@ impl<R: BufRead, P: Program> Reader<R, P> {
             let Header { format, schedspan, .. } = header;
             return Err(first(Fault::Format { format, schedspan }));
         }
-        Ok(Self { input, number: 1, buffer, header, found: BTreeSet::new(), state: State::Open, program: PhantomData })
+        Ok(Self {
+            input,
+            number: 1,
+            buffer,
+            header,
+            found: BTreeSet::new(),
+            state: State::Open,
+            program: PhantomData,
+        })
     }
 
     /// What the file is.
@@ -279,7 +287,8 @@ impl<R: BufRead, P: Program> Replay<R, P> {
             }
         }
         let clocks = self.pipeline.clocks();
-        self.ready.extend(self.pipeline.take_finished().into_iter().map(|output| Step::Finished(output, clocks)));
+        self.ready
+            .extend(self.pipeline.take_finished().into_iter().map(|output| Step::Finished(output, clocks)));
         self.ready.extend(gone);
         self.ready.reverse();
     }
