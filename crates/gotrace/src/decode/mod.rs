@@ -1,6 +1,8 @@
 //! What the eBPF program sent, in a program's terms.
 
 mod lists;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -102,7 +104,7 @@ struct Together {
     start_monotonic: Option<i64>,
     result: Option<u64>,
     result_length: Option<u64>,
-    /// Of an error that is not nil: the name of its type, where that is known.
+    /// Of an error that is not nil, or could not be read: the name of its type, where that is known.
     error: Option<Option<Arc<str>>>,
 }
 
@@ -204,9 +206,19 @@ impl<P: Program> Decoder<P> {
         let mut held = None;
         for (index, (reading, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
-                // Its place stays empty.
-                if let Reading::TextAt(value, place) = reading {
-                    read.set_text_at(*value, (*place).into(), None);
+                match reading {
+                    // Its place stays empty.
+                    Reading::TextAt(value, place) => read.set_text_at(*value, (*place).into(), None),
+                    // Of an unknown type, if it is an error at all.
+                    Reading::Failure(_) => together.error = Some(None),
+                    Reading::Value(_)
+                    | Reading::MessageOf(..)
+                    | Reading::Holds(..)
+                    | Reading::StartWall
+                    | Reading::StartMonotonic
+                    | Reading::Result
+                    | Reading::ResultLength
+                    | Reading::ReturnAddress => {}
                 }
                 continue;
             }
@@ -308,7 +320,7 @@ impl<P: Program> Decoder<P> {
             time_ns: long(0),
             took_ns: int(36).into(),
             goroutine: long(8),
-            depth: long(16).wrapping_add_signed(-stack_depth),
+            depth: long(16).wrapping_sub(stack_depth.cast_unsigned()),
             function: *function,
             role: *role,
             last_loss: long(40),
