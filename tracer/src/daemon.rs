@@ -118,7 +118,7 @@ pub async fn run(options: Options) -> Result<()> {
         (Err(error), None) => return Err(error.into()),
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
-    let start = wakeups::hurry();
+    let start = wakeups::unthrottled();
     let contexts =
         PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
     let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, &metrics)?;

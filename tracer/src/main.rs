@@ -60,8 +60,8 @@ fn main() -> ExitCode {
         }
         Command::Inspect(options) => inspect::run(&options),
         Command::Lifecycle(options) => lifecycle::run(&options),
-        Command::Run(options) => block_on_at_leisure(run::run(options)),
-        Command::Trace(options) => block_on_at_leisure(trace::run(options)),
+        Command::Run(options) => block_on_throttled(run::run(options)),
+        Command::Trace(options) => block_on_throttled(trace::run(options)),
         Command::Doctor(options) => block_on(doctor::run(options)),
         Command::Record(options) => block_on(record::run(options)),
         Command::Replay(options) => block_on(replay::run(options)),
@@ -83,8 +83,8 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
 }
 
 /// As [`block_on`], for what runs on and on and is in no hurry.
-fn block_on_at_leisure(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    runtime().on_thread_park(wakeups::pause).build()?.block_on(future)
+fn block_on_throttled(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    runtime().on_thread_park(wakeups::throttle).build()?.block_on(future)
 }
 
 fn runtime() -> Builder {

@@ -1,4 +1,4 @@
-//! How the API server is reached.
+//! Connection to the API server.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,44 +11,44 @@ use kube::{
 };
 use spans::text::sentence;
 
-/// As whom schedspan writes to the API, where it does.
+/// Field manager of schedspan's writes.
 pub const FIELD_MANAGER: &str = "schedspan";
-/// For the API server to accept a connection.
+/// Timeout of a connection.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For the next bytes of an answer: longer than a watch may be silent, which is 290 s and what the watcher adds.
+/// Timeout of the next bytes of a response: longer than the 290 s for which a watch may be silent.
 /// <https://github.com/kube-rs/kube/blob/5.0.0/kube-runtime/src/watcher.rs>
 const READ_TIMEOUT: Duration = Duration::from_secs(360);
 
 /// Why the API server cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There was a file to be used, and it is of no use.
+    /// The given kubeconfig is not valid.
     #[error("cannot use the kubeconfig `{}`: {reason}; give the path of a valid one", path.display())]
     Kubeconfig {
-        /// As it was given.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why.
         reason: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Nothing says where one is.
+    /// There is no configuration of a cluster.
     #[error("no API server is known: {0}; give a kubeconfig")]
     NoServer(String),
 }
 
-/// How to reach the API server, for who must.
+/// The configuration of a client, from a kubeconfig or else from the environment.
 ///
 /// # Errors
 ///
-/// If none is known, or the kubeconfig cannot be used.
+/// When no API server is known, or the kubeconfig cannot be used.
 pub async fn config(kubeconfig: Option<PathBuf>) -> Result<Config, Error> {
     let mut config = match kubeconfig {
         Some(path) => read(&path).await.map_err(|reason| Error::Kubeconfig { path, reason })?,
         None => Config::infer().await.map_err(|error| Error::NoServer(sentence(&error)))?,
     };
-    // The watch asks again by itself, and says so when it must.
+    // The watch retries by itself, and logs it.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // A server that is gone without a word would be waited for, page of a list or not.
+    // Without a timeout a request to a vanished server would never end.
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
     Ok(config)

@@ -7,9 +7,9 @@ telemetry::labels! {
     /// Why a Pod is lost to its lifecycle. The unit is Pods.
     pub Loss {
         /// The table of Pods is full.
-        LifeTableFull = "life_table_full",
+        TableFull = "life_table_full",
         /// Only attempts of the Pod are known: the API server has not sent it.
-        LifeUnknown = "life_unknown",
+        Unknown = "life_unknown",
     }
 }
 

@@ -1,8 +1,8 @@
-//! The scheduler's own context, written into Pods that it has bound, for those who come after: KEP-5927's re-injection.
+//! Writes the context of its attempt into each bound Pod, for the components that work on it next: KEP-5927's re-injection.
 //!
-//! One more write for each Pod, so it is asked for, limited, and never in the way: whoever offers a Pod does not wait. A value
-//! that somebody else has written stays. One that was there from the Pod's creation is known from the watch of Pods, and not
-//! left to the API server: what a webhook has added there belongs to no field manager, so that no apply would conflict with it.
+//! It costs one write per Pod, so it is opt-in, limited by a rate, and never blocks the caller. An existing value stays. A value
+//! from the Pod's creation is known from the watch of Pods: a server-side apply would not conflict with one that a webhook
+//! added, which belongs to no field manager.
 
 use std::{
     collections::HashMap,
@@ -35,20 +35,20 @@ use crate::{
     context::{self, PodContexts},
 };
 
-/// Pods that wait to be written: some seconds of what is allowed.
+/// Pods that wait to be written: some seconds of the default rate.
 const QUEUE: usize = 256;
-/// Requests at once.
+/// Most concurrent requests.
 const AT_ONCE: usize = 8;
-/// How long nothing is tried in a namespace after the API server has forbidden it: the right will not be there a moment later.
+/// Pause in a namespace after the API server has refused a write for a missing right.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
-/// Namespaces of which that is known.
+/// Most namespaces with such a pause.
 const MAX_FORBIDDEN: usize = 1_024;
-/// How the API server says that a right is missing. Admission refuses with the same code, and may take the next Pod.
+/// Text of the API server for a missing right. Admission refuses with the same code, but may accept the next Pod.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go>
 const NO_RIGHT: &str = "cannot patch resource \"pods\"";
-/// For one answer.
+/// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What a field manager's conflict is called among the causes.
+/// Cause of a conflict with another field manager.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/types.go>
 const MANAGER_CONFLICT: &str = "FieldManagerConflict";
 
@@ -63,7 +63,7 @@ pub struct Options {
     pub reinject_rate: u32,
 }
 
-/// Where bound Pods are offered.
+/// Accepts bound Pods, and writes to them in a background task.
 pub struct Reinjector {
     queue: mpsc::Sender<Bound>,
     task: JoinHandle<()>,
@@ -81,7 +81,7 @@ struct Bound {
     traceparent: String,
 }
 
-/// So many in each second, the seconds being counted from the start.
+/// A limit per second, counted from the start.
 #[derive(Debug)]
 struct Rate {
     limit: u32,
@@ -112,7 +112,7 @@ impl Reinjector {
         Ok(Self { queue, task, contexts, rate, metrics })
     }
 
-    /// Offers all Pods that were bound in this trace.
+    /// Takes all Pods that were bound in this trace. Pods over a limit are counted, and left out.
     pub fn offer(&mut self, trace: &Trace) {
         for bound in trace.spans.iter().filter_map(|span| bound(trace.trace_id, span)) {
             if let Err(result) = self.take(bound) {
@@ -136,7 +136,7 @@ impl Reinjector {
         })
     }
 
-    /// Waits for the last writes, but not longer than this.
+    /// Waits for the last writes, at most `wait`.
     pub async fn finish(self, wait: Duration) {
         let Self { queue, task, .. } = self;
         drop(queue);
@@ -157,7 +157,7 @@ impl Rate {
     }
 }
 
-/// The Pod of a root, if it was bound.
+/// The Pod of a root, if the Pod was bound.
 fn bound(trace_id: [u8; 16], span: &Span) -> Option<Bound> {
     let text = |key| match span.attribute(key) {
         Some(AttributeValue::String(text)) => Some(text.clone().into_owned()),
@@ -175,20 +175,20 @@ fn bound(trace_id: [u8; 16], span: &Span) -> Option<Bound> {
 }
 
 async fn write_all(client: Client, mut queue: mpsc::Receiver<Bound>, metrics: Metrics) {
-    let writer = &Writer { client, told: Mutex::default() };
+    let writer = &Writer { client, logged: Mutex::default() };
     let bound = stream::poll_fn(|context| queue.poll_recv(context));
     bound.for_each_concurrent(AT_ONCE, async |bound| metrics.wrote(writer.write(&bound).await)).await;
 }
 
 struct Writer {
     client: Client,
-    told: Mutex<Told>,
+    logged: Mutex<Logged>,
 }
 
-/// What was said of failures.
+/// Failures that are logged already.
 #[derive(Default)]
-struct Told {
-    /// When the API server last forbade it in a namespace.
+struct Logged {
+    /// When the API server last refused it in a namespace.
     forbidden: HashMap<String, Instant>,
     failed: bool,
 }
@@ -196,11 +196,11 @@ struct Told {
 impl Writer {
     async fn write(&self, bound: &Bound) -> Write {
         let Bound { namespace, name, uid, traceparent } = bound;
-        let forbidden = self.told().forbidden.get(namespace).copied();
+        let forbidden = self.logged().forbidden.get(namespace).copied();
         if forbidden.is_some_and(|when| when.elapsed() < FORBIDDEN_PAUSE) {
             return Write::Forbidden;
         }
-        // With the uid, an apply makes no Pod that is gone, and changes no other one of its name.
+        // With the UID the apply cannot create a deleted Pod again, nor change another Pod of the same name.
         let apply = json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -220,19 +220,19 @@ impl Writer {
         let result = refusal(status);
         match result {
             Write::Forbidden => {
-                let mut told = self.told();
-                if told.forbidden.is_empty() {
+                let mut logged = self.logged();
+                if logged.forbidden.is_empty() {
                     warn!(
                         "cannot write contexts into Pods: {}; grant `patch` of pods, as `reinject.enabled` of the chart does; \
-                         said once, tried again in this namespace every {FORBIDDEN_PAUSE:?}",
+                         logged once, tried again in this namespace every {FORBIDDEN_PAUSE:?}",
                         status.message
                     );
                 }
-                if told.forbidden.len() >= MAX_FORBIDDEN {
-                    told.forbidden.retain(|_, when| when.elapsed() < FORBIDDEN_PAUSE);
+                if logged.forbidden.len() >= MAX_FORBIDDEN {
+                    logged.forbidden.retain(|_, when| when.elapsed() < FORBIDDEN_PAUSE);
                 }
-                if told.forbidden.len() < MAX_FORBIDDEN {
-                    told.forbidden.insert(bound.namespace.clone(), Instant::now());
+                if logged.forbidden.len() < MAX_FORBIDDEN {
+                    logged.forbidden.insert(bound.namespace.clone(), Instant::now());
                 }
             }
             Write::Failed => return self.failed(bound, &status.message),
@@ -242,30 +242,30 @@ impl Writer {
     }
 
     fn failed(&self, bound: &Bound, why: &str) -> Write {
-        if !std::mem::replace(&mut self.told().failed, true) {
+        if !std::mem::replace(&mut self.logged().failed, true) {
             let Bound { namespace, name, .. } = bound;
             warn!(
-                "the context of {namespace}/{name} could not be written: {why}; said once, all are counted"
+                "the context of {namespace}/{name} could not be written: {why}; logged once, all are counted"
             );
         }
         Write::Failed
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn logged(&self) -> MutexGuard<'_, Logged> {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What it means that the API server says no.
+/// The result that a refusal of the API server stands for.
 fn refusal(status: &Status) -> Write {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     match status.code {
         403 if status.message.contains(NO_RIGHT) => Write::Forbidden,
         404 => Write::Gone,
         409 if causes.any(|cause| cause.reason == MANAGER_CONFLICT) => Write::Conflict,
-        // The uid is nobody's.
+        // No Pod has the UID.
         409 => Write::Gone,
-        // It is another Pod's.
+        // Another Pod has the name.
         422 if causes.any(|cause| cause.field == "metadata.uid") => Write::Gone,
         _ => Write::Failed,
     }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_whose_fault_it_is() {
+    fn a_refusal_has_a_result_by_its_cause() {
         let status = |code, reason: &str, field: &str| {
             let causes =
                 vec![StatusCause { reason: reason.into(), message: String::new(), field: field.into() }];
@@ -324,7 +324,7 @@ mod tests {
             Write::Forbidden
         );
         for (code, reason, field, expected) in [
-            // A policy's.
+            // From a policy.
             (403, "", "", Write::Failed),
             (404, "", "", Write::Gone),
             (409, "", "", Write::Gone),

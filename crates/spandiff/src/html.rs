@@ -1,10 +1,10 @@
-//! What a comparison says, as a page that needs nothing else.
+//! A report as one self-contained HTML page.
 
 use std::fmt::Write as _;
 
 use super::{Clock, Pair, Quantiles, Report, Row, table::signed};
 
-/// Between two edges of a distribution: four to a decade, from 100 ns to 10 ms; what is less or more has a bin of its own.
+/// Bins of a distribution: four per decade, from 100 ns to 10 ms, and one on each side.
 const PER_DECADE: f64 = 4.0;
 const FIRST_EDGE: f64 = 100.0;
 const BINS: usize = 22;
@@ -87,7 +87,7 @@ pub fn page(report: &Report, [a, b]: [&str; 2], failures: &[String]) -> String {
     page + "</body></html>\n"
 }
 
-/// Where a difference is counted: what is below zero, up to 100 ns, ..., above 10 ms.
+/// The bin of a difference: below zero, up to 100 ns, ..., above 10 ms.
 fn bin(ns: i64) -> usize {
     let ns = ns as f64;
     if ns < 0.0 {

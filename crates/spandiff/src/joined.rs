@@ -1,5 +1,5 @@
-//! The life of a Pod as all who trace tell it: what a Collector received of schedspan, API server, kubelet and whoever asked
-//! for the Pod, put together by trace, by `k8s.pod.uid` and by the API server's key of the Pod. Pure.
+//! The lifecycle of a Pod from all collected spans: those of schedspan, of the API server, of the kubelet and of the client that
+//! created the Pod, joined by trace, by `k8s.pod.uid` and by the API server's key of the Pod. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,15 +7,15 @@ use spans::{AttributeValue, Source, Span, SpanKind, Status, Trace, TraceKind, at
 
 use crate::{Shown, Span as Read};
 
-/// From the moment that a Pod says it was created, which is a whole second, until the API server begins to write it.
+/// Longest time from the Pod's creation timestamp, a whole second, until the API server begins to write it.
 const CREATED_WITHIN_NS: u64 = 2_000_000_000;
-/// Spans that are shorter than this part of whatever they are a part of are counted, and no lines of their own.
+/// Spans shorter than this fraction of their part are counted on one line.
 const SHORT: u64 = 20;
-/// The same for whole parts, such as the kubelet's looks at a Pod: of the whole.
+/// The kubelet's `syncPod` spans shorter than this fraction of the whole are counted on one line.
 const SHORT_PART: u64 = 200;
 /// Levels below the root of a part.
 const LEVELS: usize = 2;
-/// What of a span is read.
+/// Attributes that are read as text.
 const TEXTS: [&str; 6] = [
     attributes::POD_NAMESPACE,
     attributes::POD_NAME,
@@ -37,10 +37,10 @@ fn id(span: &Read) -> Id<'_> {
     (&span.trace_id, &span.span_id)
 }
 
-/// The life of this Pod, the last one in the spans, as one tree; `None` where there is none.
+/// The lifecycle of this Pod as one tree: the last one in the spans; `None` if there is none.
 ///
-/// What begins after it is not in it. Its root is whoever asked for the Pod, if that is there, and lasts as long as anything
-/// that it caused.
+/// Spans that start after its end are left out. The root is the client's span that created the Pod, if it was collected, and is
+/// extended to contain everything that it caused.
 #[must_use]
 pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let is = |span: &&Read, key, value: &str| span.attribute(key) == value;
@@ -49,29 +49,29 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
             && is(span, attributes::POD_NAMESPACE, namespace)
             && is(span, attributes::POD_NAME, pod)
     };
-    let life = spans.iter().filter(of_pod).max_by_key(|span| span.wall[1])?;
-    let uid = life.attribute(attributes::POD_UID);
+    let lifecycle = spans.iter().filter(of_pod).max_by_key(|span| span.wall[1])?;
+    let uid = lifecycle.attribute(attributes::POD_UID);
     let key = format!("/pods/{namespace}/{pod}");
     let created = |span: &&Read| {
-        let before = span.wall[0] <= life.wall[0].saturating_add(CREATED_WITHIN_NS);
+        let before = span.wall[0] <= lifecycle.wall[0].saturating_add(CREATED_WITHIN_NS);
         span.shows() == Shown::Create && span.attribute("key").ends_with(&key) && before
     };
     // Earlier Pods may have had the same name.
     let created = spans.iter().filter(created).max_by_key(|span| span.wall[0]);
     let about = spans.iter().filter(|span| is(span, attributes::POD_UID, uid)).chain(created);
     let traces: HashSet<_> = about.map(|span| &*span.trace_id).collect();
-    let end = life.wall[1];
+    let end = lifecycle.wall[1];
     let taken: HashMap<Id<'_>, &Read> = spans
         .iter()
         .filter(|span| traces.contains(&*span.trace_id) && span.wall[0] <= end)
         .map(|span| (id(span), span))
         .collect();
     let parent = |span: &Read| taken.get(&(&*span.trace_id, &*span.parent_id)).copied();
-    // A file may say of two spans that each is the other's parent.
-    let top = std::iter::successors(Some(life), |span| parent(span)).take(taken.len()).last()?;
+    // In a file two spans may be each other's parents.
+    let top = std::iter::successors(Some(lifecycle), |span| parent(span)).take(taken.len()).last()?;
     let mut below: HashMap<Option<Id<'_>>, Vec<&Read>> = HashMap::new();
     for span in taken.values() {
-        // The call of a webhook may be what they are caused by, and is over before they begin.
+        // The parent may be the call of a webhook, which ends before they start.
         let shown = span.shows();
         let outlasts = |parent: &&Read| {
             shown == Shown::LIFECYCLE || shown == Shown::ATTEMPT && parent.shows() != Shown::LIFECYCLE
@@ -85,10 +85,10 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let start = tree.below.values().flatten().map(|span| span.wall[0]).min().unwrap_or(top.wall[0]);
     let root = tree.add(None, top, named(top));
     let whole = Span { start_unix_ns: start, end_unix_ns: end.max(top.wall[1]), ..tree.spans[root].clone() };
-    // The head of a waterfall is about its root.
-    tree.spans[root] = Span { attributes: shown(life), ..whole };
+    // The head of a waterfall shows the root's attributes.
+    tree.spans[root] = Span { attributes: shown(lifecycle), ..whole };
     let short = tree.spans[root].duration_ns() / SHORT_PART;
-    // What belongs to nobody here belongs to the whole.
+    // Spans without a collected parent belong to the root.
     let others =
         tree.below.remove(&None).unwrap_or_default().into_iter().filter(|other| id(other) != id(top));
     let mut parts = tree.below.remove(&Some(id(top))).unwrap_or_default();
@@ -104,7 +104,7 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
         tree.descend(part, number, short, LEVELS);
     }
     tree.fold(root, &brief);
-    let trace_id = life.trace_id.as_slice().try_into().ok()?;
+    let trace_id = lifecycle.trace_id.as_slice().try_into().ok()?;
     tree.spans[root].kind = SpanKind::Root(TraceKind::Lifecycle);
     Some(Trace {
         kind: TraceKind::Lifecycle,
@@ -122,7 +122,7 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Returns the span's number, which is its identity here: those of several traces may be the same.
+    /// Returns the span's number, which is its id here: ids of several traces may collide.
     fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
         let number = self.spans.len();
         let identity = |number: usize| (number as u64 + 1).to_be_bytes();
@@ -147,7 +147,7 @@ impl<'a> Tree<'a> {
 
     fn descend(&mut self, span: &'a Read, number: usize, short: u64, levels: usize) {
         let mut below = self.below.remove(&Some(id(span))).unwrap_or_default();
-        // The API server's filters call each other: what the innermost calls is the request.
+        // The API server's filters are nested: the innermost one calls the handler of the request.
         while let [.., filter] = below[..]
             && filter.shows() == Shown::Filter
             && let Some(called) = self.below.remove(&Some(id(filter)))
@@ -167,7 +167,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// One line for those that are too short for one each.
+    /// Adds one line for several short spans.
     fn fold(&mut self, parent: usize, brief: &[&Read]) {
         let Some(first) = brief.first() else { return };
         let same = brief.iter().all(|span| span.name == first.name);
@@ -186,7 +186,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Who it is of, and its name.
+/// Name of a span, with its service.
 fn named(span: &Read) -> String {
     match &*span.service {
         "" | "schedspan" | "kube-scheduler" => span.name.clone(),
@@ -232,7 +232,7 @@ mod tests {
 
     fn drawn(spans: &[Read]) -> String {
         let style = Style { width: 100, colour: false, plugins: false };
-        waterfall(&joined(spans, "default", "shop").expect("there is a life"), &style)
+        waterfall(&joined(spans, "default", "shop").expect("there is a lifecycle"), &style)
     }
 
     #[test]
@@ -254,12 +254,12 @@ mod tests {
             read(1, 4, 7, "SerializeObject", "apiserver", [2, 2]),
             with(read(1, 5, 1, LIFECYCLE, "schedspan", [10, 1_900]), &pod),
             with(read(1, 6, 5, "kubelet", "schedspan", [40, 900]), &[]),
-            // A trace of its own, with the same UID.
+            // A separate trace with the same UID.
             with(read(2, 1, 0, "syncPod", "kubelet", [50, 1_000]), &[uid]),
             read(2, 2, 1, "runtime.v1.RuntimeService/RunPodSandbox", "kubelet", [60, 700]),
             with(read(3, 1, 0, "syncPod", "kubelet", [1_100, 1_101]), &[uid]),
             with(read(4, 1, 0, "syncPod", "kubelet", [1_200, 1_201]), &[uid]),
-            // After the life; another Pod's.
+            // After the lifecycle; another Pod's.
             with(read(5, 1, 0, "syncPod", "kubelet", [3_000, 3_001]), &[uid]),
             with(read(6, 1, 0, "syncPod", "kubelet", [60, 70]), &[(attributes::POD_UID, "v")]),
         ];
@@ -269,7 +269,7 @@ mod tests {
             lines.next(),
             Some("default/shop  Ready  2.00 s  3 volumes  trace 01010101010101010101010101010101")
         );
-        // What is before the bar.
+        // The text before the bar.
         let names: Vec<_> =
             lines.map(|line| line.split(['█', '▏']).next().unwrap_or_default().trim_end()).collect();
         assert_eq!(
@@ -287,11 +287,11 @@ mod tests {
             ]
         );
 
-        // What it is caused by may be a call of a webhook.
+        // The parent may be a call of a webhook.
         let mut injected = spans.to_vec();
         injected[6].parent_id = injected[5].span_id.clone();
         assert_eq!(drawn(&injected), text);
-        // An earlier Pod of that name was asked for as well.
+        // An earlier Pod had the same name.
         let earlier =
             with(read(8, 1, 0, "Create etcd3", "apiserver", [0, 1]), &[("key", "/pods/default/shop")]);
         let later =
@@ -299,7 +299,7 @@ mod tests {
         let both = [&spans[..], &[earlier, later.clone()]].concat();
         assert_eq!(drawn(&both), drawn(&[&spans[..], &[later]].concat()));
 
-        // Where nobody is the parent of the life, it is the root, and the API server's key leads to the request.
+        // A lifecycle without a parent is the root, and the API server's key leads to the request.
         let mut apart = spans.to_vec();
         apart[6].trace_id = vec![9; 16];
         apart[6].parent_id.clear();

@@ -1,14 +1,18 @@
-//! Two sets of spans of the same attempts, next to each other: which have a twin, and how the twins differ.
+//! Compares two sets of spans of the same attempts, and joins the spans of a Pod into one tree.
 //!
-//! Pure but for [`file()`]: spans in, a [`Report`] out.
+//! # Layout
+//!
+//! * [`file()`]: reads OTLP from a file. Everything else is pure. [`Span`]: a span as it was read; [`Shown`]: what it shows.
+//! * [`compare()`]: which spans of two sets are twins, and how they differ. [`table`], [`page`]: the [`Report`] as text and HTML.
+//! * [`figures`]: spans next to the scheduler's own metrics.
+//! * [`joined`]: a Pod lifecycle with the spans of API server and kubelet.
 //!
 //! # How spans are matched
 //!
-//! * The root says of which Pod and of which attempt a trace is; identities of traces and spans mean nothing across sides.
-//! * Within an attempt, spans of one kind are twins in the order of their beginnings; where one side has fewer, those are
-//!   twins that overlap.
-//! * Times are those of `CLOCK_MONOTONIC` where every span has them. Otherwise they are those of the wall clock, less the
-//!   median difference of the roots' beginnings, which hides a constant one.
+//! * The root identifies Pod and attempt of a trace; ids of traces and spans have no meaning across sides.
+//! * Within an attempt, spans of one kind are twins in the order of their starts; where one side has fewer, those that overlap.
+//! * Times are those of `CLOCK_MONOTONIC` if every span has them. Otherwise they are those of the wall clock, less the median
+//!   difference between the starts of the roots, which hides a constant difference.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +42,7 @@ pub use self::{
     table::{metrics as metrics_table, table},
 };
 
-/// How many pairs are shown that differ most, and how many spans without a twin.
+/// Most pairs, and most spans without a twin, that are shown.
 const EXAMPLES: usize = 10;
 
 /// Why spans cannot be compared.
@@ -47,58 +51,58 @@ pub enum Error {
     /// The file cannot be read.
     #[error("cannot read `{name}`: {reason}")]
     Unreadable {
-        /// Which.
+        /// Name of the file.
         name: String,
-        /// Why not.
+        /// Why.
         reason: io::Error,
     },
-    /// A line is no message.
+    /// A line is not a message.
     #[error("`{name}`, line {number}: {reason}; a line is to be an OTLP `TracesData` in JSON")]
     Line {
-        /// Of which file.
+        /// Name of the file.
         name: String,
-        /// From 1.
+        /// Number of the line, from 1.
         number: u64,
-        /// Why not.
+        /// Why.
         reason: String,
     },
-    /// What is framed is no message.
+    /// A frame is not a message.
     #[error("`{name}`, byte {offset}: {reason}; there is to be an OTLP `TracesData` in protobuf")]
     Message {
-        /// Of which file.
+        /// Name of the file.
         name: String,
-        /// From 0.
+        /// Offset of the frame, from 0.
         offset: u64,
-        /// Why not.
+        /// Why.
         reason: String,
     },
-    /// A line of metrics is none.
-    #[error("`{name}`, line {number} is no sample of a metric: `{line}`")]
+    /// A line is not a sample of a metric.
+    #[error("`{name}`, line {number} is not a sample of a metric: `{line}`")]
     Metric {
-        /// Of which file.
+        /// Name of the file.
         name: String,
-        /// From 1.
+        /// Number of the line, from 1.
         number: usize,
-        /// Its beginning.
+        /// Beginning of the line.
         line: String,
     },
     /// There are more spans than fit into memory.
     #[error("there are more than {limit} spans; compare a shorter time")]
     TooMany {
-        /// How many are read.
+        /// Most spans that are read.
         limit: usize,
     },
 }
 
-/// What a comparison says. `a` and `b` are the two sides; times are nanoseconds.
+/// The result of a comparison. `a` and `b` are the two sides; times are nanoseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// What each side has.
+    /// Counts of the side.
     pub a: Counts,
-    /// What each side has.
+    /// Counts of the side.
     pub b: Counts,
-    /// Which clock the times are of.
+    /// The clock of the times.
     pub clock: Clock,
     /// All kinds of spans that both sides have, together.
     pub all: Row,
@@ -114,12 +118,12 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// The twins whose durations differ most.
     pub worst: Vec<Pair>,
-    /// For the page: all differences by kind.
+    /// All differences by kind, for the page: starts, ends, durations.
     #[serde(skip)]
     pub differences: BTreeMap<String, [Vec<i64>; 3]>,
 }
 
-/// What a side has.
+/// Counts of one side.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Spans in all.
@@ -130,7 +134,7 @@ pub struct Counts {
     pub orphans: u64,
 }
 
-/// What is said of one kind of spans.
+/// The result for one kind of spans.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -142,9 +146,9 @@ pub struct Row {
     pub missing_in_b: u64,
     /// Pairs whose parents are of different kinds.
     pub parents_differ: u64,
-    /// Pairs of which one is an error and the other is none.
+    /// Pairs of which only one is an error.
     pub status_differs: u64,
-    /// Pairs with an attribute that both have, and not the same.
+    /// Pairs with an attribute that both have with different values.
     pub attributes_differ: u64,
     /// Pairs in which B's interval is not inside of A's.
     pub outside: u64,
@@ -156,7 +160,7 @@ pub struct Row {
     pub duration: Quantiles,
 }
 
-/// Nanoseconds, by nearest rank.
+/// Quantiles of nanoseconds, by nearest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Quantiles {
@@ -167,13 +171,13 @@ pub struct Quantiles {
     pub max: i64,
 }
 
-/// How an attribute of a kind of spans differs.
+/// Differences of one attribute in one kind of spans.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attribute {
     /// Of which spans.
     pub kind: String,
-    /// Which.
+    /// Name of the file.
     pub key: String,
     /// Pairs that have it with different values.
     pub differ: u64,
@@ -191,23 +195,23 @@ pub struct Attribute {
 pub struct Missing {
     /// Which side lacks it.
     pub side: &'static str,
-    /// What it is.
+    /// Kind of the span.
     pub kind: String,
-    /// Of which Pod, by UID.
+    /// UID of the Pod.
     pub pod: String,
-    /// Of which attempt.
+    /// Number of the attempt.
     pub attempt: String,
 }
 
-/// Two spans of the same thing.
+/// Two spans of the same call.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pair {
-    /// What they are.
+    /// Kind of the spans.
     pub kind: String,
-    /// Of which Pod, by UID.
+    /// UID of the Pod.
     pub pod: String,
-    /// Of which attempt.
+    /// Number of the attempt.
     pub attempt: String,
     /// Start and end of A.
     pub a: [i64; 2],
@@ -215,7 +219,7 @@ pub struct Pair {
     pub b: [i64; 2],
 }
 
-/// What must hold. What is `None` may be anything.
+/// Limits of a comparison. `None` is no limit.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Spans without a twin, of kinds that both sides have.
@@ -239,7 +243,7 @@ pub struct Limits {
 }
 
 impl Report {
-    /// What does not hold, in words. No twins at all never hold.
+    /// The limits that are exceeded, as text. A comparison without any twins always fails.
     #[must_use]
     pub fn failures(&self, limits: &Limits) -> Vec<String> {
         let Row {
@@ -281,7 +285,7 @@ impl Report {
 }
 
 impl Quantiles {
-    /// Of readings in any order; zeroes where there are none.
+    /// Quantiles of readings in any order; zeros without readings.
     #[must_use]
     pub fn of(readings: &mut [i64]) -> Self {
         readings.sort_unstable();
@@ -299,7 +303,7 @@ pub fn compare(a: &[Span], b: &[Span]) -> Report {
     let (a, b) = (Side::of(a), Side::of(b));
     let clock = pairs::clock(&a, &b);
     let matched = pairs::matched(&a, &b, clock);
-    // A kind that one side never makes is no loss.
+    // A kind that one side never makes is not missing.
     let (kinds_a, kinds_b) = (a.kinds(), b.kinds());
     let without = |kinds: &BTreeMap<String, u64>, others: &BTreeMap<String, u64>| {
         let only = kinds.iter().filter(|(kind, _)| !others.contains_key(*kind));
@@ -380,7 +384,7 @@ impl Row {
     }
 }
 
-/// Writes down how the attributes of twins differ, and says whether one that both have does.
+/// Adds the differences between the attributes of twins. Returns whether an attribute that both have differs.
 fn attributes_differ(a: &Span, b: &Span, differences: &mut BTreeMap<(String, String), Attribute>) -> bool {
     let mut differ = false;
     for key in a.attributes.keys().chain(b.attributes.keys().filter(|key| !a.attributes.contains_key(*key))) {

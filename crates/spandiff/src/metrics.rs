@@ -7,12 +7,12 @@ use spans::{Phase, SpanKind, TraceKind, attributes};
 
 use super::{Error, Shown, span::Span};
 
-/// Characters of a line that an error shows.
+/// Most characters of a line in an error.
 const SHOWN: usize = 80;
 
 const ATTEMPTS: &str = "scheduler_schedule_attempts_total";
 const POINTS: &str = "scheduler_framework_extension_point_duration_seconds";
-/// A result in [`ATTEMPTS`], and in a root.
+/// The label of a result in [`ATTEMPTS`], and its name in a root.
 const RESULTS: [(&str, &str); 3] =
     [("scheduled", "Success"), ("unschedulable", "Unschedulable"), ("error", "Error")];
 
@@ -36,28 +36,28 @@ const PHASES: [Phase; 12] = [
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Figure {
-    /// Of which spans.
+    /// Name of the spans.
     pub name: String,
-    /// Of an attempt: how it came out.
+    /// Result of the attempts; empty for phases.
     pub result: String,
-    /// How many spans there are.
+    /// Number of spans.
     pub spans: f64,
-    /// How many the scheduler has counted.
+    /// The scheduler's count.
     pub metric: f64,
-    /// How long the spans are together.
+    /// Total duration of the spans, in seconds.
     pub spans_seconds: f64,
-    /// How long that was as the scheduler has measured it; `None` of attempts: it measures another stretch.
+    /// The scheduler's total duration, in seconds; `None` for attempts, where its measurement begins and ends elsewhere.
     pub metric_seconds: Option<f64>,
 }
 
-/// All of them: attempts by result, then extension points.
+/// Attempts by result, then phases.
 pub type Figures = Vec<Figure>;
 
-/// Puts spans next to what the scheduler's metrics say now, less what they said before.
+/// Compares spans with the increase of the scheduler's metrics from `before` to `after`, each a name and a text.
 ///
 /// # Errors
 ///
-/// When a line of these metrics cannot be understood.
+/// When a line of these metrics cannot be parsed.
 pub fn figures(
     spans: &[Span],
     (name, after): (&str, &str),
@@ -107,7 +107,7 @@ fn figure<'a>(name: &str, spans: impl Iterator<Item = &'a Span>) -> Figure {
     }
 }
 
-/// The samples that count here: by name, and by the one label that tells them apart.
+/// The relevant samples, by name and distinguishing label.
 fn samples(file: &str, text: &str) -> Result<BTreeMap<(String, String), f64>, Error> {
     let mut samples = BTreeMap::new();
     for (number, line) in text.lines().enumerate() {

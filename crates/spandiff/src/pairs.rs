@@ -1,4 +1,4 @@
-//! Which span of one side is the twin of which of the other.
+//! Matches the spans of one side with those of the other.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,15 +7,15 @@ use spans::attributes;
 
 use super::{Counts, Pair, Shown, span::Span};
 
-/// Whose times are compared.
+/// The clock of the compared times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Clock {
-    /// `CLOCK_MONOTONIC`, of which every span says what it was.
+    /// `CLOCK_MONOTONIC`: every span has attributes of it.
     Monotonic,
-    /// The wall clock; so many nanoseconds are taken off the times of B.
+    /// The wall clock. The offset, in nanoseconds, is subtracted from the times of B.
     Wall {
-        /// The median difference between the roots' beginnings.
+        /// The median difference between the starts of the roots.
         offset: i64,
     },
 }
@@ -23,9 +23,9 @@ pub enum Clock {
 /// The attempts of one side.
 pub(super) struct Side<'a> {
     pub(super) counts: Counts,
-    /// By the Pod's UID and the number of the attempt. A Pod that is queued anew has its first attempt again.
+    /// By the Pod's UID and the number of the attempt. A Pod that is queued again has a first attempt again.
     attempts: BTreeMap<[&'a str; 2], Vec<Attempt<'a>>>,
-    /// All spans have times of the monotonic clock.
+    /// Whether all spans have times of the monotonic clock.
     monotonic: bool,
 }
 
@@ -36,12 +36,12 @@ struct Attempt<'a> {
     by_id: HashMap<&'a [u8], &'a Span>,
 }
 
-/// Two spans of the same thing: of A, of B.
+/// Two spans of the same call: of A, of B.
 pub(super) struct Twins<'a> {
     pub(super) spans: [&'a Span; 2],
     /// The kinds of their parents.
     pub(super) parents: [String; 2],
-    /// Start and end of each, by one clock.
+    /// Start and end of each, by the same clock.
     times: [[i64; 2]; 2],
     /// UID of the Pod, number of the attempt.
     of: [&'a str; 2],
@@ -56,7 +56,7 @@ pub(super) struct Lone<'a> {
     pub(super) of: [&'a str; 2],
 }
 
-/// What came of matching.
+/// The result of matching.
 #[derive(Default)]
 pub(super) struct Matched<'a> {
     pub(super) twins: Vec<Twins<'a>>,
@@ -93,7 +93,7 @@ impl<'a> Side<'a> {
         Self { counts, attempts, monotonic: spans.iter().all(|span| span.monotonic.is_some()) }
     }
 
-    /// How many spans of which kind there are.
+    /// Counts of spans by kind.
     pub(super) fn kinds(&self) -> BTreeMap<String, u64> {
         let mut kinds = BTreeMap::new();
         for span in self.attempts.values().flatten().flat_map(|attempt| &attempt.spans) {
@@ -104,7 +104,7 @@ impl<'a> Side<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    /// Its spans by kind, in the order of their beginnings.
+    /// Its spans by kind, in the order of their starts.
     fn kinds(&self) -> BTreeMap<String, Vec<&'a Span>> {
         let mut kinds = BTreeMap::<_, Vec<_>>::new();
         for span in &self.spans {
@@ -121,7 +121,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Which clock both sides can be compared by.
+/// The clock by which both sides can be compared.
 pub(super) fn clock(a: &Side<'_>, b: &Side<'_>) -> Clock {
     if a.monotonic && b.monotonic {
         return Clock::Monotonic;
@@ -139,7 +139,7 @@ pub(super) fn clock(a: &Side<'_>, b: &Side<'_>) -> Clock {
     Clock::Wall { offset: differences.get(differences.len() / 2).copied().unwrap_or_default() }
 }
 
-/// Finds the twins, and those without.
+/// Finds twins, and spans without a twin.
 pub(super) fn matched<'a>(a: &Side<'a>, b: &Side<'a>, clock: Clock) -> Matched<'a> {
     let mut matched = Matched::default();
     let none = Vec::new();
@@ -187,7 +187,7 @@ impl<'a> Matched<'a> {
     }
 }
 
-/// Puts what is in order next to each other: one by one where both are as many, else where they overlap.
+/// Pairs two ordered lists: one by one if they have the same length, else those that overlap.
 fn aligned<'t, T>(
     a: &'t [T],
     b: &'t [T],
@@ -205,7 +205,7 @@ fn aligned<'t, T>(
             (None, Some(_)) => (false, true),
             (Some(first), Some(second)) => {
                 let (first, second) = (of_a(first), of_b(second));
-                // Which of them is over before the other begins?
+                // Which of them ends before the other starts?
                 let (first_is_over, second_is_over) = (first[1] < second[0], second[1] < first[0]);
                 (!second_is_over, !first_is_over)
             }
@@ -227,7 +227,7 @@ impl Clock {
     }
 }
 
-/// What is beyond is nonsense: some hundred years.
+/// Larger values are damaged: they are centuries.
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }

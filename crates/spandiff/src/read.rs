@@ -1,4 +1,4 @@
-//! Files of spans: OTLP as JSON, a message a line, or as protobuf.
+//! Files of spans: OTLP as JSON, one message per line, or as protobuf.
 
 use std::{
     fs::File,
@@ -14,24 +14,24 @@ use super::{
     span::{self, Span},
 };
 
-/// Bytes of a message: what the Collector batches is much smaller.
+/// Most bytes of a message: batches of a Collector are much smaller.
 const MAX_MESSAGE: usize = 64 << 20;
 
-/// Reads the spans of a file, those of one instrumentation scope where it is given.
+/// Reads the spans of a file, or those of one instrumentation scope.
 ///
-/// JSON is read as the Collector's file exporter and `schedspan run --output json` write it, a `TracesData` a line; protobuf as
-/// the same exporter frames it, each message behind its length in four bytes, or as one bare message.
+/// JSON has one `TracesData` per line, as the Collector's file exporter and `schedspan run --output json` write it. Protobuf is
+/// framed as by the same exporter, each message after its length in four bytes, or it is one bare message.
 ///
 /// # Errors
 ///
-/// When it cannot be read or holds something else, with the line or the byte where that begins; when it holds too much.
+/// When the file cannot be read or is malformed, with the line or the byte; when it has more than a million spans.
 pub fn file(path: &Path, scope: Option<&str>) -> Result<Vec<Span>, Error> {
     let name = path.display().to_string();
     let input = File::open(path).map_err(|reason| Error::Unreadable { name: name.clone(), reason })?;
     read(BufReader::new(input), &name, scope)
 }
 
-/// Reads what a file holds.
+/// Reads the content of a file.
 pub(super) fn read(mut input: impl BufRead, name: &str, scope: Option<&str>) -> Result<Vec<Span>, Error> {
     let mut spans = Vec::new();
     let unreadable = |reason| Error::Unreadable { name: name.to_owned(), reason };
@@ -70,7 +70,7 @@ fn lines(
         if line.trim_ascii().is_empty() {
             continue;
         }
-        // What JSON of protobuf leaves out where it is empty, and the types that read it want.
+        // Fields that JSON of protobuf omits if they are empty, and that the types require.
         let mut value: serde_json::Value =
             serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))?;
         complete(&mut value);

@@ -1,4 +1,4 @@
-//! Spans as they are compared, whoever made them.
+//! Spans as they are read from files.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,11 +11,11 @@ use serde_json::json;
 use super::{Error, Shown};
 use spans::attributes;
 
-/// Spans of one side: 25,000 attempts.
+/// Most spans of one side: those of 25,000 attempts.
 pub(super) const MAX_SPANS: usize = 1_000_000;
-/// Attributes of a span that are looked at.
+/// Most attributes of a span that are read.
 const MAX_ATTRIBUTES: usize = 64;
-/// Bytes of an attribute's value that are looked at.
+/// Most bytes of an attribute's value that are read.
 const MAX_VALUE: usize = 1024;
 
 /// One span.
@@ -29,11 +29,11 @@ pub struct Span {
     pub parent_id: Vec<u8>,
     /// Its name.
     pub name: String,
-    /// Whose it is: the resource's `service.name`.
+    /// `service.name` of its resource.
     pub service: Arc<str>,
     /// Start and end, nanoseconds since the Unix epoch.
     pub wall: [u64; 2],
-    /// Start and end by `CLOCK_MONOTONIC`, nanoseconds, where the span says so.
+    /// Start and end by `CLOCK_MONOTONIC`, nanoseconds, if the span has attributes of it.
     pub monotonic: Option<[u64; 2]>,
     /// Attributes as text, without those of time.
     pub attributes: BTreeMap<String, String>,
@@ -42,7 +42,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// An attribute's text; empty where there is none.
+    /// An attribute as text; empty if it is missing.
     #[must_use]
     pub fn attribute(&self, key: &str) -> &str {
         self.attributes.get(key).map_or("", String::as_str)
@@ -54,7 +54,7 @@ impl Span {
         Shown::by_name(&self.name)
     }
 
-    /// What the span is one of: its name, and for a plugin's call where it was called.
+    /// The kind by which spans are matched: the name, and for a call of a plugin its extension point.
     #[must_use]
     pub fn kind(&self) -> String {
         match self.attribute(attributes::EXTENSION_POINT) {
@@ -64,7 +64,7 @@ impl Span {
     }
 }
 
-/// Takes the spans out of a message, those of one instrumentation scope where it is given.
+/// Adds the spans of a message, or those of one instrumentation scope.
 pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Span>) -> Result<(), Error> {
     let of_services = message.resource_spans.into_iter().flat_map(|of_resource| {
         let attributes = of_resource.resource.map(|resource| texts(&resource.attributes)).unwrap_or_default();
@@ -104,7 +104,7 @@ fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     attributes.iter().take(MAX_ATTRIBUTES).filter_map(text).collect()
 }
 
-/// Lists are rare, and of texts.
+/// Lists are rare, and contain strings.
 fn text(value: &AnyValue) -> String {
     let mut text = match &value.value {
         None => String::new(),

@@ -1,11 +1,11 @@
-//! What a comparison says, as a table.
+//! A report as text.
 
 use std::fmt::Write as _;
 
 use super::{Clock, Counts, Figures, Quantiles, Report, Row, metrics::Figure};
 use spans::{figures::duration, text::clean};
 
-/// Names of kinds are cut to so many characters.
+/// Most characters of the name of a kind.
 const NAME: usize = 44;
 
 /// A report as text, for a terminal of 150 columns.

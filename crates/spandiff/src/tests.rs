@@ -1,4 +1,4 @@
-//! Small sets of spans, and what is said of them.
+//! Small sets of spans, and their reports.
 
 use std::io::Cursor;
 
@@ -99,7 +99,7 @@ fn an_attempt_that_one_side_lacks_is_missing_with_all_its_spans() {
 }
 
 #[test]
-fn a_kind_that_one_side_never_makes_is_no_loss() {
+fn a_kind_that_one_side_never_makes_is_not_missing() {
     let a = attempt(1, "x", 0);
     let mut b = attempt(2, "x", 0);
     b.push(span(2, 9, 2, "snapshot", [2_100, 2_200]));
@@ -215,7 +215,7 @@ fn protobuf_is_read_bare_and_framed() {
 }
 
 #[test]
-fn what_is_no_span_is_an_error_that_says_where() {
+fn a_malformed_file_is_an_error_with_its_position() {
     let error = |bytes: &[u8]| read(Cursor::new(bytes), "f", None).unwrap_err();
     let lines = format!("{LINE}\n{{\"resourceSpans\":");
     assert!(matches!(error(lines.as_bytes()), Error::Line { number: 2, .. }));
@@ -223,7 +223,7 @@ fn what_is_no_span_is_an_error_that_says_where() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(matches!(error(deep.as_bytes()), Error::Line { number: 1, .. }));
     assert!(matches!(error(b"\x0a\xff\xff"), Error::Message { offset: 0, .. }));
-    // A frame longer than anything, one that breaks off, and a good one with another behind it that is none.
+    // An oversized frame, a truncated one, and a good one followed by a malformed one.
     assert!(error(b"\x08\xff\xff\xff").to_string().contains("above"));
     assert!(error(b"\x00\x00\x00\x09\x0a").to_string().contains("breaks off"));
     assert!(matches!(error(b"\x00\x00\x00\x00\x00\x00\x00\x01\xff"), Error::Message { offset: 4, .. }));
@@ -265,5 +265,5 @@ fn spans_are_counted_next_to_what_the_scheduler_counts() {
     assert_eq!(found[0], ("SchedulePod", 1.0, 2.0, None));
     assert_eq!(found[3], ("filter", 2.0, 2.0, Some(0.0)));
     let wrong = figures(&spans, ("m", "scheduler_schedule_attempts_total{result=\"error\"} many"), None);
-    assert!(wrong.unwrap_err().to_string().starts_with("`m`, line 1 is no sample"));
+    assert!(wrong.unwrap_err().to_string().starts_with("`m`, line 1 is not a sample"));
 }

@@ -18,7 +18,7 @@ pub const POD_GROUP_SIZE: &str = "k8s.scheduler.pod_group.size";
 pub const POD_GROUP_SCHEDULED: &str = "k8s.scheduler.pod_group.scheduled";
 /// The part of the cluster on which the Pods of a group are tried together. On placements, and on trials of Pods.
 pub const PLACEMENT: &str = "k8s.scheduler.placement";
-/// Whether the Pod was bound as this trial of it said: a Pod of a group is tried once for each placement. On trials.
+/// Whether the Pod was bound by this trial: a Pod of a group is tried once for each placement. On trials.
 pub const TRIAL_CHOSEN: &str = "k8s.scheduler.trial.chosen";
 /// Scheduling profile: the Pod's `spec.schedulerName`. On the root and on phases.
 pub const PROFILE: &str = "k8s.scheduler.profile";
@@ -83,30 +83,30 @@ pub const WAITED_FOR: &str = "k8s.scheduler.permit.plugins";
 pub const PLUGIN_NAME: &str = "k8s.scheduler.plugin.name";
 /// Where the plugin or extender was called: the name of the phase's span. On spans of plugins and extenders.
 pub const EXTENSION_POINT: &str = "k8s.scheduler.plugin.extension_point";
-/// Where the extender is asked, without the verb: the scheduler's own name for it. On spans of extenders.
+/// URL of the extender without the verb: the scheduler's own name for it. On spans of extenders.
 pub const EXTENDER_URL: &str = "k8s.scheduler.extender.url";
 /// What is behind that in the request. On spans of extenders.
 pub const EXTENDER_VERB: &str = "k8s.scheduler.extender.verb";
 /// Whether the scheduler goes on where the extender gives no answer. On spans of extenders.
 pub const EXTENDER_IGNORABLE: &str = "k8s.scheduler.extender.ignorable";
-/// How many Nodes the extender is asked about. On spans of extenders, but not where it binds.
+/// How many Nodes the request contains. On spans of extenders, but not where it binds.
 pub const EXTENDER_NODES: &str = "k8s.scheduler.extender.nodes";
 /// How many of them it lets pass. On spans of extenders that filter.
 pub const EXTENDER_PASSED_NODES: &str = "k8s.scheduler.extender.passed_nodes";
 /// How long an API call waited in the queue of those that are made asynchronously, milliseconds. On spans of API calls.
 pub const API_CALL_QUEUE_MS: &str = "k8s.scheduler.api_call.queue_ms";
-/// What the status or the error says. On spans of plugins, extenders and API calls, where it says something.
+/// Message of the status or the error. On spans of plugins, extenders and API calls, if it is not empty.
 pub const MESSAGE: &str = "k8s.scheduler.message";
 /// What a link leads to, where it is not who made the Pod. On links.
 pub const LINK: &str = "k8s.scheduler.link";
-/// The annotation that says who made the Pod. On links to them.
+/// The annotation that carried the context. On links to the creator of the Pod.
 pub const LINK_ANNOTATION: &str = "schedspan.link.annotation";
 /// Whose annotation it is, where it is not the Pod's own, as `ReplicaSet/web-7c5ddbdf54`. On links to who made the Pod.
 pub const LINK_OWNER: &str = "schedspan.link.owner";
 /// The trace or the request that the Pod began with, where its annotation names one. On the root.
 pub const INITIAL: &str = "k8s.pod.annotation.trace.kubernetes.io/initial";
-/// How a Pod's life until then ended: `Ready`, `Running` where nothing says whether it is ready, `Succeeded`, `Failed` or
-/// `Deleted`. On `PodLifecycle`.
+/// How the lifecycle ended: `Ready`, `Running` without a condition of readiness, `Succeeded`, `Failed` or `Deleted`. On
+/// `PodLifecycle`.
 pub const LIFECYCLE_RESULT: &str = "schedspan.lifecycle.result";
 /// How many attempts to schedule it were traced. On `PodLifecycle`.
 pub const LIFECYCLE_ATTEMPTS: &str = "schedspan.lifecycle.attempts";
@@ -146,11 +146,11 @@ pub const CONTAINER_RESTARTS: &str = "k8s.container.restart_count";
 pub const EXIT_CODE: &str = "k8s.container.exit_code";
 /// Why it waits or has ended. On events of spans of containers.
 pub const REASON: &str = "k8s.container.status.reason";
-/// What is not told, each as `images: 3`. On `PodLifecycle`, and on spans of containers.
+/// What is left out, each as `images: 3`. On `PodLifecycle`, and on spans of containers.
 pub const LEFT_OUT: &str = "schedspan.left_out";
-/// By how much the span's beginning or end may be too late, milliseconds: the API's times are whole seconds. On spans of lives.
+/// By how much the span's start or end may be too late, milliseconds: the API's times are whole seconds. On spans of lifecycles.
 pub const TIME_UNCERTAIN_MS: &str = "schedspan.time.uncertain_ms";
-/// True where the API says other times, which cannot be: the clocks differ. On spans of lives.
+/// True where a skewed time of the API was clamped. On spans of lifecycles.
 pub const TIME_MOVED: &str = "schedspan.time.moved";
 /// The samplers that kept the trace. On the root, where there are samplers.
 pub const KEPT_BY: &str = "schedspan.kept_by";
@@ -162,13 +162,13 @@ pub const WORKQUEUE_KEY: &str = "k8s.workqueue.key";
 pub const WORKQUEUE_WAIT_MS: &str = "k8s.workqueue.wait_ms";
 /// Whether the reconcile asked to be called again, as it does after a failure. On `Reconcile`.
 pub const WORKQUEUE_RETRIED: &str = "k8s.workqueue.retried";
-/// SHA-256 of the scheduler's flags and of what its configuration file says. On resources and `SchedulerConfiguration`.
+/// SHA-256 of the scheduler's flags and of its configuration file. On resources and `SchedulerConfiguration`.
 pub const CONFIG_HASH: &str = "k8s.scheduler.config.hash";
 /// The profiles that it names. On resources and `SchedulerConfiguration`.
 pub const CONFIG_PROFILES: &str = "k8s.scheduler.config.profiles";
 /// The configuration file, as the scheduler names it. On resources and `SchedulerConfiguration`.
 pub const CONFIG_FILE: &str = "k8s.scheduler.config.file";
-/// What `--feature-gates` says. On resources and `SchedulerConfiguration`.
+/// Value of `--feature-gates`. On resources and `SchedulerConfiguration`.
 pub const CONFIG_FEATURE_GATES: &str = "k8s.scheduler.config.feature_gates";
 /// True where the file was written after the scheduler had started: it has read another one. On resources and
 /// `SchedulerConfiguration`.
@@ -179,9 +179,9 @@ pub const CONFIG_PREVIOUS_HASH: &str = "k8s.scheduler.config.previous_hash";
 pub const PREVIOUS_PID: &str = "k8s.scheduler.previous_pid";
 /// Whether the configuration differs from that one's. On `SchedulerConfiguration`.
 pub const CONFIG_CHANGED: &str = "k8s.scheduler.config.changed";
-/// What differs: `-` before what was said, `+` before what is. On `SchedulerConfiguration`.
+/// Differences to the previous scheduler: `-` before old settings, `+` before new ones. On `SchedulerConfiguration`.
 pub const CONFIG_DIFFERENCE: &str = "k8s.scheduler.config.difference";
-/// How many differences are not told. On `SchedulerConfiguration`.
+/// How many differences are left out. On `SchedulerConfiguration`.
 pub const CONFIG_DIFFERENCE_LEFT_OUT: &str = "k8s.scheduler.config.difference.left_out";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";

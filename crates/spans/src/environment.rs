@@ -2,19 +2,19 @@
 
 use std::env;
 
-/// One makes no sense.
+/// A variable has an invalid value.
 #[derive(Debug, thiserror::Error)]
 #[error("{variable} is `{value}`; set it to {expected}")]
 pub struct Error {
-    /// Its name.
+    /// Name of the variable.
     pub variable: &'static str,
     /// Its value.
     pub value: String,
-    /// What it may be.
+    /// Valid values.
     pub expected: &'static str,
 }
 
-/// Its value; an empty one is none.
+/// The value of a variable; `None` if it is unset or empty.
 /// <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#parsing-empty-value>
 #[must_use]
 pub fn variable(name: &str) -> Option<String> {

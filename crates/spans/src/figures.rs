@@ -1,8 +1,8 @@
-//! Figures as people write and read them: durations with a unit.
+//! Durations for people, written and read.
 
 use std::time::Duration;
 
-/// Three digits and a unit.
+/// Nanoseconds as three digits and a unit.
 #[must_use]
 pub fn duration(ns: u64) -> String {
     let ns = ns as f64;
@@ -17,17 +17,17 @@ pub fn duration(ns: u64) -> String {
     format!("{number:.decimals$} {unit}")
 }
 
-/// Milliseconds, as attributes hold them.
+/// Milliseconds as three digits and a unit.
 #[must_use]
 pub fn milliseconds(milliseconds: f64) -> String {
     duration((milliseconds * 1e6) as u64)
 }
 
-/// A duration as people write it: `500us`, `10ms`, `1.5s`.
+/// Reads a duration with a unit: `500us`, `10ms`, `1.5s`.
 ///
 /// # Errors
 ///
-/// When there is no number, or no unit, or it is negative or too large.
+/// When the number or the unit is missing, or the duration is negative or too large.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -39,7 +39,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err("give a number with the unit us, ms, s, m or h".to_owned()),
     };
-    let number: f64 = number.parse().map_err(|_| format!("`{number}` is no number"))?;
+    let number: f64 = number.parse().map_err(|_| format!("`{number}` is not a number"))?;
     Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
 }
 

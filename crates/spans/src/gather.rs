@@ -2,11 +2,10 @@ use std::collections::HashMap;
 
 use crate::Trace;
 
-/// Spans that wait for the rest of their trace. Groups that are larger leave in parts.
+/// Most spans that wait for the root of their group. Larger groups leave in parts.
 const MAX_SPANS: usize = 65_536;
 
-/// Puts the attempts of a group's Pods together with that of the group: whoever chooses traces chooses whole ones, and
-/// whoever draws them draws them whole.
+/// Joins the attempts of a group's Pods with that of the group, so that sampling and outputs see complete traces.
 #[derive(Debug, Default)]
 pub struct Gatherer {
     parts: HashMap<[u8; 16], Vec<Trace>>,
@@ -14,7 +13,7 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// Takes a trace or a part of one; what is whole comes back. The part with the root of all comes last.
+    /// Takes a trace, or a part of one. Returns complete traces: the part with the root comes last.
     pub fn take(&mut self, mut trace: Trace) -> Vec<Trace> {
         if trace.root().parent_id.is_some() {
             if self.spans + trace.spans.len() > MAX_SPANS {
@@ -39,7 +38,7 @@ impl Gatherer {
         vec![trace]
     }
 
-    /// What waits for a root that does not come.
+    /// Returns the parts whose root does not come.
     pub fn rest(&mut self) -> Vec<Trace> {
         self.spans = 0;
         let mut parts: Vec<_> = self.parts.drain().flat_map(|(_, parts)| parts).collect();

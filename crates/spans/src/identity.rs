@@ -1,4 +1,4 @@
-//! Identities of traces and spans. They follow from what a trace is about, so that whoever makes it again makes the same.
+//! Identities of traces and spans. They follow from what a trace is about: the same trace always has the same ids.
 
 use std::hash::Hasher as _;
 

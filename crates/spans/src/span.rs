@@ -1,4 +1,4 @@
-//! Spans as they leave the pure part of the program: plain data, made of times and words.
+//! Traces and spans as plain data.
 
 use std::borrow::Cow;
 
@@ -12,49 +12,49 @@ use crate::{
 /// A span that another one is linked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Which span.
+    /// The linked span.
     pub context: RemoteContext,
-    /// What it is to this one.
+    /// How it is related to this one.
     pub relation: Relation,
 }
 
-/// What a linked span is.
+/// The relation of a linked span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// Whoever made the Pod.
+    /// The span that created the Pod.
     Cause {
-        /// The annotation that says so.
+        /// Key of the annotation that carries its context.
         annotation: String,
-        /// Whose annotation it is, where it is not the Pod's own, as `ReplicaSet/web-7c5ddbdf54`.
+        /// The owner that has the annotation, as `ReplicaSet/web-7c5ddbdf54`; `None` for the Pod itself.
         owner: Option<String>,
     },
     /// The root of the Pod's attempt before this one.
     PreviousAttempt,
-    /// The root of the attempt that asked for something which outlasts it, or that a Pod's life tells in short.
+    /// The root of the attempt that started a call which outlasts it, or that a lifecycle summarizes.
     Attempt,
-    /// What tells since when the attempt's scheduler has made attempts, and with which configuration.
+    /// The span with the configuration of the attempt's scheduler.
     Configuration,
 }
 
-/// Where a Pod comes from.
+/// The origin of a Pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origin {
-    /// Who made it, by preference.
+    /// The spans that created it, in order of preference.
     pub causes: Vec<Link>,
-    /// Whether the first of these is the parent of the attempt's root, and no link.
+    /// Whether the first cause is the parent of the attempt's root instead of a link.
     pub parent: bool,
-    /// What else is told about it. On the root.
+    /// Further attributes of the root.
     pub attributes: Vec<(&'static str, AttributeValue)>,
-    /// Which of the selectors that were asked about it satisfies, a bit each; `None` if the Pod is not known.
+    /// The selectors that match the Pod, one bit each; `None` if the Pod is not known.
     pub selected: Option<u64>,
 }
 
-/// Something that happened at a moment of a span.
+/// An event within a span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What.
+    /// Name of the event.
     pub name: &'static str,
-    /// When, in nanoseconds since the Unix epoch.
+    /// Time in nanoseconds since the Unix epoch.
     pub unix_ns: u64,
     /// Attributes by key.
     pub attributes: Vec<(&'static str, AttributeValue)>,
@@ -78,11 +78,11 @@ pub struct Trace {
     pub source: Source,
     /// Identifies the trace.
     pub trace_id: [u8; 16],
-    /// The span of somebody else that those without a parent here are below, if they are.
+    /// The remote parent of the spans that have no parent in this trace.
     pub parent: Option<RemoteContext>,
-    /// [`Origin::selected`]; of several Pods of all of them.
+    /// [`Origin::selected`]; in a group's trace that of all Pods together.
     pub selected: Option<u64>,
-    /// The spans. There is at least the root.
+    /// The spans; never empty.
     pub spans: Vec<Span>,
 }
 
@@ -95,19 +95,19 @@ pub struct Span {
     pub span_id: [u8; 8],
     /// The parent's identity in the same trace; `None` for the root.
     pub parent_id: Option<[u8; 8]>,
-    /// As KEP-5927 names it.
+    /// Name of the span.
     pub name: Cow<'static, str>,
     /// Start, in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
     /// End, in nanoseconds since the Unix epoch; not before the start.
     pub end_unix_ns: u64,
-    /// Attributes by key, in the order in which people want to read them.
+    /// Attributes by key, in the order in which they are shown.
     pub attributes: Vec<(&'static str, AttributeValue)>,
-    /// What happened meanwhile.
+    /// Events within the span.
     pub events: Vec<Event>,
-    /// Spans that this one is linked to.
+    /// Links to other spans.
     pub links: Vec<Link>,
-    /// How it ended.
+    /// Status at the end.
     pub status: Status,
 }
 
@@ -125,10 +125,10 @@ pub enum AttributeValue {
 /// Status of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing went wrong.
+    /// No error.
     #[default]
     Unset,
-    /// Something did; the description says what.
+    /// An error, with its description.
     Error(String),
 }
 
@@ -140,14 +140,13 @@ impl From<u64> for AttributeValue {
 }
 
 impl From<&str> for AttributeValue {
-    /// A copy of it.
     fn from(value: &str) -> Self {
         Self::String(Cow::Owned(value.to_owned()))
     }
 }
 
 impl Trace {
-    /// The span of the whole attempt.
+    /// The span of the whole trace.
     #[must_use]
     pub fn root(&self) -> &Span {
         &self.spans[0]
@@ -166,9 +165,9 @@ impl Span {
         self.end_unix_ns.saturating_sub(self.start_unix_ns)
     }
 
-    /// Whether the attempt, or the life of a Pod, that it is the root of came to nothing.
+    /// Whether the attempt or the lifecycle of this root did not succeed.
     #[must_use]
-    pub fn came_to_nothing(&self) -> bool {
+    pub fn did_not_succeed(&self) -> bool {
         let is = |key, values: &[&str]| matches!(self.attribute(key), Some(AttributeValue::String(text)) if values.contains(&&**text));
         match self.attribute(attributes::LIFECYCLE_RESULT) {
             Some(_) => is(attributes::LIFECYCLE_RESULT, &["Failed", "Deleted"]),

@@ -1,6 +1,6 @@
 //! Foreign text as people read it: errors of libraries, names of traced processes.
 
-/// An error and its causes; libraries that repeat the cause in their own words are not repeated once more.
+/// An error and its causes as one line. A cause that the error's own message contains is not repeated.
 #[must_use]
 pub fn sentence(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -13,7 +13,7 @@ pub fn sentence(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Words of the traced process go to a terminal: no control characters, and nothing of unknown width.
+/// Foreign text for a terminal: without control characters and without characters of unknown width.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let safe = |c: char| if c.is_whitespace() { ' ' } else { '?' };

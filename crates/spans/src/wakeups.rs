@@ -1,4 +1,4 @@
-//! How often the daemon wakes up: an event of a watch takes it microseconds, to wake up for one a multiple of that.
+//! Batches wake-ups: waking costs more than handling a watch event.
 
 use std::{
     cell::Cell,
@@ -7,36 +7,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two times that it looks for what has come over the network.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Shortest interval between two wake-ups.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-static HURRIES: AtomicUsize = AtomicUsize::new(0);
+static GUARDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Waits until the last call is a tenth of a second ago, so that what comes meanwhile is dealt with in one go; not at all where
-/// somebody is in a [`hurry`]. To be called before the thread waits for events.
-pub fn pause() {
+/// Sleeps until a tenth of a second after the last call, so that all events of that time are handled at once. Returns at once
+/// while an [`Unthrottled`] exists. Call it before the thread waits for events.
+pub fn throttle() {
     thread_local! {
         static LAST: Cell<Instant> = Cell::new(Instant::now());
     }
-    if HURRIES.load(Relaxed) == 0 {
-        thread::sleep(PAUSE.saturating_sub(LAST.get().elapsed()));
+    if GUARDS.load(Relaxed) == 0 {
+        thread::sleep(INTERVAL.saturating_sub(LAST.get().elapsed()));
     }
     LAST.set(Instant::now());
 }
 
-/// As long as it lives, there are no pauses: for what goes to and fro before it is done.
+/// Guard: no throttling while it exists, for request/response exchanges.
 #[derive(Debug)]
 #[must_use]
-pub struct Hurry(());
+pub struct Unthrottled(());
 
-/// Ends the pauses for a time.
-pub fn hurry() -> Hurry {
-    HURRIES.fetch_add(1, Relaxed);
-    Hurry(())
+/// Suspends the throttling until the guard is dropped.
+pub fn unthrottled() -> Unthrottled {
+    GUARDS.fetch_add(1, Relaxed);
+    Unthrottled(())
 }
 
-impl Drop for Hurry {
+impl Drop for Unthrottled {
     fn drop(&mut self) {
-        HURRIES.fetch_sub(1, Relaxed);
+        GUARDS.fetch_sub(1, Relaxed);
     }
 }

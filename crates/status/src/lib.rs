@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! * [`Health`]: whether the process is alive and ready, as it says itself.
+//! * [`Health`]: whether the process is alive and ready, as it reports itself.
 //! * [`start`]: serves `/metrics`, `/healthz` and `/readyz`, and the routes that the caller adds.
 
 #![forbid(unsafe_code)]
@@ -23,10 +23,10 @@ use axum::{
 use telemetry::Registry;
 use tokio::net::TcpListener;
 
-/// The engine's loop turns several times a second: without a turn for so long, it hangs.
+/// A main loop runs several times a second. After this time without a turn it counts as hung.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
-/// Why nothing is served.
+/// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {reason}; give another address to listen on")]
 pub struct Error {
@@ -34,7 +34,7 @@ pub struct Error {
     reason: io::Error,
 }
 
-/// How the engine is, as it says itself. Clones are handles of the same.
+/// Liveness and readiness of the process. Clones are handles of the same state.
 #[derive(Clone, Debug)]
 pub struct Health(Arc<Mutex<Signs>>);
 
@@ -45,7 +45,7 @@ struct Signs {
 }
 
 impl Default for Health {
-    /// Alive, and not ready yet.
+    /// Alive, and not ready until the first search for schedulers is complete.
     fn default() -> Self {
         Self::until("the first search for schedulers is not over")
     }
@@ -59,13 +59,12 @@ impl Health {
         Self(Arc::new(Mutex::new(Signs { last_turn: Instant::now(), ready })))
     }
 
-    /// The engine's loop turns: to be said at every turn.
+    /// Reports a turn of the main loop.
     pub fn alive(&self) {
         self.signs().last_turn = Instant::now();
     }
 
-    /// Sets whether it does its work: `Ok` when probes are attached, or when there is nothing to attach them
-    /// to and the search for schedulers works; else why not, in a line.
+    /// Sets the readiness: `Ok`, or the reason in one line.
     pub fn set_ready(&self, ready: Result<(), String>) {
         self.signs().ready = ready;
     }
@@ -107,7 +106,7 @@ pub async fn start(
     Ok(bound)
 }
 
-/// Listens.
+/// Binds an address.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! The trace contexts in an object's annotations. Pure: annotations in, contexts out, and what was refused and why.
+//! The trace contexts in an object's annotations. Pure: annotations in, contexts and refusals out.
 //!
-//! Which annotations are read is a list of keys; how a value is encoded is told by the value. A key that ends in
-//! `traceparent` has companions, as a propagator writes them: the same key with `tracestate` and `baggage` at its end, and
-//! all three with a number behind them where there are several causes.
+//! A list of keys says which annotations are read; the encoding follows from the value. A key that ends in `traceparent` has
+//! companions, as a propagator writes them: the same key with `tracestate` and `baggage` at its end, and all three with a number
+//! appended where there are several causes.
 
 mod baggage;
 mod carrier;
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 
 use crate::{Refusal, RemoteContext, traceparent, tracestate};
 
-/// KEP-5915's: <https://github.com/kubernetes/enhancements/pull/5916>. What is written is written here.
+/// KEP-5915's key, which is written as well: <https://github.com/kubernetes/enhancements/pull/5916>.
 pub const TRACEPARENT_KEY: &str = "tracing.k8s.io/traceparent";
-/// What goes with it.
+/// The companion of [`TRACEPARENT_KEY`].
 pub const TRACESTATE_KEY: &str = "tracing.k8s.io/tracestate";
 
-/// The keys that are read without others being named, in order of preference.
+/// The default keys, in order of preference.
 pub const KEYS: [&str; 7] = [
     TRACEPARENT_KEY,
     // The propagator's own keys: <https://github.com/kubernetes/kubernetes/pull/124133>
@@ -35,11 +35,11 @@ const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
 const BAGGAGE: &str = "baggage";
 
-/// Contexts of one object: OpenTelemetry's limit is 128 links a span, and nobody has so many causes.
+/// Most contexts of one object. OpenTelemetry's own limit is 128 links per span.
 pub const MAX_CAUSES: usize = 8;
-/// Of keys, and of members of baggage, that may be asked for.
+/// Most keys, and most members of baggage, that can be selected.
 const MAX_ASKED: usize = 16;
-/// Bytes of a key: a domain, a slash and a name of the longest. Nobody has longer members of baggage.
+/// Most bytes of a key: the longest domain, a slash and the longest name. Also the limit of members of baggage.
 const MAX_KEY_BYTES: usize = 253 + 1 + 63;
 
 /// Which annotations are read.
@@ -49,7 +49,7 @@ pub struct Carriers {
     baggage: Vec<String>,
 }
 
-/// A context, and where it was found.
+/// A context, and the annotation that carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// The context.
@@ -58,18 +58,18 @@ pub struct Cause {
     number: Option<u8>,
 }
 
-/// What the annotations of an object hold.
+/// The content of an object's annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Contexts by preference; no two of the same span.
     pub causes: Vec<Cause>,
-    /// Members of baggage that were asked for: their numbers in the list, and their values.
+    /// Selected members of baggage: their positions in the list, and their values.
     pub baggage: Vec<(u8, String)>,
-    /// The trace or the request that it all began with.
+    /// The trace or the request that the object began with.
     pub initial: Option<String>,
 }
 
-/// What of an annotation was refused.
+/// A refused annotation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Its key.
@@ -80,7 +80,7 @@ pub struct Refused {
     pub reason: Refusal,
 }
 
-/// Characters of a refused value that are kept.
+/// Most characters of a refused value that are kept.
 const SHOWN: usize = 64;
 
 impl Default for Carriers {
@@ -94,7 +94,7 @@ impl Carriers {
     ///
     /// # Errors
     ///
-    /// When there are too many, or one cannot be a key.
+    /// When there are too many keys, or one is not valid.
     pub fn new(keys: Vec<String>, baggage: Vec<String>) -> Result<Self, String> {
         for list in [&keys, &baggage] {
             let invalid = |key: &&String| {
@@ -103,7 +103,7 @@ impl Carriers {
                     || !key.bytes().all(|byte| byte.is_ascii_graphic())
             };
             if let Some(key) = list.iter().find(invalid) {
-                return Err(format!("`{key}` is no key; give one such as {}", KEYS[0]));
+                return Err(format!("`{key}` is not a key; give one such as {}", KEYS[0]));
             }
             if list.len() > MAX_ASKED {
                 return Err(format!("{} keys are too many; give {MAX_ASKED} at most", list.len()));
@@ -112,13 +112,13 @@ impl Carriers {
         Ok(Self { keys, baggage })
     }
 
-    /// The members of baggage that are asked for.
+    /// The selected members of baggage.
     #[must_use]
     pub fn baggage(&self) -> &[String] {
         &self.baggage
     }
 
-    /// Reads an object's annotations. What is refused is told, and the rest is there.
+    /// Reads an object's annotations. Returns what is valid, and the refusals.
     pub fn recover(&self, annotations: &BTreeMap<String, String>) -> (Recovered, Vec<Refused>) {
         let mut reader =
             Reader { carriers: self, annotations, found: Recovered::default(), refused: Vec::new() };
@@ -128,7 +128,7 @@ impl Carriers {
         (reader.found, reader.refused)
     }
 
-    /// The key that a cause was found under.
+    /// The key of the annotation that carries a cause.
     #[must_use]
     pub fn key(&self, cause: &Cause) -> String {
         let key = &self.keys[usize::from(cause.key)];
@@ -196,7 +196,7 @@ impl Reader<'_> {
         if self.found.causes.iter().any(same) {
             return;
         }
-        // A context is one without its vendors' part as well.
+        // A context is valid without `tracestate`.
         context.trace_state = self.accept(state_key, state, tracestate(state)).unwrap_or_default();
         if self.found.causes.len() == MAX_CAUSES {
             let key = self.carriers.key(&Cause { context, key, number });

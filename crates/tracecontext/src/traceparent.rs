@@ -6,19 +6,19 @@ use opentelemetry::trace::TraceState;
 
 use crate::{Refusal, RemoteContext};
 
-/// The specification's least that one must carry on; we carry no more.
+/// The specification's minimum that must be propagated; no more is.
 const MAX_TRACESTATE_BYTES: usize = 512;
 const MAX_TRACESTATE_MEMBERS: usize = 32;
-/// Of a `traceparent`: ten times version 00's, for what later versions may add.
+/// Most bytes of a `traceparent`: ten times version 00, for additions of later versions.
 const MAX_TRACEPARENT_BYTES: usize = 550;
 
 /// Reads a `traceparent`. The trace state of what it returns is empty.
 ///
-/// Spaces around it are ignored. Versions above 00 may go on after the flags, as the specification foresees.
+/// Surrounding whitespace is ignored. Versions above 00 may continue after the flags, as the specification allows.
 ///
 /// # Errors
 ///
-/// Why the value is none.
+/// Why the value is refused.
 pub fn traceparent(value: &str) -> Result<RemoteContext, Refusal> {
     let value = value.trim();
     if value.len() > MAX_TRACEPARENT_BYTES {
@@ -42,7 +42,7 @@ pub fn traceparent(value: &str) -> Result<RemoteContext, Refusal> {
 ///
 /// # Errors
 ///
-/// Why the value is none.
+/// Why the value is refused.
 pub fn tracestate(value: &str) -> Result<String, Refusal> {
     let value = value.trim();
     if value.len() > MAX_TRACESTATE_BYTES || value.split(',').count() > MAX_TRACESTATE_MEMBERS {
@@ -85,7 +85,7 @@ mod tests {
     const SPAN_ID: [u8; 8] = 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes();
 
     #[test]
-    fn a_traceparent_is_taken_or_refused_as_the_specification_says() {
+    fn a_traceparent_is_accepted_or_refused_by_the_specification() {
         let context =
             |flags| RemoteContext { trace_id: TRACE_ID, span_id: SPAN_ID, flags, trace_state: String::new() };
         for (value, expected) in [
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracestate_is_taken_or_refused_as_the_specification_says() {
+    fn a_tracestate_is_accepted_or_refused_by_the_specification() {
         let members = |count: usize| vec!["a=1"; count].join(",");
         for (value, expected) in [
             ("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", Ok("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE")),

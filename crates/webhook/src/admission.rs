@@ -1,6 +1,6 @@
-//! What is answered to a review of the API server. Pure: the review's bytes and the context in, the answer out.
+//! The answer to a review of the API server. Pure: the review's bytes and the context in, the answer out.
 //!
-//! Of the object nothing is read but whether it carries a context: the rest is skipped in place.
+//! Of the object only the annotations of a context are read; the rest is skipped while parsing.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::Verdict;
 
 /// The only version of reviews that there is since Kubernetes 1.22.
 const VERSION: (&str, &str) = ("admission.k8s.io/v1", "AdmissionReview");
-/// What is admitted with a context: group and kind, and the way from the object to the Pods that it makes.
+/// Objects that get a context: group, kind, and the path to the template of their Pods.
 const KINDS: [(&str, &str, &[&str]); 7] = [
     ("", "Pod", &[]),
     ("apps", "DaemonSet", &["template"]),
@@ -26,7 +26,7 @@ const KINDS: [(&str, &str, &[&str]); 7] = [
     ("batch", "CronJob", &["jobTemplate", "template"]),
     ("batch", "Job", &["template"]),
 ];
-/// Only at their creation: another template of a Deployment is a roll-out.
+/// Only creations: a changed template of a Deployment is a roll-out.
 const OPERATION: &str = "CREATE";
 
 /// Why a review was refused.
@@ -44,12 +44,12 @@ pub(super) enum Refused {
     NoUid,
 }
 
-/// What the context of the request is, as [`super::server`] found it in the headers.
+/// The context of a request, as [`super::server`] found it in the headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Context {
-    /// This one shall be injected.
+    /// To be injected.
     Wanted(RemoteContext),
-    /// Nothing shall be, and why.
+    /// Not to be injected, and why.
     Unwanted(Verdict),
 }
 
@@ -86,7 +86,7 @@ struct Kind<'a> {
     kind: Cow<'a, str>,
 }
 
-/// An object, or a template of one.
+/// An object, or a template.
 #[derive(Deserialize)]
 struct Object {
     metadata: Option<Metadata>,
@@ -122,13 +122,13 @@ struct Step {
     value: Value,
 }
 
-/// Answers a review: what to send, and what it comes to. It always lets the object pass.
+/// Answers a review. Returns the response and the verdict. Every object is admitted.
 ///
 /// # Errors
 ///
-/// If it is no review that can be answered.
+/// When it is not a review, or lacks a UID.
 pub(super) fn answer(review: &[u8], context: &Context) -> Result<(String, Verdict), Refused> {
-    // Of what is skipped nobody else would say that it is no text.
+    // Skipped parts are not checked for UTF-8 otherwise.
     let review = str::from_utf8(review)?;
     let Review { api_version, kind, request } = serde_json::from_str(review)?;
     if (&*api_version, &*kind) != VERSION {
@@ -151,7 +151,7 @@ pub(super) fn answer(review: &[u8], context: &Context) -> Result<(String, Verdic
     Ok((answer.to_string(), verdict))
 }
 
-/// The patch, or why there is none.
+/// The patch, or the verdict without one.
 fn admit(request: &Request<'_>, context: &Context) -> Result<Vec<Step>, Verdict> {
     let Request { uid: _, kind, sub_resource, operation, object } = request;
     let way = KINDS.iter().find(|(group, name, _)| (*group, *name) == (&*kind.group, &*kind.kind));
@@ -179,7 +179,7 @@ fn admit(request: &Request<'_>, context: &Context) -> Result<Vec<Step>, Verdict>
         .into_iter()
         .chain(state.map(|state| (TRACESTATE_KEY, state.clone())));
     let add = |path, value| Step { op: "add", path, value };
-    // A patch adds to what is there only.
+    // A patch can add only to existing objects.
     Ok(match (&object.metadata, annotations) {
         (None, _) => {
             let annotations: Value = wanted.collect();

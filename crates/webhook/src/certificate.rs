@@ -1,7 +1,7 @@
-//! The webhook's own certificates: made in memory, each by itself, and trusted by being in the API server's bundle.
+//! Self-signed certificates, made in memory, and trusted because they are in the API server's bundle.
 //!
-//! There is no authority: what the API server trusts is the very certificate that is served. So nothing that could sign
-//! another one exists, no key ever leaves its process, and replicas have nothing to agree upon but a list.
+//! There is no certificate authority: the API server trusts the served certificates themselves. No key can sign another
+//! certificate or leaves its process, and replicas share only the bundle.
 
 use std::{
     fmt,
@@ -21,31 +21,31 @@ use rustls::{
 };
 use time::OffsetDateTime;
 
-/// How much the clocks of API servers may be behind.
+/// Most by which the clocks of API servers may be behind.
 const SKEW: Duration = Duration::from_secs(300);
-/// Certificates of a bundle; the oldest make room for new ones. Each replica has one, or two while it changes over.
+/// Most certificates of a bundle; the oldest are replaced. A replica has one, or two during a rotation.
 const MAX_IN_BUNDLE: usize = 32;
-/// Where one ends in PEM.
+/// End of a certificate in PEM.
 const END: &str = "-----END CERTIFICATE-----";
 
 /// A certificate with its key.
 #[derive(Clone, Debug)]
 pub(super) struct Certificate {
-    /// What the API server must trust.
+    /// The certificate in PEM, for the bundle.
     pub(super) pem: String,
-    /// When it was made.
+    /// Time of its creation.
     pub(super) made: Instant,
-    /// When it is no longer valid, seconds since 1970.
+    /// End of its validity, seconds since 1970.
     pub(super) expires: u64,
     key: Arc<CertifiedKey>,
 }
 
 impl Certificate {
-    /// Makes one for these names and addresses that is valid for so long.
+    /// Makes a certificate for these names and addresses with this validity.
     ///
     /// # Errors
     ///
-    /// If a name cannot be one.
+    /// When a name is not valid.
     pub(super) fn new(names: &[String], lifetime: Duration) -> Result<Self> {
         let mut params = CertificateParams::new(names).with_context(|| {
             format!("{names:?} cannot be names of a certificate; give --host NAME or --host ADDRESS")
@@ -71,7 +71,7 @@ impl Certificate {
     }
 }
 
-/// The certificate that is served to whoever connects from now on.
+/// The certificate for new connections. Clones are handles of the same.
 #[derive(Clone)]
 pub(super) struct Served(Arc<RwLock<Arc<CertifiedKey>>>);
 
@@ -97,13 +97,13 @@ impl fmt::Debug for Served {
     }
 }
 
-/// A bundle with these certificates in it, in PEM; `None` if it has them already.
+/// The bundle with these certificates added, in PEM; `None` if it contains them already.
 ///
-/// Those of other replicas stay: which of them still live is not known here, and one that has expired is trusted by nobody.
+/// Certificates of other replicas stay: whether those replicas still run is not known, and expired certificates are harmless.
 pub(super) fn bundle_with(bundle: &str, own: &[&str]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for part in bundle.split_inclusive(END) {
-        // What is between them is commentary.
+        // Text between certificates is a comment.
         let certificate =
             part.find("-----BEGIN").map(|start| &part[start..]).filter(|part| part.ends_with(END));
         all.extend(certificate.filter(|certificate| !all.contains(certificate)));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_does_not_stay() {
+    fn text_without_a_certificate_is_removed() {
         let one = certificate();
         for junk in ["junk", END, "-----BEGIN CERTIFICATE-----\n", "é-----END"] {
             assert_eq!(bundle_with(junk, &[&one.pem]).unwrap(), one.pem, "{junk}");

@@ -1,13 +1,14 @@
-//! A mutating admission webhook: the API server's calls carry the context of the request that creates a Pod, and the Pod gets it
-//! as its annotation, without anybody changing a client.
+//! A mutating admission webhook: the API server's calls carry the context of the request that creates a Pod, and the webhook adds
+//! it to the Pod as an annotation. No client needs a change.
 //!
-//! It needs no eBPF, no privileges, and nothing of the daemon; a Pod is created whether it answers or not.
+//! It needs neither eBPF nor privileges nor the daemon. Pods are created even if it does not answer.
 //!
 //! # Layout
 //!
-//! - `admission`: what is answered to a review. Pure.
-//! - `server`: TLS, and what arrives.
-//! - `certificate`, `trust`: what is served, and that the API server trusts it.
+//! * `admission`: the answer to a review. Pure.
+//! * `server`: TLS, requests and their limits.
+//! * `certificate`, `trust`: the certificates, and the API server's trust in them.
+//! * [`Metrics`]: what all this counts.
 
 #![forbid(unsafe_code)]
 
@@ -36,27 +37,27 @@ use self::{
     trust::Keeper,
 };
 
-/// How often it says that it lives.
+/// Liveness interval.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// After SIGTERM, how long connections are still taken: API servers learn a moment later that this replica goes.
+/// How long connections are accepted after SIGTERM: API servers notice the end of a replica with a delay.
 const LINGER: Duration = Duration::from_secs(3);
-/// A shorter life leaves API servers no time to follow.
+/// Shortest lifetime of a certificate: API servers need time to reload the bundle.
 const SHORTEST_LIFE: Duration = Duration::from_secs(10);
 
-/// What the webhook is told.
+/// Options of the webhook.
 #[derive(Debug)]
 pub struct Options {
-    /// Where the API server asks.
+    /// Address of the server for reviews.
     pub address: SocketAddr,
-    /// Where metrics and health are served.
+    /// Address of metrics and health; `None` for none.
     pub listen: Option<SocketAddr>,
     /// Name of its MutatingWebhookConfiguration.
     pub configuration: String,
-    /// Names and addresses under which API servers ask: what the certificate is for.
+    /// Names and addresses of the certificate, under which API servers connect.
     pub hosts: Vec<String>,
-    /// How long a certificate is valid.
+    /// Validity of a certificate.
     pub lifetime: Duration,
-    /// Whether contexts that are not sampled are injected as well.
+    /// Whether unsampled contexts are injected as well.
     pub unsampled: bool,
     /// The cluster's kubeconfig.
     pub kubeconfig: Option<PathBuf>,
@@ -66,12 +67,12 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When there is no API server to be trusted by, or an address cannot be listened on.
+/// When no API server is known, or an address cannot be bound.
 pub async fn run(options: Options) -> Result<()> {
     let Options { address, listen, configuration, hosts, lifetime, unsampled, kubeconfig } = options;
     ensure!(
         lifetime >= SHORTEST_LIFE,
-        "{lifetime:?} is too short a life for a certificate; give --certificate-lifetime {SHORTEST_LIFE:?} or more"
+        "{lifetime:?} is too short for a certificate; give --certificate-lifetime {SHORTEST_LIFE:?} or more"
     );
     let config = api::config(kubeconfig).await?;
     let client = Client::try_from(config)

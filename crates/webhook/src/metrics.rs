@@ -1,44 +1,44 @@
-//! What the webhook counts of itself.
+//! Metrics of the webhook.
 
 use std::time::Duration;
 
 use telemetry::{Counter, Counters, Gauge, Histogram, Registry};
 
 telemetry::labels! {
-    /// What became of a review.
+    /// The result of a review.
     pub Verdict {
-        /// The object has got the context of the request.
+        /// The object got the context of the request.
         Injected = "injected",
-        /// It carries one already, which stays as it is.
+        /// The object carries a context already, which stays.
         Present = "present",
-        /// The request carries none.
+        /// The request carries no context.
         NoContext = "no_context",
-        /// It carries one that is not sampled.
+        /// The request's context is not sampled.
         NotSampled = "not_sampled",
-        /// It carries one that is not valid.
+        /// The request's context is not valid.
         InvalidContext = "invalid_context",
-        /// Nothing that makes Pods is created.
+        /// The review is not about the creation of a Pod or a workload.
         NotConcerned = "not_concerned",
-        /// The review itself was refused.
+        /// The review is malformed.
         InvalidReview = "invalid_review",
     }
 }
 
 telemetry::labels! {
-    /// What became of a write to the webhook's own configuration.
+    /// The result of a write to the webhook's own configuration.
     pub Patched {
-        /// It is there.
+        /// The certificates are in the bundle.
         Written = "written",
-        /// Somebody else was quicker; it is tried again.
+        /// A concurrent change; the write is retried.
         Conflict = "conflict",
         /// The right is missing.
         Forbidden = "forbidden",
-        /// Something else went wrong.
+        /// Any other failure.
         Failed = "failed",
     }
 }
 
-/// Seconds: what an answer may take at its 99th percentile is in the middle.
+/// Buckets in seconds. The target of the 99th percentile is in the middle.
 const BUCKETS: [f64; 9] = [0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.1, 1.0];
 
 /// Metrics of the webhook. Clones are handles of the same metrics.

@@ -35,40 +35,39 @@ use crate::{Metrics, Verdict};
 
 /// Where reviews are sent.
 pub(super) const PATH: &str = "/inject";
-/// Of a review. An API server takes objects of 3 MiB at most.
+/// Most bytes of a review. An API server accepts objects of up to 3 MiB.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/server/config.go>
 const MAX_BODY: usize = 4 << 20;
-/// Bytes of reviews that are on their way, all together. What has not come takes no room, so nobody keeps others out by
-/// announcing much.
+/// Most bytes of all reviews in flight. Only received bytes count, so a large announced length blocks no other client.
 const ROOM: usize = 16 * MAX_BODY;
-/// Connections at once: some 25 of each API server.
+/// Most concurrent connections: some 25 per API server.
 const CONNECTIONS: usize = 512;
-/// For a review to arrive: the API server itself waits for one second.
+/// Timeout of a request: the API server itself waits for one second.
 const ARRIVAL: Duration = Duration::from_secs(2);
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long a connection may have nothing to say. An API server closes its own after 90 s, and shall be the first.
+/// Timeout of an idle connection. An API server closes its own after 90 s, and should be the first.
 const IDLE: Duration = Duration::from_secs(120);
-/// For the last answers.
+/// Timeout of the last answers at the end.
 const LAST: Duration = Duration::from_secs(2);
-/// After an error of the listener, such as too many open files.
+/// Pause after an error of the listener, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
 struct Webhook {
-    /// Whether contexts that are not sampled are injected as well.
+    /// Whether unsampled contexts are injected as well.
     unsampled: bool,
-    /// For so many bytes.
+    /// A permit per byte.
     room: Arc<Semaphore>,
     metrics: Metrics,
 }
 
-/// What is served where the API server asks.
+/// The routes of the server for reviews.
 pub(super) fn router(unsampled: bool, metrics: Metrics) -> Router {
     let webhook = Webhook { unsampled, room: Arc::new(Semaphore::new(ROOM)), metrics };
     Router::new().route(PATH, post(review)).with_state(webhook)
 }
 
-/// Answers until `stop` is over, and then what was asked before.
+/// Answers until `stop` completes, and then the requests in flight.
 pub(super) async fn serve(
     listener: TcpListener,
     served: Served,
@@ -81,7 +80,7 @@ pub(super) async fn serve(
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(served));
-    // What API servers speak with webhooks, so that their requests spread over replicas.
+    // HTTP/1.1 is what API servers use with webhooks, so that their requests spread over replicas.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
@@ -114,7 +113,7 @@ pub(super) async fn serve(
             };
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(IDLE);
-            // However a connection ends, its answers are counted.
+            // Answers are counted, however the connection ends.
             let _ = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await;
         });
     }
@@ -127,7 +126,7 @@ async fn handshake(
     stream: TcpStream,
     acceptor: &TlsAcceptor,
 ) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
-    // An answer is one write: nothing is gained by waiting for more.
+    // An answer is one write, so Nagle's algorithm would only delay it.
     stream.set_nodelay(true).ok()?;
     timeout(HANDSHAKE, acceptor.accept(stream)).await.ok()?.ok()
 }
@@ -151,7 +150,7 @@ impl Webhook {
         let kind =
             request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind.split(';').next().map(str::trim) != Some("application/json") {
-            let reason = format!("`{kind}` is no JSON; send application/json");
+            let reason = format!("`{kind}` is not JSON; send application/json");
             return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
         }
         let context = context(request.headers(), self.unsampled);
@@ -159,7 +158,7 @@ impl Webhook {
         answer(&review, &context).map_err(|refused| (StatusCode::BAD_REQUEST, refused.to_string()))
     }
 
-    /// A review, and the room that it takes.
+    /// A received review, with the permits of its bytes.
     async fn receive(
         &self,
         request: Request,
@@ -175,7 +174,7 @@ impl Webhook {
                     let reason = format!("a review has {MAX_BODY} bytes at most");
                     return Err((StatusCode::PAYLOAD_TOO_LARGE, reason));
                 }
-                // It is never closed, and a chunk has some kilobytes.
+                // The semaphore is never closed, and a chunk has some kilobytes.
                 let bytes = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
                 room.extend(self.room.acquire_many(bytes).await);
                 review.extend_from_slice(&chunk);
@@ -189,11 +188,11 @@ impl Webhook {
     }
 }
 
-/// What the headers say: <https://www.w3.org/TR/trace-context-2/#trace-context-http-headers-format>.
+/// The context in the headers: <https://www.w3.org/TR/trace-context-2/#trace-context-http-headers-format>.
 fn context(headers: &HeaderMap, unsampled: bool) -> Context {
     let mut parents = headers.get_all(HeaderName::from_static("traceparent")).iter();
     let Some(parent) = parents.next() else { return Context::Unwanted(Verdict::NoContext) };
-    // Of two, nobody knows which one is meant.
+    // Two headers are ambiguous.
     let valid =
         parent.to_str().ok().filter(|_| parents.next().is_none()).and_then(|parent| traceparent(parent).ok());
     let Some(context) = valid else { return Context::Unwanted(Verdict::InvalidContext) };
@@ -202,7 +201,7 @@ fn context(headers: &HeaderMap, unsampled: bool) -> Context {
     }
     let states = headers.get_all(HeaderName::from_static("tracestate")).iter();
     let states: Option<Vec<_>> = states.map(|state| state.to_str().ok()).collect();
-    // A context is one without its vendors' part as well.
+    // A context is valid without `tracestate`.
     let trace_state = states.and_then(|states| tracestate(&states.join(",")).ok()).unwrap_or_default();
     Context::Wanted(RemoteContext { trace_state, ..context })
 }
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_review_is_answered_and_anything_else_is_refused_and_told_why() {
+    async fn a_review_is_answered_and_other_requests_are_refused_with_a_reason() {
         let registry = Registry::default();
         let metrics = Metrics::new(&registry);
         let router = router(false, metrics.clone());
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_no_review_keeps_nobody_out() {
+    async fn connections_without_a_review_do_not_block_others() {
         let router = router(false, Metrics::new(&Registry::default()));
         let pending = || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
         let json = "application/json";

@@ -1,5 +1,5 @@
-//! That the API server trusts what is served: each replica puts its certificates into the bundle of the webhook's own
-//! configuration, and looks now and then whether they still are there.
+//! The API server's trust: each replica writes its certificates into the bundle of the webhook's own configuration, and checks
+//! regularly that they are still there.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use tracing::{info, warn};
 use super::certificate::{Certificate, Served, bundle_with};
 use crate::{Metrics, Patched};
 
-/// A certificate is replaced when so much of its life is over.
+/// Fraction of its validity after which a certificate is replaced.
 const REPLACED_AT: f64 = 2.0 / 3.0;
-/// Looks at the bundle in a certificate's life, but one a minute at least.
+/// Checks of the bundle per validity, at least one per minute.
 const LOOKS: u32 = 40;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// After a refusal, until the API server is asked again.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(2);
-/// For all that is asked in one look. A request that nobody answers shall not keep the certificate from being replaced.
+/// Timeout of all requests of one check: a request without an answer must not delay the replacement of a certificate.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How often another replica may be quicker.
+/// Most conflicts with other replicas in one check.
 const TRIES: usize = 10;
 
-/// Keeps certificates young and trusted.
+/// Replaces certificates in time, and keeps them trusted.
 pub(super) struct Keeper {
     pub(super) api: Api<MutatingWebhookConfiguration>,
-    /// Of the configuration.
+    /// Name of the configuration.
     pub(super) name: String,
-    /// What a certificate is for.
+    /// Names and addresses of a certificate.
     pub(super) hosts: Vec<String>,
     pub(super) lifetime: Duration,
     pub(super) served: Served,
@@ -45,14 +45,14 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Works until it is dropped.
+    /// Runs until it is dropped.
     ///
     /// # Errors
     ///
-    /// If no certificate can be made.
+    /// When a certificate cannot be made.
     pub(super) async fn keep(self, mut current: Certificate) -> Result<()> {
         let pause = (self.lifetime / LOOKS).min(LONGEST_PAUSE);
-        // The next one, and since when it is in the bundle.
+        // The next certificate, and when it was added to the bundle.
         let mut next: Option<(Certificate, Option<Instant>)> = None;
         let (mut ready, mut said) = (false, String::new());
         loop {
@@ -88,13 +88,13 @@ impl Keeper {
                         );
                         said = error.clone();
                     }
-                    // The one that is trusted is so until it expires.
+                    // A trusted certificate is trusted until it expires.
                     if !ready || current.made.elapsed() >= self.lifetime {
                         self.health.set_ready(Err(error));
                     }
                 }
             }
-            // API servers see a change of the bundle within a moment; they have the pause between two looks for it.
+            // API servers see a change of the bundle quickly; they have the pause between two checks for it.
             let seen = |since: &Option<Instant>| since.is_some_and(|since| since.elapsed() >= pause);
             if let Some((fresh, _)) = next.take_if(|(_, since)| seen(since)) {
                 self.served.set(&fresh);
@@ -106,7 +106,7 @@ impl Keeper {
         }
     }
 
-    /// Sees to it that these certificates are in the bundle.
+    /// Adds these certificates to the bundle if they are missing.
     async fn ensure(&self, own: &[&str]) -> Result<()> {
         let Self { api, name, metrics, .. } = self;
         for _ in 0..TRIES {
@@ -130,7 +130,7 @@ impl Keeper {
             if changes.is_empty() {
                 return Ok(());
             }
-            // Nobody else's change meanwhile may get lost.
+            // The resource version protects concurrent changes of other clients.
             let version = configuration.metadata.resource_version;
             let patch = json!({ "metadata": { "resourceVersion": version }, "webhooks": changes });
             let parameters =
@@ -147,7 +147,7 @@ impl Keeper {
         bail!("others keep changing the MutatingWebhookConfiguration `{name}`; look who does")
     }
 
-    /// Counts what keeps a certificate from being written, and says what to do.
+    /// Counts a failed write, and returns what to do about it.
     fn refused(&self, what: &str, error: &kube::Error) -> anyhow::Error {
         let name = &self.name;
         let (result, why, next) = match error {

@@ -1,9 +1,8 @@
-//! The trace context of whoever created a Pod, from the Pod's annotations, by a watch of Pods.
+//! The trace contexts in the annotations of Pods, by a watch of Pods.
 //!
-//! Only Pods without a Node are watched: an attempt is always of such a one. The Pod's going to a Node ends
-//! the watch of it, but not the memory of its context, which a bounded cache holds for the attempts that end
-//! a little later. Of a Pod nothing but the contexts is kept, which of the samplers' questions it answers with yes, and,
-//! where that is asked for, who its owner is.
+//! Only Pods without a Node are watched: attempts are made for those only. The watch of a Pod ends when it gets a Node, but a
+//! bounded cache keeps its context for the attempts that end a little later. Only the contexts are kept of a Pod, the selectors
+//! that it matches, and its owner if owners are enabled.
 
 mod options;
 mod owners;
@@ -48,26 +47,26 @@ use tracing::{info, warn};
 pub use self::options::{Mode, Options};
 pub(crate) use self::pod::PodWith;
 use self::{
-    owners::{Owner, Owners, Said},
+    owners::{Nearest, Owner, Owners},
     pod::Pod,
 };
 use crate::{Lookup, Metrics, api};
 
-/// Pods remembered where none carries anything; the least used are forgotten first. More than a cluster may have
-/// waiting: 150,000 Pods are all that Kubernetes supports in one.
+/// Most Pods in the cache, if none carries a context; the least used are evicted first. Kubernetes supports 150,000 Pods in a
+/// cluster.
 const CAPACITY: usize = 200_000;
-/// Bytes of a Pod in the cache.
+/// Bytes of a Pod without a context in the cache.
 const POD_BYTES: u64 = 64;
-/// Bytes of all of them, with what they carry.
+/// Most bytes of the cache.
 const MAX_BYTES: u64 = CAPACITY as u64 * POD_BYTES;
 /// Selects Pods without a Node.
 const UNASSIGNED: &str = "spec.nodeName=";
-/// Failures in a row from which on the API server counts as down: one alone is a restart or a cut connection,
-/// and over before a finished attempt is tired of waiting.
+/// Consecutive failures after which the API server counts as down: a single one is a restart or a cut connection, and shorter
+/// than the wait of an attempt.
 const DOWN: u32 = 2;
-/// Longer than anybody lives.
+/// Stands for a wait without end.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
-/// Pods in a page of a list: each page is in memory three times.
+/// Pods in a page of a list. Three copies of a page are in memory at once.
 const PAGE: u32 = 200;
 /// Why Pods cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -75,51 +74,50 @@ pub enum Error {
     /// There is no way to the API server.
     #[error(transparent)]
     Api(#[from] api::Error),
-    /// What is to be looked for cannot be there.
+    /// A key of an annotation, or a member of baggage, is not valid.
     #[error("{0}")]
     Key(String),
 }
 
-/// The trace contexts of Pods, kept up to date by a task in the background.
+/// The trace contexts of Pods, kept up to date by a background task. Clones are handles of the same cache.
 #[derive(Clone, Debug)]
 pub struct PodContexts(Arc<Shared>);
 
 struct Shared {
-    /// By the hash of the UID: 16 bytes whatever the UID looks like, and nobody can choose which ones
-    /// collide.
+    /// By a keyed hash of the UID: 16 bytes whatever the UID is, and collisions cannot be chosen.
     pods: Cache<u128, Option<Arc<Known>>, Weight>,
     keys: (u64, u64),
     carriers: Carriers,
-    /// Names of attributes for the members of baggage: as many as were asked for.
+    /// Names of attributes for the selected members of baggage.
     members: Vec<&'static str>,
     selectors: Vec<Selector>,
     mode: Mode,
-    /// Where they are asked for, and there is an API server.
+    /// Set if owners are enabled and an API server is known.
     owners: OnceLock<Owners>,
-    /// What was logged: keys of annotations, and kinds of owners.
-    told: Mutex<HashSet<String>>,
+    /// Warnings that are logged already: keys of annotations, and kinds of owners.
+    logged: Mutex<HashSet<String>>,
     /// Whether all Pods without a Node have been listed once.
     listed: AtomicBool,
-    /// Wakes who waits: a Pod came, the list is through, or the API server went.
+    /// Wakes waiting lookups: a Pod came, the list is complete, or the API server is down.
     changed: Notify,
-    /// Failures of the watch in a row.
+    /// Consecutive failures of the watch.
     failures: AtomicU32,
     metrics: Metrics,
-    /// For others who ask the API server, and its URL, where one is known.
+    /// The client for requests beside the watch, and the URL of the API server.
     client: OnceLock<(Client, String)>,
 }
 
-/// What is known of a Pod; of one about which there is nothing to say there is none.
+/// What is known of a Pod. Pods without any of it have no entry.
 #[derive(Debug)]
 struct Known {
     found: Recovered,
-    /// Whether it has [`annotations::TRACEPARENT_KEY`], with whatever value.
+    /// Whether it has the annotation [`annotations::TRACEPARENT_KEY`], valid or not.
     annotated: bool,
     owner: Option<Arc<Owner>>,
     selected: u64,
 }
 
-/// Bytes, roughly.
+/// Approximate size of an entry, in bytes.
 #[derive(Clone)]
 struct Weight;
 
@@ -141,15 +139,14 @@ impl Weighter<u128, Option<Arc<Known>>> for Weight {
 }
 
 impl PodContexts {
-    /// Starts the watch, within a tokio runtime, and does not wait for it.
+    /// Starts the watch within a tokio runtime, and returns at once.
     ///
-    /// Without a kubeconfig it takes what the environment gives: `KUBECONFIG`, `~/.kube/config`, the service
-    /// account. Where there is nothing at all, it says so once and knows no Pod. An API server that does not
-    /// answer is no error: it is asked again until it does.
+    /// Without a kubeconfig it uses `KUBECONFIG`, `~/.kube/config` or the service account. Without any of these it logs that once,
+    /// and knows no Pod. It retries an API server that does not answer.
     ///
     /// # Errors
     ///
-    /// When the given kubeconfig cannot be used, or a key cannot be one.
+    /// When the given kubeconfig cannot be used, or a key is not valid.
     pub async fn start(options: &Options, selectors: Vec<Selector>, metrics: Metrics) -> Result<Self, Error> {
         let carriers = options.carriers().map_err(Error::Key)?;
         let config = match api::config(options.kubeconfig.clone()).await {
@@ -161,7 +158,7 @@ impl PodContexts {
             Err(error) => return Err(error.into()),
         };
         let hasher = RandomState::new();
-        // Once in the life of the program, and as many as there are arguments.
+        // Leaks once per process, as many strings as there are arguments.
         let members = carriers.baggage().iter().map(|name| &*name.clone().leak()).collect();
         let whole = selectors.iter().any(|selector| matches!(selector, Selector::PriorityClass(_)));
         let shared = Arc::new(Shared {
@@ -172,7 +169,7 @@ impl PodContexts {
             selectors,
             mode: options.context_mode,
             owners: OnceLock::new(),
-            told: Mutex::default(),
+            logged: Mutex::default(),
             listed: AtomicBool::new(false),
             changed: Notify::new(),
             failures: AtomicU32::new(if config.is_some() { 0 } else { DOWN }),
@@ -208,9 +205,9 @@ impl PodContexts {
         Ok(Self(shared))
     }
 
-    /// Waits for the first list of Pods, but not longer than `wait`, nor for an API server that does not answer.
+    /// Waits for the first list of Pods, at most `wait`, and not for an API server that does not answer.
     ///
-    /// A Pod that is bound before the list is asked for is never seen: who traces after it misses none.
+    /// A Pod that is bound before the list is never seen, so tracing begins after it.
     pub async fn listed(&self, wait: Duration) {
         let listed = async {
             loop {
@@ -226,33 +223,33 @@ impl PodContexts {
         }
     }
 
-    /// Where a Pod comes from.
+    /// Looks up the origin of a Pod, and counts the result.
     ///
-    /// Answers at once when the Pod is known, or when the API server does not answer; else waits for the
-    /// watch to bring the Pod, and for its owner if need be, but not longer than `wait`.
+    /// Returns at once if the Pod is known or the API server is down. Otherwise it waits for the watch, and for the Pod's owner if
+    /// necessary, at most `wait`.
     pub async fn lookup(&self, uid: &str, wait: Duration) -> Origin {
         let (origin, result) = self.find(uid, wait).await;
         self.0.metrics.looked_up(result);
         origin
     }
 
-    /// The same, for who asks about a Pod again: it does not count.
+    /// The same without counting, for a further lookup of the same Pod.
     pub async fn origin(&self, uid: &str, wait: Duration) -> Origin {
         self.find(uid, wait).await.0
     }
 
-    /// The API server, and its URL.
+    /// A client of the API server, and its URL.
     pub(crate) fn client(&self) -> Option<(Client, String)> {
         self.0.client.get().cloned()
     }
 
-    /// Remembers a Pod that the watch does not bring, because it has a Node.
+    /// Adds a Pod that the watch does not see because it has a Node.
     pub(crate) fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
         self.0.learn(metadata, priority_class);
     }
 
     async fn find(&self, uid: &str, wait: Duration) -> (Origin, Lookup) {
-        // A wait without end has no deadline.
+        // A very long wait would overflow the deadline.
         let deadline = Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + FOREVER);
         let shared = &*self.0;
         let Ok(Some(known)) = timeout_at(deadline, shared.known(uid)).await else {
@@ -261,14 +258,14 @@ impl PodContexts {
         let Some(known) = known else {
             return (Origin { selected: Some(0), ..Origin::default() }, Lookup::None);
         };
-        let said = match (&known.owner, shared.owners.get()) {
+        let answer = match (&known.owner, shared.owners.get()) {
             (Some(owner), Some(owners)) => {
-                timeout_at(deadline, owners.ask(shared, owner)).await.ok().flatten()
+                timeout_at(deadline, owners.nearest(shared, owner)).await.ok().flatten()
             }
             _ => None,
         };
-        let (found, owner) = match &said {
-            Some(Said { owner, found }) => (&**found, Some(owner)),
+        let (found, owner) = match &answer {
+            Some(Nearest { owner, found }) => (&**found, Some(owner)),
             None => (&known.found, None),
         };
         let result = match (found.causes.is_empty(), owner) {
@@ -277,7 +274,7 @@ impl PodContexts {
             (false, Some(_)) => Lookup::Owner,
         };
         let origin = shared.origin(found, owner);
-        // That is the Pod's, whoever has the context.
+        // `initial` is always the Pod's own.
         let initial =
             known.found.initial.as_ref().map(|initial| (attributes::INITIAL, initial.as_str().into()));
         let attributes = origin.attributes.into_iter().chain(initial).collect();
@@ -299,7 +296,7 @@ impl Shared {
     async fn known(&self, uid: &str) -> Option<Option<Arc<Known>>> {
         let key = self.key(uid);
         loop {
-            // Before the look, so that what changes after the look wakes it.
+            // Subscribed before the lookup, so that no change in between is missed.
             let changed = self.changed.notified();
             if let Some(known) = self.pods.get(&key) {
                 return Some(known);
@@ -346,13 +343,13 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Remembers a Pod.
+    /// Adds a Pod to the cache, or replaces it.
     fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
         let Some(uid) = &metadata.uid else { return };
         let key = self.key(uid);
         let none = BTreeMap::new();
         let (found, refused) = self.carriers.recover(metadata.annotations.as_ref().unwrap_or(&none));
-        // Said when it came.
+        // A known Pod was reported when it came.
         if !self.pods.contains_key(&key) {
             for refused in refused {
                 let [namespace, name] =
@@ -373,32 +370,32 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Counts a refused annotation, and says it once a key.
+    /// Counts a refused annotation, and logs the first one of each key.
     fn refuse(&self, refused: &Refused, whose: impl FnOnce() -> String) {
         let Refused { key, value, reason } = refused;
         self.metrics.refused(*reason);
-        if self.tell(key) {
+        if self.log_once(key) {
             let (whose, reason) = (whose(), reason.label());
-            warn!("{whose} has no valid trace context in `{key}`: {value:?} ({reason}); said once a key");
+            warn!("{whose} has no valid trace context in `{key}`: {value:?} ({reason}); logged once a key");
         }
     }
 
     fn cannot_ask(&self, plural: &str, error: &kube::Error) {
-        if self.tell(plural) {
-            // The client's own words end in all that the answer held.
+        if self.log_once(plural) {
+            // The client's message would contain the whole response.
             let why = match error {
                 kube::Error::Api(status) => status.message.clone(),
                 error => sentence(error),
             };
             warn!(
                 "cannot get {plural}, so their Pods get no links through them: {why}; check that `get` of {plural} is \
-                 granted, as `context.owners` of the chart does; said once"
+                 granted, as `context.owners` of the chart does; logged once"
             );
         }
     }
 
-    fn tell(&self, what: &str) -> bool {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned())
+    fn log_once(&self, what: &str) -> bool {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned())
     }
 }
 
@@ -408,11 +405,11 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Asks the API server once for a Pod, and says which server that is.
+/// Requests one Pod of the API server, and returns the server's URL.
 ///
 /// # Errors
 ///
-/// If none is known, or it does not answer, or refuses; with what to do, in a line.
+/// When no API server is known, or it does not answer or refuses. The message says in one line what to do.
 pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
     let mut config = api::config(kubeconfig).await.map_err(|error| error.to_string())?;
     config.read_timeout = Some(api::CONNECT_TIMEOUT);
@@ -429,10 +426,10 @@ pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
     }
 }
 
-/// The client of the watch, and of nothing else: what it is answered says whether links can be given.
+/// The client of the watch alone: its responses show whether contexts can be looked up.
 fn client(config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
     let shared = Arc::clone(shared);
-    // The watcher tells of failures and of Pods, but not that a broken watch stands again.
+    // The watcher reports failures and Pods, but not that a broken watch works again.
     let answers = MapResponseLayer::new(move |response: Response<_>| {
         if response.status().is_success() {
             shared.answered();
@@ -442,8 +439,8 @@ fn client(config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
     Ok(ClientBuilder::try_from(config)?.with_layer(&answers).build())
 }
 
-/// Watches for ever. Lists in pages and then watches, which every API server can; the streaming list cannot
-/// be relied upon: where its feature gate is off, the API server refuses the request.
+/// Watches for ever. Lists in pages and then watches, which every API server supports; one without the feature gate of the
+/// streaming list would refuse that.
 async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
     let pods = Api::<Pod<WHOLE>>::all(client);
     let unassigned = watcher::Config::default().fields(UNASSIGNED).page_size(PAGE);
@@ -451,8 +448,7 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
     pin_mut!(events);
     while let Some(event) = events.next().await {
         match event {
-            // To the selector, a Pod that got its Node is deleted; it may come so quickly that this is all we
-            // see of it.
+            // A Pod that gets its Node leaves the selector, as a deletion. A quick Pod is seen only then.
             Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) => {
                 shared.learn(pod.meta(), pod.priority_class());
             }

@@ -1,4 +1,4 @@
-//! What contexts are looked for, and what becomes of them.
+//! Options of the lookup of contexts.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,7 +26,7 @@ pub struct Options {
         default_values = KEYS
     )]
     pub context_annotations: Vec<String>,
-    /// What an attempt is to the trace of whoever made its Pod
+    /// How an attempt belongs to the trace that created its Pod
     #[arg(long, env = "SCHEDSPAN_CONTEXT_MODE", value_enum, default_value_t, value_name = "MODE")]
     pub context_mode: Mode,
     /// Members of the Pod's baggage that become attributes of the root, by their own names
@@ -37,7 +37,7 @@ pub struct Options {
     pub context_owners: bool,
 }
 
-/// What an attempt is to the trace of whoever made its Pod.
+/// How an attempt belongs to the trace that created its Pod.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// A trace of its own, with a link to each context: KEP-5927's way
@@ -50,7 +50,7 @@ pub enum Mode {
 impl Options {
     /// # Errors
     ///
-    /// When a key or a member cannot be one.
+    /// When a key or a member is not valid.
     pub(super) fn carriers(&self) -> Result<Carriers, String> {
         Carriers::new(self.context_annotations.clone(), self.context_baggage.clone())
     }

@@ -1,7 +1,7 @@
 //! The owners of Pods, for those that carry no context themselves.
 //!
-//! They are asked for one by one when an attempt needs them, and remembered for a minute. To watch all of them would take
-//! memory for each object of the cluster; thousands of Pods of one Job take one request so.
+//! They are requested one by one when an attempt needs them, and cached for a minute: a watch would hold each object of the
+//! cluster in memory. Thousands of Pods of one Job take one request.
 
 use std::{
     sync::Arc,
@@ -19,16 +19,16 @@ use tracecontext::annotations::{Carriers, Recovered};
 
 use super::Shared;
 
-/// Owners remembered, some 500 bytes each with a context; those without one are much smaller.
+/// Most owners in the cache: some 500 bytes each with a context, much less without.
 const CAPACITY: usize = 10_000;
-/// How long an answer counts. A Deployment's annotations may change with its next roll-out, its ReplicaSets' do not.
+/// How long an entry is valid. A Deployment's annotations may change with its next roll-out, its ReplicaSets' do not.
 const FRESH: Duration = Duration::from_secs(60);
-/// From a Pod up: a ReplicaSet and its Deployment, a Job, its CronJob, and whoever made that.
+/// Levels above a Pod: for example Job, CronJob, and the CronJob's own owner.
 const LEVELS: usize = 3;
-/// Requests at once: attempts wait for them, and the API server has other things to do.
+/// Most concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// Whose annotations are read: kind, group, version, plural. Roles can only grant what is named.
+/// Kinds whose annotations are read: kind, group, version, plural. A role must name each.
 const KINDS: [(&str, &str, &str, &str); 9] = [
     ("ReplicaSet", "apps", "v1", "replicasets"),
     ("Deployment", "apps", "v1", "deployments"),
@@ -41,7 +41,7 @@ const KINDS: [(&str, &str, &str, &str); 9] = [
     ("PipelineRun", "tekton.dev", "v1", "pipelineruns"),
 ];
 
-/// All that are known.
+/// The cache of owners.
 pub(super) struct Owners {
     client: Client,
     carriers: Carriers,
@@ -49,14 +49,14 @@ pub(super) struct Owners {
     permits: Semaphore,
 }
 
-/// An object that made a Pod, or such an object.
+/// An owner of a Pod, or of another owner.
 #[derive(Debug)]
 pub(super) struct Owner {
     kind: &'static (&'static str, &'static str, &'static str, &'static str),
     namespace: Box<str>,
     name: Box<str>,
     uid: Box<str>,
-    /// Held while it is asked for: the other attempts wait for the same answer.
+    /// Locked during the request: other attempts wait for the same answer.
     answer: Mutex<Option<Answer>>,
 }
 
@@ -67,9 +67,9 @@ struct Answer {
     owner: Option<Arc<Owner>>,
 }
 
-/// What the nearest owner with a context says.
-pub(super) struct Said {
-    /// Who it is, as `ReplicaSet/web-7c5ddbdf54`.
+/// The nearest owner that has a context.
+pub(super) struct Nearest {
+    /// Kind and name, as `ReplicaSet/web-7c5ddbdf54`.
     pub(super) owner: String,
     pub(super) found: Arc<Recovered>,
 }
@@ -79,13 +79,13 @@ impl Owners {
         Self { client, carriers, known: Cache::new(CAPACITY), permits: Semaphore::new(AT_ONCE) }
     }
 
-    /// Who made an object, if it is somebody of [`KINDS`].
+    /// The controller of an object, if it is one of [`KINDS`].
     pub(super) fn of(&self, shared: &Shared, meta: &ObjectMeta) -> Option<Arc<Owner>> {
         let references = meta.owner_references.as_deref()?;
         let OwnerReference { kind, api_version, name, uid, .. } =
             references.iter().find(|owner| owner.controller == Some(true))?;
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        // Another version of the same kind is the same object.
+        // The version does not matter: it is the same object.
         let kind = KINDS.iter().find(|known| (known.0, known.1) == (kind.as_str(), group))?;
         let key = shared.key(uid);
         if let Some(owner) = self.known.get(&key) {
@@ -102,14 +102,14 @@ impl Owners {
         Some(owner)
     }
 
-    /// What the nearest one says that says anything.
-    pub(super) async fn ask(&self, shared: &Shared, owner: &Arc<Owner>) -> Option<Said> {
+    /// The nearest owner with a context, from `owner` upwards.
+    pub(super) async fn nearest(&self, shared: &Shared, owner: &Arc<Owner>) -> Option<Nearest> {
         let mut next = Arc::clone(owner);
         for _ in 0..LEVELS {
             let Answer { found, owner, .. } = self.answer(shared, &next).await;
             if let Some(found) = found {
                 let owner = format!("{}/{}", next.kind.0, next.name);
-                return Some(Said { owner, found });
+                return Some(Nearest { owner, found });
             }
             next = owner?;
         }
@@ -127,7 +127,7 @@ impl Owners {
 
     async fn fetch(&self, shared: &Shared, owner: &Owner) -> (Option<Arc<Recovered>>, Option<Arc<Owner>>) {
         let Owner { kind: (kind, group, version, plural), namespace, name, uid, answer: _ } = owner;
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let resource = ApiResource {
             group: (*group).to_owned(),
@@ -144,7 +144,7 @@ impl Owners {
                 return (None, None);
             }
         };
-        // Another one of the same name has made other Pods.
+        // Another object of the same name is not the owner.
         let Some(object) = object.filter(|object| object.metadata.uid.as_deref() == Some(uid)) else {
             return (None, None);
         };
@@ -152,7 +152,7 @@ impl Owners {
         for refused in refused {
             shared.refuse(&refused, || format!("the {kind} {namespace}/{name}"));
         }
-        // It says what the owner began with.
+        // `initial` belongs to the owner, not to the Pod.
         found.initial = None;
         let found = (!found.causes.is_empty()).then(|| Arc::new(found));
         (found, self.of(shared, &object.metadata))

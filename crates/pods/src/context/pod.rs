@@ -1,7 +1,7 @@
-//! What is read of a Pod: the part of it that identifies it, may hold a trace context, and that samplers ask for.
+//! The fields of a Pod that are read: its identity, its annotations, and what selectors ask for.
 //!
-//! The rest is skipped in place. It is much longer, above all the managed fields, of which the client's own type would make
-//! a tree of maps for each event of the watch.
+//! The rest is skipped while parsing. It is much longer, above all the managed fields, for which the client's own type would
+//! allocate a tree of maps at each event of the watch.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -14,7 +14,7 @@ use kube::{Resource, core::ObjectMeta};
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use spans::sample::Selector;
 
-/// A Pod, and as much of it as its reader asks for; the API server is asked for the metadata only, unless it is to be `WHOLE`.
+/// A Pod with the fields that its reader needs. Unless `WHOLE`, only metadata is requested of the API server.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct PodWith<Spec, Status = IgnoredAny, const WHOLE: bool = true> {
     #[serde(deserialize_with = "metadata")]
@@ -25,7 +25,7 @@ pub(crate) struct PodWith<Spec, Status = IgnoredAny, const WHOLE: bool = true> {
     pub(crate) status: Status,
 }
 
-/// A Pod, for who asks for its contexts.
+/// A Pod as the watch for contexts reads it.
 pub(super) type Pod<const WHOLE: bool> = PodWith<Spec, IgnoredAny, WHOLE>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -40,7 +40,7 @@ impl<const WHOLE: bool> Pod<WHOLE> {
     }
 }
 
-/// Whether a Pod is one that a selector selects.
+/// Whether a selector matches a Pod.
 pub(super) fn selected(selector: &Selector, metadata: &ObjectMeta, priority_class: Option<&str>) -> bool {
     match selector {
         Selector::Label(key, value) => {
@@ -51,11 +51,11 @@ pub(super) fn selected(selector: &Selector, metadata: &ObjectMeta, priority_clas
     }
 }
 
-/// Reads what is needed of the metadata.
+/// Reads the needed fields of the metadata.
 ///
 /// # Errors
 ///
-/// When it is something else.
+/// When it is not the metadata of an object.
 fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

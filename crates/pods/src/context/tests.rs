@@ -59,7 +59,7 @@ impl ApiServer {
                 let accepted = headers[ACCEPT].to_str().unwrap();
                 assert!(
                     accepted.contains("as=PartialObjectMetadata"),
-                    "a whole owner is asked for: {accepted}"
+                    "a whole owner is requested: {accepted}"
                 );
                 asked.fetch_add(1, Ordering::Relaxed);
                 owner.to_string()
@@ -222,7 +222,7 @@ async fn a_refused_annotation_is_counted_once_a_pod() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_down_keeps_nobody_waiting_and_is_found_when_it_is_back() {
+async fn lookups_do_not_wait_for_an_api_server_that_is_down_and_work_when_it_is_back() {
     let server = ApiServer::start(any_port(), vec![]).await;
     let address = server.address;
     server.task.abort();
@@ -347,7 +347,7 @@ async fn a_pod_without_a_context_has_that_of_its_nearest_owner_asked_for_once() 
 
     let asked = server.asked.load(Ordering::Relaxed);
     let (contexts, _) = contexts_with(server.address, &[], Vec::new()).await;
-    assert_eq!(context(&contexts, "a", LONG).await, None, "nobody asked for owners");
+    assert_eq!(context(&contexts, "a", LONG).await, None, "no owner is requested");
     assert_eq!(server.asked.load(Ordering::Relaxed), asked);
 }
 

@@ -1,26 +1,26 @@
-//! An attempt to schedule a Pod, as its life tells it. Pure.
+//! The summary of an attempt, for the lifecycle of its Pod. Pure.
 
 use spans::{AttributeValue, Link, Phase, Relation, Span, SpanKind, Status, Trace, TraceKind, attributes};
 use tracecontext::RemoteContext;
 
-use super::life::short;
+use super::progress::short;
 
-/// An attempt to schedule it, as the scheduler was seen to make it.
+/// A traced attempt to schedule the Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attempt {
-    /// To its own trace.
+    /// Points to the root of the attempt's own trace.
     pub(super) link: Link,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
-    /// The Pod was bound by then.
+    /// When the Pod was bound; `None` if it was not.
     pub(super) bound_ns: Option<u64>,
-    /// Whether it may have been bound.
+    /// Whether the Pod may have been bound: true as well if the result is unknown.
     pub(super) may_have_bound: bool,
-    /// The binding of its volume claims.
+    /// Start and end of the binding of its volume claims.
     pub(super) volumes: Option<(u64, u64)>,
-    /// Since when it was in the scheduler's queues.
+    /// When the Pod entered the scheduler's queues.
     pub(super) queued_ns: Option<u64>,
-    /// What of its root is told again, of the attempt and of the queue before it.
+    /// Attributes that are copied from the attempt's root.
     pub(super) attributes: Vec<(&'static str, AttributeValue)>,
     pub(super) queue_attributes: Vec<(&'static str, AttributeValue)>,
     pub(super) status: Status,
@@ -35,7 +35,7 @@ const OF_QUEUE: [&str; 4] = [
 ];
 
 impl Attempt {
-    /// The attempt that a trace is of, and the Pod's UID; of a group, which has none, there is nothing.
+    /// The attempt of a trace, and the Pod's UID; `None` for other kinds of traces and without a UID.
     pub(super) fn of(trace: &Trace) -> Option<(&str, Self)> {
         let root = trace.root();
         let Some(AttributeValue::String(uid)) =
@@ -85,7 +85,7 @@ impl Attempt {
         Some((uid, attempt))
     }
 
-    /// Bytes, roughly.
+    /// Approximate size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let attributes = self.attributes.iter().chain(&self.queue_attributes);
         let texts = attributes.map(|(_, value)| size_of::<(&str, AttributeValue)>() + length(value));

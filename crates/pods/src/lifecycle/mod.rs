@@ -1,25 +1,25 @@
-//! The life of a Pod until it is Ready, as one trace: `PodLifecycle` of KEP #650, made afterwards of what the Pod said of
-//! itself and of the attempts that were traced.
+//! Pod lifecycles: each Pod until it is Ready as one trace, `PodLifecycle` of KEP #650, made from the Pod's status and from the
+//! traced attempts after both are complete.
 //! <https://github.com/kubernetes/enhancements/blob/82f7787/keps/sig-instrumentation/0034-distributed-tracing-kep.md>
 //!
 //! # Layout
 //!
-//! * `pod`: what is read of a Pod.
-//! * `attempt`: what is told of an attempt to schedule it. Pure.
-//! * `life`: what is known of one, from look to look. Pure.
-//! * `table`: which Pods are followed, and since when one is over. Pure.
-//! * `tree`: a life as spans. Pure.
-//! * `watch`: the Pods of the API, and the clock.
+//! * `pod`: the fields of a Pod that are read.
+//! * `attempt`: the summary of an attempt. Pure.
+//! * `progress`: what is known of one Pod, from event to event. Pure.
+//! * `table`: the followed Pods, and which of them are complete. Pure.
+//! * `tree`: the spans of a complete Pod. Pure.
+//! * `watch`: the watch of all Pods, and the clock.
 //!
-//! # Who tells it
+//! # Which daemon exports it
 //!
-//! Where several daemons run, each sees all Pods. The life of one is told by the daemon that traced its binding; of a Pod
-//! that was never bound by those that traced attempts of it. Identities follow from the Pod's UID, so what is told twice is
-//! the same.
+//! Where several daemons run, each sees all Pods. The daemon that traced the binding of a Pod exports its lifecycle; for a Pod
+//! that is never bound, those that traced attempts of it. Ids follow from the Pod's UID, so a lifecycle that is exported twice
+//! has the same ids.
 
 mod attempt;
-mod life;
 mod pod;
+mod progress;
 mod table;
 #[cfg(test)]
 mod tests;

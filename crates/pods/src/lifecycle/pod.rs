@@ -1,4 +1,4 @@
-//! What is read of a Pod: what its start-up consists of, and what people ask about it. The rest is skipped in place.
+//! The fields of a Pod that a lifecycle needs. The rest is skipped while parsing.
 
 use std::{borrow::Cow, fmt};
 
@@ -10,7 +10,6 @@ use serde::{
 
 use crate::context::PodWith;
 
-/// A Pod.
 pub(super) type Pod = PodWith<Spec, Status>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -37,11 +36,11 @@ pub(super) struct Named {
 pub(super) struct Container {
     pub(super) name: String,
     pub(super) image: String,
-    /// `Always` of an init container that runs beside the others.
+    /// `Always` for a sidecar: an init container that keeps running.
     pub(super) restart_policy: Option<String>,
 }
 
-/// What it is, and which claim.
+/// The kind of the volume, and its claim if it has one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Volume {
     pub(super) kind: String,
@@ -106,8 +105,8 @@ pub(super) struct Run {
     pub(super) finished_at: Option<u64>,
 }
 
-/// Seconds since the Unix epoch. What is no time is none, and so is what was before: the API server writes `null` and Go's
-/// own zero for times that are not known.
+/// Seconds since the Unix epoch; `None` for what is not a time after it. The API server writes `null`, or Go's zero time, for
+/// unknown times.
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let text = Option::<Cow<'de, str>>::deserialize(deserializer)?;
     let time = text.and_then(|text| text.parse::<Timestamp>().ok());
@@ -115,7 +114,7 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D:
 }
 
 impl<'de> Deserialize<'de> for Volume {
-    /// The kind is the key of what is not the name.
+    /// The kind is the key beside `name`.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase", default)]

@@ -1,140 +1,141 @@
-//! The Pods that are followed, and what of them is over. Pure, and bounded in number and bytes.
+//! The followed Pods, and which of them are complete. Pure, and bounded in number and bytes.
 
 use std::collections::HashMap;
 
 use spans::Trace;
 
-use super::{attempt::Attempt, life::Life, pod::Pod};
+use super::{attempt::Attempt, pod::Pod, progress::Progress};
 use crate::{LifecycleEnd, Loss, Metrics};
 
-/// Pods that are followed at once; some 2 kB each.
+/// Most Pods that are followed at once; some 2 kB each.
 const MAX_PODS: usize = 20_000;
-/// Bytes of all of them.
+/// Most bytes of all of them.
 const MAX_BYTES: usize = 64 << 20;
-/// From the end of a Pod whose binding was traced until it is told: attempts leave seconds after they are over.
+/// Delay from the end of a Pod whose binding was traced to its export: attempts arrive seconds after their end.
 const SETTLE_NS: u64 = 3_000_000_000;
-/// The same where the binding was not traced, and where of a Pod nothing but attempts is known: nothing comes any more then.
+/// The same delay where the binding was not traced, or where only attempts of the Pod are known.
 const LATE_NS: u64 = 15_000_000_000;
 
-/// All that are followed, by UID. Times are nanoseconds since the Unix epoch.
+/// The followed Pods by UID. Times are nanoseconds since the Unix epoch.
 #[derive(Debug)]
-pub(super) struct Lives {
-    lives: HashMap<Box<str>, Life>,
+pub(super) struct Table {
+    table: HashMap<Box<str>, Progress>,
     bytes: usize,
-    /// The number of the list that is, or was last, read.
+    /// Number of the current or last list.
     list: u64,
-    /// Whether it is being read, as it is at first: which Pods there are is not known before.
+    /// Whether that list is incomplete, as it is at first: which Pods exist is unknown until then.
     listing: bool,
     metrics: Metrics,
 }
 
-impl Lives {
+impl Table {
     pub(super) fn new(metrics: Metrics) -> Self {
-        Self { lives: HashMap::new(), bytes: 0, list: 0, listing: true, metrics }
+        Self { table: HashMap::new(), bytes: 0, list: 0, listing: true, metrics }
     }
 
-    /// A Pod was created or has changed; says whether it is followed from now on. One that is first seen when it has begun to
-    /// run is not: when it was Ready first, nobody knows.
+    /// A Pod was created or has changed. Returns whether it is followed from now on: a Pod that runs already when it is first seen
+    /// is not, since the time of its readiness is unknown.
     pub(super) fn seen(&mut self, pod: &Pod, now_ns: u64) -> bool {
         let Some(uid) = pod.metadata.uid.as_deref() else { return false };
         let pending = ["", "Pending"].contains(&pod.status.phase.as_str());
         let (list, mut new) = (self.list, false);
-        self.change(uid, now_ns, pending, |life, _| {
-            new = life.about.is_none();
-            life.list = list;
-            life.see(pod, now_ns);
+        self.change(uid, now_ns, pending, |progress, _| {
+            new = progress.about.is_none();
+            progress.list = list;
+            progress.see(pod, now_ns);
         });
         new
     }
 
-    /// A Pod is there no longer.
+    /// A Pod is deleted.
     pub(super) fn gone(&mut self, pod: &Pod, now_ns: u64) {
         let Some(uid) = pod.metadata.uid.as_deref() else { return };
-        // It may have said more with that.
-        self.change(uid, now_ns, false, |life, _| {
-            life.see(pod, now_ns);
-            life.gone(now_ns);
+        // The event of the deletion may carry a newer status.
+        self.change(uid, now_ns, false, |progress, _| {
+            progress.see(pod, now_ns);
+            progress.gone(now_ns);
         });
     }
 
     /// An attempt was traced.
     pub(super) fn attempt(&mut self, trace: &Trace, now_ns: u64) {
         if let Some((uid, attempt)) = Attempt::of(trace) {
-            self.change(uid, now_ns, true, |life, room| life.attempt(attempt, room));
+            self.change(uid, now_ns, true, |progress, room| progress.attempt(attempt, room));
         }
     }
 
-    /// All Pods are listed anew.
+    /// A new list begins.
     pub(super) fn list_begins(&mut self) {
         self.list += 1;
         self.listing = true;
     }
 
-    /// What was not in the list is there no longer.
+    /// A list is complete: Pods that are not in it are deleted.
     pub(super) fn list_ends(&mut self, now_ns: u64) {
         self.listing = false;
-        for life in self.lives.values_mut() {
-            if life.about.is_none() {
-                // It has come while the list was read, and what the API server tells of it has yet to come.
-                life.last_ns = now_ns;
-            } else if life.list < self.list {
-                life.gone(now_ns);
+        for progress in self.table.values_mut() {
+            if progress.about.is_none() {
+                // An attempt during the list: its Pod may follow by the watch.
+                progress.last_ns = now_ns;
+            } else if progress.list < self.list {
+                progress.gone(now_ns);
             }
         }
     }
 
-    /// Nobody lists Pods, which may stay so: what the API server tells of a Pod is not waited for.
+    /// No list is possible, maybe for long: Pods of which only attempts are known are no longer kept for it.
     pub(super) fn list_fails(&mut self) {
         self.listing = false;
     }
 
-    /// Takes out what is over and can be told; at the `last` moment everything that is over.
-    pub(super) fn due(&mut self, now_ns: u64, last: bool) -> Vec<(Box<str>, Life)> {
-        let due = self.lives.extract_if(|_, life| {
-            let lacking = life.about.is_none() || life.binding().is_none() && life.node.is_some();
+    /// Removes and returns the complete Pods; with `last` without the delay.
+    pub(super) fn due(&mut self, now_ns: u64, last: bool) -> Vec<(Box<str>, Progress)> {
+        let due = self.table.extract_if(|_, progress| {
+            let lacking = progress.about.is_none() || progress.binding().is_none() && progress.node.is_some();
             let wait = if lacking { LATE_NS } else { SETTLE_NS };
-            let over = life.end.is_some() || life.about.is_none() && !self.listing;
-            over && (last || now_ns.saturating_sub(life.last_ns) >= wait)
+            let over = progress.end.is_some() || progress.about.is_none() && !self.listing;
+            over && (last || now_ns.saturating_sub(progress.last_ns) >= wait)
         });
         let due: Vec<_> = due.collect();
-        let mut told = Vec::new();
-        for (uid, life) in due {
-            self.bytes -= uid.len() + life.bytes();
-            let Some((end, _)) = life.end else {
-                self.metrics.lost(Loss::LifeUnknown);
+        let mut complete = Vec::new();
+        for (uid, progress) in due {
+            self.bytes -= uid.len() + progress.bytes();
+            let Some((end, _)) = progress.end else {
+                self.metrics.lost(Loss::Unknown);
                 continue;
             };
-            // One that has a Node was bound by whoever this daemon does not see, or by hand.
-            let ours = life.binding().is_some() || life.node.is_none() && !life.attempts.is_empty();
+            // A Pod with a Node was bound by a scheduler that this daemon does not trace, or by hand.
+            let ours =
+                progress.binding().is_some() || progress.node.is_none() && !progress.attempts.is_empty();
             self.metrics.ended(if ours { end } else { LifecycleEnd::Elsewhere });
             if ours {
-                told.push((uid, life));
+                complete.push((uid, progress));
             }
         }
-        self.metrics.set_followed(self.lives.len());
-        told
+        self.metrics.set_followed(self.table.len());
+        complete
     }
 
-    /// Changes what is known of a Pod, which `new` says whether to begin with, and keeps count of the bytes. The change is told
-    /// whether there is room for more than what is needed.
-    fn change(&mut self, uid: &str, now_ns: u64, new: bool, change: impl FnOnce(&mut Life, bool)) {
+    /// Changes what is known of a Pod and keeps count of the bytes. An unknown Pod is added only if `new`. `change` gets whether
+    /// there is room for more than what is necessary.
+    fn change(&mut self, uid: &str, now_ns: u64, new: bool, change: impl FnOnce(&mut Progress, bool)) {
         let room = self.bytes < MAX_BYTES;
-        if !self.lives.contains_key(uid) {
+        if !self.table.contains_key(uid) {
             if !new {
                 return;
             }
-            if !room || self.lives.len() == MAX_PODS {
-                self.metrics.lost(Loss::LifeTableFull);
+            if !room || self.table.len() == MAX_PODS {
+                self.metrics.lost(Loss::TableFull);
                 return;
             }
-            let life = Life::new(now_ns);
-            self.bytes += uid.len() + life.bytes();
-            self.lives.insert(uid.into(), life);
+            let progress = Progress::new(now_ns);
+            self.bytes += uid.len() + progress.bytes();
+            self.table.insert(uid.into(), progress);
         }
-        if let Some(life) = self.lives.get_mut(uid) {
-            let before = life.bytes();
-            change(life, room);
-            self.bytes = self.bytes + life.bytes() - before;
+        if let Some(progress) = self.table.get_mut(uid) {
+            let before = progress.bytes();
+            change(progress, room);
+            self.bytes = self.bytes + progress.bytes() - before;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lives as indented text, in milliseconds since the Pod's creation; and Pods as nobody would make them.
+//! Lifecycles as indented text, in milliseconds since the Pod's creation; and hostile Pods.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use spans::{
 use telemetry::Registry;
 use tracecontext::RemoteContext;
 
-use super::{attempt::Attempt, life::Life, pod::Pod, table::Lives, tree::build};
+use super::{attempt::Attempt, pod::Pod, progress::Progress, table::Table, tree::build};
 use crate::Metrics;
 
 /// 2026-11-21T00:00:00Z
@@ -134,15 +134,15 @@ fn text(span: &Span, key: &str) -> String {
 }
 
 /// What becomes of Pods, each seen at a time, with these attempts.
-fn life(looks: &[(u64, Value)], attempts: Vec<Trace>) -> Trace {
-    let mut life = Life::new(START);
+fn progress(looks: &[(u64, Value)], attempts: Vec<Trace>) -> Trace {
+    let mut progress = Progress::new(START);
     for (ms, pod) in looks {
-        life.see(&read(pod), at(*ms));
+        progress.see(&read(pod), at(*ms));
     }
     for trace in attempts {
-        life.attempt(Attempt::of(&trace).unwrap().1, true);
+        progress.attempt(Attempt::of(&trace).unwrap().1, true);
     }
-    build("u", &life, Origin::default()).unwrap()
+    build("u", &progress, Origin::default()).unwrap()
 }
 
 fn bound(mut pod: Value) -> Value {
@@ -150,7 +150,7 @@ fn bound(mut pod: Value) -> Value {
     pod
 }
 
-/// As a kubelet says it: everything in its second, with the statuses of containers at the end.
+/// As a kubelet reports it: times in whole seconds, with the statuses of containers at the end.
 fn ready() -> Value {
     bound(pod(&json!({
         "phase": "Running", "qosClass": "Burstable", "startTime": second(1),
@@ -173,10 +173,10 @@ fn ready() -> Value {
 }
 
 #[test]
-fn a_pod_that_becomes_ready_is_told_from_its_creation_on() {
+fn the_lifecycle_of_a_ready_pod_begins_with_its_creation() {
     let pending = json!({ "phase": "Pending" });
     let attempts = vec![attempt(1, 40, 60, "Unschedulable"), attempt(2, 1_100, 1_140, "Success")];
-    let trace = life(&[(20, pod(&pending)), (9_300, ready())], attempts);
+    let trace = progress(&[(20, pod(&pending)), (9_300, ready())], attempts);
     let expected = "\
 PodLifecycle 20..9300
   queued 20..40
@@ -223,7 +223,7 @@ PodLifecycle 20..9300
     );
     let events: Vec<_> = main.events.iter().map(|event| (event.name, event.unix_ns)).collect();
     assert_eq!(events, [("ended", at(6_999) + MS - 1)]);
-    // Nobody knows when in its second the kubelet began.
+    // The moment within the second is not known.
     assert_eq!(
         named("kubelet").attribute(attributes::TIME_UNCERTAIN_MS),
         Some(&AttributeValue::Double(861.999_999))
@@ -232,10 +232,10 @@ PodLifecycle 20..9300
 }
 
 #[test]
-fn attempts_are_linked_to_their_own_traces_and_the_life_to_whoever_made_the_pod() {
-    let mut life = Life::new(START);
-    life.see(&read(&ready()), at(9_300));
-    life.attempt(Attempt::of(&attempt(1, 40, 60, "Success")).unwrap().1, true);
+fn attempts_are_linked_to_their_own_traces_and_the_root_to_the_creator_of_the_pod() {
+    let mut progress = Progress::new(START);
+    progress.see(&read(&ready()), at(9_300));
+    progress.attempt(Attempt::of(&attempt(1, 40, 60, "Success")).unwrap().1, true);
     let context =
         |id| RemoteContext { trace_id: [id; 16], span_id: [id; 8], flags: 1, trace_state: "a=1".into() };
     let cause = |id| {
@@ -243,13 +243,13 @@ fn attempts_are_linked_to_their_own_traces_and_the_life_to_whoever_made_the_pod(
         Link { context: context(id), relation }
     };
     let origin = |parent| Origin { causes: vec![cause(7), cause(8)], parent, ..Origin::default() };
-    let linked = build("u", &life, origin(false)).unwrap();
+    let linked = build("u", &progress, origin(false)).unwrap();
     assert_eq!((&linked.root().links, &linked.parent), (&vec![cause(7), cause(8)], &None));
-    let below = build("u", &life, origin(true)).unwrap();
+    let below = build("u", &progress, origin(true)).unwrap();
     assert_eq!((&below.root().links, &below.parent), (&vec![cause(8)], &Some(context(7))));
     assert_eq!(below.trace_id, [7; 16]);
     assert_ne!(linked.trace_id, [7; 16]);
-    assert_eq!(linked, build("u", &life, origin(false)).unwrap(), "the same life has the same identities");
+    assert_eq!(linked, build("u", &progress, origin(false)).unwrap(), "the same Pod has the same ids");
     let short = linked.spans.iter().find(|span| span.name == ROOT).unwrap();
     assert_eq!((short.links[0].context.trace_id, short.links[0].context.span_id), ([2; 16], [1; 8]));
 }
@@ -279,15 +279,15 @@ fn what_a_pod_did_not_live_to_see_is_incomplete() {
             "PodLifecycle 5..5000\n  queued 5..1040\n  SchedulePod 1040..1060\n    bind volume claims 1042..1044\n  kubelet 1058..1058\n  sandbox 1058..1058\n  init: schema 1058..5000 incomplete\n",
         ),
     ] {
-        let mut life = Life::new(START);
+        let mut progress = Progress::new(START);
         for (number, pod) in looks.iter().enumerate() {
-            life.see(&read(pod), at(5 + 1_000 * number as u64));
+            progress.see(&read(pod), at(5 + 1_000 * number as u64));
         }
         for trace in attempts {
-            life.attempt(Attempt::of(&trace).unwrap().1, true);
+            progress.attempt(Attempt::of(&trace).unwrap().1, true);
         }
-        life.gone(at(5_000));
-        let trace = build("u", &life, Origin::default()).unwrap();
+        progress.gone(at(5_000));
+        let trace = build("u", &progress, Origin::default()).unwrap();
         let found = tree(&trace).replace(" moved", "");
         assert_eq!(found, expected);
         assert_eq!(text(trace.root(), attributes::LIFECYCLE_RESULT), "Deleted");
@@ -319,7 +319,7 @@ fn a_job_and_one_that_fails_end_with_their_containers() {
             "PodLifecycle 0..5999 (Evicted: no memory)\n  queued 0..1040\n  SchedulePod 1040..1060\n    bind volume claims 1042..1044\n  kubelet 1058..1999\n  container: main 1999..5999 (exit code 9)\n",
         ),
     ] {
-        let trace = life(
+        let trace = progress(
             &[(0, Value::Null), (6_200, job(phase, code))].map(|(ms, mut seen): (u64, Value)| {
                 if seen.is_null() {
                     seen = job(phase, code);
@@ -342,7 +342,7 @@ fn times_that_cannot_be_are_moved_and_marked() {
     let mut early = ready();
     early["status"]["startTime"] = "2026-11-20T23:00:01Z".into();
     early["metadata"]["creationTimestamp"] = "2026-11-21T00:01:00Z".into();
-    let trace = life(&[(20, early)], vec![attempt(1, 40, 60, "Success")]);
+    let trace = progress(&[(20, early)], vec![attempt(1, 40, 60, "Success")]);
     let moved: Vec<_> = trace
         .spans
         .iter()
@@ -354,9 +354,9 @@ fn times_that_cannot_be_are_moved_and_marked() {
 }
 
 #[test]
-fn who_is_followed_told_and_forgotten() {
+fn pods_are_followed_exported_and_forgotten() {
     let registry = Registry::default();
-    let mut lives = Lives::new(Metrics::new(&registry));
+    let mut table = Table::new(Metrics::new(&registry));
     let named = |uid: &str, mut pod: Value| {
         pod["metadata"]["uid"] = uid.into();
         read(&pod)
@@ -368,33 +368,33 @@ fn who_is_followed_told_and_forgotten() {
     };
     let pending = pod(&json!({ "phase": "Pending" }));
     for uid in ["ours", "elsewhere", "waits", "listed", "deleted"] {
-        assert!(lives.seen(&named(uid, pending.clone()), at(0)));
-        assert!(!lives.seen(&named(uid, pending.clone()), at(1)));
+        assert!(table.seen(&named(uid, pending.clone()), at(0)));
+        assert!(!table.seen(&named(uid, pending.clone()), at(1)));
     }
-    // It runs already: nobody knows since when.
-    assert!(!lives.seen(&named("old", ready()), at(0)));
-    lives.attempt(&of("ours", "Success"), at(70));
-    lives.attempt(&of("deleted", "Unschedulable"), at(70));
-    lives.attempt(&of("early", "Success"), at(70));
+    // It runs already, since an unknown time.
+    assert!(!table.seen(&named("old", ready()), at(0)));
+    table.attempt(&of("ours", "Success"), at(70));
+    table.attempt(&of("deleted", "Unschedulable"), at(70));
+    table.attempt(&of("early", "Success"), at(70));
     for uid in ["ours", "elsewhere", "early"] {
-        lives.seen(&named(uid, ready()), at(9_000));
+        table.seen(&named(uid, ready()), at(9_000));
     }
-    lives.gone(&named("deleted", pending.clone()), at(9_000));
-    let due = |lives: &mut Lives, ms, last| {
-        let mut due: Vec<_> = lives.due(at(ms), last).into_iter().map(|(uid, _)| uid.into_string()).collect();
+    table.gone(&named("deleted", pending.clone()), at(9_000));
+    let due = |table: &mut Table, ms, last| {
+        let mut due: Vec<_> = table.due(at(ms), last).into_iter().map(|(uid, _)| uid.into_string()).collect();
         due.sort();
         due
     };
-    assert!(due(&mut lives, 9_100, false).is_empty(), "attempts may come yet");
-    assert_eq!(due(&mut lives, 12_000, false), ["deleted", "early", "ours"]);
-    assert!(due(&mut lives, 24_000, false).is_empty());
+    assert!(due(&mut table, 9_100, false).is_empty(), "attempts may come yet");
+    assert_eq!(due(&mut table, 12_000, false), ["deleted", "early", "ours"]);
+    assert!(due(&mut table, 24_000, false).is_empty());
     // A list without one of them.
-    lives.list_begins();
-    lives.seen(&named("waits", pending.clone()), at(25_000));
-    lives.list_ends(at(25_000));
-    lives.attempt(&of("listed", "Unschedulable"), at(25_000));
-    lives.attempt(&of("ghost", "Success"), at(25_000));
-    assert_eq!(due(&mut lives, 25_000, true), ["listed"]);
+    table.list_begins();
+    table.seen(&named("waits", pending.clone()), at(25_000));
+    table.list_ends(at(25_000));
+    table.attempt(&of("listed", "Unschedulable"), at(25_000));
+    table.attempt(&of("ghost", "Success"), at(25_000));
+    assert_eq!(due(&mut table, 25_000, true), ["listed"]);
     let text = registry.encode();
     for (result, count) in [("Ready", 2), ("Deleted", 2), ("elsewhere", 1), ("Failed", 0)] {
         let line = format!("schedspan_lifecycles_total{{result=\"{result}\"}} {count}\n");
@@ -406,36 +406,36 @@ fn who_is_followed_told_and_forgotten() {
 #[test]
 fn where_no_list_succeeds_pods_with_attempts_alone_are_let_go_and_counted() {
     let registry = Registry::default();
-    let mut lives = Lives::new(Metrics::new(&registry));
-    lives.list_begins();
-    lives.attempt(&attempt(1, 0, 50, "Success"), at(70));
-    assert!(lives.due(at(60_000), false).is_empty(), "the list may bring it");
-    lives.list_fails();
+    let mut table = Table::new(Metrics::new(&registry));
+    table.list_begins();
+    table.attempt(&attempt(1, 0, 50, "Success"), at(70));
+    assert!(table.due(at(60_000), false).is_empty(), "the list may bring it");
+    table.list_fails();
     let unknown = || {
         let mut losses = registry.lost().into_iter();
         losses.find_map(|(cause, lost)| (cause == "life_unknown").then_some(lost))
     };
     assert_eq!(unknown(), Some(0));
-    assert!(lives.due(at(60_000), false).is_empty());
+    assert!(table.due(at(60_000), false).is_empty());
     assert_eq!(unknown(), Some(1));
 }
 
 #[test]
 fn pods_without_end_find_no_room() {
     let registry = Registry::default();
-    let mut lives = Lives::new(Metrics::new(&registry));
+    let mut table = Table::new(Metrics::new(&registry));
     let mut pending = pod(&json!({ "phase": "Pending" }));
     for number in 0..20_010 {
         pending["metadata"]["uid"] = format!("{number}").into();
-        lives.seen(&read(&pending), at(0));
+        table.seen(&read(&pending), at(0));
     }
     let lost = registry.lost().into_iter().find(|(cause, _)| *cause == "life_table_full");
     assert_eq!(lost, Some(("life_table_full", 10)));
-    lives.list_begins();
-    lives.list_ends(at(0));
-    assert!(lives.due(at(0), true).is_empty(), "none of them had an attempt");
+    table.list_begins();
+    table.list_ends(at(0));
+    assert!(table.due(at(0), true).is_empty(), "none of them had an attempt");
     pending["metadata"]["uid"] = "again".into();
-    assert!(lives.seen(&read(&pending), at(0)), "there is room again");
+    assert!(table.seen(&read(&pending), at(0)), "there is room again");
 }
 
 /// The spans are a tree; each is in its parent's time, and none ends before it begins. All is within bounds.
@@ -543,22 +543,22 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_a_pod_says_its_spans_are_a_tree_within_bounds(
+    fn the_spans_of_any_pod_are_a_tree_within_bounds(
         looks in proptest::collection::vec((hostile(), 0..60_000_u64), 1..6),
         attempts in proptest::collection::vec((0..60_000_u64, 10..9_000_u64, any::<bool>()), 0..50),
     ) {
-        let mut lives = Lives::new(Metrics::new(&Registry::default()));
+        let mut table = Table::new(Metrics::new(&Registry::default()));
         for (pod, ms) in &looks {
-            lives.seen(&read(pod), at(*ms));
+            table.seen(&read(pod), at(*ms));
         }
         for (from, length, success) in attempts {
             let trace = attempt(1, from, from + length, if success { "Success" } else { "Error" });
-            lives.attempt(&trace, at(from));
+            table.attempt(&trace, at(from));
         }
-        lives.gone(&read(&looks[0].0), at(60_000));
-        for (uid, life) in lives.due(at(0), true) {
-            prop_assert!(life.bytes() < 200_000, "{} bytes", life.bytes());
-            if let Some(trace) = build(&uid, &life, Origin::default()) {
+        table.gone(&read(&looks[0].0), at(60_000));
+        for (uid, progress) in table.due(at(0), true) {
+            prop_assert!(progress.bytes() < 200_000, "{} bytes", progress.bytes());
+            if let Some(trace) = build(&uid, &progress, Origin::default()) {
                 well_formed(&trace);
             }
         }

@@ -1,8 +1,8 @@
-//! Spans out of lives. Pure.
+//! The spans of a lifecycle. Pure.
 //!
-//! The API's times are whole seconds. What is taken of each is the latest moment that it can have been: the end of its
-//! second, or when it was seen, if that was before. Nothing is before what must have been before it, nor after the Pod's
-//! end; a time that says otherwise is moved there, and the span says so.
+//! The API's times are whole seconds. The latest possible moment is taken of each: the end of its second, or the moment at
+//! which it was seen if that is earlier. Skewed times are clamped between their cause and the end of the Pod, and the span has
+//! an attribute for it.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use telemetry::Label as _;
 
 use super::{
     attempt::Attempt,
-    life::{About, Container, ContainerKind, Happened, Life, Listed, When},
+    progress::{About, Container, ContainerKind, Happened, Listed, Progress, When},
 };
 use crate::LifecycleEnd as End;
 
@@ -22,56 +22,56 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 type Attributes = Vec<(&'static str, AttributeValue)>;
 
-/// A moment as spans have it.
+/// A moment of a span.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     ns: u64,
-    /// By how much it may have been earlier.
+    /// How much earlier it may have been, in nanoseconds.
     uncertain_ns: u64,
-    /// Whether it was said to be at another time.
+    /// Whether the API says another time.
     moved: bool,
 }
 
-/// When something is known exactly.
+/// A moment that is known exactly.
 fn exactly(ns: u64) -> Moment {
     Moment { ns, uncertain_ns: 0, moved: false }
 }
 
-/// When something was that cannot have been before `floor` nor after `ceiling`.
+/// Places a time that cannot be before `floor` nor after `ceiling`.
 fn place(when: When, floor: u64, ceiling: u64) -> Moment {
     let When { said_s, seen_ns } = when;
     let ceiling = ceiling.max(floor);
     let Some(said_s) = said_s else { return exactly(seen_ns.clamp(floor, ceiling)) };
     let earliest = said_s.saturating_mul(SECOND_NS);
     let latest = earliest.saturating_add(SECOND_NS - 1);
-    // The clock of whoever says so goes ahead where it is seen before it was.
+    // A time after the moment at which it was seen comes from a clock that is ahead.
     let ns = latest.min(seen_ns).clamp(floor, ceiling);
     let moved = ns < earliest || ns > latest;
     let uncertain_ns = if moved { 0 } else { ns - earliest.max(floor).min(ns) };
     Moment { ns, uncertain_ns, moved }
 }
 
-/// Makes the trace of a life that has ended.
+/// Makes the trace of a complete lifecycle; `None` if the Pod or its end was not seen.
 #[must_use]
-pub(super) fn build(uid: &str, life: &Life, origin: Origin) -> Option<Trace> {
-    let about = life.about.as_ref()?;
-    let (end, ended) = life.end?;
+pub(super) fn build(uid: &str, progress: &Progress, origin: Origin) -> Option<Trace> {
+    let about = progress.about.as_ref()?;
+    let (end, ended) = progress.end?;
     let Origin { mut causes, parent, attributes: of_origin, selected } = origin;
     let seed = lifecycle_id(uid);
     let remote = (parent && !causes.is_empty()).then(|| causes.remove(0).context);
     let trace_id = remote.as_ref().map_or(seed, |remote| remote.trace_id);
 
-    let attempts = &life.attempts;
+    let attempts = &progress.attempts;
     let first =
         attempts.iter().map(|first| first.queued_ns.unwrap_or(first.start_ns).min(first.start_ns)).min();
     let created = place(about.created, 0, first.unwrap_or(u64::MAX));
-    let floor = life.binding().and_then(|attempt| attempt.bound_ns).unwrap_or(created.ns).max(created.ns);
+    let floor = progress.binding().and_then(|attempt| attempt.bound_ns).unwrap_or(created.ns).max(created.ns);
     let ready = place(ended, floor, u64::MAX);
-    // What the scheduler does after the binding may outlast a start that is quick.
+    // The scheduler's work after the binding may outlast a quick start.
     let over = attempts.iter().map(|attempt| attempt.end_ns).fold(ready.ns, u64::max);
 
     let mut tree = Tree { seed, spans: Vec::new(), end: over };
-    let mut list = about_attributes(uid, about, life, end);
+    let mut list = about_attributes(uid, about, progress, end);
     list.extend(of_origin);
     let kind = TraceKind::Lifecycle;
     tree.add(None, SpanKind::Root(kind), kind.name().into(), created, Moment { ns: over, ..ready }, list);
@@ -79,28 +79,30 @@ pub(super) fn build(uid: &str, life: &Life, origin: Origin) -> Option<Trace> {
     root.links = causes;
     if end == End::Failed {
         root.status =
-            Status::Error(if life.reason.is_empty() { "Failed".into() } else { life.reason.clone() });
+            Status::Error(if progress.reason.is_empty() { "Failed".into() } else { progress.reason.clone() });
     }
-    queues(&mut tree, about, life, created);
-    let bound = bound(life, created);
+    queues(&mut tree, about, progress, created);
+    let bound = bound(progress, created);
     if let Some(bound) = bound {
-        node(&mut tree, life, bound, ready, end);
+        node(&mut tree, progress, bound, ready, end);
     }
     tree.spans[1..].sort_by_key(|span| (span.start_unix_ns, span.parent_id != Some(span_id(&seed, 0))));
     Some(Trace { kind, source: Source::Schedspan, trace_id, parent: remote, selected, spans: tree.spans })
 }
 
-/// When the Pod had its Node.
-fn bound(life: &Life, created: Moment) -> Option<Moment> {
-    let seen = life.binding().and_then(|attempt| attempt.bound_ns).map(exactly);
-    seen.or_else(|| Some(place(life.scheduled.filter(|_| life.node.is_some())?, created.ns, u64::MAX)))
+/// When the Pod was bound.
+fn bound(progress: &Progress, created: Moment) -> Option<Moment> {
+    let seen = progress.binding().and_then(|attempt| attempt.bound_ns).map(exactly);
+    seen.or_else(|| {
+        Some(place(progress.scheduled.filter(|_| progress.node.is_some())?, created.ns, u64::MAX))
+    })
 }
 
 /// The spans, the root first.
 struct Tree {
     seed: [u8; 16],
     spans: Vec<Span>,
-    /// Of the root: nothing is later.
+    /// End of the root: nothing is later.
     end: u64,
 }
 
@@ -152,20 +154,20 @@ impl Tree {
 }
 
 /// From the creation to the last attempt.
-fn queues(tree: &mut Tree, about: &About, life: &Life, created: Moment) {
+fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) {
     let mut since = created;
     if !about.gates.first.is_empty() {
-        let ungated = life.ungated_ns.map(|ns| exactly(ns.max(created.ns)));
+        let ungated = progress.ungated_ns.map(|ns| exactly(ns.max(created.ns)));
         let gates = AttributeValue::Strings(about.gates.first.clone());
         let mut list = vec![(attributes::GATES, gates)];
         list.extend(ungated.is_none().then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
         since = ungated.unwrap_or_else(|| exactly(tree.end));
-        // The scheduler may have known before us.
-        let first = life.attempts.iter().map(|attempt| attempt.start_ns).min();
+        // The scheduler may see the removal earlier than this daemon.
+        let first = progress.attempts.iter().map(|attempt| attempt.start_ns).min();
         since.ns = first.map_or(since.ns, |first| since.ns.min(first)).max(created.ns);
         tree.stage(0, Stage::Gated, created, since, list);
     }
-    for attempt in &life.attempts {
+    for attempt in &progress.attempts {
         let Attempt { link, start_ns, end_ns, attributes, queue_attributes, status, volumes, .. } = attempt;
         let start = exactly(*start_ns);
         if since.ns <= start.ns {
@@ -182,12 +184,12 @@ fn queues(tree: &mut Tree, about: &About, life: &Life, created: Moment) {
         }
         since = exactly(*end_ns);
     }
-    // It still waits, or whoever bound it was not seen.
-    if life.binding().is_none()
+    // The Pod still waits, or its binding was not traced.
+    if progress.binding().is_none()
         && since.ns < tree.end
-        && (about.gates.first.is_empty() || life.ungated_ns.is_some())
+        && (about.gates.first.is_empty() || progress.ungated_ns.is_some())
     {
-        let bound = bound(life, created);
+        let bound = bound(progress, created);
         let list =
             if bound.is_none() { vec![(attributes::INCOMPLETE, AttributeValue::Bool(true))] } else { vec![] };
         let end = bound.unwrap_or_else(|| exactly(tree.end));
@@ -196,7 +198,7 @@ fn queues(tree: &mut Tree, about: &About, life: &Life, created: Moment) {
 }
 
 /// From the binding to the end: what the kubelet does.
-fn node(tree: &mut Tree, life: &Life, bound: Moment, ready: Moment, end: End) {
+fn node(tree: &mut Tree, progress: &Progress, bound: Moment, ready: Moment, end: End) {
     let mut phase = |stage: Stage, since: Moment, until: Option<Moment>, of: Option<&Container>| {
         let mut list = of.map(container_attributes).unwrap_or_default();
         if until.is_none() {
@@ -210,18 +212,18 @@ fn node(tree: &mut Tree, life: &Life, bound: Moment, ready: Moment, end: End) {
     };
     let at = |when: Option<When>, since: Moment| Some(place(when?, since.ns, ready.ns));
 
-    let (_, Some(kubelet)) = phase(Stage::Kubelet, bound, at(life.kubelet, bound), None) else { return };
+    let (_, Some(kubelet)) = phase(Stage::Kubelet, bound, at(progress.kubelet, bound), None) else { return };
     let mut since = kubelet;
-    // Before 1.29 there is no such condition.
-    let later = life.containers.iter().any(|container| container.started.is_some());
-    if life.sandbox.is_some() || !later {
-        let (_, Some(sandbox)) = phase(Stage::Sandbox, since, at(life.sandbox, since), None) else {
+    // The condition exists since 1.29.
+    let later = progress.containers.iter().any(|container| container.started.is_some());
+    if progress.sandbox.is_some() || !later {
+        let (_, Some(sandbox)) = phase(Stage::Sandbox, since, at(progress.sandbox, since), None) else {
             return;
         };
         since = sandbox;
     }
     let mut happened = Vec::new();
-    for container in life.containers.iter().filter(|container| container.kind != ContainerKind::Main) {
+    for container in progress.containers.iter().filter(|container| container.kind != ContainerKind::Main) {
         let started = at(container.started, since);
         let until = match (container.kind, container.ended) {
             (ContainerKind::Init, Some((when, _))) => {
@@ -238,12 +240,12 @@ fn node(tree: &mut Tree, life: &Life, bound: Moment, ready: Moment, end: End) {
         };
         since = until;
     }
-    if let Some(initialized) = at(life.initialized, since).filter(|_| !happened.is_empty()) {
+    if let Some(initialized) = at(progress.initialized, since).filter(|_| !happened.is_empty()) {
         since = initialized;
     }
     let mut last = since;
     let mut all = true;
-    for container in life.containers.iter().filter(|container| container.kind == ContainerKind::Main) {
+    for container in progress.containers.iter().filter(|container| container.kind == ContainerKind::Main) {
         let started = at(container.started, since);
         let ended = container.ended.filter(|_| matches!(end, End::Succeeded | End::Failed));
         let ended = ended.map(|(when, _)| place(when, started.map_or(since.ns, |at| at.ns), ready.ns));
@@ -274,12 +276,12 @@ fn container_attributes(container: &Container) -> Attributes {
     list
 }
 
-/// Puts on the spans of containers what happened to them.
+/// Adds the containers' events to their spans.
 fn tell(tree: &mut Tree, happened: &[(usize, &Container, Option<Moment>)]) {
     for (number, container, started) in happened {
         let span = &mut tree.spans[*number];
         let (from, to) = (span.start_unix_ns, span.end_unix_ns);
-        // That of the end is its own.
+        // A start at the end of the span needs no event.
         let started = started.filter(|started| started.ns < to);
         span.events.extend(started.map(|started| Event {
             name: "started",
@@ -302,7 +304,7 @@ fn tell(tree: &mut Tree, happened: &[(usize, &Container, Option<Moment>)]) {
     }
 }
 
-fn about_attributes(uid: &str, about: &About, life: &Life, end: End) -> Attributes {
+fn about_attributes(uid: &str, about: &About, progress: &Progress, end: End) -> Attributes {
     let strings = |listed: &Listed| AttributeValue::Strings(listed.first.clone());
     let mut list = vec![
         (attributes::POD_NAMESPACE, about.namespace.as_str().into()),
@@ -310,13 +312,13 @@ fn about_attributes(uid: &str, about: &About, life: &Life, end: End) -> Attribut
         (attributes::POD_UID, uid.into()),
     ];
     list.push((attributes::LIFECYCLE_RESULT, AttributeValue::String(Cow::Borrowed(end.label()))));
-    list.extend(life.node.as_deref().map(|node| (attributes::NODE, node.into())));
+    list.extend(progress.node.as_deref().map(|node| (attributes::NODE, node.into())));
     list.push((attributes::PROFILE, about.profile.as_str().into()));
     list.push((
         attributes::LIFECYCLE_ATTEMPTS,
-        AttributeValue::from(life.attempts.len() as u64 + life.attempts_left_out),
+        AttributeValue::from(progress.attempts.len() as u64 + progress.attempts_left_out),
     ));
-    list.push((attributes::LIFECYCLE_RESTARTS, AttributeValue::from(life.restarts)));
+    list.push((attributes::LIFECYCLE_RESTARTS, AttributeValue::from(progress.restarts)));
     list.push((attributes::IMAGES, strings(&about.images)));
     list.push((attributes::CONTAINERS, AttributeValue::from(about.main_containers)));
     list.push((attributes::INIT_CONTAINERS, AttributeValue::from(about.init_containers)));
@@ -334,15 +336,15 @@ fn about_attributes(uid: &str, about: &About, life: &Life, end: End) -> Attribut
     {
         list.extend(value.as_deref().map(|value| (key, value.into())));
     }
-    list.extend(cut(about, life));
+    list.extend(cut(about, progress));
     list
 }
 
-/// What of it is left out.
-fn cut(about: &About, life: &Life) -> Option<(&'static str, AttributeValue)> {
-    let followed = life.containers.len() as u64;
+/// Counts of what is left out.
+fn cut(about: &About, progress: &Progress) -> Option<(&'static str, AttributeValue)> {
+    let followed = progress.containers.len() as u64;
     let cut: Vec<_> = [
-        ("attempts", life.attempts_left_out),
+        ("attempts", progress.attempts_left_out),
         ("containers", (about.init_containers + about.main_containers).saturating_sub(followed)),
         ("images", about.images.left_out),
         ("gates", about.gates.left_out),

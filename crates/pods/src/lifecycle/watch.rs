@@ -1,4 +1,4 @@
-//! The Pods of the API, and the clock: where lives come from, and when they are told.
+//! The watch of all Pods, and the clock that says when a lifecycle is complete.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,39 +24,39 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{life::Life, pod::Pod, table::Lives, tree};
+use super::{pod::Pod, progress::Progress, table::Table, tree};
 use crate::{Metrics, context::PodContexts};
 
-/// How often it is looked what is over.
+/// Interval of the search for complete lifecycles.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Lives that wait for their contexts at once, and for the exporters.
+/// Lifecycles that wait for their contexts, and for the exporters, at once.
 const WAITING: usize = 256;
 
-/// The lives of Pods, followed by tasks in the background. Clones are handles of the same.
+/// Follows Pods in background tasks. Clones are handles of the same table.
 #[derive(Clone, Debug)]
 pub struct Lifecycles {
-    lives: Arc<Mutex<Lives>>,
+    table: Arc<Mutex<Table>>,
     contexts: PodContexts,
     wait: Duration,
-    /// Nothing comes any more.
+    /// Wakes the task that sends, for the last time.
     over: Arc<Notify>,
 }
 
 impl Lifecycles {
-    /// Starts to follow Pods, within a tokio runtime; what is over comes out of the receiver. A Pod's context is waited for so
-    /// long.
+    /// Starts to follow Pods, within a tokio runtime. The receiver gets the traces of complete lifecycles. `wait` limits the wait
+    /// for the context of each Pod.
     ///
-    /// Where no API server is known, it says so once, and nothing comes.
+    /// Without an API server it logs that once, and sends nothing.
     #[must_use]
     pub fn start(contexts: &PodContexts, wait: Duration, metrics: Metrics) -> (Self, Receiver<Trace>) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        let lives = Arc::new(Mutex::new(Lives::new(metrics.clone())));
-        let lifecycles = Self { lives, contexts: contexts.clone(), wait, over: Arc::default() };
+        let table = Arc::new(Mutex::new(Table::new(metrics.clone())));
+        let lifecycles = Self { table, contexts: contexts.clone(), wait, over: Arc::default() };
         match contexts.client() {
             Some((client, url)) => {
                 drop(tokio::spawn(watch(client, url, lifecycles.clone(), metrics)));
             }
-            None => warn!("no API server is known, so the lives of Pods are not known; give a kubeconfig"),
+            None => warn!("no API server is known, so there are no Pod lifecycles; give a kubeconfig"),
         }
         drop(tokio::spawn({
             let lifecycles = lifecycles.clone();
@@ -67,11 +67,12 @@ impl Lifecycles {
                         _ = looks.tick() => {}
                         () = lifecycles.over.notified() => return,
                     }
-                    let due = lifecycles.lives().due(now(), false);
-                    let mut traces = stream::iter(due).map(|life| lifecycles.told(life)).buffered(WAITING);
+                    let due = lifecycles.table().due(now(), false);
+                    let mut traces =
+                        stream::iter(due).map(|progress| lifecycles.trace(progress)).buffered(WAITING);
                     while let Some(trace) = traces.next().await {
                         let Some(trace) = trace else { continue };
-                        // Who does not wait any more does not matter.
+                        // The receiver may be gone.
                         let _gone = sender.send(trace).await;
                     }
                 }
@@ -80,67 +81,67 @@ impl Lifecycles {
         (lifecycles, receiver)
     }
 
-    /// An attempt was traced.
+    /// Takes a traced attempt.
     pub fn attempt(&self, trace: &Trace) {
-        self.lives().attempt(trace, now());
+        self.table().attempt(trace, now());
     }
 
-    /// What is over and has not come out of the receiver, when nothing comes any more.
+    /// Stops, and returns the complete lifecycles that the receiver has not taken.
     pub async fn rest(&self, receiver: &mut Receiver<Trace>) -> Vec<Trace> {
         self.over.notify_one();
         let mut rest = Vec::new();
-        // It is closed when those have come that were on their way.
+        // The channel closes after the traces in flight.
         while let Some(trace) = receiver.recv().await {
             rest.push(trace);
         }
-        let due = self.lives().due(now(), true);
-        let told = stream::iter(due).map(|life| self.told(life)).buffered(WAITING);
-        rest.extend(told.filter_map(async |trace| trace).collect::<Vec<_>>().await);
+        let due = self.table().due(now(), true);
+        let traces = stream::iter(due).map(|progress| self.trace(progress)).buffered(WAITING);
+        rest.extend(traces.filter_map(async |trace| trace).collect::<Vec<_>>().await);
         rest
     }
 
-    async fn told(&self, (uid, life): (Box<str>, Life)) -> Option<Trace> {
+    async fn trace(&self, (uid, progress): (Box<str>, Progress)) -> Option<Trace> {
         let origin = self.contexts.origin(&uid, self.wait).await;
-        tree::build(&uid, &life, origin)
+        tree::build(&uid, &progress, origin)
     }
 
-    fn lives(&self) -> MutexGuard<'_, Lives> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Watches all Pods for ever: what a Pod becomes is in its status, and a selector of phases would miss the last of it.
+/// Watches all Pods, for ever. A selector by phase would miss the last status of a Pod.
 async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Metrics) {
     let events = watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff();
     pin_mut!(events);
     let mut down = false;
     while let Some(event) = events.next().await {
-        let mut lives = lifecycles.lives();
+        let mut table = lifecycles.table();
         match &event {
             Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
-                // Contexts have a watch of their own, of Pods without a Node.
-                if lives.seen(pod, now()) && pod.spec.node_name.is_some() {
+                // The watch for contexts sees only Pods without a Node.
+                if table.seen(pod, now()) && pod.spec.node_name.is_some() {
                     lifecycles.contexts.learn(&pod.metadata, pod.spec.priority_class_name.as_deref());
                 }
             }
-            Ok(Event::Delete(pod)) => lives.gone(pod, now()),
-            Ok(Event::Init) => lives.list_begins(),
-            Ok(Event::InitDone) => lives.list_ends(now()),
+            Ok(Event::Delete(pod)) => table.gone(pod, now()),
+            Ok(Event::Init) => table.list_begins(),
+            Ok(Event::InitDone) => table.list_ends(now()),
             Err(error) => {
-                lives.list_fails();
+                table.list_fails();
                 if !down {
                     warn!(
-                        "cannot watch all Pods at {url}, so their lives are not known until it works again: {}; check \
+                        "cannot watch all Pods at {url}, so there are no Pod lifecycles until it works again: {}; check \
                          that the API server runs and that `list` and `watch` of pods are granted",
                         sentence(error)
                     );
                 }
             }
         }
-        // It begins anew before it knows whether somebody answers.
+        // A new list begins before it is known whether the API server answers.
         if !matches!(event, Ok(Event::Init)) {
             if down && event.is_ok() {
-                info!("the API server answers again, the lives of Pods are known");
+                info!("the API server answers again: Pods are followed");
             }
             down = event.is_err();
             metrics.set_lifecycle_watch_up(!down);

@@ -1,4 +1,4 @@
-//! Which traces somebody wants to see.
+//! The filter of `schedspan trace` and `replay`.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a trace is one of those; with the attempt of one Pod, its whole group is.
+    /// Whether a trace passes. A group passes with the attempt of any of its Pods.
     #[must_use]
     pub fn keeps(&self, trace: &Trace) -> bool {
         let kind = match trace.kind {
@@ -47,7 +47,7 @@ impl Filter {
                 Some(prefix) => text(attributes::POD_NAME).starts_with(prefix),
                 None => text(attributes::POD_NAME) == pod,
             })
-            && (!failed || root.came_to_nothing())
+            && (!failed || root.did_not_succeed())
             && slower_than.is_none_or(|limit| Duration::from_nanos(root.duration_ns()) > limit)
     }
 }

@@ -1,9 +1,7 @@
-//! Where traces go: to a Collector by OTLP, to standard output as JSON lines or as waterfalls, several at
-//! once.
+//! Outputs of traces: OTLP to a Collector, JSON lines or waterfalls on standard output, several at once.
 //!
-//! Each output has a queue of its own, bounded in spans, and takes from it at its own pace: whoever sends
-//! never waits, and what a queue cannot hold is lost, counted by cause. The OpenTelemetry SDK's processor
-//! would drop it silently.
+//! Each output has its own queue, bounded in spans. Sending never blocks; spans that do not fit are lost, and counted by cause.
+//! The OpenTelemetry SDK's processor would drop them silently.
 
 mod filter;
 mod otlp;
@@ -36,7 +34,7 @@ pub use self::{
 };
 use crate::{Loss, Metrics, Source, Trace, environment};
 
-/// How often somebody who waits for room looks whether there is some.
+/// Polling interval of [`Sinks::room`].
 const ROOM_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A kind of output.
@@ -53,15 +51,15 @@ pub enum Output {
 /// Why an output cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A variable of the environment makes no sense.
+    /// A variable of the environment has an invalid value.
     #[error(transparent)]
     Variable(#[from] environment::Error),
-    /// There cannot be an exporter for the endpoint.
+    /// The exporter cannot be built.
     #[error("cannot export to `{endpoint}`: {reason}; check the OTEL_EXPORTER_OTLP_* variables")]
     Exporter {
-        /// Where to.
+        /// The endpoint.
         endpoint: String,
-        /// Why not.
+        /// Why.
         reason: opentelemetry_otlp::ExporterBuildError,
     },
 }
@@ -75,35 +73,35 @@ pub struct Sinks {
     metrics: Metrics,
 }
 
-/// A trace on its way, with the resource that it had when it was sent.
+/// A queued trace, with its resource at the time of sending.
 #[derive(Clone)]
 struct Item {
     trace: Arc<Trace>,
     resource: opentelemetry_sdk::Resource,
 }
 
-/// The near end of a queue, and the task at its far end.
+/// The sending end of a queue, and the task that drains it.
 #[derive(Debug)]
 struct Sink {
     sender: UnboundedSender<Item>,
     pending: Arc<AtomicU64>,
-    /// Spans.
+    /// In spans.
     capacity: u64,
     causes: Causes,
     task: JoinHandle<()>,
 }
 
-/// What a loss is called.
+/// The causes of an output's losses.
 #[derive(Clone, Copy, Debug)]
 struct Causes {
     full: Loss,
     failed: Loss,
 }
 
-/// The far end of a queue.
+/// The receiving end of a queue.
 struct Queue {
     receiver: UnboundedReceiver<Item>,
-    /// Spans sent that nobody has accounted for.
+    /// Spans that are sent and not settled.
     pending: Arc<AtomicU64>,
     failed: Loss,
     metrics: Metrics,
@@ -116,14 +114,14 @@ impl Item {
 }
 
 impl Sinks {
-    /// Opens outputs, within a tokio runtime.
+    /// Opens outputs within a tokio runtime.
     ///
-    /// With `plugins` waterfalls show each plugin. Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, 65,536 without it. `OTEL_SDK_DISABLED=true` and
-    /// `OTEL_TRACES_EXPORTER=none` switch OTLP off.
+    /// With `plugins` waterfalls show each plugin. Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, by default 65,536.
+    /// `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` switch OTLP off.
     ///
     /// # Errors
     ///
-    /// When a variable of the environment makes no sense. A Collector that cannot be reached is no error.
+    /// When a variable of the environment has an invalid value. A Collector that cannot be reached is not an error.
     pub fn start(outputs: &[Output], plugins: bool, metrics: Metrics) -> Result<Self, Error> {
         let capacity = number("OTEL_BSP_MAX_QUEUE_SIZE", 65_536)?;
         let mut sinks = Vec::with_capacity(outputs.len());
@@ -159,7 +157,7 @@ impl Sinks {
         self.resources.write().unwrap_or_else(PoisonError::into_inner).remove(&source);
     }
 
-    /// Sends a trace to all outputs, without waiting.
+    /// Sends a trace to all outputs, without blocking.
     pub fn send(&self, trace: Trace) {
         let known = self.resources.read().unwrap_or_else(PoisonError::into_inner).get(&trace.source).cloned();
         let resource = known.unwrap_or_else(|| Resource::unknown(trace.source).to_sdk());
@@ -170,7 +168,7 @@ impl Sinks {
         }
     }
 
-    /// Waits until no queue is more than half full: for those who have time, as a live engine has not.
+    /// Waits until no queue is more than half full: for a replay, which can wait.
     pub async fn room(&self) {
         let crowded = || {
             let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
@@ -181,19 +179,18 @@ impl Sinks {
         }
     }
 
-    /// Whether nothing is left to send to: every output has ended, as standard output does when its reader
-    /// goes away.
+    /// Whether every output has ended, as standard output does when its reader goes away.
     #[must_use]
     pub fn ended(&self) -> bool {
         let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
         sinks.iter().flatten().all(|sink| sink.sender.is_closed())
     }
 
-    /// Writes out what is queued, within a time; what then is left is lost.
+    /// Drains the queues, at most `within`. What is left then is lost.
     pub async fn shutdown(&self, within: Duration) {
         let deadline = Instant::now() + within;
         let sinks = self.sinks.write().unwrap_or_else(PoisonError::into_inner).take();
-        // All queues are closed first: they drain side by side.
+        // All queues are closed first, so that they drain concurrently.
         let draining: Vec<_> = sinks.into_iter().flatten().map(|sink| (sink.task, sink.pending)).collect();
         for (mut task, pending) in draining {
             if timeout_at(deadline, &mut task).await.is_err() {
@@ -236,7 +233,7 @@ impl Sink {
 }
 
 impl Queue {
-    /// Accounts for spans that were taken out of the queue.
+    /// Settles spans that left the queue: exported, or lost.
     fn settle(&self, spans: u64, done: bool) {
         self.pending.fetch_sub(spans, Ordering::Relaxed);
         if !done {

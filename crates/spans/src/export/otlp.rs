@@ -1,7 +1,6 @@
 //! OTLP to a Collector, by gRPC or HTTP, as the `OTEL_EXPORTER_OTLP_*` variables say.
 //!
-//! What a Collector rejects of a batch that it otherwise takes, the exporter of `opentelemetry-otlp` does not
-//! tell.
+//! The exporter of `opentelemetry-otlp` does not report partial success: spans that a Collector rejects of an accepted batch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,20 +18,20 @@ use crate::{
 
 pub(super) const CAUSES: Causes = Causes { full: Loss::ExportQueueFull, failed: Loss::ExportFailed };
 
-/// Between two warnings of the same outage.
+/// Interval between two warnings of the same outage.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// Whether the environment wants no export.
+/// Whether the environment disables the export.
 pub(super) fn disabled() -> bool {
     variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
         || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none")
 }
 
-/// Sends a request without spans, and says where to; nothing if the environment wants no export.
+/// Sends a request without spans. Returns the endpoint; `None` if the environment disables the export.
 ///
 /// # Errors
 ///
-/// If the Collector does not take it, or a variable of the environment makes no sense; with what to do, in a line.
+/// When the Collector does not accept it, or a variable has an invalid value. The message says in one line what to do.
 pub async fn try_once() -> Result<Option<String>, String> {
     if disabled() {
         return Ok(None);
@@ -54,25 +53,24 @@ pub(super) struct Exporter {
     outage: Option<Outage>,
 }
 
-/// How spans are gathered to one request. A trace is never torn apart, so that one with more spans makes a
-/// larger batch.
+/// How spans are batched. A trace is never split, so one with more spans makes a larger batch.
 #[derive(Clone, Copy)]
 struct Batching {
-    /// Spans.
+    /// In spans.
     size: u64,
-    /// From the first trace on.
+    /// Counted from the first trace.
     delay: Duration,
 }
 
-/// A time in which the Collector did not take spans.
+/// A time in which the Collector accepts no spans.
 struct Outage {
     warned: Instant,
     lost: u64,
 }
 
 impl Exporter {
-    /// As the environment says. Beyond `OTEL_EXPORTER_OTLP_*` that is `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`, 512
-    /// spans without it, and `OTEL_BSP_SCHEDULE_DELAY`, 1000 milliseconds without it.
+    /// Configured by `OTEL_EXPORTER_OTLP_*`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (by default 512 spans) and `OTEL_BSP_SCHEDULE_DELAY`
+    /// (by default 1000 milliseconds).
     pub(super) fn from_env() -> Result<Self, Error> {
         let protocol = match ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]
             .into_iter()
@@ -93,7 +91,7 @@ impl Exporter {
         Self::new(protocol, None, batching)
     }
 
-    /// A given endpoint goes before what the environment says.
+    /// `given` overrides the endpoint of the environment.
     fn new(protocol: Protocol, given: Option<String>, batching: Batching) -> Result<Self, Error> {
         let default =
             if protocol == Protocol::Grpc { "http://localhost:4317" } else { "http://localhost:4318" };
@@ -102,14 +100,14 @@ impl Exporter {
             .or_else(|| variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
             .or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT"))
             .map_or_else(|| default.to_owned(), |endpoint| without_credentials(&endpoint));
-        // The exporter takes an empty endpoint for none, and looks into the environment itself.
+        // The exporter treats an empty endpoint as unset, and reads the environment itself.
         let given = given.unwrap_or_default();
         let exporter = match protocol {
             Protocol::Grpc => {
                 SpanExporter::builder().with_tonic().with_protocol(protocol).with_endpoint(given).build()
             }
             _ => {
-                // reqwest wants it chosen; where it is already, that choice stays.
+                // reqwest needs a default provider; an existing one stays.
                 let _chosen = rustls::crypto::ring::default_provider().install_default();
                 SpanExporter::builder().with_http().with_protocol(protocol).with_endpoint(given).build()
             }
@@ -146,8 +144,8 @@ impl Exporter {
 
     /// Exports a batch: a request for each source in it, since a request has one resource.
     async fn export(&mut self, mut batch: Vec<Item>, queue: &Queue) {
-        // One request after the other: pauses between them would be all that a busy scheduler's spans wait for.
-        let _hurry = wakeups::hurry();
+        // Requests follow each other; throttling between them would delay a busy scheduler's spans.
+        let _unthrottled = wakeups::unthrottled();
         batch.sort_by_key(|item| item.trace.source);
         let mut items = batch.into_iter().peekable();
         while let Some(Item { trace, resource }) = items.next() {

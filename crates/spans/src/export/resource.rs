@@ -1,4 +1,4 @@
-//! What produced a trace, as OpenTelemetry's resource.
+//! OpenTelemetry resources of traces.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use opentelemetry_sdk::resource::EnvResourceDetector;
 use super::sdk::attribute;
 use crate::{AttributeValue, Source, environment::variable};
 
-/// A process that traces are of, by OpenTelemetry's semantic conventions.
+/// The resource of a source, by OpenTelemetry's semantic conventions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
     /// The source of its traces.
@@ -71,7 +71,7 @@ impl Resource {
         self
     }
 
-    /// The attributes; over them what `OTEL_RESOURCE_ATTRIBUTES` says, and over that `OTEL_SERVICE_NAME`.
+    /// The resource for export. `OTEL_RESOURCE_ATTRIBUTES` overrides the attributes, and `OTEL_SERVICE_NAME` both.
     pub(super) fn to_sdk(&self) -> opentelemetry_sdk::Resource {
         let attributes = self.attributes.iter().map(|(key, value)| KeyValue::new(*key, value.clone()));
         let name = variable("OTEL_SERVICE_NAME").map(|name| KeyValue::new("service.name", name));

@@ -18,14 +18,14 @@ static SCOPE: LazyLock<InstrumentationScope> = LazyLock::new(|| {
     InstrumentationScope::builder("schedspan").with_version(env!("CARGO_PKG_VERSION")).build()
 });
 
-/// The spans of a trace. All are sampled: which ones to make was decided before.
+/// The spans of a trace, all of them sampled: the decision is made before.
 pub(super) fn span_data(trace: Trace) -> impl Iterator<Item = SpanData> {
     let trace_state = trace.parent.as_ref().map(|parent| vendors(&parent.trace_state)).unwrap_or_default();
     let parent = trace.parent.map(|parent| parent.span_id);
     trace.spans.into_iter().map(move |span| convert(trace.trace_id, parent, &trace_state, span))
 }
 
-/// `parent` is what a span without a parent in its own trace is below.
+/// `parent` is the remote parent of spans without one in the trace.
 fn convert(trace_id: [u8; 16], parent: Option<[u8; 8]>, trace_state: &TraceState, span: Span) -> SpanData {
     let context = |id| {
         let trace_id = TraceId::from_bytes(trace_id);
@@ -60,7 +60,7 @@ fn convert(trace_id: [u8; 16], parent: Option<[u8; 8]>, trace_state: &TraceState
     }
 }
 
-/// As `component-base/tracing.StartReconcileSpan` makes the root, and `tracing.Start` the others.
+/// The kinds of `component-base/tracing`: `StartReconcileSpan` makes consumers, `Start` internal spans.
 fn kind(span: &Span) -> SpanKind {
     match span.kind {
         model::SpanKind::Root(TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Reconcile)
@@ -115,7 +115,7 @@ fn link(link: &model::Link) -> Link {
     Link::new(context, attributes, 0)
 }
 
-/// The vendors' part, which was read from such a text by the same rules.
+/// The `tracestate`, which was validated when it was read.
 fn vendors(text: &str) -> TraceState {
     TraceState::from_str(text).unwrap_or_default()
 }

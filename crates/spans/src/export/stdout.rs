@@ -1,4 +1,4 @@
-//! Standard output: a text per trace.
+//! Outputs on standard output: one text per trace.
 
 use std::{io, thread};
 
@@ -17,15 +17,14 @@ pub(super) const CAUSES: Causes = Causes { full: Loss::OutputQueueFull, failed: 
 
 /// Writes until the queue is closed and empty, or standard output is closed.
 ///
-/// On a thread of its own, since a reader may stop reading; not one of tokio's, which the runtime would wait
-/// for in vain.
+/// It has its own thread, since a reader may stop reading. A blocking thread of tokio would keep the runtime from ending.
 pub(super) fn spawn(queue: Queue, render: impl Fn(&Item) -> String + Send + 'static) -> JoinHandle<()> {
     let (done, end) = oneshot::channel();
     thread::spawn(move || {
         write(queue, render, io::stdout());
         done.send(())
     });
-    // An error is the end, too: the thread panicked.
+    // An error means that the thread panicked, which is the end as well.
     tokio::spawn(async { end.await.unwrap_or_default() })
 }
 
@@ -34,7 +33,7 @@ fn write(mut queue: Queue, render: impl Fn(&Item) -> String, mut out: impl io::W
     while let Some(item) = queue.receiver.blocking_recv() {
         open = open && out.write_all(render(&item).as_bytes()).and_then(|()| out.flush()).is_ok();
         if !open {
-            // What is queued comes yet, to be counted.
+            // The rest of the queue is still received, to be counted.
             queue.receiver.close();
         }
         queue.settle(item.spans(), open);
@@ -43,7 +42,7 @@ fn write(mut queue: Queue, render: impl Fn(&Item) -> String, mut out: impl io::W
 
 /// A waterfall and an empty line.
 pub(super) fn terminal(item: &Item, plugins: bool) -> String {
-    // Anew for each: a window's width changes.
+    // Computed for each trace: the width of a window changes.
     waterfall(&item.trace, &Style { plugins, ..Style::of_stdout() }) + "\n"
 }
 
@@ -53,7 +52,7 @@ pub(super) fn json(item: &Item) -> String {
     let resource_spans =
         group_spans_by_resource_and_scope(span_data(Trace::clone(&item.trace)).collect(), &resource);
     let line = serde_json::to_string(&TracesData { resource_spans });
-    // Strings, numbers and lists: nothing that JSON could not say.
+    // Strings, numbers and lists always have a JSON form.
     line.expect("OTLP becomes JSON") + "\n"
 }
 

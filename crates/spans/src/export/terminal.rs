@@ -1,4 +1,4 @@
-//! Waterfalls: a trace as a person reads it at a glance.
+//! Waterfalls: traces as text, one line per span.
 
 use std::{borrow::Cow, collections::HashMap, env, fmt::Write as _, io::IsTerminal as _};
 
@@ -9,16 +9,15 @@ use crate::{
     text::clean,
 };
 
-/// Columns where nothing says how many there are.
+/// Columns if neither the terminal nor `COLUMNS` gives a number.
 const DEFAULT_WIDTH: usize = 100;
-/// Columns below which there is no sense in saving more.
+/// Fewest columns.
 const MIN_WIDTH: usize = 60;
 /// Columns of a duration: `1.90 ms`, and a space.
 const DURATION: usize = 8;
-/// Lines of a message; what the scheduler says of a large cluster can be longer than a screen.
+/// Most lines of a message: those of a large cluster can be longer than a screen.
 const MESSAGE_LINES: usize = 6;
-/// A plugin's span that is shorter than this part of its attempt, and of which there is nothing to say, is no line of
-/// its own.
+/// A plugin's unremarkable span that is shorter than this fraction of its attempt has no line of its own.
 const SHORT: u64 = 20;
 /// Eighths of a block, from the left.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -39,14 +38,13 @@ pub struct Style {
     pub width: usize,
     /// Whether to colour.
     pub colour: bool,
-    /// Whether each plugin has a line of its own, also where there is nothing to say of it.
+    /// Whether each plugin has its own line, unremarkable ones too.
     pub plugins: bool,
 }
 
 impl Style {
-    /// As suits standard output: as wide as the terminal, or as `COLUMNS` says; in colour on a terminal or
-    /// with `CLICOLOR_FORCE`, but never with `NO_COLOR` (<https://no-color.org>,
-    /// <https://bixense.com/clicolors>).
+    /// The style of standard output: as wide as the terminal or `COLUMNS`; in colour on a terminal or with `CLICOLOR_FORCE`, but
+    /// never with `NO_COLOR` (<https://no-color.org>, <https://bixense.com/clicolors>).
     #[must_use]
     pub fn of_stdout() -> Self {
         let stdout = std::io::stdout();
@@ -74,13 +72,12 @@ impl Style {
     }
 }
 
-/// Draws a trace: a head with what became of the Pod, and then a line per span with a bar, to scale over the
-/// attempt.
+/// Draws a trace: a head with the result, then one line per span with a bar, to scale.
 #[must_use]
 pub fn waterfall(trace: &Trace, style: &Style) -> String {
     let root = trace.root();
     let mut out = head(trace, *style);
-    // The head says the result already.
+    // The head contains the result already.
     let result = root.attribute(attributes::RESULT).map(ToString::to_string);
     if let Status::Error(reason) = &root.status
         && result.as_ref() != Some(reason)
@@ -111,7 +108,7 @@ fn head(trace: &Trace, style: Style) -> String {
     }
 }
 
-/// Which Pod or group it is about, and what became of it.
+/// The head of an attempt or a lifecycle: Pod or group, and result.
 fn pod(trace: &Trace, style: Style) -> String {
     let root = trace.root();
     let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
@@ -135,7 +132,7 @@ fn pod(trace: &Trace, style: Style) -> String {
     parts.extend(node.map(|node| (PLAIN, format!("on {node}"))));
     parts.extend(text(attributes::ATTEMPT).map(|attempt| (PLAIN, format!("attempt {attempt}"))));
     parts.push((PLAIN, duration(root.duration_ns())));
-    parts.extend(life(root).into_iter().map(|part| (PLAIN, part)));
+    parts.extend(lifecycle(root).into_iter().map(|part| (PLAIN, part)));
     parts.extend(waits(root).into_iter().chain(nodes(root)).map(|part| (PLAIN, part)));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
     parts.extend(root.links.iter().map(|Link { context, relation }| {
@@ -167,7 +164,7 @@ fn reconcile(trace: &Trace, style: Style) -> String {
     flow("", "  ", &parts, style)
 }
 
-/// Which scheduler has taken over, and what is different.
+/// The head of a configuration: profiles, and what changed.
 fn configuration(root: &Span, style: Style) -> String {
     let (colour, change) = match root.attribute(attributes::CONFIG_CHANGED) {
         Some(AttributeValue::Bool(true)) => (YELLOW, "changed"),
@@ -188,8 +185,8 @@ fn id(trace_id: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(trace_id))
 }
 
-/// What a Pod's life consists of.
-fn life(root: &Span) -> Vec<String> {
+/// Counts of attempts, restarts and volumes in a lifecycle.
+fn lifecycle(root: &Span) -> Vec<String> {
     let count = |key, one: &str| match root.attribute(key) {
         Some(AttributeValue::Int(count)) if *count > 0 => {
             Some(format!("{count} {one}{}", if *count == 1 { "" } else { "s" }))
@@ -204,7 +201,7 @@ fn life(root: &Span) -> Vec<String> {
     counts.into_iter().filter_map(|(key, one)| count(key, one)).collect()
 }
 
-/// How long the Pod was in each queue, and what ended that.
+/// Time of the Pod in each queue, and the event that ended it.
 fn waits(root: &Span) -> Vec<String> {
     let moves = match root.attribute(attributes::QUEUE_MOVES) {
         Some(AttributeValue::Strings(moves)) => moves.iter().map(|entry| clean(entry)).collect(),
@@ -222,14 +219,14 @@ fn waits(root: &Span) -> Vec<String> {
         parts.push(format!("{queue} {}{until}", milliseconds(*waited)));
     }
     if let Some(AttributeValue::Double(waited)) = root.attribute(attributes::QUEUE_WAIT_MS) {
-        // Said already, where the Pod came from another queue.
+        // The event is shown already if the Pod came from another queue.
         let by = moves.first().filter(|_| moves.len() == 1).map(|(_, event)| format!(" by {event}"));
         parts.push(format!("queued {}{}", milliseconds(*waited), by.unwrap_or_default()));
     }
     parts
 }
 
-/// How many Nodes there were for the Pod, and which one it makes room on.
+/// Numbers of Nodes, and the Node of a preemption.
 fn nodes(root: &Span) -> Vec<String> {
     let number = |key| match root.attribute(key) {
         Some(AttributeValue::Int(number)) => Some(*number),
@@ -251,7 +248,7 @@ fn nodes(root: &Span) -> Vec<String> {
     parts
 }
 
-/// Why the attempt failed, in a few lines.
+/// The error message, in a few lines.
 fn message(reason: &str, style: Style) -> String {
     let words = clean(reason);
     let words: Vec<_> = words.split(' ').map(|word| (PLAIN, word.to_owned())).collect();
@@ -266,7 +263,7 @@ fn message(reason: &str, style: Style) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Sets parts next to each other, as many on a line as fit; the lines after the first are indented.
+/// Puts as many parts on a line as fit. Lines after the first are indented.
 fn flow(indent: &str, separator: &str, parts: &[(&str, String)], style: Style) -> String {
     let (mut out, mut column) = (indent.to_owned(), indent.len());
     let mut first = true;
@@ -287,11 +284,11 @@ fn flow(indent: &str, separator: &str, parts: &[(&str, String)], style: Style) -
     out + "\n"
 }
 
-/// A line of the waterfall: a span, or several of which there is nothing to say.
+/// A line of the waterfall: one span, or several unremarkable ones.
 struct Row<'a> {
     tree: String,
     name: Cow<'a, str>,
-    /// From when to when, nanoseconds since the Unix epoch.
+    /// Start and end, nanoseconds since the Unix epoch.
     time: (u64, u64),
     duration_ns: u64,
     note: String,
@@ -299,7 +296,7 @@ struct Row<'a> {
     colour: &'static str,
 }
 
-/// The spans as a tree, in the order in which they are drawn.
+/// The lines of a trace, in the order of the tree.
 fn rows(trace: &Trace, style: Style) -> Vec<Row<'_>> {
     let mut children: HashMap<_, Vec<_>> = HashMap::new();
     for span in &trace.spans[1..] {
@@ -309,7 +306,7 @@ fn rows(trace: &Trace, style: Style) -> Vec<Row<'_>> {
     let short_ns = if style.plugins { 0 } else { root.duration_ns() / SHORT };
     let mut rows = vec![row(String::new(), root, BLUE)];
     descend(root, "", BLUE, short_ns, &mut children, &mut rows);
-    // What outlasts the attempt is linked to it; stays in queues are not.
+    // Calls that outlast the attempt are linked to it; stays in queues are not drawn.
     let parentless = children.remove(&None).unwrap_or_default();
     for span in parentless.into_iter().filter(|span| !span.links.is_empty()) {
         let mut row = row(String::new(), span, DIM);
@@ -368,7 +365,7 @@ fn descend<'a>(
     }
 }
 
-/// Puts those that become one line together, where the first of them is.
+/// Groups spans that become one line, at the place of the first.
 fn fold(spans: Vec<&Span>, short_ns: u64) -> Vec<Vec<&Span>> {
     let mut lines: Vec<Vec<&Span>> = Vec::with_capacity(spans.len());
     let mut folded: HashMap<Fold, usize> = HashMap::new();
@@ -386,18 +383,18 @@ fn fold(spans: Vec<&Span>, short_ns: u64) -> Vec<Vec<&Span>> {
     lines
 }
 
-/// What becomes one line.
+/// Spans that become one line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Fold {
     Plugins,
-    /// Those that came to nothing.
+    /// Trials that were not chosen.
     Trials,
-    /// What trials had reserved.
+    /// The ends of trials.
     Unreserved,
 }
 
-/// Whether there is nothing to say of a span: a plugin that took little time and had nothing against the Pod; a trial of a
-/// Pod of a group that came to nothing, and its end.
+/// Whether a span is unremarkable: a quick plugin that did not reject the Pod, or a trial of a group that was not chosen, and
+/// its end.
 fn folds(span: &Span, of_tried: bool, short_ns: u64) -> Option<Fold> {
     let result = span.attribute(attributes::RESULT).map(ToString::to_string);
     if short_ns == 0 || span.status != Status::Unset || incomplete(span) {
@@ -438,11 +435,11 @@ fn folded<'a>(tree: String, spans: &[&Span], colour: &'static str) -> Row<'a> {
 fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     let result = span.attribute(attributes::RESULT).map(|result| clean(&result.to_string()));
     let note = match (&span.status, result) {
-        // The root's is in the head.
+        // The root's result is in the head.
         _ if span.parent_id.is_none() && matches!(span.kind, SpanKind::Root(_)) => String::new(),
         (Status::Error(reason), _) if !reason.is_empty() => clean(reason),
         (_, Some(result)) if result != "Success" => result,
-        // Of a Pod of a group.
+        // A Pod of a group, or an attempt of a lifecycle.
         _ if is_attempt(span) => {
             let node = span.attribute(attributes::SELECTED_NODE);
             node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
@@ -455,7 +452,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     let note = if incomplete(span) { format!("incomplete {note}").trim_end().to_owned() } else { note };
     Row {
         tree,
-        // Words of the traced process, where it is a plugin's.
+        // A plugin's name is foreign text.
         name: format!("{}{}", clean(&span.name), whose(span)).into(),
         time: (span.start_unix_ns, span.end_unix_ns),
         duration_ns: span.duration_ns(),
@@ -465,7 +462,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     }
 }
 
-/// Which Pod of a group or which victim it is about, or which placement.
+/// The Pod or the placement of a span in a group, or the victim.
 fn whose(span: &Span) -> String {
     let is_victim = span.kind == SpanKind::Victim;
     let key = if is_attempt(span) || is_victim { attributes::POD_NAME } else { attributes::PLACEMENT };
@@ -473,7 +470,7 @@ fn whose(span: &Span) -> String {
     name.map(|name| format!(" {}", clean(&name.to_string()))).unwrap_or_default()
 }
 
-/// Whether it is one Pod's attempt: of a group, or in a lifecycle.
+/// Whether a span is the attempt of one Pod, in a group or in a lifecycle.
 fn is_attempt(span: &Span) -> bool {
     matches!(span.kind, SpanKind::Root(TraceKind::Attempt) | SpanKind::Stage(Stage::Attempt))
 }
@@ -482,8 +479,8 @@ fn incomplete(span: &Span) -> bool {
     span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true))
 }
 
-/// As long as the span is, to an eighth of a column, but at least that, so that nothing is invisible; and
-/// from where it starts, to a column, since no character leaves its left side empty.
+/// The bar of a span: its length to an eighth of a column, at least that; its start to a column, since no character has an
+/// empty left part.
 fn bar((start, end): (u64, u64), root: &Span, width: usize) -> String {
     let total = u128::from(root.duration_ns().max(1));
     let eighth = |unix_ns: u64| {

@@ -45,7 +45,7 @@ async fn what_a_full_queue_cannot_hold_is_lost_and_so_is_what_is_left_at_the_end
 }
 
 #[test]
-fn a_resource_says_which_process_it_is() {
+fn a_resource_identifies_its_process() {
     let Item { resource, .. } = item(scheduled());
     for (key, value) in [
         ("service.name", "kube-scheduler"),

@@ -1,4 +1,4 @@
-//! Samplers that others' configuration names: OpenTelemetry's variables, and Kubernetes' TracingConfiguration.
+//! Samplers of foreign configuration: OpenTelemetry's variables, and Kubernetes' TracingConfiguration.
 
 use std::{
     fs::File,
@@ -12,39 +12,39 @@ use tracing::warn;
 use super::{MAX_RULES, Rule};
 use crate::environment;
 
-/// Of a configuration: a scheduler's has some hundred lines.
+/// Most bytes of a configuration: a scheduler's has some hundred lines.
 const MAX_BYTES: u64 = 1 << 20;
-/// What a rate is of.
+/// Denominator of a rate.
 const MILLION: u32 = 1_000_000;
-/// Kinds that hold a TracingConfiguration, and the groups that they are of.
+/// Kinds that contain a TracingConfiguration, and their API groups.
 const KINDS: [(&str, &str); 2] = [
     ("TracingConfiguration", "apiserver.config.k8s.io/"),
     ("KubeSchedulerConfiguration", "kubescheduler.config.k8s.io/"),
 ];
 
-/// Why there is no sampler.
+/// Why a sampler cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A variable of the environment makes no sense.
+    /// A variable of the environment has an invalid value.
     #[error(transparent)]
     Variable(#[from] environment::Error),
     /// A file cannot be read.
     #[error("cannot read `{}`: {reason}; give the path of a TracingConfiguration", path.display())]
     Unreadable {
-        /// As it was given.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Why.
         reason: io::Error,
     },
-    /// A file is no configuration.
+    /// A file is not a configuration.
     #[error("`{}`: {reason}", path.display())]
     Invalid {
-        /// As it was given.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it, and what should be there.
+        /// What is wrong, and what is expected.
         reason: String,
     },
-    /// There are more rules than anybody reads.
+    /// There are too many rules or selectors.
     #[error("{0} rules are too many; give {MAX_RULES} at most, with 64 labels and priority classes at most")]
     TooMany(usize),
 }
@@ -76,7 +76,7 @@ pub(super) fn environment(
     rule.map(Some).map_err(|_| environment::Error { variable: SAMPLER, value: name, expected })
 }
 
-/// The sampler of a file: as `component-base/tracing` makes it of the same.
+/// The sampler of a file, the same that `component-base/tracing` makes of it.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/component-base/tracing/utils.go>
 pub(super) fn file(path: &Path) -> Result<Rule, Error> {
     let mut text = String::new();
@@ -88,13 +88,13 @@ pub(super) fn file(path: &Path) -> Result<Rule, Error> {
     if let Some(endpoint) = endpoint {
         let path = path.display();
         warn!(
-            "`{path}` names the endpoint {endpoint}: spans go where OTEL_EXPORTER_OTLP_ENDPOINT says all the same"
+            "`{path}` names the endpoint {endpoint}, which is not used: spans go where OTEL_EXPORTER_OTLP_ENDPOINT says"
         );
     }
     Ok(rule)
 }
 
-/// The rule, and the endpoint that is not used.
+/// The rule, and the endpoint, which is not used.
 pub(super) fn configuration(text: &str) -> Result<(Rule, Option<String>), String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,7 +1,7 @@
-//! Which traces are kept: decided when they are over, by what happened.
+//! Sampling after the fact: a trace is kept or dropped when it is complete, by what happened.
 //!
-//! Samplers are rules, and any of them keeps a trace. The root says which ones did; what none keeps is counted by reason,
-//! after all metrics of attempts were. Pure but for those counters: the only clock is that of the traces.
+//! Samplers are rules, and any of them keeps a trace. An attribute of the root names those rules; a dropped trace is counted by
+//! reason. Metrics of attempts count all traces, before sampling. Pure but for the counters: the only clock is that of the traces.
 
 mod config;
 mod rule;
@@ -11,9 +11,9 @@ use std::path::PathBuf;
 pub use self::{config::Error, rule::Rule};
 use crate::{AttributeValue, Metrics, Trace, attributes, environment};
 
-/// Questions of samplers about Pods: a bit of [`Trace::selected`] each.
+/// Most selectors: each is a bit of [`Trace::selected`].
 pub const MAX_SELECTORS: usize = u64::BITS as usize;
-/// Rules: nobody reads more.
+/// Most rules.
 const MAX_RULES: usize = 32;
 
 /// Which traces are exported
@@ -46,16 +46,16 @@ pub struct Options {
     pub tracing_config_file: Option<PathBuf>,
 }
 
-/// What rules ask about Pods.
+/// What a rule selects Pods by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// The Pod has this label, with this value if one is given.
     Label(String, Option<String>),
-    /// The Pod has this priority class: `spec.priorityClassName`. Answering it takes whole Pods, not only their metadata.
+    /// The Pod has this `spec.priorityClassName`. It needs whole Pods from the API server, not only metadata.
     PriorityClass(String),
 }
 
-/// Decides.
+/// The rules of a daemon.
 #[derive(Debug, Default)]
 pub struct Sampler {
     rules: Vec<Rule>,
@@ -63,11 +63,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// The rules of the command line, of `OTEL_TRACES_SAMPLER`, and of a file; without any, everything is kept.
+    /// The rules of the command line, of `OTEL_TRACES_SAMPLER`, and of a file. Without any all traces are kept.
     ///
     /// # Errors
     ///
-    /// When the variable or the file makes no sense, or when there are too many rules.
+    /// When the variable or the file is not valid, or when there are too many rules.
     pub fn new(options: &Options) -> Result<Self, Error> {
         let further = [
             config::environment(environment::variable)?,
@@ -87,14 +87,13 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// What must be known of Pods: [`Trace::selected`] has a bit for each, in this order.
+    /// The selectors of all rules, in the order of the bits of [`Trace::selected`].
     #[must_use]
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
 
-    /// Whether a trace is kept; then its root says by which rules. To be asked once for each trace, in the order of their
-    /// ends.
+    /// Whether a trace is kept; then an attribute of its root names the rules. Call it once per trace, in the order of their ends.
     pub fn keep(&mut self, trace: &mut Trace, metrics: &Metrics) -> bool {
         if self.rules.is_empty() {
             return true;
@@ -110,7 +109,7 @@ impl Sampler {
             }
         }
         if kept_by.is_empty() {
-            // The one that came nearest.
+            // The reason of the closest rule.
             metrics.dropped(reasons.into_iter().max().unwrap_or_default());
             return false;
         }

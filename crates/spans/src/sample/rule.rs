@@ -5,10 +5,10 @@ use std::{collections::VecDeque, str::FromStr, time::Duration};
 use super::Selector;
 use crate::{AttributeValue, Dropped, Relation, Span, Trace, TraceKind, attributes, figures::parse_duration};
 
-/// Attempts that a percentile is of, and of how many at least.
+/// Attempts that a percentile is computed from, at most and at least.
 const WINDOW: usize = 1_000;
 const LEAST: usize = 100;
-/// Seconds that are counted at once: attempts do not end in the order in which they are told, but nearly.
+/// Seconds that are counted at once: attempts arrive nearly in the order of their ends.
 const SECONDS: usize = 64;
 
 /// A sampler: conditions that must all hold.
@@ -21,9 +21,9 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq)]
 enum Condition {
     Always(bool),
-    /// The bound that a part of the trace id must be below.
+    /// Upper bound of a part of the trace id.
     Ratio(u64),
-    /// What the parent says; where there is none, the other.
+    /// The sampled flag of the parent; without a parent, the other condition.
     ParentBased(Box<Self>),
     LinkSampled,
     Failed,
@@ -32,12 +32,12 @@ enum Condition {
     Preempting,
     FirstAttempt,
     Namespace(String),
-    /// And its number among all that are asked for.
+    /// The selector, and its bit.
     Pod(Selector, u32),
     AtMost(Rate),
 }
 
-/// The durations of the attempts before.
+/// The durations of the previous attempts.
 #[derive(Clone, Debug, PartialEq)]
 struct Window {
     percentile: f64,
@@ -45,14 +45,14 @@ struct Window {
     sorted: Vec<u64>,
 }
 
-/// How many were kept of those that ended in a second.
+/// How many traces were kept, by the second of their end.
 #[derive(Clone, Debug, PartialEq)]
 struct Rate {
     limit: u32,
     seconds: Vec<(u64, u32)>,
 }
 
-/// What may stand in a rule: a name, whether something follows behind `=`, and what it means.
+/// A form of a condition: name, whether it takes a value after `=`, and how it is read.
 type Form = (&'static str, bool, fn(&str) -> Result<Condition, String>);
 
 const FORMS: [Form; 12] = [
@@ -73,11 +73,11 @@ const FORMS: [Form; 12] = [
     ("priority-class", true, |text| Ok(Condition::Pod(Selector::PriorityClass(text.to_owned()), 0))),
     ("at-most", true, |text| {
         let limit = text.parse().ok().filter(|limit| *limit > 0);
-        let limit = limit.ok_or_else(|| format!("`{text}` is no whole number above 0"))?;
+        let limit = limit.ok_or_else(|| format!("`{text}` is not a whole number above 0"))?;
         Ok(Condition::AtMost(Rate { limit, seconds: vec![(0, 0); SECONDS] }))
     }),
 ];
-/// What goes before one of the first three forms.
+/// Prefix of the first three forms.
 const PARENT_BASED: &str = "parentbased_";
 
 impl FromStr for Rule {
@@ -98,7 +98,7 @@ fn condition(text: &str) -> Result<Condition, String> {
     let name = parent_based.unwrap_or(name);
     let Some((_, with_argument, make)) = forms.iter().find(|(known, ..)| *known == name) else {
         let known: Vec<_> = forms.iter().map(|(name, ..)| *name).collect();
-        return Err(format!("`{text}` is no condition; give one of {}", known.join(", ")));
+        return Err(format!("`{text}` is not a condition; give one of {}", known.join(", ")));
     };
     let condition = match (argument, with_argument) {
         (Some(argument), true) if !argument.is_empty() => {
@@ -111,11 +111,11 @@ fn condition(text: &str) -> Result<Condition, String> {
     Ok(if parent_based.is_some() { Condition::ParentBased(Box::new(condition)) } else { condition })
 }
 
-/// The bound of the Go SDK's `TraceIDRatioBased`; where it keeps all, one that nothing reaches.
+/// The bound of the Go SDK's `TraceIDRatioBased`; for a ratio of 1 the largest number.
 /// <https://github.com/open-telemetry/opentelemetry-go/blob/v1.46.0/sdk/trace/sampling.go>
 fn ratio(text: &str) -> Result<u64, String> {
     let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
-    let fraction: f64 = fraction.ok_or_else(|| format!("`{text}` is no number from 0 to 1"))?;
+    let fraction: f64 = fraction.ok_or_else(|| format!("`{text}` is not a number from 0 to 1"))?;
     Ok(if fraction >= 1.0 { u64::MAX } else { (fraction * (1_u64 << 63) as f64) as u64 })
 }
 
@@ -124,7 +124,7 @@ fn slower_than(text: &str) -> Result<Condition, String> {
         return parse_duration(text).map(Condition::SlowerThan);
     };
     let percentile = percentile.parse().ok().filter(|percentile| *percentile > 0.0 && *percentile < 100.0);
-    let percentile = percentile.ok_or_else(|| format!("`{text}` is no percentile such as p99"))?;
+    let percentile = percentile.ok_or_else(|| format!("`{text}` is not a percentile such as p99"))?;
     let (order, sorted) = (VecDeque::with_capacity(WINDOW), Vec::with_capacity(WINDOW));
     Ok(Condition::SlowerThanMost(Window { percentile, order, sorted }))
 }
@@ -134,7 +134,7 @@ impl Rule {
         &self.text
     }
 
-    /// Gives each question about Pods its number; the same question has one.
+    /// Gives each distinct selector its bit.
     pub(super) fn number(&mut self, selectors: &mut Vec<Selector>) {
         for condition in &mut self.conditions {
             if let Condition::Pod(selector, number) = condition {
@@ -147,24 +147,24 @@ impl Rule {
         }
     }
 
-    /// Whether it keeps a trace; if not, why: the condition that came last.
+    /// Whether the rule keeps a trace, or which condition is not met.
     pub(super) fn judge(&mut self, trace: &Trace) -> Result<(), Dropped> {
-        // With the attempt of one Pod, its whole group is kept.
+        // A group is kept as a whole, with the attempt of any of its Pods.
         let of_one = |span: &Span| self.conditions.iter().all(|condition| condition.holds_of(span));
         let one = trace.roots().any(of_one);
         let mut judged = if one { Ok(()) } else { Err(Dropped::NoRule) };
         let mut rates = Vec::new();
         for condition in &mut self.conditions {
             let reason = match condition {
-                // Only of what all others keep.
+                // A rate counts only traces that meet all other conditions.
                 Condition::AtMost(rate) => {
                     rates.push(rate);
                     continue;
                 }
-                // It must see every attempt.
+                // A percentile must see every attempt.
                 condition => condition.judge(trace),
             };
-            // What the rule is about goes before chance.
+            // The condition that is furthest from a match is the reason.
             judged = match (judged, reason) {
                 (Err(one), Err(other)) => Err(one.min(other)),
                 (one, other) => one.and(other),
@@ -178,11 +178,11 @@ impl Rule {
 }
 
 impl Condition {
-    /// What must hold of one and the same attempt.
+    /// Whether a condition about one attempt is met.
     fn holds_of(&self, root: &Span) -> bool {
         let is = |key, value: &str| matches!(root.attribute(key), Some(AttributeValue::String(text)) if text == value);
         match self {
-            Self::Failed => root.came_to_nothing(),
+            Self::Failed => root.did_not_succeed(),
             Self::Preempting => root.attribute(attributes::PREEMPTION_NODE).is_some(),
             Self::FirstAttempt => root.attribute(attributes::ATTEMPT) == Some(&AttributeValue::Int(1)),
             Self::Namespace(name) => is(attributes::POD_NAMESPACE, name),
@@ -190,7 +190,7 @@ impl Condition {
         }
     }
 
-    /// What must hold of the trace.
+    /// Whether a condition about the trace is met.
     fn judge(&mut self, trace: &Trace) -> Result<(), Dropped> {
         let holds = |holds: bool, reason| if holds { Ok(()) } else { Err(reason) };
         let duration_ns = trace.root().duration_ns();
@@ -231,7 +231,7 @@ impl Condition {
 }
 
 impl Window {
-    /// Whether this takes longer than the percentile, by nearest rank, of those before it; it is one of those before the next.
+    /// Whether this duration exceeds the percentile, by nearest rank, of the previous ones. Adds it to them.
     fn is_exceeded(&mut self, duration_ns: u64) -> bool {
         let Self { percentile, order, sorted } = self;
         let rank = (*percentile / 100.0 * sorted.len() as f64).ceil() as usize;
@@ -255,7 +255,7 @@ impl Rate {
         if *of < second {
             (*of, *count) = (second, 0);
         }
-        // What ended a minute before all others cannot be told from more.
+        // A second that left the window allows no more traces.
         let allowed = *of == second && *count < self.limit;
         *count += u32::from(allowed);
         allowed

@@ -58,7 +58,7 @@ fn the_ratio_is_that_of_the_sdk_for_go() {
 }
 
 #[test]
-fn each_condition_holds_of_what_it_says() {
+fn each_condition_keeps_what_it_describes() {
     let with = |key, value| {
         let mut trace = scheduled();
         trace.spans[0].attributes.push((key, value));
@@ -119,7 +119,7 @@ fn a_parent_decides_where_there_is_one() {
 }
 
 #[test]
-fn any_rule_keeps_and_the_root_says_which_ones_did() {
+fn any_rule_keeps_and_the_root_names_the_rules() {
     let mut sampler = sampler(&["failed", "first-attempt", "namespace=x", "slower-than=1us"]);
     assert_eq!(kept_by(&mut sampler, &unschedulable()), ["failed", "first-attempt", "slower-than=1us"]);
     let mut trace = scheduled();
@@ -206,20 +206,20 @@ fn what_is_dropped_is_counted_by_what_came_nearest() {
 }
 
 #[test]
-fn a_rule_that_means_nothing_says_what_could_be_there() {
+fn an_invalid_rule_is_refused_with_what_is_valid() {
     for (text, part) in [
         ("", "give one of always_on, always_off"),
-        ("fast", "`fast` is no condition; give one of"),
-        ("failed,", "`` is no condition"),
+        ("fast", "`fast` is not a condition; give one of"),
+        ("failed,", "`` is not a condition"),
         ("failed=yes", "takes no value"),
         ("namespace", "give `namespace=VALUE`"),
         ("namespace=", "give `namespace=VALUE`"),
-        ("traceidratio=2", "`2` is no number from 0 to 1"),
-        ("traceidratio=NaN", "`NaN` is no number from 0 to 1"),
+        ("traceidratio=2", "`2` is not a number from 0 to 1"),
+        ("traceidratio=NaN", "`NaN` is not a number from 0 to 1"),
         ("slower-than=5", "give a number with the unit"),
-        ("slower-than=p100", "`p100` is no percentile"),
-        ("at-most=0", "no whole number above 0"),
-        ("at-most=99999999999", "no whole number above 0"),
+        ("slower-than=p100", "`p100` is not a percentile"),
+        ("at-most=0", "not a whole number above 0"),
+        ("at-most=99999999999", "not a whole number above 0"),
         ("parentbased_failed", "give one of always_on, always_off, traceidratio"),
         ("parentbased_parentbased_always_on", "give one of"),
     ] {

@@ -4,10 +4,10 @@ use percent_encoding::percent_decode_str;
 
 use crate::Refusal;
 
-/// The specification's least that one must carry on; we read no more.
+/// The specification's minimum that must be propagated; no more is read.
 const MAX_BYTES: usize = 8192;
 const MAX_MEMBERS: usize = 64;
-/// Of a value that becomes an attribute.
+/// Most bytes of a value that becomes an attribute.
 const MAX_VALUE_BYTES: usize = 256;
 
 /// The members with these names, by their numbers in the list; of several with one name the first. Where the whole is too

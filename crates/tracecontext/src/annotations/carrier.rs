@@ -1,4 +1,4 @@
-//! Values that hold more than a `traceparent`, or it in another form. Which form it is, is told by the value.
+//! Values in other forms than a `traceparent`. The form follows from the value.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{Refusal, RemoteContext, traceparent};
 
-/// Of any value: in base64, a JSON object with the longest `traceparent`, `tracestate` and `baggage` that we read.
+/// Most bytes of a value: base64 of a JSON object with the longest `traceparent`, `tracestate` and `baggage`.
 const MAX_BYTES: usize = 16 << 10;
 /// OpenCensus' binary: a version, and three fields, each behind its number.
 /// <https://github.com/census-instrumentation/opencensus-specs/blob/master/encodings/BinaryEncoding.md>

@@ -169,7 +169,7 @@ fn what_it_began_with_is_a_trace_or_a_request() {
 
 /// What somebody might write to do harm: key, value, and why it is refused.
 #[test]
-fn hostile_values_are_refused_and_say_why() {
+fn hostile_values_are_refused_with_a_reason() {
     let base64 = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);
     let megabyte = "A".repeat(1 << 20);
     let json = |parent: &str| format!(r#"{{"traceparent":"{parent}"}}"#);

@@ -110,7 +110,7 @@ fn whatever_makes_pods_gets_the_context_where_they_get_it_from() {
 }
 
 #[test]
-fn what_somebody_else_has_written_stays() {
+fn an_existing_annotation_stays() {
     for annotations in [
         json!({ TRACEPARENT_KEY: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }),
         json!({ TRACEPARENT_KEY: "junk" }),
@@ -161,7 +161,7 @@ fn without_a_wanted_context_a_pod_passes_as_it_is() {
 
 /// What somebody might send to do harm, and what the refusal says.
 #[test]
-fn hostile_reviews_are_refused_and_say_why() {
+fn hostile_reviews_are_refused_with_a_reason() {
     let good = review("", "Pod", &with("", &json!({})));
     let changed = |pointer: &str, value: Value| {
         let mut review = good.clone();

@@ -32,7 +32,7 @@ SchedulePod             ██████████████████�
 }
 
 #[test]
-fn a_scheduler_that_takes_over_says_what_is_different() {
+fn a_new_scheduler_is_shown_with_its_differences() {
     let mut trace = scheduled();
     let strings =
         |values: &[&str]| AttributeValue::Strings(values.iter().map(|&text| text.to_owned()).collect());
@@ -51,7 +51,7 @@ fn a_scheduler_that_takes_over_says_what_is_different() {
 }
 
 #[test]
-fn a_failure_says_why() {
+fn a_failure_is_shown_with_its_reason() {
     let expected = "\
 default/big  Unschedulable  attempt 1  820 us  queued 12.2 ms
   trace abababababababababababababababab
@@ -158,7 +158,7 @@ fn with_plugins() -> Trace {
 }
 
 #[test]
-fn plugins_of_which_there_is_nothing_to_say_become_one_line() {
+fn unremarkable_plugins_become_one_line() {
     let expected = "\
 default/web-0  Success  on node-3  attempt 1  5.11 ms  queued 12.2 ms
   trace abababababababababababababababab
@@ -246,7 +246,7 @@ fn all_plugins_have_a_line_when_asked_for() {
 }
 
 #[test]
-fn the_head_says_how_the_pod_came_here_and_what_there_was_for_it() {
+fn the_head_shows_queues_nodes_and_preemption() {
     let mut trace = scheduled();
     let milliseconds = AttributeValue::Double;
     let strings = |list: &[&str]| AttributeValue::Strings(list.iter().map(ToString::to_string).collect());

@@ -1,4 +1,4 @@
-//! What is known of a Pod's start-up, gathered from one look at it to the next. Pure, and bounded whatever the Pod is.
+//! What is known of a Pod's start-up, gathered event by event. Pure, and bounded whatever the Pod contains.
 
 use std::collections::BTreeMap;
 
@@ -8,49 +8,49 @@ use super::{
 };
 use crate::LifecycleEnd as End;
 
-/// Containers, and as many that run before them; gates, kinds of volumes, claims, owners.
+/// Most containers, init containers, gates, kinds of volumes, claims and owners that are kept, each.
 const MAX_LISTED: usize = 32;
-/// Attempts, the first and the last of them.
+/// Most attempts that are kept: the first and the last.
 const MAX_ATTEMPTS: usize = 32;
 const FIRST_ATTEMPTS: usize = 8;
-/// What happened to one container.
+/// Most events of one container.
 const MAX_EVENTS: usize = 8;
-/// Bytes of a text, such as an image's name.
+/// Most bytes of a text, such as an image's name.
 const MAX_TEXT: usize = 256;
 
-/// When something was, as far as it is known.
+/// When something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
-    /// In this second since the Unix epoch, says the API, which has no finer times.
+    /// The API's own time, in seconds since the Unix epoch.
     pub(super) said_s: Option<u64>,
-    /// Before this, in nanoseconds since the Unix epoch: then it was seen.
+    /// When it was seen, in nanoseconds since the Unix epoch: it happened before.
     pub(super) seen_ns: u64,
 }
 
-/// A Pod's way to its end.
+/// What is known of one Pod.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Life {
-    /// What does not change; `None` until the Pod was seen.
+pub(super) struct Progress {
+    /// Facts that do not change; `None` until the API server sends the Pod.
     pub(super) about: Option<About>,
-    /// When the gates that it was created with were gone.
+    /// When the last scheduling gate was removed.
     pub(super) ungated_ns: Option<u64>,
     pub(super) node: Option<String>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) attempts_left_out: u64,
     pub(super) scheduled: Option<When>,
-    /// When its Node's kubelet took it up.
+    /// When the kubelet accepted it.
     pub(super) kubelet: Option<When>,
     pub(super) sandbox: Option<When>,
     pub(super) initialized: Option<When>,
-    /// Those that run before the others first.
+    /// Init containers first.
     pub(super) containers: Vec<Container>,
     pub(super) restarts: u64,
     pub(super) end: Option<(End, When)>,
-    /// What its status says of that.
+    /// Reason and message of the status.
     pub(super) reason: String,
-    /// When it was last heard of.
+    /// When the last event came.
     pub(super) last_ns: u64,
-    /// The list of Pods that it was last in.
+    /// Number of the last list that contained the Pod.
     pub(super) list: u64,
 }
 
@@ -67,16 +67,16 @@ pub(super) struct About {
     pub(super) images: Listed,
     pub(super) owners: Listed,
     pub(super) claims: Listed,
-    /// Each with how many there are.
+    /// Each with its count.
     pub(super) volume_kinds: Listed,
     pub(super) volumes: u64,
     pub(super) init_containers: u64,
     pub(super) main_containers: u64,
-    /// Texts that are shorter than they were.
+    /// Number of texts that were cut.
     pub(super) shortened: u64,
 }
 
-/// The first of a list, and how many more there are.
+/// The first items of a list, and how many are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) first: Vec<String>,
@@ -97,25 +97,25 @@ pub(super) struct Container {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ContainerKind {
-    /// It must end before the next one starts.
+    /// Ends before the next one starts.
     Init,
-    /// It starts before those, and stays.
+    /// A sidecar: starts before the containers, and keeps running.
     Sidecar,
     #[default]
     Main,
 }
 
-/// Something that a container's status said.
+/// An event of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Happened {
     pub(super) when: When,
-    /// Of waiting, or of its end.
+    /// Reason of waiting, or of the end.
     pub(super) reason: String,
-    /// Of its end.
+    /// Exit code, if the container ended.
     pub(super) exit_code: Option<i64>,
 }
 
-/// A text as it is kept; counts it if it is longer.
+/// Cuts a text to [`MAX_TEXT`] bytes, and counts it if it was longer.
 pub(super) fn short(text: &str, shortened: &mut u64) -> String {
     *shortened += u64::from(text.len() > MAX_TEXT);
     text[..text.floor_char_boundary(MAX_TEXT)].to_owned()
@@ -174,13 +174,13 @@ impl About {
     }
 }
 
-impl Life {
-    /// A Pod that nothing is known of yet.
+impl Progress {
+    /// A Pod of which nothing is known yet.
     pub(super) fn new(now_ns: u64) -> Self {
         Self { last_ns: now_ns, ..Self::default() }
     }
 
-    /// Takes what the Pod says now. It says no more once its end was seen.
+    /// Takes the Pod's current state. Nothing changes after its end.
     pub(super) fn see(&mut self, pod: &Pod, now_ns: u64) {
         if self.end.is_some() {
             return;
@@ -225,7 +225,7 @@ impl Life {
             "Failed" => Some((End::Failed, finished)),
             _ => match holds("Ready") {
                 Some(ready) => Some((End::Ready, ready)),
-                // Some kubelets know no readiness.
+                // Virtual kubelets may set no readiness condition.
                 None if status.phase == "Running" && condition("Ready").is_none() => {
                     Some((End::Running, None))
                 }
@@ -239,7 +239,7 @@ impl Life {
         }
     }
 
-    /// The Pod is there no longer.
+    /// The Pod is deleted.
     pub(super) fn gone(&mut self, now_ns: u64) {
         if self.end.is_none() {
             self.last_ns = now_ns;
@@ -247,7 +247,7 @@ impl Life {
         }
     }
 
-    /// Takes an attempt; of many the first and the last, and one at all only where there is room.
+    /// Takes an attempt: keeps the first and the last ones, and without `room` only a binding one.
     pub(super) fn attempt(&mut self, attempt: Attempt, room: bool) {
         if !room && !attempt.may_have_bound {
             self.attempts_left_out += 1;
@@ -260,12 +260,12 @@ impl Life {
         self.attempts.push(attempt);
     }
 
-    /// The attempt that bound it, or may have.
+    /// The attempt that bound the Pod, or may have.
     pub(super) fn binding(&self) -> Option<&Attempt> {
         self.attempts.iter().rfind(|attempt| attempt.may_have_bound)
     }
 
-    /// Bytes, roughly.
+    /// Approximate size in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let about = self.about.as_ref().map_or(0, |about| {
@@ -288,7 +288,7 @@ impl Life {
     }
 }
 
-/// Those of the Pod, as far as they are followed.
+/// The Pod's containers, up to [`MAX_LISTED`] of each list.
 fn containers(pod: &Pod) -> Vec<Container> {
     let of = |list: &[super::pod::Container], init| {
         let container = |container: &super::pod::Container| Container {
@@ -308,7 +308,7 @@ fn containers(pod: &Pod) -> Vec<Container> {
     all
 }
 
-/// What is said anew replaces what was: a condition may have come, gone and come again.
+/// The newest time wins: a condition may have become true, false and true again.
 fn learn(known: &mut Option<When>, said: Option<Option<u64>>, now_ns: u64) {
     if let Some(said_s) = said
         && known.is_none_or(|known| known.said_s != said_s)
@@ -340,7 +340,7 @@ impl Container {
         }
     }
 
-    /// Something that may have been told before.
+    /// An event that may be known already.
     fn happened(&mut self, said_s: Option<u64>, reason: &str, exit_code: Option<i64>, now_ns: u64) {
         let reason = short(reason, &mut 0);
         let same = |event: &&Happened| event.reason == reason && event.exit_code == exit_code;
@@ -352,7 +352,7 @@ impl Container {
             return;
         }
         if self.events.len() == MAX_EVENTS {
-            // The first is what began it, the last what it is now.
+            // The first event is the cause, the last the current state.
             self.events.remove(1);
             self.events_left_out += 1;
         }
