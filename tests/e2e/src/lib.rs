@@ -15,6 +15,7 @@ pub mod checks;
 pub mod compare;
 mod configuration;
 mod context;
+mod controllers;
 mod decision;
 pub mod demo;
 mod deploy;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use harness::{
     cluster::{self, OwnSpans},
+    controllers::of_version,
     schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, troubled, woven},
     stage::Stage,
 };
@@ -15,8 +16,8 @@ use xtask::{
 };
 
 use crate::{
-    api_calls, compare, configuration, context, decision, deploy, errors, extenders, faults, groups, inject,
-    inspect, lifecycle, link, load, sampling, truth, versions,
+    api_calls, compare, configuration, context, controllers, decision, deploy, errors, extenders, faults,
+    groups, inject, inspect, lifecycle, link, load, sampling, truth, versions,
 };
 
 #[derive(clap::Args)]
@@ -27,6 +28,9 @@ pub struct Options {
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `api-calls` and `compare`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
+    /// The version of kube-controller-manager, such as 1.33: for `controllers`
+    #[arg(long = "version", value_name = "VERSION")]
+    manager: Option<String>,
 }
 
 /// Runs of a test that the machine disturbs, at most.
@@ -42,6 +46,8 @@ struct Test {
     pod_groups: bool,
     /// Whether kube-controller-manager runs: tests with Deployments, Jobs or volume claims need it.
     controllers: bool,
+    /// Whether that is the one of the version in `--version`.
+    manager_of_version: bool,
     apiserver_tracing: bool,
     /// Feature gates besides those that the scheduler's version needs.
     gates: Option<&'static str>,
@@ -66,6 +72,7 @@ const TEST: Test = Test {
     verbosity: None,
     pod_groups: false,
     controllers: false,
+    manager_of_version: false,
     apiserver_tracing: false,
     gates: None,
     run: inspect::run,
@@ -122,6 +129,14 @@ const TESTS: &[Test] = &[
         run: api_calls::run,
         ..TEST
     },
+    Test {
+        name: "controllers",
+        nodes: controllers::NODES,
+        controllers: true,
+        manager_of_version: true,
+        run: controllers::run,
+        ..TEST
+    },
     Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
     Test {
         name: "compare",
@@ -139,9 +154,9 @@ const TESTS: &[Test] = &[
 ];
 
 pub fn main(options: &Options) -> Result<ExitCode> {
-    let Options { names, scheduler } = options;
+    let Options { names, scheduler, manager } = options;
     let mut tally = Tally::default();
-    run(names, scheduler.as_deref(), &mut tally)?;
+    run(names, scheduler.as_deref(), manager.as_deref(), &mut tally)?;
     Ok(tally.end())
 }
 
@@ -150,7 +165,7 @@ pub fn main(options: &Options) -> Result<ExitCode> {
 /// # Errors
 ///
 /// If schedspan cannot be built, or a test does not take the version.
-fn run(names: &[String], version: Option<&str>, tally: &mut Tally) -> Result<()> {
+fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &mut Tally) -> Result<()> {
     let chosen =
         || TESTS.iter().filter(|test| names.is_empty() || names.iter().any(|name| name == test.name));
     if version.is_some()
@@ -160,6 +175,11 @@ fn run(names: &[String], version: Option<&str>, tally: &mut Tally) -> Result<()>
         bail!(
             "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, api-calls and compare"
         );
+    }
+    if manager.is_some()
+        && let Some(Test { name, .. }) = chosen().find(|test| !test.manager_of_version)
+    {
+        bail!("e2e {name} does not take another kube-controller-manager: --version goes with `controllers`");
     }
     let version = version.unwrap_or(SCHEDULER.version);
     let executable = build::build()?;
@@ -171,6 +191,7 @@ fn run(names: &[String], version: Option<&str>, tally: &mut Tally) -> Result<()>
             verbosity,
             pod_groups,
             controllers,
+            manager_of_version,
             apiserver_tracing,
             gates: own_gates,
             run,
@@ -202,6 +223,10 @@ fn run(names: &[String], version: Option<&str>, tally: &mut Tally) -> Result<()>
                 // More requests a second than any test makes.
                 scheduler_qps: Some(5000),
                 no_controllers: !controllers,
+                controllers: manager
+                    .filter(|_| *manager_of_version)
+                    .map(|version| of_version(version)?.executable())
+                    .transpose()?,
                 apiserver_tracing: *apiserver_tracing,
                 ..cluster::Options::default()
             };

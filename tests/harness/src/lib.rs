@@ -7,12 +7,14 @@
 //! - `processes`, `guard`: what runs, and its end; `wait`, `interrupt`, `http`, `proxy`: small tools for these
 //! - `schedspan`, `webhook`: the daemon and the webhook as children; `stage`: a cluster and the daemon's executable
 //! - `spans`, `figures`: the spans that the Collector received, and the scheduler's own metrics beside them
+//! - `controllers`: kube-controller-managers of other versions
 //! - `schedulers`, `peer`: schedulers of other versions, with plugins that make trouble, with spans of their own
 #![forbid(unsafe_code)]
 #![expect(missing_docs, reason = "names say what fields and short functions are")]
 
 pub mod api;
 pub mod cluster;
+pub mod controllers;
 pub mod figures;
 pub mod guard;
 pub mod http;

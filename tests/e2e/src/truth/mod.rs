@@ -24,13 +24,20 @@ use crate::checks::only_lost;
 pub(super) const NODES: u32 = 100;
 
 /// The tolerances between durations of spans and of the metric; the larger applies.
-const TOLERANCE: f64 = 0.02;
-const TOLERANCE_PER_CALL: f64 = 3e-6;
+pub(super) const TOLERANCE: f64 = 0.02;
+pub(super) const TOLERANCE_PER_CALL: f64 = 3e-6;
 
 /// Counts agree, but sums of durations do not. Only this failure justifies a repetition: on a virtual machine the host may take
 /// away a CPU for milliseconds, and once between the scheduler's clock and a probe is some microseconds for each of 500 calls.
 #[derive(Debug)]
 pub(super) struct Disturbed(String);
+
+impl Disturbed {
+    /// By these queues.
+    pub(super) fn of(what: &str) -> Self {
+        Self(what.to_owned())
+    }
+}
 
 impl std::error::Error for Disturbed {}
 
@@ -146,7 +153,7 @@ fn panics(figures: &Figures) -> Result<[(&'static str, u64); 2]> {
 
 /// Raises the scheduler's priority: a time slice of another process between its clock and a probe would be milliseconds, a
 /// thousand times the compared differences.
-fn undisturbed(pid: i32) -> Result<()> {
+pub(super) fn undisturbed(pid: i32) -> Result<()> {
     let mut chrt = Command::new("chrt");
     process::output(chrt.args(["--all-tasks", "--fifo", "--pid", "1", &pid.to_string()]))
         .map(drop)

@@ -10,6 +10,8 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use xtask::components::{CONTROLLER_MANAGER, SCHEDULER};
 
+use super::options::Options;
+
 /// The user of the chart's webhook.
 pub(super) const WEBHOOK: &str = "schedspan-webhook";
 /// The group of administrators.
@@ -28,18 +30,22 @@ pub(super) struct User {
     token: String,
 }
 
-/// Creates the users and writes their tokens for the API server. A scheduler that is not the cluster's own may be newer,
-/// and watch more than the API server's role permits: it becomes an administrator.
+/// Creates the users and writes their tokens for the API server. A scheduler or kube-controller-manager that is not the
+/// cluster's own may be newer, and watch more than the API server's role permits: it becomes an administrator.
 ///
 /// # Errors
 ///
 /// If the tokens cannot be made or written.
-pub(super) fn users(dir: &Path, other_scheduler: bool) -> Result<Vec<User>> {
+pub(super) fn users(dir: &Path, options: &Options) -> Result<Vec<User>> {
     let user = |name, identity, group| Ok(User { name, identity, group, token: random_token()? });
     let users = [
         user("admin", "admin", Some(MASTERS)),
-        user(SCHEDULER.name, "system:kube-scheduler", other_scheduler.then_some(MASTERS)),
-        user(CONTROLLER_MANAGER.name, "system:kube-controller-manager", None),
+        user(SCHEDULER.name, "system:kube-scheduler", options.scheduler.as_ref().map(|_| MASTERS)),
+        user(
+            CONTROLLER_MANAGER.name,
+            "system:kube-controller-manager",
+            options.controllers.as_ref().map(|_| MASTERS),
+        ),
         // These have only the rights that the manifests in deploy/ grant.
         user("schedspan", "system:serviceaccount:kube-system:schedspan", None),
         user(WEBHOOK, "system:serviceaccount:kube-system:schedspan-webhook", None),

@@ -24,7 +24,7 @@ use crate::{
 /// If it does not become ready, or refuses the manifest.
 pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     let dir = members.dir.clone();
-    let users = access::users(&dir, options.scheduler.is_some())?;
+    let users = access::users(&dir, options)?;
     let etcd = etcd::url(members)?;
     let tracing = if options.apiserver_tracing { Some(tracing(members)?) } else { None };
     members.launch(APISERVER, &["https"], |ports| {

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use xtask::components::CONTROLLER_MANAGER;
 
-use super::{access, members::Members};
+use super::{access, members::Members, options::Options};
+use crate::processes::Environment;
 
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-controller,garbage-collector-controller,\
     namespace-controller,persistentvolume-binder-controller";
@@ -11,16 +12,22 @@ const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-contr
 /// # Errors
 ///
 /// If it does not become ready.
-pub(super) fn start(members: &mut Members) -> Result<()> {
+pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     let dir = members.dir.clone();
     let own = [
         format!("--kubeconfig={}", access::kubeconfig_path(&dir, CONTROLLER_MANAGER.name).display()),
         "--leader-elect=false".into(),
         format!("--service-account-private-key-file={}", access::key(&dir).display()),
-        "--use-service-account-credentials=true".into(),
+        // The roles of the controllers' own accounts are those of the API server's version.
+        format!("--use-service-account-credentials={}", options.controllers.is_none()),
         format!("--controllers={CONTROLLERS}"),
     ];
-    members.launch(CONTROLLER_MANAGER, &["https"], |ports| {
+    let executable = match &options.controllers {
+        Some(other) => other.clone(),
+        None => CONTROLLER_MANAGER.executable()?,
+    };
+    let name = CONTROLLER_MANAGER.name;
+    members.launch_executable(name, &executable, &Environment::new(), &["https"], |ports| {
         let port = ports["https"];
         let arguments = [&own[..], &access::serving_arguments(&dir, port)].concat();
         (arguments, format!("https://127.0.0.1:{port}/healthz"))

@@ -107,7 +107,7 @@ impl Cluster {
         apiserver::start(members, options)?;
         scheduler::start(members, options)?;
         if !options.no_controllers {
-            controllers::start(members)?;
+            controllers::start(members, options)?;
         }
         let api = self.api()?;
         for number in 1..=options.nodes {

@@ -42,6 +42,9 @@ pub struct Options {
     /// Without kube-controller-manager: nothing makes Pods for Deployments, or binds volume claims
     #[arg(long)]
     pub no_controllers: bool,
+    /// Another kube-controller-manager to run, of whatever version, with all rights
+    #[arg(long, value_name = "FILE")]
+    pub controllers: Option<PathBuf>,
     /// Without the OpenTelemetry Collector
     #[arg(long)]
     pub no_collector: bool,

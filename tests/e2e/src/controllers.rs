@@ -1,0 +1,378 @@
+//! Reconciles: the spans of kube-controller-manager's work queues equal its own metrics, queue by queue.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Result, ensure};
+use harness::{
+    api::{Api, is_bound, pod},
+    cluster::Scheduler as Process,
+    metrics::Metrics,
+    schedspan::{Options, Schedspan},
+    spans::{self, Span},
+    stage::Stage,
+    wait::wait_until,
+};
+use serde_json::{Value, json};
+use xtask::components::CONTROLLER_MANAGER;
+
+use crate::{
+    checks::nothing_lost,
+    truth::{Disturbed, TOLERANCE, TOLERANCE_PER_CALL, undisturbed},
+};
+
+pub(super) const NODES: u32 = 3;
+/// Pods of the Deployment, at its smallest and its largest.
+const REPLICAS: [usize; 2] = [10, 25];
+/// Jobs, and Pods of each.
+const JOBS: usize = 2;
+const COMPLETIONS: usize = 3;
+/// Longer than two Pods of the refused Deployment are apart at first.
+const REFUSED: Duration = Duration::from_secs(3);
+/// The time without work that makes a moment an idle one.
+const IDLE: Duration = Duration::from_millis(700);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The limit from the end of a reconcile to the Collector's file.
+const ARRIVAL: Duration = Duration::from_secs(30);
+const NOTICED: Duration = Duration::from_secs(30);
+const POLICY_TIMEOUT: Duration = Duration::from_secs(30);
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const JOBS_PATH: &str = "/apis/batch/v1/namespaces/default/jobs";
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const POLICY_BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+
+/// What every process that serves has: their figures of schedspan are those of all processes together.
+const SHARED: [&str; 2] = ["Dynamic", "RequestHeaderAuthRequestController"];
+/// The queues that the workload must have used.
+const USED: [&str; 4] = ["deployment", "replicaset", "job", "garbage_collector_graph_changes"];
+
+/// A moment at which nothing is queued or worked on.
+struct Moment {
+    unix_ns: u64,
+    manager: Metrics,
+    schedspan: Metrics,
+}
+
+/// A queue's figures between two moments.
+#[derive(Clone, Copy, Default)]
+struct Queue {
+    count: f64,
+    seconds: f64,
+    waits: f64,
+    waited_seconds: f64,
+}
+
+pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    let api = stage.cluster.api()?;
+    let manager = stage.cluster.scheduler_named(CONTROLLER_MANAGER.name)?;
+    refuse_pods(&api)?;
+    undisturbed(manager.pid)?;
+    let arguments = &["--program", "client-go"];
+    let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
+    is_traced(&schedspan, &manager)?;
+
+    let before = idle(stage, &manager, &schedspan)?;
+    work(&api)?;
+    let after = idle(stage, &manager, &schedspan)?;
+    let expected = by_metrics(&before, &after);
+    let spans = arrived(stage, &manager, (&before, &after), &expected)?;
+    nothing_lost(&schedspan.metrics()?)?;
+    schedspan.stop()?;
+
+    let used: BTreeSet<_> =
+        expected.iter().filter(|(_, queue)| queue.count > 0.0).map(|(name, _)| name).collect();
+    for queue in USED {
+        ensure!(used.contains(&queue.to_owned()), "the queue {queue} was not used: the test proves nothing");
+    }
+    counters(&before, &after)?;
+    well_formed(&spans)?;
+    let disturbed = compare(&expected, &by_spans(&spans))?;
+    ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
+    Ok(())
+}
+
+/// Waits until schedspan traces kube-controller-manager: it also traces whatever else is built on client-go.
+fn is_traced(schedspan: &Schedspan, manager: &Process) -> Result<()> {
+    let pid = format!("pid={} ", manager.pid);
+    wait_until("schedspan to trace kube-controller-manager", NOTICED, || {
+        let log = schedspan.log()?;
+        Ok(log.lines().any(|line| line.contains(": tracing ") && line.contains(&pid)).then_some(()))
+    })
+}
+
+/// Waits for an idle moment. Between two readings of equal metrics nothing began, and nothing was open at the second.
+fn idle(stage: &Stage, manager: &Process, schedspan: &Schedspan) -> Result<Moment> {
+    let mut last = stage.cluster.metrics_of(manager)?;
+    wait_until("kube-controller-manager to be idle", IDLE_TIMEOUT, || {
+        thread::sleep(IDLE);
+        let unix_ns = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?;
+        let own = schedspan.metrics()?;
+        let now = stage.cluster.metrics_of(manager)?;
+        let busy = now.sum("workqueue_depth", &[]) + now.sum("workqueue_unfinished_work_seconds", &[]) > 0.0;
+        let is_idle = !busy && WORK.iter().all(|name| now.by(name, ["name"]) == last.by(name, ["name"]));
+        last = now;
+        let read = || stage.cluster.metrics_of(manager);
+        Ok(if is_idle { Some(Moment { unix_ns, manager: read()?, schedspan: own }) } else { None })
+    })
+}
+
+/// What changes when a queue is used.
+const WORK: [&str; 3] =
+    ["workqueue_adds_total", "workqueue_retries_total", "workqueue_work_duration_seconds_count"];
+
+/// Keeps the API server from making Pods of the Deployment `refused`: its reconciles fail, and are retried.
+fn refuse_pods(api: &Api) -> Result<()> {
+    let metadata = json!({ "name": "refuse-pods.schedspan.test" });
+    let rule =
+        json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] });
+    let refused = "!has(object.metadata.labels) || !('app' in object.metadata.labels) || object.metadata.labels['app'] != 'refused'";
+    let spec = json!({
+        "matchConstraints": { "resourceRules": [rule] },
+        "validations": [{ "expression": refused, "message": "refused" }],
+    });
+    api.post(POLICIES, &json!({ "metadata": metadata, "spec": spec }))?;
+    let spec = json!({ "policyName": metadata["name"], "validationActions": ["Deny"] });
+    api.post(POLICY_BINDINGS, &json!({ "metadata": metadata, "spec": spec }))?;
+    wait_until("the API server to refuse Pods", POLICY_TIMEOUT, || {
+        let mut refused = pod("refused", "10m");
+        refused["metadata"]["labels"] = json!({ "app": "refused" });
+        let path = "/api/v1/namespaces/default/pods?dryRun=All";
+        Ok(api.post(path, &refused).is_err_and(|error| error.to_string().contains("refused")).then_some(()))
+    })
+}
+
+/// A Deployment that grows, shrinks and goes; one whose Pods are refused; Jobs that complete.
+fn work(api: &Api) -> Result<()> {
+    let [few, many] = REPLICAS;
+    api.post(DEPLOYMENTS, &deployment("web", few))?;
+    bound(api, "web-", few)?;
+    api.post(DEPLOYMENTS, &deployment("refused", 1))?;
+    api.patch(&format!("{DEPLOYMENTS}/web"), &json!({ "spec": { "replicas": many } }))?;
+    bound(api, "web-", many)?;
+    for number in 0..JOBS {
+        api.post(JOBS_PATH, &job(&format!("job-{number}")))?;
+    }
+    bound(api, "job-", JOBS * COMPLETIONS)?;
+    for pod in api.pods("default")?.iter().filter(|pod| name(pod).starts_with("job-")) {
+        let path = format!("/api/v1/namespaces/default/pods/{}/status", name(pod));
+        api.patch(&path, &json!({ "status": { "phase": "Succeeded" } }))?;
+    }
+    wait_until("Jobs to complete", IDLE_TIMEOUT, || {
+        thread::sleep(IDLE);
+        let jobs = api.get(JOBS_PATH)?;
+        let is_complete = |job: &Value| job["status"]["completionTime"].is_string();
+        Ok(jobs["items"].as_array().is_some_and(|jobs| jobs.iter().all(is_complete)).then_some(()))
+    })?;
+    // Its reconciles fail meanwhile, with longer and longer pauses.
+    thread::sleep(REFUSED);
+    api.delete(&format!("{DEPLOYMENTS}/refused"))?;
+    // The garbage collector deletes what belonged to it.
+    api.delete(&format!("{DEPLOYMENTS}/web"))?;
+    api.wait_for_pods("Pods of the Deployment to go", |pods| {
+        // No kubelet ends those that are bound.
+        pods.iter()
+            .filter(|pod| name(pod).starts_with("web-"))
+            .all(|pod| pod["metadata"]["deletionTimestamp"].is_string())
+    })
+}
+
+fn deployment(name: &str, replicas: usize) -> Value {
+    let labels = json!({ "app": name });
+    let mut template = pod(name, "10m");
+    template["metadata"] = json!({ "labels": labels });
+    json!({
+        "metadata": { "name": name },
+        "spec": { "replicas": replicas, "selector": { "matchLabels": labels }, "template": template },
+    })
+}
+
+fn job(name: &str) -> Value {
+    let mut template = pod(name, "10m");
+    template["metadata"] = json!({});
+    template["spec"]["restartPolicy"] = "Never".into();
+    json!({
+        "metadata": { "name": name },
+        "spec": { "parallelism": COMPLETIONS, "completions": COMPLETIONS, "template": template },
+    })
+}
+
+fn name(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn bound(api: &Api, prefix: &str, number: usize) -> Result<()> {
+    api.wait_for_pods("Pods to be bound", |pods| {
+        pods.iter().filter(|pod| name(pod).starts_with(prefix) && is_bound(pod)).count() == number
+    })
+}
+
+/// What kube-controller-manager measured between two moments.
+fn by_metrics(before: &Moment, after: &Moment) -> BTreeMap<String, Queue> {
+    let mut queues = BTreeMap::<_, Queue>::new();
+    let figures: [(&str, fn(&mut Queue) -> &mut f64); 4] = [
+        ("workqueue_work_duration_seconds_count", |queue| &mut queue.count),
+        ("workqueue_work_duration_seconds_sum", |queue| &mut queue.seconds),
+        ("workqueue_queue_duration_seconds_count", |queue| &mut queue.waits),
+        ("workqueue_queue_duration_seconds_sum", |queue| &mut queue.waited_seconds),
+    ];
+    for (metric, figure) in figures {
+        for (queue, increase) in increases(metric, "name", &before.manager, &after.manager) {
+            *figure(queues.entry(queue).or_default()) = increase;
+        }
+    }
+    queues
+}
+
+fn increases(metric: &str, label: &str, before: &Metrics, after: &Metrics) -> BTreeMap<String, f64> {
+    let before = before.by(metric, [label]);
+    let increase = |(key, value): ([String; 1], f64)| {
+        let before = before.get(&key).copied().unwrap_or_default();
+        let [queue] = key;
+        (queue, value - before)
+    };
+    after.by(metric, [label]).into_iter().map(increase).collect()
+}
+
+fn by_spans(spans: &[Span]) -> BTreeMap<String, Queue> {
+    let mut queues = BTreeMap::<_, Queue>::new();
+    for span in spans {
+        let queue = queues.entry(span.attribute("k8s.workqueue.name")).or_default();
+        queue.count += 1.0;
+        queue.seconds += span.nanoseconds() as f64 / 1e9;
+        if let Ok(wait_ms) = span.attribute("k8s.workqueue.wait_ms").parse::<f64>() {
+            queue.waits += 1.0;
+            queue.waited_seconds += wait_ms / 1e3;
+        }
+    }
+    queues
+}
+
+/// The spans of kube-controller-manager between two moments, once there are as many as it counted.
+fn arrived(
+    stage: &Stage,
+    manager: &Process,
+    (before, after): (&Moment, &Moment),
+    expected: &BTreeMap<String, Queue>,
+) -> Result<Vec<Span>> {
+    let pid = manager.pid.to_string();
+    let wanted: f64 = expected.values().map(|queue| queue.count).sum();
+    let read = || -> Result<Vec<Span>> {
+        let mut spans = spans::read(&stage.cluster.spans_file(), 0)?;
+        spans.retain(|span| {
+            let within = (before.unix_ns..after.unix_ns).contains(&span.start_time_unix_nano);
+            within && span.name == "Reconcile" && span.pid == pid
+        });
+        Ok(spans)
+    };
+    // Where they never do, the table shows the difference.
+    let _ = wait_until("all spans to arrive", ARRIVAL, || {
+        let spans = read()?;
+        Ok((spans.len() as f64 >= wanted).then_some(()))
+    });
+    read()
+}
+
+/// Prints queues, and returns those whose durations differ.
+///
+/// # Errors
+///
+/// If a count differs.
+fn compare(metrics: &BTreeMap<String, Queue>, spans: &BTreeMap<String, Queue>) -> Result<Vec<String>> {
+    println!(
+        "         {:<42} {:>7} {:>7} {:>11} {:>11} {:>8} {:>8}",
+        "QUEUE", "SPANS", "METRIC", "SPANS s", "METRIC s", "us/call", "WAITS us"
+    );
+    let (mut wrong, mut disturbed) = (Vec::new(), Vec::new());
+    for name in metrics.keys().chain(spans.keys()).collect::<BTreeSet<_>>() {
+        let [metric, span] = [metrics, spans].map(|side| side.get(name).copied().unwrap_or_default());
+        if metric.count == 0.0 && span.count == 0.0 {
+            continue;
+        }
+        let per = |difference: f64, calls: f64| difference / f64::max(calls, 1.0) * 1e6;
+        let difference = span.seconds - metric.seconds;
+        // Keys that cannot be read have no wait: the others' mean is compared.
+        let waits =
+            if span.waits == metric.waits { span.waited_seconds - metric.waited_seconds } else { 0.0 };
+        println!(
+            "         {name:<42} {:>7} {:>7} {:>11.6} {:>11.6} {:>8.2} {:>8.2}",
+            span.count,
+            metric.count,
+            span.seconds,
+            metric.seconds,
+            per(difference, metric.count),
+            per(waits, metric.waits)
+        );
+        if span.count != metric.count {
+            wrong.push(name.clone());
+        }
+        let beyond = |difference: f64, seconds: f64, calls: f64| {
+            difference.abs() > f64::max(TOLERANCE * seconds, TOLERANCE_PER_CALL * calls)
+        };
+        if beyond(difference, metric.seconds, metric.count)
+            || beyond(waits, metric.waited_seconds, metric.waits)
+        {
+            disturbed.push(name.clone());
+        }
+    }
+    ensure!(wrong.is_empty(), "spans and kube-controller-manager's metrics differ in {}", wrong.join(", "));
+    Ok(disturbed)
+}
+
+/// Checks that additions and retries are those that kube-controller-manager counted.
+fn counters(before: &Moment, after: &Moment) -> Result<()> {
+    for (own, metric) in [
+        ("schedspan_workqueue_adds_total", "workqueue_adds_total"),
+        ("schedspan_workqueue_retries_total", "workqueue_retries_total"),
+    ] {
+        let counted = increases(own, "queue", &before.schedspan, &after.schedspan);
+        let mut total = 0.0;
+        for (queue, increase) in increases(metric, "name", &before.manager, &after.manager) {
+            if SHARED.iter().any(|shared| queue.starts_with(shared)) {
+                continue;
+            }
+            let own_increase = counted.get(&queue).copied().unwrap_or_default();
+            ensure!(
+                own_increase == increase,
+                "{own} of {queue} is {own_increase}, and {metric} is {increase}"
+            );
+            total += increase;
+        }
+        ensure!(total > 0.0, "{metric} has not changed: the test proves nothing");
+        println!("         {own} = {metric}: {total}");
+    }
+    Ok(())
+}
+
+/// Checks what the spans say: keys, retries, and that each is the whole of its trace.
+fn well_formed(spans: &[Span]) -> Result<()> {
+    let mut traces = BTreeSet::new();
+    for span in spans {
+        let queue = span.attribute("k8s.workqueue.name");
+        ensure!(!span.is_incomplete(), "a reconcile of {queue} is incomplete");
+        ensure!(span.parent_span_id.is_empty(), "a reconcile of {queue} has a parent");
+        ensure!(traces.insert(&span.trace_id), "trace {} has two reconciles", span.trace_id);
+    }
+    let keys = |queue: &str| -> BTreeSet<String> {
+        let of = |span: &&Span| span.attribute("k8s.workqueue.name") == queue;
+        spans.iter().filter(of).map(|span| span.attribute("k8s.workqueue.key")).collect()
+    };
+    ensure!(
+        keys("deployment") == ["default/refused", "default/web"].map(str::to_owned).into(),
+        "{:?}",
+        keys("deployment")
+    );
+    let jobs: BTreeSet<_> = (0..JOBS).map(|number| format!("default/job-{number}")).collect();
+    ensure!(keys("job") == jobs, "the keys of Jobs are {:?}", keys("job"));
+    let retried = |span: &&Span| {
+        span.attribute("k8s.workqueue.retried") == "true"
+            && span.attribute("k8s.workqueue.key").starts_with("default/refused-")
+    };
+    let retried = spans.iter().filter(retried).count();
+    ensure!(retried > 0, "no reconcile of the refused ReplicaSet was retried");
+    println!("         {} reconciles; {retried} of the refused ReplicaSet were retried", spans.len());
+    Ok(())
+}

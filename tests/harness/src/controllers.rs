@@ -1,0 +1,56 @@
+//! kube-controller-managers of several versions: their work queues are generic from 1.32 on, and the types of keys differ.
+
+use anyhow::{Context as _, Result};
+use xtask::{
+    components::{CONTROLLER_MANAGER, Component},
+    go::Go::{self, Machine, Release},
+};
+
+/// Each is built with the Go that the scheduler of its version is built with.
+const ALL: [Component; 4] = [
+    of("1.29.15", "controllers/1.29.15", Release("1.23.9")),
+    of("1.33.13", "controllers/1.33.13", Release("1.25.5")),
+    CONTROLLER_MANAGER,
+    of("1.37.1", "controllers/1.37.1", Machine),
+];
+
+const fn of(version: &'static str, module: &'static str, go: Go) -> Component {
+    Component { version, module, go, ..CONTROLLER_MANAGER }
+}
+
+/// The kube-controller-manager of a version such as `1.33` or `1.33.13`.
+///
+/// # Errors
+///
+/// If there is none of that version.
+pub fn of_version(version: &str) -> Result<Component> {
+    let is = |component: &&Component| {
+        let rest = component.version.strip_prefix(version);
+        version.contains('.') && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    ALL.iter().find(is).copied().with_context(|| {
+        let versions = ALL.map(|component| component.version).join(", ");
+        format!("no kube-controller-manager of version `{version}`: there are {versions}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_controller_manager_has_a_module_that_asks_for_its_version() {
+        for Component { version, module, .. } in ALL {
+            let path = xtask::paths::repository().join("tests").join(module).join("go.mod");
+            let text = std::fs::read_to_string(&path).expect(module);
+            assert!(text.contains(&format!("k8s.io/kubernetes v{version}\n")), "{module}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_found_by_its_minor() {
+        assert_eq!(of_version("1.33").unwrap().version, "1.33.13");
+        assert_eq!(of_version("1.36.4").unwrap().version, "1.36.4");
+        assert!(of_version("1.3").is_err() && of_version("1").is_err());
+    }
+}
