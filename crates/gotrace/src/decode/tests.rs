@@ -314,6 +314,11 @@ fn a_go_time_is_read_in_unix_nanoseconds() {
     let unix = UNIX_SECONDS * SECOND + 5;
     assert_eq!(unix_ns(wall(unix)), Some(unix));
     assert_eq!(unix_ns(5), None);
+    // `time.wallToInternal` and `time.unixToInternal` are so far apart.
+    let seconds = 62_135_596_800 - 59_453_308_800;
+    assert_eq!(unix_ns((1 << 63) | (seconds << 30)), Some(0));
+    assert_eq!(unix_ns((1 << 63) | ((seconds - 1) << 30)), None, "before 1970");
+    assert_eq!(unix_ns((1 << 63) | ((seconds + 3) << 30) | 999_999_999), Some(3_999_999_999));
 }
 
 /// The types of errors whose message is where it is read.

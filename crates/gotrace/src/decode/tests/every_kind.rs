@@ -162,8 +162,6 @@ fn any_cook() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn words_and_texts(
         (orders, change, paid) in any::<(u64, i64, u64)>(), ordered in option::of(0..5_000_000_000 * SECOND),
