@@ -1,5 +1,6 @@
 //! The programs that are traced: a line each.
 
+use client_go::ClientGo;
 use gotrace::{
     Detail, Program,
     assemble::{Assemble, Counter},
@@ -29,7 +30,7 @@ pub struct Registration {
 }
 
 /// All programs.
-pub const PROGRAMS: &[Registration] = &[of::<KubeScheduler>()];
+pub const PROGRAMS: &[Registration] = &[of::<KubeScheduler>(), of::<ClientGo>()];
 /// What is traced where nothing else is asked for.
 pub const DEFAULT: &str = KubeScheduler::NAME;
 

@@ -1,10 +1,9 @@
-//! `cargo xtask bench-read`: what reading an executable takes, step by step.
+//! `cargo xtask bench-read`: measures each step of reading an executable.
 
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-
-use crate::{
+use xtask::{
     build::OBJECT_VARIABLE,
     build_ebpf,
     components::SCHEDULER,
@@ -25,7 +24,7 @@ pub(crate) fn main(Options { file }: &Options) -> Result<()> {
         Some(file) => std::path::absolute(file)?,
         None => SCHEDULER.executable()?,
     };
-    ensure!(file.is_file(), "there is no file {}", file.display());
+    ensure!(file.is_file(), "no such file: {}", file.display());
     let mut cargo = Rustc::installed()?.cargo("bench");
     cargo.args(["--package", "tracer", "--bench", "read"]).env(OBJECT_VARIABLE, build_ebpf::build()?);
     run(cargo.env("SCHEDSPAN_BENCH_FILE", file).current_dir(paths::repository()))

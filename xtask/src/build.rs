@@ -1,4 +1,4 @@
-//! `cargo xtask build`: the eBPF object, and the daemon with the object inside.
+//! `cargo xtask build`: builds the eBPF object and the daemon, which contains it.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use crate::{
     toolchain::{Rustc, run},
 };
 
-/// Names the object for the daemon's build script.
-pub(crate) const OBJECT_VARIABLE: &str = "TRACER_EBPF_OBJECT";
+/// The variable by which the daemon's build script finds the object.
+pub const OBJECT_VARIABLE: &str = "TRACER_EBPF_OBJECT";
 
-pub(crate) fn main() -> Result<()> {
+pub fn main() -> Result<()> {
     println!("{}", build()?.display());
     Ok(())
 }
 
-/// Builds everything and says where the daemon is.
-pub(crate) fn build() -> Result<PathBuf> {
+/// Builds everything and returns the path of the daemon.
+pub fn build() -> Result<PathBuf> {
     let object = build_ebpf::build()?;
     let mut cargo = Rustc::installed()?.cargo("build");
     cargo

@@ -1,4 +1,4 @@
-//! `cargo xtask build-ebpf`: the eBPF object.
+//! `cargo xtask build-ebpf`: builds the eBPF object.
 
 use std::{
     env::{self, consts::ARCH},
@@ -15,21 +15,21 @@ use crate::{
     toolchain::{Rustc, run},
 };
 
-/// The objects' place below cargo's own folder.
+/// The folder of objects below cargo's target folder.
 const OUTPUT: &str = "bpf";
 
-pub(crate) fn main() -> Result<()> {
+pub fn main() -> Result<()> {
     println!("{}", build()?.display());
     Ok(())
 }
 
-/// Builds the eBPF object for this machine's architecture and says where it is.
-pub(crate) fn build() -> Result<PathBuf> {
+/// Builds the eBPF object for this machine's architecture and returns its path.
+pub fn build() -> Result<PathBuf> {
     build_for(ARCH)
 }
 
-/// The same for this architecture.
-pub(crate) fn build_for(arch: &str) -> Result<PathBuf> {
+/// Builds the eBPF object for this architecture and returns its path.
+pub fn build_for(arch: &str) -> Result<PathBuf> {
     run(&mut cargo(&Rustc::installed()?, "build", arch)?)
         .context("the eBPF object does not build; `cargo xtask setup` checks what it needs")?;
     let built = target().join("bpfel-unknown-none/release/tracer-ebpf");
@@ -43,7 +43,7 @@ pub(crate) fn build_for(arch: &str) -> Result<PathBuf> {
 /// # Errors
 ///
 /// Those of [`Rustc::cargo_bpf`].
-pub(crate) fn cargo(rustc: &Rustc, subcommand: &str, arch: &str) -> Result<Command> {
+pub fn cargo(rustc: &Rustc, subcommand: &str, arch: &str) -> Result<Command> {
     let mut path = OsString::from(format!("/usr/lib/llvm-{}/bin:", rustc.llvm));
     path.push(env::var_os("PATH").unwrap_or_default());
     let mut cargo = rustc.cargo_bpf(subcommand, arch)?;
@@ -51,12 +51,12 @@ pub(crate) fn cargo(rustc: &Rustc, subcommand: &str, arch: &str) -> Result<Comma
     Ok(cargo)
 }
 
-/// Its own: the flags are others than those of everything else.
+/// A target folder of its own, because its flags differ from those of the other crates.
 fn target() -> PathBuf {
     paths::target().join("ebpf-build")
 }
 
-/// Copies the object only when it differs: what embeds it need not be built again.
+/// Copies the object only if it differs, so that the daemon is not rebuilt without need.
 fn install(built: &Path, output: &Path) -> Result<()> {
     let object = fs::read(built).with_context(|| format!("cannot read `{}`", built.display()))?;
     ensure!(!object.is_empty(), "`{}` is empty", built.display());

@@ -1,5 +1,4 @@
-//! Programs that are built from their Go modules once and kept in the cache folder: those of the test cluster, and
-//! schedulers to read.
+//! Go programs of the test cluster and other tools. Each is built from its Go module once and kept in the cache folder.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -13,19 +12,19 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{go::Go, paths, process};
 
-/// What Kubernetes' release script writes into its programs next to their version: the fixed values of a clean tree.
+/// The variables besides the version that Kubernetes' release script sets at link time, with the values of a clean tree.
 const KUBERNETES_TREE: [(&str, &str); 3] = [
     ("buildDate", "2026-08-20T11:51:43Z"),
     ("gitCommit", "0000000000000000000000000000000000000000"),
     ("gitTreeState", "clean"),
 ];
 
-/// What every build runs with.
+/// The environment of every build.
 const ENVIRONMENT: [(&str, &str); 4] =
     [("CGO_ENABLED", "0"), ("GOTOOLCHAIN", "local"), ("GOWORK", "off"), ("GOFLAGS", "-mod=mod")];
 
-/// Linked without symbol table and DWARF, as users run it.
-pub(crate) const STRIPPED: Kind = Kind {
+/// Without symbol table and DWARF, like released builds.
+pub const STRIPPED: Kind = Kind {
     name: "stripped",
     before: &[],
     flags: &[],
@@ -34,10 +33,10 @@ pub(crate) const STRIPPED: Kind = Kind {
     strip: false,
     tools: &[],
 };
-/// Loaded at an address that the kernel chooses.
-pub(crate) const PIE: Kind = Kind { name: "pie", flags: &["-buildmode=pie"], ..STRIPPED };
-/// With C code in it, linked by the C toolchain.
-pub(crate) const CGO: Kind = Kind {
+/// Position-independent.
+pub const PIE: Kind = Kind { name: "pie", flags: &["-buildmode=pie"], ..STRIPPED };
+/// With C code, linked by the C toolchain.
+pub const CGO: Kind = Kind {
     name: "cgo",
     link: "-linkmode=external",
     environment: &[("CGO_ENABLED", "1"), ("CC", "gcc")],
@@ -46,53 +45,50 @@ pub(crate) const CGO: Kind = Kind {
     ..STRIPPED
 };
 /// With symbol table and DWARF.
-pub(crate) const DWARF: Kind = Kind { name: "dwarf", link: "", ..STRIPPED };
-/// With calls woven into its functions, which `weave.go` in its module prepares.
-pub(crate) const WOVEN: Kind =
+pub const DWARF: Kind = Kind { name: "dwarf", link: "", ..STRIPPED };
+/// With calls that `weave.go` of its module weaves into its functions.
+pub const WOVEN: Kind =
     Kind { name: "woven", before: &["run", "weave.go"], flags: &["-overlay=overlay.json"], ..STRIPPED };
-/// For arm64, whatever the machine is.
-pub(crate) const ARM64: Kind = Kind { name: "arm64", environment: &[("GOARCH", "arm64")], ..STRIPPED };
+/// For arm64 on any machine.
+pub const ARM64: Kind = Kind { name: "arm64", environment: &[("GOARCH", "arm64")], ..STRIPPED };
 
-pub(crate) const ETCD: Component = Component {
+pub const ETCD: Component = Component {
     name: "etcd",
     version: "3.6.12",
     module: "cluster/etcd",
     package: "go.etcd.io/etcd/server/v3",
     ..PLAIN
 };
-pub(crate) const APISERVER: Component =
+pub const APISERVER: Component =
     Component { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver", ..KUBERNETES };
-pub(crate) const SCHEDULER: Component =
+pub const SCHEDULER: Component =
     Component { name: "kube-scheduler", package: "k8s.io/kubernetes/cmd/kube-scheduler", ..KUBERNETES };
-pub(crate) const CONTROLLER_MANAGER: Component = Component {
+pub const CONTROLLER_MANAGER: Component = Component {
     name: "kube-controller-manager",
     package: "k8s.io/kubernetes/cmd/kube-controller-manager",
     ..KUBERNETES
 };
-/// What a real node runs besides the control plane, and what makes it one.
-pub(crate) const KUBELET: Component =
+pub const KUBELET: Component =
     Component { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", ..KUBERNETES };
-pub(crate) const KUBEADM: Component =
+pub const KUBEADM: Component =
     Component { name: "kubeadm", package: "k8s.io/kubernetes/cmd/kubeadm", ..KUBERNETES };
-pub(crate) const KUBECTL: Component =
+pub const KUBECTL: Component =
     Component { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", ..KUBERNETES };
-pub(crate) const PROXY: Component =
+pub const PROXY: Component =
     Component { name: "kube-proxy", package: "k8s.io/kubernetes/cmd/kube-proxy", ..KUBERNETES };
-pub(crate) const KIND: Component =
+pub const KIND: Component =
     Component { name: "kind", version: "0.33.0", module: "kind/kind", package: "sigs.k8s.io/kind", ..PLAIN };
-pub(crate) const COLLECTOR: Component =
+pub const COLLECTOR: Component =
     Component { name: "otelcol", version: "0.161.0", module: "cluster/otelcol", package: ".", ..PLAIN };
 
-/// What renders the chart.
-pub(crate) const HELM: Component = Component {
+pub const HELM: Component = Component {
     name: "helm",
     version: "3.22.0",
     module: "tools/helm",
     package: "helm.sh/helm/v3/cmd/helm",
     ..PLAIN
 };
-/// What builds overlays of manifests.
-pub(crate) const KUSTOMIZE: Component = Component {
+pub const KUSTOMIZE: Component = Component {
     name: "kustomize",
     version: "5.8.2",
     module: "tools/kustomize",
@@ -119,49 +115,49 @@ const KUBERNETES: Component = Component {
     ..PLAIN
 };
 
-/// A program that is built from a Go module.
+/// A program and the Go module that it is built from.
 #[derive(Clone, Copy)]
-pub(crate) struct Component {
-    /// Its name, and the name of its executable.
-    pub(crate) name: &'static str,
-    pub(crate) version: &'static str,
+pub struct Component {
+    /// The name of the program and its executable.
+    pub name: &'static str,
+    pub version: &'static str,
     /// The folder of its Go module under `tests`.
-    pub(crate) module: &'static str,
-    /// Another folder under `tests` whose files belong to the module: what it has in common with others.
-    pub(crate) shared: Option<&'static str>,
-    pub(crate) package: &'static str,
-    pub(crate) tags: &'static str,
-    /// Where the linker writes its version, the way Kubernetes' release script does.
-    pub(crate) version_packages: &'static [&'static str],
-    pub(crate) go: Go,
-    pub(crate) kind: Kind,
+    pub module: &'static str,
+    /// Another folder under `tests` whose files are added to the module, shared with other modules.
+    pub shared: Option<&'static str>,
+    pub package: &'static str,
+    pub tags: &'static str,
+    /// The packages in which the linker sets the version, like Kubernetes' release script.
+    pub version_packages: &'static [&'static str],
+    pub go: Go,
+    pub kind: Kind,
 }
 
 /// A way to build a program.
 #[derive(Clone, Copy)]
-pub(crate) struct Kind {
-    pub(crate) name: &'static str,
-    /// What `go` does in the module before it builds, if anything.
+pub struct Kind {
+    pub name: &'static str,
+    /// Arguments of a `go` command that runs in the module before the build.
     before: &'static [&'static str],
-    /// Of `go build`.
+    /// Flags of `go build`.
     flags: &'static [&'static str],
     /// Flags of the linker.
     link: &'static str,
-    /// What differs from [`ENVIRONMENT`].
+    /// Variables that override [`ENVIRONMENT`].
     environment: &'static [(&'static str, &'static str)],
     /// Whether binutils' `strip` runs over the executable.
     strip: bool,
-    /// Programs that it takes besides Go, and the Debian packages that have them.
+    /// Programs that the build needs besides Go, and their Debian packages.
     tools: &'static [(&'static str, &'static str)],
 }
 
 impl Component {
-    /// The path of its executable, which is built if the cache folder does not hold it.
+    /// The path of its executable. It is built if the cache folder does not have it.
     ///
     /// # Errors
     ///
-    /// If there is no such Go, something else that the build takes is missing, or the build fails.
-    pub(crate) fn executable(&self) -> Result<PathBuf> {
+    /// If a tool is missing or the build fails.
+    pub fn executable(&self) -> Result<PathBuf> {
         let sources = self.sources()?;
         let cache = paths::cache()?.join("components");
         let key = self.key(&self.go.description()?, &sources);
@@ -172,7 +168,7 @@ impl Component {
         }
 
         fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-        // Held until the end: another xtask waits here, and then finds the executable.
+        // Another process waits here, and then finds the executable.
         let lock = File::create(cache.join("lock"))?;
         lock.lock()?;
         if executable.exists() {
@@ -180,9 +176,9 @@ impl Component {
         }
         self.kind.check_tools()?;
         let partial = cache.join("partial");
-        let _ = fs::remove_dir_all(&partial); // What an interrupted build left.
+        let _ = fs::remove_dir_all(&partial); // An interrupted build leaves one.
         fs::create_dir(&partial)?;
-        // In a copy: with -mod=mod, which a module without sources of its own needs, Go may write to go.mod and go.sum.
+        // Builds in a copy: -mod=mod, which a module without own sources needs, lets Go write to go.mod and go.sum.
         for (name, content) in &sources {
             fs::write(partial.join(name), content)?;
         }
@@ -211,12 +207,12 @@ impl Component {
         Ok(executable)
     }
 
-    /// The folder of one of the modules that it is built of, of the version that its own module asks for.
+    /// The folder of a dependency, in the version that its module requires.
     ///
     /// # Errors
     ///
-    /// If the module cannot be downloaded, or is not what `go.sum` says.
-    pub(crate) fn module_folder(&self, module: &str) -> Result<PathBuf> {
+    /// If the dependency cannot be downloaded, or does not match `go.sum`.
+    pub fn module_folder(&self, module: &str) -> Result<PathBuf> {
         let mut download = Command::new(self.go.executable()?);
         download.args(["mod", "download", "-json", module]).envs(ENVIRONMENT);
         download.current_dir(paths::repository().join("tests").join(self.module));
@@ -249,7 +245,7 @@ impl Component {
         args.iter().chain(self.kind.flags).map(|&arg| arg.to_owned()).collect()
     }
 
-    /// Changes whenever the executable would, but not with the C toolchain.
+    /// A hash of everything that determines the executable, except the C toolchain.
     fn key(&self, go: &str, sources: &[(String, Vec<u8>)]) -> String {
         let mut recipe = self.build_args();
         recipe.extend(self.kind.before.iter().map(|&arg| arg.to_owned()));
@@ -262,7 +258,7 @@ impl Component {
 }
 
 impl Kind {
-    pub(crate) fn check_tools(&self) -> Result<()> {
+    pub fn check_tools(&self) -> Result<()> {
         let is_missing = |tool: &&(&str, &str)| Command::new(tool.0).arg("--version").output().is_err();
         let (missing, packages): (Vec<_>, Vec<_>) = self.tools.iter().filter(is_missing).copied().unzip();
         ensure!(
@@ -319,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_not_there_is_named_with_its_package() {
+    fn a_missing_tool_is_named_with_its_package() {
         let kind = Kind { tools: &[("sh", "dash"), ("no-such-tool", "its-package")], ..STRIPPED };
         let error = kind.check_tools().unwrap_err().to_string();
         assert!(error.contains("not on PATH: no-such-tool;"), "{error}");

@@ -1,5 +1,4 @@
-//! Packages of a Debian suite other than the machine's own, read with lists and sources of our own: the machine's stay as
-//! they are.
+//! Packages of any Debian suite. Lists and sources are kept apart from the machine's own.
 
 use std::{
     fs,
@@ -15,21 +14,20 @@ use crate::process;
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A suite whose lists have been read.
-pub(crate) struct Suite {
+pub struct Suite {
     work: PathBuf,
     name: &'static str,
-    /// As Debian calls it; this machine's own if there is none.
+    /// Debian's name; this machine's own if there is none.
     architecture: Option<&'static str>,
 }
 
 impl Suite {
-    /// Reads the lists of this suite into the folder `work`, which holds nothing else: for this machine's architecture, or for
-    /// another one, as Debian calls it.
+    /// Reads the lists of this suite into the empty folder `work`, for this machine's or another architecture.
     ///
     /// # Errors
     ///
-    /// If this machine is no Debian, or its mirror does not have the suite.
-    pub(crate) fn read(name: &'static str, architecture: Option<&'static str>, work: &Path) -> Result<Self> {
+    /// If this machine does not run Debian, or its mirror does not have the suite.
+    pub fn read(name: &'static str, architecture: Option<&'static str>, work: &Path) -> Result<Self> {
         fs::create_dir_all(work.join("lists"))?;
         let mirror = mirror()?;
         fs::write(work.join("sources.list"), format!("deb [signed-by={KEYS}] {mirror} {name} main\n"))?;
@@ -38,12 +36,12 @@ impl Suite {
         Ok(suite)
     }
 
-    /// The packages whose names begin like one of these that a package needs, directly or by way of others.
+    /// The direct and indirect dependencies of a package whose names have one of these prefixes.
     ///
     /// # Errors
     ///
-    /// If there is no such package, or it needs none of these.
-    pub(crate) fn needed(&self, package: &str, prefixes: &[&str]) -> Result<Vec<String>> {
+    /// If there is no such package, or it has no such dependency.
+    pub fn needed(&self, package: &str, prefixes: &[&str]) -> Result<Vec<String>> {
         let mut command = self.command("apt-cache");
         command.args(["depends", "--recurse", "--important", package]);
         let lines = process::output(&mut command)?;
@@ -54,12 +52,12 @@ impl Suite {
         Ok(found)
     }
 
-    /// Downloads packages, with what apt calls a version behind the name if need be, and unpacks them into `dir`.
+    /// Downloads packages, each a name with an optional version in apt's syntax, and unpacks them into `dir`.
     ///
     /// # Errors
     ///
-    /// If one is not there or cannot be unpacked.
-    pub(crate) fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
+    /// If one does not exist or cannot be unpacked.
+    pub fn unpack(&self, packages: &[String], dir: &Path) -> Result<()> {
         let what = packages.join(" ");
         process::run(&format!("download {what}"), self.command("apt-get").arg("download").args(packages))?;
         let mut unpacked = 0;
@@ -81,7 +79,7 @@ impl Suite {
         let mut command = Command::new(program);
         command.arg("-o").arg(format!("Dir::Etc::SourceList={}", self.work.join("sources.list").display()));
         command.arg("-o").arg(format!("Dir::State::Lists={}", self.work.join("lists").display()));
-        // What the machine has installed is not asked: a suite's package may need what is not there.
+        // The machine's installed packages are ignored: they may not satisfy those of the suite.
         command.args([
             "-o",
             "Dir::Etc::SourceParts=-",
@@ -98,12 +96,12 @@ impl Suite {
     }
 }
 
-/// Where this machine gets Debian's packages from.
+/// The URL of this machine's Debian mirror.
 ///
 /// # Errors
 ///
-/// If it is no Debian.
-pub(crate) fn mirror() -> Result<String> {
+/// If the machine does not run Debian.
+pub fn mirror() -> Result<String> {
     let uris = process::output(Command::new("apt-get").args([
         "indextargets",
         "--format",

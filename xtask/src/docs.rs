@@ -1,5 +1,4 @@
-//! The commands in `docs/`: each shell block says in its first line, after `sh`, what runs it. The tests below know what
-//! may stand there.
+//! The commands in `docs/`. A tag after `sh` in the first line of each shell block says which test runs it.
 
 use std::{fs, process::Command};
 
@@ -8,20 +7,20 @@ use anyhow::{Context as _, Result, ensure};
 use crate::paths;
 
 /// A shell block.
-pub(crate) struct Block {
+pub struct Block {
     /// Such as `docs/install.md:12`.
-    pub(crate) place: String,
+    pub place: String,
     tag: String,
-    pub(crate) script: String,
+    pub script: String,
 }
 
 impl Block {
-    /// Runs it by a shell that ends with the first failure.
+    /// Runs it in a shell that stops at the first failure.
     ///
     /// # Errors
     ///
-    /// If a command fails; with its place, and what it printed.
-    pub(crate) fn run(&self, shell: &mut Command) -> Result<()> {
+    /// If a command fails: its place and its output.
+    pub fn run(&self, shell: &mut Command) -> Result<()> {
         let output = shell.args(["-euc", &self.script]).current_dir(paths::repository()).output()?;
         ensure!(
             output.status.success(),
@@ -35,12 +34,12 @@ impl Block {
     }
 }
 
-/// The shell blocks that this runs, in the order of the files' names.
+/// The shell blocks with this tag, in the order of the files' names.
 ///
 /// # Errors
 ///
 /// If a file cannot be read.
-pub(crate) fn blocks(tag: &str) -> Result<Vec<Block>> {
+pub fn blocks(tag: &str) -> Result<Vec<Block>> {
     Ok(all()?.into_iter().filter(|block| block.tag == tag).collect())
 }
 
@@ -66,7 +65,7 @@ fn of_text(name: &str, text: &str) -> Vec<Block> {
         let script = lines.by_ref().map(|(_, line)| line).take_while(|line| line.trim_start() != "```");
         let script = script.map(|line| format!("{line}\n")).collect();
         let (language, tag) = info.split_once(' ').unwrap_or((info, ""));
-        // Output, and files, are no commands.
+        // Output and files are not commands.
         if language != "text" && language != "yaml" {
             let place = format!("docs/{name}:{}", number + 1);
             blocks.push(Block { place, tag: tag.to_owned(), script });
@@ -81,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// What may stand after `sh`, and what it means.
+    /// The tags, and their meaning.
     const TAGS: [(&str, &str); 7] = [
         ("chore", "a chore that takes minutes: `cargo xtask e2e` runs the same with fewer Pods"),
         ("here", "`cargo xtask e2e deploy` runs it, in the repository, with a control plane and the daemon"),
@@ -93,7 +92,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_block_of_commands_says_what_runs_it() {
+    fn every_block_of_commands_has_a_known_tag() {
         let known: BTreeSet<_> = TAGS.iter().map(|(tag, _)| *tag).collect();
         let blocks = all().unwrap();
         let unknown: Vec<_> = blocks

@@ -1,8 +1,7 @@
-//! `cargo xtask fuzz`: damaged executables and hostile annotations, by the million, for everything that reads them.
+//! `cargo xtask fuzz`: runs the parsers on millions of damaged executables and hostile annotations.
 //!
-//! The targets are libFuzzer's, of fuzz/. They are built here and not by cargo-fuzz: that has no way to say
-//! `--ignore-rust-version`, and needs nothing of what it adds, because no sanitizer is wanted: the code is safe, and
-//! without one it is several times as fast.
+//! The libFuzzer targets are in fuzz/. cargo-fuzz cannot pass `--ignore-rust-version`, and its sanitizers are not needed: the
+//! code is safe, and several times as fast without.
 
 use std::{
     fs::{self, File},
@@ -13,15 +12,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-
-use crate::{
+use xtask::{
     go::Go,
     paths, process,
     tally::Tally,
     toolchain::{self, Rustc},
 };
 
-/// Counters at every edge, which is how libFuzzer sees what is new.
+/// Counters at every edge, from which libFuzzer recognizes new behaviour.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=3",
@@ -29,18 +27,18 @@ const COVERAGE: [&str; 5] = [
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Ccodegen-units=1",
 ];
-/// Tells the targets where the seeds are.
+/// The variable with the paths of the seeds.
 const SEEDS_VARIABLE: &str = "GOEXE_FUZZ_SEEDS";
-/// What no case may take.
+/// The limits of a case.
 const SECONDS: u32 = 1;
 const MEBIBYTES: u32 = 256;
-/// Bytes of a case that damages an executable: its head, and 16 edits of 12 bytes.
+/// The length of a case that damages an executable: a head, and 16 edits of 12 bytes.
 const EDITS_LENGTH: usize = 3 + 16 * 12;
-/// The Go release whose type descriptors lie side by side: they are read by another way.
+/// The Go release whose type descriptors are contiguous, which are read in another way.
 const SIDE_BY_SIDE: Go = Go::Release("1.27.3");
 
-/// The seeds in the order in which cases number them: which Go, `GOARCH`, `-buildmode`. What a case means depends on it.
-/// Relocations make position-independent ones slow: they are fewer.
+/// Go, `GOARCH` and `-buildmode` of the seeds. Cases refer to seeds by their position. There are few position-independent ones,
+/// because relocations make them slow.
 const SEEDS: [(Go, &str, &str); 8] = [
     (Go::Machine, "amd64", "exe"),
     (Go::Machine, "arm64", "exe"),
@@ -62,7 +60,7 @@ pub(crate) struct Options {
     targets: Vec<Target>,
 }
 
-/// What is asked of the damaged executables.
+/// A part of the code under test.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Target {
     /// ELF headers, build information, the runtime's directory
@@ -90,7 +88,7 @@ impl Target {
         }
     }
 
-    /// Its share of the cases: those that are quick have more to try.
+    /// Its share of the cases: fast targets get more.
     fn share(self) -> u64 {
         match self {
             Self::Elf | Self::Types | Self::Context => 4,
@@ -98,7 +96,7 @@ impl Target {
         }
     }
 
-    /// The folder of the program that is damaged. Annotations need none.
+    /// The folder of the program to damage; none for annotations.
     fn program(self) -> Option<&'static str> {
         match self {
             Self::Plan => Some("fuzz/scheduler"),
@@ -107,7 +105,7 @@ impl Target {
         }
     }
 
-    /// Bytes of a case.
+    /// The length of a case.
     fn case_length(self) -> usize {
         match self {
             Self::Context => 600,
@@ -116,7 +114,7 @@ impl Target {
     }
 }
 
-/// Runs the targets one after the other, each on all processors.
+/// Runs one target after the other, each on all processors.
 ///
 /// # Errors
 ///
@@ -141,13 +139,13 @@ fn workspace() -> PathBuf {
     paths::repository().join("fuzz")
 }
 
-/// Builds the targets and says in which folder they are.
+/// Builds the targets and returns their folder.
 fn build() -> Result<PathBuf> {
     let version = process::output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`rustc -vV` prints no host")?;
     let mut cargo = Rustc::installed()?.cargo("build");
-    // With a target of its own, build scripts go without the counters, which they could not link.
+    // An explicit target keeps the counters out of build scripts, which could not link them.
     cargo
         .args(["--release", "--target", host, "--target-dir"])
         .arg(folder())
@@ -157,7 +155,7 @@ fn build() -> Result<PathBuf> {
     Ok(folder().join(host).join("release"))
 }
 
-/// Looks whether the targets compile, without warnings.
+/// Checks that the targets compile without warnings.
 ///
 /// # Errors
 ///
@@ -168,7 +166,7 @@ pub(crate) fn clippy() -> Result<()> {
     toolchain::run(cargo.args(["--", "-Dwarnings"]).current_dir(workspace()))
 }
 
-/// Builds a Go program in all ways that are damaged; the paths as the targets take them.
+/// Builds a Go program as each of the seeds, and returns their paths in the targets' format.
 fn seeds(program: &str) -> Result<String> {
     let source = paths::repository().join(program);
     let name = Path::new(program).file_name().unwrap_or_default();
@@ -192,7 +190,7 @@ fn seeds(program: &str) -> Result<String> {
     Ok(seeds.join(":"))
 }
 
-/// What a process of libFuzzer says at its end.
+/// The final statistics of a libFuzzer process.
 #[derive(Default)]
 struct Figures {
     cases: u64,
@@ -222,7 +220,7 @@ impl Figures {
     }
 }
 
-/// Runs this many cases of a target and prints what it took; fails where one crashed, hung or took too much memory.
+/// Runs this many cases of a target and prints the statistics. Fails if one crashes, hangs or uses too much memory.
 fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
     let name = target.name();
     let (corpus, found, logs) =
@@ -245,7 +243,7 @@ fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
             .arg(format!("-artifact_prefix={}/{name}-", found.display()))
             .arg("-print_final_stats=1")
             .arg(&corpus)
-            // What was found before is tried first.
+            // Earlier findings run first.
             .args(Some(workspace().join("regressions").join(name)).filter(|folder| folder.exists()))
             .env(SEEDS_VARIABLE, seeds)
             .stdin(Stdio::null())
@@ -275,7 +273,7 @@ fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
     Ok(())
 }
 
-/// Why a process of libFuzzer ended, and the case, which is kept as a test once it is understood.
+/// The reason why a libFuzzer process ended, and the file of the case.
 fn reason(log: &str, path: &Path) -> String {
     let line = |part: &str| log.lines().position(|line| line.contains(part));
     let panic = line("panicked at").and_then(|at| log.lines().nth(at + 1));
@@ -302,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_told_with_its_panic_and_its_case() {
+    fn a_crash_is_reported_with_its_panic_and_its_case() {
         let log = "thread '<unnamed>' panicked at src/abi.rs:1:2:\nattempt to add with overflow\n\
                    SUMMARY: libFuzzer: deadly signal\nTest unit written to found/types-crash-1\n";
         assert_eq!(
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_told_by_its_summary() {
+    fn a_hang_is_reported_with_its_summary() {
         let log = "SUMMARY: libFuzzer: timeout\n";
         assert!(reason(log, Path::new("elf-0.log")).starts_with("libFuzzer: timeout: no case"));
     }

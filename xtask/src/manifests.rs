@@ -1,8 +1,7 @@
-//! `cargo xtask manifests`: the plain manifests under `deploy/kustomize`, rendered from the Helm chart by Helm itself.
+//! `cargo xtask manifests`: renders the plain manifests under `deploy/kustomize` from the Helm chart, with Helm.
 //!
-//! The base is what the chart makes of its own values. An overlay changes what a file of values under `variants` changes,
-//! and is written by hand, because a patch of a few lines is what a reader wants to see. That both come to the same is
-//! checked: kustomize puts them in one form.
+//! The base is the chart with its default values. Each overlay corresponds to a values file under `variants`, and is written by
+//! hand, because readers want to see a patch of a few lines. A check compares the two in kustomize's normal form.
 
 use std::{
     env, fs,
@@ -17,11 +16,11 @@ use crate::{
     paths, process,
 };
 
-/// Where the base and the overlays go, whatever namespace a release of the chart has.
+/// The namespace of the base and the overlays.
 const NAMESPACE: &str = "kube-system";
-/// Files of values in the chart, and overlays.
+/// The names of values files in the chart and of overlays.
 const VARIANTS: [&str; 4] = ["privileged", "least-privilege", "openshift", "webhook"];
-/// What is rendered to be committed: the file, the chart's template, and the variant.
+/// The files that are rendered and committed, each with its template and variant.
 const RENDERED: [(&str, &str, Option<&str>); 6] = [
     ("base/rbac.yaml", "rbac.yaml", None),
     ("base/daemonset.yaml", "daemonset.yaml", None),
@@ -30,7 +29,7 @@ const RENDERED: [(&str, &str, Option<&str>); 6] = [
     ("overlays/openshift/scc.yaml", "scc.yaml", Some("openshift")),
     ("overlays/webhook/webhook.yaml", "webhook.yaml", Some("webhook")),
 ];
-/// Everything that is off by default, on: for checks.
+/// Values that turn on everything that is off by default, for checks.
 const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true,\
     networkPolicy.enabled=true,collector.enabled=true,openshift.enabled=true,queueSpans=true,lifecycle=true,hostNetwork=true,\
     context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,reinject.enabled=true,webhook.enabled=true,webhook.templates=true,\
@@ -38,13 +37,13 @@ const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=tru
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,imagePullSecrets[0].name=registry";
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Change nothing; fail if a file is not what the chart makes
+pub struct Options {
+    /// Change nothing; fail if a file differs from the chart
     #[arg(long)]
-    pub(crate) check: bool,
+    pub check: bool,
 }
 
-pub(crate) fn main(options: &Options) -> Result<()> {
+pub fn main(options: &Options) -> Result<()> {
     let helm = Helm::new()?;
     let mut differing = Vec::new();
     for (file, template, variant) in RENDERED {
@@ -62,7 +61,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
     }
     ensure!(
         differing.is_empty(),
-        "not what the chart makes: {}; `cargo xtask manifests` makes them anew",
+        "differ from the chart: {}; `cargo xtask manifests` renders them",
         differing.join(", ")
     );
     helm.lint()?;
@@ -72,12 +71,12 @@ pub(crate) fn main(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What the chart makes of its own values, of each variant, and with everything on, by name.
+/// The chart rendered with its default values, with each variant, and with everything on, by name.
 ///
 /// # Errors
 ///
-/// If Helm cannot be built, or refuses.
-pub(crate) fn all() -> Result<Vec<(&'static str, String)>> {
+/// If Helm cannot be built or fails.
+pub fn all() -> Result<Vec<(&'static str, String)>> {
     let helm = Helm::new()?;
     let mut all = vec![("the default", helm.template(&[], None)?)];
     for variant in VARIANTS {
@@ -87,16 +86,16 @@ pub(crate) fn all() -> Result<Vec<(&'static str, String)>> {
     Ok(all)
 }
 
-/// What the chart makes with these values.
+/// The chart rendered with these values.
 ///
 /// # Errors
 ///
-/// If Helm cannot be built, or refuses.
-pub(crate) fn with(values: &[&str]) -> Result<String> {
+/// If Helm cannot be built or fails.
+pub fn with(values: &[&str]) -> Result<String> {
     Helm::new()?.template(&["--set", &values.join(",")], None)
 }
 
-/// Fails if the base, or an overlay, is something else than the chart with the same values.
+/// Fails if the base or an overlay differs from the chart with the same values.
 fn check_overlay(helm: &Helm, variant: Option<&str>) -> Result<()> {
     let kustomize = KUSTOMIZE.executable()?;
     let build = |folder: &Path| process::output(Command::new(&kustomize).arg("build").arg(folder));
@@ -111,12 +110,11 @@ fn check_overlay(helm: &Helm, variant: Option<&str>) -> Result<()> {
     let difference = built.lines().zip(of_the_chart.lines()).find(|(ours, chart)| ours != chart);
     ensure!(
         built == of_the_chart,
-        "deploy/kustomize/{overlay} is not what the chart makes of the same values: {difference:?}"
+        "deploy/kustomize/{overlay} differs from the chart with the same values: {difference:?}"
     );
     Ok(())
 }
 
-/// Helm, and the chart.
 struct Helm {
     executable: PathBuf,
     chart: PathBuf,
@@ -128,7 +126,7 @@ impl Helm {
         Ok(Self { executable: HELM.executable()?, chart })
     }
 
-    /// What the chart makes.
+    /// Renders the chart.
     fn template(&self, args: &[&str], variant: Option<&str>) -> Result<String> {
         let mut helm = Command::new(&self.executable);
         helm.args(["template", "schedspan", "--namespace", NAMESPACE]).args(self.version());
@@ -137,7 +135,7 @@ impl Helm {
             helm.arg("--values").arg(values);
         }
         let rendered = process::output(&mut helm)?;
-        // Where conditions leave gaps.
+        // Conditions leave blank lines.
         let lines = rendered.lines().map(str::trim_end).filter(|line| !line.is_empty());
         Ok(lines.map(|line| format!("{line}\n")).collect())
     }
@@ -153,7 +151,7 @@ impl Helm {
         VARIANTS.iter().try_for_each(|variant| lint(&["--values", &self.values(variant).to_string_lossy()]))
     }
 
-    /// Helm takes the cluster's version for an old one where it asks none.
+    /// Without a cluster Helm assumes an old version.
     fn version(&self) -> [&'static str; 2] {
         ["--kube-version", SCHEDULER.version]
     }

@@ -1,4 +1,4 @@
-//! Where things lie.
+//! Folders.
 
 use std::{
     env,
@@ -8,12 +8,12 @@ use std::{
 use anyhow::{Context as _, Result};
 
 /// The folder of the workspace.
-pub(crate) fn repository() -> &'static Path {
+pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
-/// Where cargo builds.
-pub(crate) fn target() -> PathBuf {
+/// Cargo's target folder.
+pub fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn target() -> PathBuf {
 /// # Errors
 ///
 /// If neither `XDG_CACHE_HOME` nor `HOME` is set.
-pub(crate) fn cache() -> Result<PathBuf> {
+pub fn cache() -> Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
     Ok(cache.context("no folder for caches: set HOME or XDG_CACHE_HOME")?.join("schedspan"))

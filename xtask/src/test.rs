@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check and every test, as CI runs them.
+//! `cargo xtask test`: runs every check and test, as CI does.
 
 use std::{
     env::consts::ARCH,
@@ -6,18 +6,19 @@ use std::{
 };
 
 use anyhow::Result;
-
-use crate::{
+use xtask::{
     build::OBJECT_VARIABLE,
-    build_ebpf, demo, e2e, fuzz, image, manifests, matrix, paths, setup,
+    build_ebpf, machine, manifests, paths, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
 
+use crate::{fuzz, suite};
+
 pub(crate) fn main() -> Result<ExitCode> {
     setup::ensure()?;
     let rustc = Rustc::installed()?;
-    // One profile and the same flags everywhere, as in `build`: dependencies are built once.
+    // Profile and flags are those of `build`, so dependencies are built once.
     let cargo = |subcommand: &str, args: &[&str]| -> Result<()> {
         let mut cargo = rustc.cargo(subcommand);
         cargo.args(["--release"]).args(args).env(OBJECT_VARIABLE, build_ebpf::build()?);
@@ -32,7 +33,7 @@ pub(crate) fn main() -> Result<ExitCode> {
         run(build_ebpf::cargo(&rustc, "clippy", ARCH)?.args(["--", "-Dwarnings"]))
     });
     tally.run("eBPF of each architecture", || {
-        image::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch).map(drop))
+        machine::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch).map(drop))
     });
     tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));
@@ -44,16 +45,24 @@ pub(crate) fn main() -> Result<ExitCode> {
     };
     match Command::new("cargo").args(["deny", "--version"]).output() {
         Ok(output) if output.status.success() => tally.run("deny", deny),
-        _ => println!("skipped  deny: there is no cargo-deny, `cargo install cargo-deny` makes one"),
+        _ => println!("skipped  deny: cargo-deny is not installed, `cargo install cargo-deny` installs it"),
     }
     tally.run("manifests", || manifests::main(&manifests::Options { check: true }));
-    tally.run("matrix", matrix::schedulers::check_few);
+    tally.run("matrix", || suite::run_to_end(&["matrix", "schedulers", "--few"]));
     if ARCH == "x86_64" {
-        tally.run("kernel 6.1", matrix::kernels::check_oldest);
+        count(&mut tally, "kernel 6.1", &["matrix", "kernels", "6.1"]);
     } else {
         println!("skipped  kernel 6.1: the one that is booted is for x86_64");
     }
-    tally.run("demo", || demo::main(&demo::Options { once: true }));
-    e2e::run(&[], None, &mut tally)?;
+    tally.run("demo", || suite::run_to_end(&["demo", "--once"]));
+    count(&mut tally, "e2e", &["e2e"]);
     Ok(tally.end())
+}
+
+/// Adds the counts of a command of another crate. A command without counts is a failure.
+fn count(tally: &mut Tally, name: &str, arguments: &[&str]) {
+    match suite::count(arguments) {
+        Ok(counted) => tally.add(&counted),
+        Err(error) => tally.run(name, || Err(error)),
+    }
 }

@@ -1,33 +1,33 @@
-//! The one place that knows how the installed Rust builds this workspace.
+//! The flags with which the installed Rust builds this workspace.
 //!
-//! aya 0.16 asks for Rust 1.98. From 1.95 on it builds all the same, with one feature of the compiler switched on by
-//! hand; the eBPF object is built by the same stable compiler, with `core` from source.
+//! aya 0.16 requires Rust 1.98. It also builds with 1.95 and later if one unstable feature of the compiler is enabled. The same
+//! stable compiler builds the eBPF object, with `core` from source.
 
-use std::{env, process::Command};
+use std::{env, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{paths, setup};
+use crate::{paths, process};
 
-/// Oldest Rust that builds the workspace, the oldest that does without help, and the newest that is known.
+/// The oldest minor release that builds the workspace, and the oldest that does without the feature.
 const OLDEST: u32 = 95;
 const UNAIDED: u32 = 98;
 
 /// The installed Rust compiler.
-pub(crate) struct Rustc {
+pub struct Rustc {
     /// 95 for Rust 1.95.
-    pub(crate) minor: u32,
+    pub minor: u32,
     /// The release, such as `1.95.0`.
-    pub(crate) release: String,
-    /// The commit that it was built from.
+    pub release: String,
+    /// The commit of the compiler's sources.
     commit: String,
-    /// Major version of its LLVM: bpf-linker must have the same.
-    pub(crate) llvm: u32,
+    /// The major version of its LLVM. bpf-linker must have the same.
+    pub llvm: u32,
 }
 
 impl Rustc {
-    /// Asks the compiler on PATH.
-    pub(crate) fn installed() -> Result<Self> {
+    /// The compiler on PATH.
+    pub fn installed() -> Result<Self> {
         let output = Command::new("rustc")
             .arg("-vV")
             .output()
@@ -48,13 +48,13 @@ impl Rustc {
         Ok(Self { minor, release, commit, llvm })
     }
 
-    /// `cargo` for the daemon's half of the workspace.
-    pub(crate) fn cargo(&self, subcommand: &str) -> Command {
+    /// `cargo` for all crates but the eBPF crate.
+    pub fn cargo(&self, subcommand: &str) -> Command {
         self.cargo_with(subcommand, &[])
     }
 
-    /// The same with flags for the compiler.
-    pub(crate) fn cargo_with(&self, subcommand: &str, flags: &[String]) -> Command {
+    /// [`cargo`](Self::cargo) with flags for the compiler.
+    pub fn cargo_with(&self, subcommand: &str, flags: &[String]) -> Command {
         let mut flags = flags.to_vec();
         let mut cargo = cargo();
         cargo.arg(subcommand).arg("--locked");
@@ -68,15 +68,15 @@ impl Rustc {
         cargo
     }
 
-    /// `cargo` for the eBPF half, for traced programs of this architecture.
+    /// `cargo` for the eBPF crate, for traced programs of this architecture.
     ///
     /// # Errors
     ///
     /// Those of [`remapped`](Self::remapped).
-    pub(crate) fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Result<Command> {
+    pub fn cargo_bpf(&self, subcommand: &str, arch: &str) -> Result<Command> {
         let mut flags = vec![format!("--cfg=bpf_target_arch=\"{arch}\""), "-Cdebuginfo=2".to_owned()];
         flags.push("-Clink-arg=--btf".to_owned());
-        // BTF names the file of each line, and the object is to be the same wherever it is built.
+        // BTF has the path of each source file, and the object must be the same on every machine.
         flags.append(&mut self.remapped()?);
         let mut cargo = cargo();
         cargo
@@ -90,27 +90,48 @@ impl Rustc {
         Ok(cargo)
     }
 
-    /// Flags that keep the folders of this machine out of what is built: those of the repository, of what is built, of
-    /// the dependencies' sources, and of the standard library's.
+    /// Flags that keep this machine's paths out of the output: of the repository, the target folder, the dependencies' and the
+    /// standard library's sources.
     ///
     /// # Errors
     ///
     /// If a folder is not known.
-    pub(crate) fn remapped(&self) -> Result<Vec<String>> {
-        let cargo_home = setup::cargo_home().context("no folder of cargo: set HOME or CARGO_HOME")?;
+    pub fn remapped(&self) -> Result<Vec<String>> {
+        let cargo_home = cargo_home().context("no folder of cargo: set HOME or CARGO_HOME")?;
         let folders = [
             (paths::repository().to_owned(), "/schedspan".to_owned()),
             (paths::target(), "/schedspan/target".to_owned()),
             (cargo_home, "/cargo".to_owned()),
-            // As the compiler itself calls them where rust-src is not installed.
-            (setup::rust_src()?, format!("/rustc/{}", self.commit)),
+            // The compiler's own path for them if rust-src is not installed.
+            (rust_src()?, format!("/rustc/{}", self.commit)),
         ];
         Ok(folders.map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).to_vec())
     }
 }
 
-/// `cargo` without what `cargo xtask` says of xtask itself: build scripts such as ring's look at that, and would build
-/// again whenever a cargo that was not started by xtask has built meanwhile.
+/// The folder of the standard library's sources, where cargo expects them.
+///
+/// # Errors
+///
+/// If there is no rustc.
+pub fn rust_src() -> Result<PathBuf> {
+    Ok(sysroot()?.join("lib/rustlib/src/rust"))
+}
+
+/// # Errors
+///
+/// If there is no rustc.
+pub fn sysroot() -> Result<PathBuf> {
+    process::output(Command::new("rustc").args(["--print", "sysroot"])).map(PathBuf::from)
+}
+
+/// The folder of cargo's downloads and installed programs.
+pub fn cargo_home() -> Option<PathBuf> {
+    env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")))
+}
+
+/// `cargo` without the variables that `cargo xtask` sets for xtask itself. Build scripts such as ring's read them, and would run
+/// again after every cargo that was not started by xtask.
 fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
     for (key, _) in env::vars_os() {
@@ -124,8 +145,8 @@ fn cargo() -> Command {
     cargo
 }
 
-/// Runs a command with its output on the terminal, and fails with its name.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+/// Runs a command with its output on the terminal.
+pub fn run(command: &mut Command) -> Result<()> {
     let name = [command.get_program(), command.get_args().next().unwrap_or_default()]
         .map(|part| part.display().to_string())
         .join(" ");

@@ -1,11 +1,15 @@
-//! Debug information, where a build left it in: a second opinion on what the type descriptors and the function table say.
+//! Debug information, where a build left it in: a second source beside the type descriptors and the function table, and the only
+//! one for the parameters of functions that no type spells out.
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
 };
 
-use gimli::{AttributeValue, DebuggingInformationEntry, EndianSlice, LittleEndian, Unit, constants};
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, EndianSlice, LittleEndian, Unit, UnitHeader,
+    constants,
+};
 use object::{Endianness, Object as _, ObjectSection as _, read::elf::ElfFile64};
 
 use crate::Error;
@@ -14,6 +18,8 @@ type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The most members of a struct that are believed.
 const MAX_MEMBERS: usize = 1 << 14;
+/// The most parameters that are believed, of all functions together.
+const MAX_PARAMETERS: usize = 1 << 14;
 /// The most bytes of a section, uncompressed, that are read: a scheduler's has 40 MB.
 const MAX_SECTION: u64 = 128 << 20;
 
@@ -22,8 +28,18 @@ const MAX_SECTION: u64 = 128 << 20;
 pub struct DebugInfo {
     /// Offsets of fields, in bytes, by struct type (with its package's path) and field.
     pub fields: BTreeMap<(String, String), u64>,
-    /// Addresses of functions by their full symbol names.
-    pub functions: BTreeMap<String, u64>,
+    /// Functions by their full symbol names.
+    pub functions: BTreeMap<String, DebugFunction>,
+}
+
+/// What debug information says about a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DebugFunction {
+    /// Where its code begins.
+    pub address: u64,
+    /// The types of its parameters in order, the receiver first, each with its package's path as in `*k8s.io/api/core/v1.Pod`.
+    /// `None` for one whose type has no name.
+    pub parameters: Vec<Option<String>>,
 }
 
 impl DebugInfo {
@@ -49,9 +65,18 @@ impl DebugInfo {
         let sections = gimli::DwarfSections::load(load)?;
         let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
         let mut found = Self::default();
+        let mut parameters = Vec::new();
+        let mut headers = Vec::new();
         let mut units = dwarf.units();
         while let Some(header) = units.next()? {
-            found.unit(&dwarf, &dwarf.unit(header)?, structs, functions)?;
+            found.unit(&dwarf, &dwarf.unit(header)?, structs, functions, &mut parameters)?;
+            headers.push(header);
+        }
+        for (function, typ) in parameters {
+            let name = type_name(&dwarf, &headers, typ)?;
+            if let Some(function) = found.functions.get_mut(&function) {
+                function.parameters.push(name);
+            }
         }
         Ok(Some(found))
     }
@@ -62,6 +87,7 @@ impl DebugInfo {
         unit: &Unit<Bytes<'_>>,
         structs: &BTreeSet<&str>,
         functions: &BTreeSet<&str>,
+        parameters: &mut Vec<(String, DebugInfoOffset)>,
     ) -> Result<(), Error> {
         let text = |entry: &DebuggingInformationEntry<Bytes<'_>>| -> Result<Option<String>, gimli::Error> {
             let Some(name) = entry.attr_value(constants::DW_AT_name) else { return Ok(None) };
@@ -71,9 +97,14 @@ impl DebugInfo {
         // The struct whose members come next, and its depth.
         let mut owner: Option<(String, isize)> = None;
         let mut members = 0;
+        // The function whose parameters come next, and its depth.
+        let mut function: Option<(String, isize)> = None;
         while let Some(entry) = entries.next_dfs()? {
             if owner.as_ref().is_some_and(|(_, depth)| entry.depth() <= *depth) {
                 owner = None;
+            }
+            if function.as_ref().is_some_and(|(_, depth)| entry.depth() <= *depth) {
+                function = None;
             }
             match entry.tag() {
                 constants::DW_TAG_structure_type => {
@@ -102,13 +133,47 @@ impl DebugInfo {
                         Some(AttributeValue::DebugAddrIndex(index)) => Some(dwarf.address(unit, index)?),
                         _ => None,
                     };
-                    self.functions.extend(address.map(|address| (name, address)));
+                    if let Some(address) = address {
+                        function = Some((name.clone(), entry.depth()));
+                        self.functions.insert(name, DebugFunction { address, parameters: Vec::new() });
+                    }
+                }
+                constants::DW_TAG_formal_parameter => {
+                    // The parameters of functions that are inlined there lie deeper.
+                    let own = function.as_ref().filter(|(_, depth)| entry.depth() == depth + 1);
+                    let Some((name, _)) = own.filter(|_| parameters.len() < MAX_PARAMETERS) else { continue };
+                    let is_result = entry.attr_value(constants::DW_AT_variable_parameter);
+                    if matches!(is_result, Some(AttributeValue::Flag(true))) {
+                        continue;
+                    }
+                    let typ = match entry.attr_value(constants::DW_AT_type) {
+                        Some(AttributeValue::DebugInfoRef(offset)) => Some(offset),
+                        Some(AttributeValue::UnitRef(offset)) => offset.to_debug_info_offset(&unit.header),
+                        _ => None,
+                    };
+                    parameters.extend(typ.map(|typ| (name.clone(), typ)));
                 }
                 _ => {}
             }
         }
         Ok(())
     }
+}
+
+/// The name of the type at an offset.
+fn type_name<'a>(
+    dwarf: &gimli::Dwarf<Bytes<'a>>,
+    headers: &[UnitHeader<Bytes<'a>>],
+    typ: DebugInfoOffset,
+) -> Result<Option<String>, Error> {
+    let start = |header: &UnitHeader<Bytes<'a>>| header.debug_info_offset();
+    let place = headers.partition_point(|header| start(header).is_some_and(|start| start <= typ));
+    let Some(header) = place.checked_sub(1).and_then(|place| headers.get(place)) else { return Ok(None) };
+    let Some(offset) = typ.to_unit_offset(header) else { return Ok(None) };
+    let unit = dwarf.unit(*header)?;
+    let entry = unit.entry(offset)?;
+    let Some(name) = entry.attr_value(constants::DW_AT_name) else { return Ok(None) };
+    Ok(Some(dwarf.attr_string(&unit, name)?.to_string_lossy().into_owned()))
 }
 
 impl From<gimli::Error> for Error {

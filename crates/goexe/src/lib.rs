@@ -8,7 +8,7 @@
 //! * [`Functions`]: the function table that the runtime itself needs, and so every executable has.
 //! * [`Types`]: runtime type descriptors: struct layouts, interface methods, signatures; [`Location`]: where the
 //!   calling convention puts what they describe.
-//! * [`DebugInfo`]: a second opinion on layouts and addresses, from builds that are not stripped.
+//! * [`DebugInfo`]: a second source of layouts, addresses and parameters, from builds that are not stripped.
 //! * [`Site`], [`Call`]: instructions to probe, with what a hit costs.
 //!
 //! # Design constraints
@@ -36,7 +36,7 @@ pub use crate::{
     abi::Location,
     build_info::{BuildInfo, Module},
     code::{Call, Callee, Class, Instruction, Site},
-    dwarf::DebugInfo,
+    dwarf::{DebugFunction, DebugInfo},
     error::Error,
     executable::Executable,
     file::File,

@@ -362,3 +362,30 @@ proptest! {
         exercise(&fixture.data[..cut.index(fixture.data.len())]);
     }
 }
+
+#[test]
+fn debug_information_says_what_a_function_takes() {
+    let mut asked = 0;
+    for fixture in fixtures() {
+        let executable = parse(fixture);
+        let names = ["main.direct", "main.(*impl).Run"].into_iter().collect();
+        let info = executable.debug_info(&[].into(), &names).expect("it is well-formed");
+        assert_eq!(info.is_none(), executable.stripped(), "{}", fixture.what);
+        let Some(info) = info else { continue };
+        asked += 1;
+        let parameters = |name: &str| -> Vec<_> {
+            let function = info.functions.get(name).unwrap_or_else(|| panic!("{name}: {info:?}"));
+            assert_eq!(function.address, self::function(&executable, name).range.start, "{name}");
+            function.parameters.iter().map(|name| name.as_deref().unwrap_or("?")).collect()
+        };
+        assert_eq!(parameters("main.direct"), ["main.Worker", "*main.Outer"], "{}", fixture.what);
+        // The receiver comes first, results are left out.
+        assert_eq!(
+            parameters("main.(*impl).Run"),
+            ["*main.impl", "fmt.Stringer", "*main.Outer", "string", "[2]uint64", "float64"],
+            "{}",
+            fixture.what
+        );
+    }
+    assert!(asked > 0 || fixtures().is_empty(), "no fixture has debug information");
+}

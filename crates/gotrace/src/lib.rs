@@ -22,9 +22,15 @@
 
 #![forbid(unsafe_code)]
 
+// The macros name this crate as the programs do, and the fixture of the tests is a program.
+#[cfg(test)]
+extern crate self as gotrace;
+
 pub mod assemble;
 pub mod decode;
 pub mod discover;
+#[cfg(test)]
+mod fixture;
 pub mod metrics;
 pub mod pipeline;
 pub mod plan;

@@ -161,19 +161,19 @@ macro_rules! functions {
         impl $name {
             /// What the program says about it.
             #[must_use]
-            pub const fn about(self) -> $about {
+            $vis const fn about(self) -> $about {
                 match self { $(Self::$function => $said,)* }
             }
 
             /// From which level of detail on it is probed.
             #[must_use]
-            pub const fn detail(self) -> $crate::program::Detail {
+            $vis const fn detail(self) -> $crate::program::Detail {
                 match self { $(Self::$function => $crate::program::Detail::$detail,)* }
             }
 
             /// The ways to find it: the first that the executable can follow counts.
             #[must_use]
-            pub const fn rows(self) -> &'static [$crate::plan::Row<$value>] {
+            $vis const fn rows(self) -> &'static [$crate::plan::Row<$value>] {
                 match self {
                     $(Self::$function => {
                         const ROWS: &[$crate::plan::Row<$value>] = &[$($row),*];

@@ -1,5 +1,8 @@
 //! What a hit read: slots that a program's own type indexes.
 
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, marker::PhantomData, sync::Arc};
 
 use serde::{
@@ -8,7 +11,10 @@ use serde::{
     ser::SerializeMap as _,
 };
 
-use crate::decode::{Entries, Top};
+use crate::{
+    decode::{Entries, Top},
+    plan::name,
+};
 
 /// What a value is, whatever was read to get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,12 +172,12 @@ impl<V: Value> Values<V> {
     }
 
     /// Fills one place of a [`Kind::Texts`].
-    pub(crate) fn set_text_at(&mut self, value: V, place: usize, text: String) {
+    pub(crate) fn set_text_at(&mut self, value: V, place: usize, text: Option<String>) {
         let mut texts = self.take_texts(value);
         if texts.len() <= place {
             texts.resize(place + 1, None);
         }
-        texts[place] = Some(text);
+        texts[place] = text;
         self.set(value, Datum::Texts(texts));
     }
 }
@@ -257,9 +263,11 @@ impl<'de, V: Value> Deserialize<'de> for Values<V> {
                 let mut values = Values::default();
                 while let Some(value) = map.next_key::<V>()? {
                     if values.get(value).is_some() {
-                        return Err(A::Error::custom(format_args!("{value:?} is there twice")));
+                        return Err(A::Error::custom(format_args!("`{}` is there twice", name(value))));
                     }
-                    values.set(value, map.next_value_seed(OfKind(value.kind()))?);
+                    let datum = map.next_value_seed(OfKind(value.kind()));
+                    let named = |error| A::Error::custom(format_args!("`{}`: {error}", name(value)));
+                    values.set(value, datum.map_err(named)?);
                 }
                 Ok(values)
             }

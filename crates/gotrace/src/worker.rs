@@ -1,6 +1,9 @@
 //! One program at work: the plans of its executables, its decoder, its assembler. The supervisor runs any number of them beside each
 //! other, by the trait [`Worker`]; what they have put together is of one type `T` for all.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},

@@ -154,6 +154,14 @@ pub const TIME_UNCERTAIN_MS: &str = "schedspan.time.uncertain_ms";
 pub const TIME_MOVED: &str = "schedspan.time.moved";
 /// The samplers that kept the trace. On the root, where there are samplers.
 pub const KEPT_BY: &str = "schedspan.kept_by";
+/// Name of the work queue. On `Reconcile`.
+pub const WORKQUEUE: &str = "k8s.workqueue.name";
+/// What was taken out of the work queue, such as `namespace/name`. On `Reconcile`, where it can be read.
+pub const WORKQUEUE_KEY: &str = "k8s.workqueue.key";
+/// How long it was in the work queue, milliseconds. On `Reconcile`, when it was seen to be added.
+pub const WORKQUEUE_WAIT_MS: &str = "k8s.workqueue.wait_ms";
+/// Whether the reconcile asked to be called again, as it does after a failure. On `Reconcile`.
+pub const WORKQUEUE_RETRIED: &str = "k8s.workqueue.retried";
 /// SHA-256 of the scheduler's flags and of its configuration file. On resources and `SchedulerConfiguration`.
 pub const CONFIG_HASH: &str = "k8s.scheduler.config.hash";
 /// The profiles that it names. On resources and `SchedulerConfiguration`.

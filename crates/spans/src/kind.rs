@@ -13,6 +13,8 @@ pub enum TraceKind {
     Configuration,
     /// A Pod until it is Ready.
     Lifecycle,
+    /// What a worker does with a key that it takes out of a work queue.
+    Reconcile,
 }
 
 /// What a span shows.
@@ -103,7 +105,8 @@ pub enum Stage {
 
 impl TraceKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Attempt, Self::GroupAttempt, Self::Configuration, Self::Lifecycle];
+    pub const ALL: [Self; 5] =
+        [Self::Attempt, Self::GroupAttempt, Self::Configuration, Self::Lifecycle, Self::Reconcile];
 
     /// Name of the root.
     #[must_use]
@@ -113,6 +116,7 @@ impl TraceKind {
             Self::GroupAttempt => names::GROUP_ROOT,
             Self::Configuration => names::CONFIGURATION_ROOT,
             Self::Lifecycle => names::LIFECYCLE,
+            Self::Reconcile => names::RECONCILE,
         }
     }
 }

@@ -6,6 +6,8 @@ pub const ROOT: &str = "SchedulePod";
 pub const GROUP_ROOT: &str = "SchedulePodGroup";
 /// The root of a Pod lifecycle.
 pub const LIFECYCLE: &str = "PodLifecycle";
+/// The root of a reconcile.
+pub const RECONCILE: &str = "Reconcile";
 /// From the start of a scheduler to its first attempt.
 pub const CONFIGURATION_ROOT: &str = "SchedulerConfiguration";
 /// Prefix of a plugin's span.

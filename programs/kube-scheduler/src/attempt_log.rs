@@ -76,7 +76,10 @@ impl AttemptLog {
         let root = trace.root();
         match trace.kind {
             TraceKind::Attempt => {}
-            TraceKind::GroupAttempt | TraceKind::Configuration | TraceKind::Lifecycle => return,
+            TraceKind::GroupAttempt
+            | TraceKind::Configuration
+            | TraceKind::Lifecycle
+            | TraceKind::Reconcile => return,
         }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();
         let pod = (text(attributes::POD_NAMESPACE), text(attributes::POD_NAME));

@@ -129,16 +129,16 @@ pub async fn run(options: Options) -> Result<()> {
         None => supervisor.await,
     }
     .context("the supervisor's thread has panicked")?;
-    let Summary { schedulers, events, left_out, bytes } = recorder
+    let Summary { processes, events, left_out, bytes } = recorder
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .finish()
         .with_context(|| format!("`{name}`"))?;
-    info!("{name}: {events} events of {schedulers} schedulers, {bytes} bytes");
+    info!("{name}: {events} events of {processes} schedulers, {bytes} bytes");
     if left_out > 0 {
         warn!("{left_out} events more came when the file was full: see --max-size");
     }
-    if schedulers == 0 {
+    if processes == 0 {
         warn!("no kube-scheduler was found: `schedspan record` needs one that runs");
     }
     Ok(())

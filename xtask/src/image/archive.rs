@@ -1,6 +1,6 @@
-//! Packs an image as one tar file that is two things at once: an OCI image layout
-//! (<https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md>), and, by its `manifest.json`, what
-//! `docker save` writes. containerd, kind and podman read the one, Docker the other.
+//! Packs an image as a tar file in two formats at once: an OCI image layout
+//! (<https://github.com/opencontainers/image-spec/blob/v1.1.1/image-layout.md>) for containerd, kind and podman, and the format of
+//! `docker save` for Docker, by its `manifest.json`.
 
 use std::{collections::BTreeSet, io::Write as _, path::Path};
 
@@ -10,30 +10,30 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
-/// What an image is made of.
-pub(crate) struct Image<'a> {
-    pub(crate) name: &'a str,
+/// The content of an image.
+pub struct Image<'a> {
+    pub name: &'a str,
     /// Such as `amd64`.
-    pub(crate) platform: &'a str,
+    pub platform: &'a str,
     /// In RFC 3339.
-    pub(crate) created: &'a str,
-    pub(crate) entrypoint: &'a str,
-    /// Without their common beginning, `org.opencontainers.image.`.
-    pub(crate) labels: &'a [(&'static str, String)],
-    pub(crate) user: &'a str,
-    pub(crate) files: &'a [File],
+    pub created: &'a str,
+    pub entrypoint: &'a str,
+    /// Without their prefix `org.opencontainers.image.`.
+    pub labels: &'a [(&'static str, String)],
+    pub user: &'a str,
+    pub files: &'a [File],
 }
 
 /// A file of an image, or of a tar file.
-pub(crate) struct File {
-    pub(crate) path: String,
-    pub(crate) mode: u32,
-    /// Of the file system, as the kernel has it.
-    pub(crate) capabilities: Option<&'static [u8]>,
-    pub(crate) content: Vec<u8>,
+pub struct File {
+    pub path: String,
+    pub mode: u32,
+    /// The kernel's extended attribute.
+    pub capabilities: Option<&'static [u8]>,
+    pub content: Vec<u8>,
 }
 
-/// Something that is called by its digest.
+/// Content that is addressed by its digest.
 struct Blob {
     media: &'static str,
     digest: String,
@@ -41,9 +41,8 @@ struct Blob {
 }
 
 impl Image<'_> {
-    /// The tar file, and the digest that the image is called by. Both follow from what is given here, and from nothing
-    /// else.
-    pub(crate) fn archive(&self) -> Result<(Vec<u8>, String)> {
+    /// The tar file and the image's digest. Both depend only on this content.
+    pub fn archive(&self) -> Result<(Vec<u8>, String)> {
         let content = tar(self.files)?;
         let diff = digest(&content);
         let layer = Blob::new("layer.v1.tar+gzip", gzip(&content)?);
@@ -83,7 +82,7 @@ impl Image<'_> {
         described["platform"] = json!({ "architecture": self.platform, "os": "linux" });
         let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
         described["annotations"] = json!({
-            // What containerd, and what podman calls it.
+            // The image's name for containerd, and for podman.
             "io.containerd.image.name": self.name,
             "org.opencontainers.image.ref.name": tag,
         });
@@ -103,7 +102,7 @@ impl Image<'_> {
 }
 
 impl File {
-    pub(crate) fn plain(path: &str, content: Vec<u8>) -> Self {
+    pub fn plain(path: &str, content: Vec<u8>) -> Self {
         Self { path: path.to_owned(), mode: 0o644, capabilities: None, content }
     }
 }
@@ -135,14 +134,14 @@ fn digest(content: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// Without name and time, and so the same from one version of the library.
+/// Without name and time, so that the output is the same for one version of the library.
 fn gzip(content: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     gzip.write_all(content)?;
     Ok(gzip.finish()?)
 }
 
-/// A tar file with these files and the folders above them: root's, and from the beginning of time.
+/// A tar file with these files and their parent folders, owned by root, with modification time 0.
 fn tar(files: &[File]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     let mut folders = BTreeSet::new();
@@ -154,7 +153,7 @@ fn tar(files: &[File]) -> Result<Vec<u8>> {
                 tar.append_data(&mut header(EntryType::Directory, 0o755, 0), folder, &[][..])?;
             }
         }
-        // The way of GNU's and of Docker's own tar.
+        // As GNU tar and Docker's own tar write it.
         tar.append_pax_extensions(capabilities.map(|value| ("SCHILY.xattr.security.capability", value)))?;
         tar.append_data(&mut header(EntryType::Regular, *mode, content.len()), path, content.as_slice())?;
     }
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blob_is_called_by_its_digest_and_everything_that_is_named_is_there() {
+    fn blobs_are_named_by_digest_and_every_reference_resolves() {
         let (tar, digest) = archive();
         let files = files(&tar);
         let json = |path: &str| serde_json::from_slice::<Value>(&files[path]).unwrap();
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layer_holds_the_files_and_the_folders_above_them() {
+    fn the_layer_has_the_files_and_their_parent_folders() {
         let (tar, _) = archive();
         let packed = files(&tar).into_values().find(|content| content.starts_with(&[0x1f, 0x8b])).unwrap();
         let mut layer = Vec::new();
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_image_is_the_same_bytes() {
+    fn the_same_content_results_in_the_same_bytes() {
         assert_eq!(archive(), archive());
     }
 }

@@ -23,7 +23,8 @@ pub struct Top {
     pub looked_at: u64,
     /// How many of these have the highest key.
     pub ties: u64,
-    /// The best of them, the highest key first.
+    /// The best of them, the highest key first. A recording leaves an empty list out.
+    #[serde(default)]
     pub best: Vec<Element>,
 }
 
@@ -38,7 +39,7 @@ pub struct Element {
     #[serde(rename = "total")]
     pub key: i64,
     /// What the key is made of, by name, in the slice's order.
-    #[serde(rename = "scores")]
+    #[serde(default, rename = "scores")]
     pub parts: Vec<(Arc<str>, i64)>,
     /// Whether there are more parts than are listed.
     pub cut: bool,
@@ -54,7 +55,7 @@ pub struct Entries {
     /// How many of them were looked at.
     pub looked_at: u64,
     /// Equal values, the most frequent first.
-    #[serde(rename = "rejections")]
+    #[serde(default, rename = "rejections")]
     pub groups: Vec<Group>,
     /// The name in the value of all keys that are not in the map, where there is one.
     pub others: Option<Arc<str>>,

@@ -1,6 +1,8 @@
 //! What the eBPF program sent, in a program's terms.
 
 mod lists;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -13,9 +15,9 @@ use wire::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, MapHit, TEXT_L
 
 pub use self::lists::{Element, Entries, Group, Top};
 use crate::{
-    plan::{PlannedSite, Reading, Role, Slot},
+    plan::{Held, PlannedSite, Reading, Role, Slot},
     program::{Named, Program},
-    values::{Kind, Value as _, Values},
+    values::{Datum, Kind, Value as _, Values},
 };
 
 /// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
@@ -102,7 +104,7 @@ struct Together {
     start_monotonic: Option<i64>,
     result: Option<u64>,
     result_length: Option<u64>,
-    /// Of an error that is not nil: the name of its type, where that is known.
+    /// Of an error that is not nil, or could not be read: the name of its type, where that is known.
     error: Option<Option<Arc<str>>>,
 }
 
@@ -200,8 +202,24 @@ impl<P: Program> Decoder<P> {
         let (target, faults) = (int(28), int(32));
         let mut read = Values::with_capacity(values.len());
         let mut together = Together::default();
+        // Of what an interface holds: the value that its strings are, and how many it has.
+        let mut held = None;
         for (index, (reading, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
+                match reading {
+                    // Its place stays empty.
+                    Reading::TextAt(value, place) => read.set_text_at(*value, (*place).into(), None),
+                    // Of an unknown type, if it is an error at all.
+                    Reading::Failure(_) => together.error = Some(None),
+                    Reading::Value(_)
+                    | Reading::MessageOf(..)
+                    | Reading::Holds(..)
+                    | Reading::StartWall
+                    | Reading::StartMonotonic
+                    | Reading::Result
+                    | Reading::ResultLength
+                    | Reading::ReturnAddress => {}
+                }
                 continue;
             }
             match *slot {
@@ -231,6 +249,12 @@ impl<P: Program> Decoder<P> {
                                 read.set(metric.panics, !function.contains(&address));
                             }
                         }
+                        Reading::Holds(value, types) => {
+                            let name = self.errors.get(&(target, word));
+                            let count =
+                                types.iter().find(|Held(held, _)| name.is_some_and(|name| **name == **held));
+                            held = Some((*value, count.map_or(0, |Held(_, count)| (*count).into())));
+                        }
                         // Their leaf is a string.
                         Reading::TextAt(..) | Reading::MessageOf(..) => {}
                     }
@@ -243,9 +267,12 @@ impl<P: Program> Decoder<P> {
                     };
                     match reading {
                         Reading::Value(value) | Reading::MessageOf(value, _) => read.set(*value, text),
-                        Reading::TextAt(value, place) => read.set_text_at(*value, (*place).into(), text),
+                        Reading::TextAt(value, place) => {
+                            read.set_text_at(*value, (*place).into(), Some(text));
+                        }
                         // Their leaf is a word.
                         Reading::Failure(_)
+                        | Reading::Holds(..)
                         | Reading::StartWall
                         | Reading::StartMonotonic
                         | Reading::Result
@@ -265,6 +292,11 @@ impl<P: Program> Decoder<P> {
                     read.set(*value, error.as_ref().map(ToString::to_string));
                 }
             }
+        }
+        if let Some((value, strings)) = held {
+            let mut texts = read.take_texts(value);
+            texts.truncate(strings);
+            read.set(value, Some(Datum::Texts(texts)).filter(|_| strings > 0));
         }
         if let Some(list) = list.filter(|_| faults & 1 == 0) {
             if record.len() == size_of::<TopHit>() {
@@ -288,7 +320,7 @@ impl<P: Program> Decoder<P> {
             time_ns: long(0),
             took_ns: int(36).into(),
             goroutine: long(8),
-            depth: long(16).wrapping_add_signed(-stack_depth),
+            depth: long(16).wrapping_sub(stack_depth.cast_unsigned()),
             function: *function,
             role: *role,
             last_loss: long(40),

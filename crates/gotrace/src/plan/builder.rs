@@ -1,12 +1,16 @@
 //! Follows the rows of the table: sites and reads out of functions, signatures and layouts.
 
-use std::cell::RefCell;
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
-use goexe::{Call, Callee, Class, Executable, Functions, Kind, Location, Machine, Type, Types};
+use goexe::{Call, Callee, Class, DebugInfo, Executable, Functions, Kind, Location, Machine, Type, Types};
 use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
 
 use super::{
-    Missing, PlannedSite, Reading, Role, Slot, Structs, follow, name,
+    ANY_ARGUMENTS, Missing, PlannedSite, Reading, Role, Slot, Structs, follow, name,
     reads::{Reads, needed},
     row::{Begin, End, Field, Interface, Row, Signature},
 };
@@ -37,6 +41,8 @@ pub(super) struct Builder<'a, P: Program> {
     pub(super) not_yet: Vec<P::Function>,
     /// Filled as paths are followed.
     pub(super) structs: RefCell<Structs>,
+    /// What debug information says about the functions, once that is asked for: it is read as a whole.
+    debug_info: OnceCell<Option<DebugInfo>>,
 }
 
 /// A function type, and how a call through the interface or field that it came from looks in machine code.
@@ -86,23 +92,44 @@ impl<'a, P: Program> Builder<'a, P> {
             missing: Vec::new(),
             not_yet: Vec::new(),
             structs,
+            debug_info: OnceCell::new(),
         })
     }
 
     /// Adds the sites of the first row of a function that can be followed.
     pub(super) fn add(&mut self, of: P::Function) {
         let rows = P::rows(of);
-        let (mut reasons, sites) = (Vec::new(), self.sites.len());
+        let (mut reasons, mut is_followed) = (Vec::new(), false);
+        // Instantiations that no row could follow so far, while others are followed; and why.
+        let mut left = BTreeMap::new();
         for row in rows {
-            let Some(function) = row.symbols.iter().find_map(|symbol| self.function(symbol)) else {
-                continue;
-            };
-            match self.add_row(of, row, function) {
-                Ok(()) => return,
-                Err(Why(why)) => reasons.push(why),
+            let others_are = is_followed;
+            if !others_are {
+                reasons.extend(mem::take(&mut left).into_values());
             }
-            self.sites.truncate(sites);
+            let functions =
+                row.symbols.iter().map(|symbol| self.instances(symbol)).find(|all| !all.is_empty());
+            for function in functions.unwrap_or_default() {
+                let (start, sites) = (function.range.start, self.sites.len());
+                if others_are && !left.contains_key(&start) {
+                    continue;
+                }
+                match self.add_row(of, row, function) {
+                    Ok(()) => {
+                        is_followed = true;
+                        left.remove(&start);
+                    }
+                    Err(Why(why)) => {
+                        self.sites.truncate(sites);
+                        left.entry(start).or_insert(why);
+                    }
+                }
+            }
+            if is_followed && left.is_empty() {
+                return;
+            }
         }
+        reasons.extend(left.into_values());
         let Some(Row { symbols, since, without, .. }) = rows.first() else { return };
         if reasons.is_empty() && since.is_some() {
             self.not_yet.push(of);
@@ -148,7 +175,7 @@ impl<'a, P: Program> Builder<'a, P> {
                 found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
             let receiver = function.name.contains(")."); // As in `package.(*Type).method`.
             let locations = self.types.parameter_locations(parameters, receiver)?;
-            let reads = self.reads(row.at_entry, parameters, &locations)?;
+            let reads = self.reads(function.name, row.at_entry, parameters, &locations)?;
             for (symbol, site, depth) in beginnings {
                 self.push(of, Role::Entry, (site, depth), symbol, reads.clone())?;
             }
@@ -314,13 +341,13 @@ impl<'a, P: Program> Builder<'a, P> {
             Some((symbol, site, parameters)) => {
                 let locations = self.types.parameter_locations(&parameters, true)?;
                 let wants = if parameters.is_empty() { &[] } else { row.at_end };
-                let reads = self.reads(wants, &parameters, &locations)?;
+                let reads = self.reads(function.name, wants, &parameters, &locations)?;
                 self.push(of, Role::NextEntry, (site, 0), symbol, reads)
             }
             None => {
                 let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
                 let locations = self.types.result_locations(&signature, true)?;
-                let reads = self.reads(row.at_end, &signature.results, &locations)?;
+                let reads = self.reads(function.name, row.at_end, &signature.results, &locations)?;
                 if let Some(sites) = self.return_sites(function, found, needed(&reads.site), 0) {
                     for (caller, site, depth) in sites {
                         self.push(of, Role::ReturnSite, (site, depth), caller, reads.clone())?;
@@ -363,7 +390,7 @@ impl<'a, P: Program> Builder<'a, P> {
         let locations: Vec<_> =
             [Location::Elsewhere, Location::Stack { offset }].into_iter().chain(results).collect();
         let wants = [row.at_end, row.at_entry].concat();
-        let reads = self.reads(&wants, &types, &locations)?;
+        let reads = self.reads(function.name, &wants, &types, &locations)?;
         // It is an interface, of two words.
         let end = u64::from(argument.offset) + 16;
         let Some(sites) = self.return_sites(function, Some(found), needed(&reads.site), end) else {
@@ -447,6 +474,15 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(())
     }
 
+    /// The functions that a row's symbol stands for.
+    fn instances(&self, symbol: &str) -> Vec<&'a goexe::Function<'a>> {
+        if symbol.contains(ANY_ARGUMENTS) {
+            self.found.iter().filter(|function| stands_for(symbol, function.name)).collect()
+        } else {
+            self.function(symbol).into_iter().collect()
+        }
+    }
+
     fn function(&self, symbol: &str) -> Option<&'a goexe::Function<'a>> {
         // Two functions of one name are an ABI0 wrapper and the body: the body is the larger.
         self.found
@@ -517,7 +553,16 @@ impl<'a, P: Program> Builder<'a, P> {
             Signature::Closure(field) => {
                 Found { signature: self.types.signature(&self.field(field)?.typ)?, called: None }
             }
-            Signature::Declared(names) => self.declared(function, names)?,
+            Signature::Declared(names) => {
+                self.declared(function, names).or_else(|why| self.by_debug_info(function).ok_or(why))?
+            }
+            Signature::TypeArguments => {
+                let names = split_arguments(type_arguments(function.name).unwrap_or_default());
+                let types = names.map(|name| self.types.by_name(name));
+                let parameters = types.collect::<Result<_, _>>()?;
+                // The compiler writes nothing down of the arguments of a wrapper.
+                Found { signature: goexe::Signature { parameters, results: Vec::new() }, called: None }
+            }
             Signature::CallerOf(list, methods) => {
                 let implementation = self.types.element(&self.field(list)?.typ)?;
                 let mut interface = implementation;
@@ -547,6 +592,27 @@ impl<'a, P: Program> Builder<'a, P> {
         self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false)
     }
 
+    /// The signature that debug information gives, if the function's arguments agree with it: of a version whose parameters are not
+    /// among those that are declared.
+    fn by_debug_info(&self, function: &goexe::Function<'a>) -> Option<Found> {
+        if self.executable.stripped() {
+            return None;
+        }
+        let info = self.debug_info.get_or_init(|| {
+            let names = self.found.iter().map(|function| function.name).collect();
+            // What it does not say is missing all the same.
+            self.executable.debug_info(&BTreeSet::new(), &names).ok().flatten()
+        });
+        let parameters = &info.as_ref()?.functions.get(function.name)?.parameters;
+        let receiver = usize::from(function.name.contains(")."));
+        let types = parameters.get(receiver..)?.iter().map(|name| {
+            let name = name.as_deref()?;
+            self.types.by_name(name).or_else(|_| self.types.find_unnamed(name)).ok()
+        });
+        let parameters = types.collect::<Option<Vec<_>>>()?;
+        self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false).ok()
+    }
+
     /// A signature that is not the function's own, if the function's arguments agree with it.
     fn checked(
         &self,
@@ -568,6 +634,34 @@ impl<'a, P: Program> Builder<'a, P> {
     pub(super) fn name(&self, typ: &Type) -> &'a str {
         self.types.string(typ).unwrap_or("?")
     }
+}
+
+/// Whether a row's symbol with `[...]` stands for a function: not for one by shape.
+pub(super) fn stands_for(symbol: &str, function: &str) -> bool {
+    let arguments = || {
+        let (before, behind) = symbol.split_once(ANY_ARGUMENTS)?;
+        function.strip_prefix(before)?.strip_prefix('[')?.strip_suffix(behind)?.strip_suffix(']')
+    };
+    arguments().is_some_and(|arguments| !arguments.contains("go.shape."))
+}
+
+/// The type arguments in a function's name, as tracebacks find them.
+/// <https://github.com/golang/go/blob/go1.26.5/src/runtime/traceback.go> (`funcNamePiecesForPrint`)
+pub(super) fn type_arguments(function: &str) -> Option<&str> {
+    function.get(function.find('[')? + 1..function.rfind(']')?)
+}
+
+/// One by one: a comma within brackets or braces belongs to an argument.
+fn split_arguments(arguments: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    arguments.split(move |letter| {
+        depth += match letter {
+            '[' | '{' | '(' => 1,
+            ']' | '}' | ')' => -1,
+            _ => 0,
+        };
+        letter == ',' && depth == 0
+    })
 }
 
 /// Whether a function belongs to a package, and not to one below it.

@@ -22,13 +22,16 @@ use goexe::{Class, Executable, Functions, LinkMode, Machine, Path, Step, Type, T
 use serde::{Deserialize, Serialize};
 use wire::{MAP_WALK, NO_TEXTS, Site, TOP};
 
-use self::builder::{Builder, is_caller};
+use self::builder::{Builder, is_caller, stands_for};
 pub use self::{
     explain::explain,
-    row::{Begin, End, EntriesOf, Field, Interface, Row, SeenAs, Signature, TopOf, Want},
+    row::{Begin, End, EntriesOf, Field, Held, Interface, Row, SeenAs, Signature, TopOf, Want},
     signatures::{FunctionSignature, Place},
 };
 use crate::program::{Detail, Function as _, Named, Program};
+
+/// What stands for type arguments in a row's symbols and types, as a traceback prints them.
+const ANY_ARGUMENTS: &str = "[...]";
 
 /// Which executable a plan is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +93,8 @@ pub enum Reading<V> {
     Failure(V),
     /// The beginning of what an error holds: its message, if its type is one of these; else the value is the type's name.
     MessageOf(V, &'static [&'static str]),
+    /// The type of what an interface holds: the value is read if it is one of these, and has as many strings as that.
+    Holds(V, &'static [Held]),
     /// First word of the `time.Time` at which the call began.
     StartWall,
     /// Its second word: nanoseconds since the process began, near enough.
@@ -109,6 +114,7 @@ impl<V: Serialize> Reading<V> {
             Self::Value(value) | Self::MessageOf(value, _) => name(value),
             Self::TextAt(value, place) => format!("{}[{place}]", name(value)),
             Self::Failure(value) => format!("{} of an error", name(value)),
+            Self::Holds(value, _) => format!("type of {}", name(value)),
             Self::StartWall => "start".to_owned(),
             Self::StartMonotonic => "start (monotonic)".to_owned(),
             Self::Result => "result".to_owned(),
@@ -200,7 +206,7 @@ pub struct Plan<P: Program> {
     pub not_yet: Vec<P::Function>,
     /// The implementations in the executable whose names events may say.
     pub names: Vec<Named>,
-    /// The types of errors in the executable: virtual address of the type descriptor, and name.
+    /// The types of errors in the executable, and those that [`Held`] names: virtual address of the type descriptor, and name.
     pub errors: Vec<(u64, String)>,
     /// The structs that are gone through, by the type descriptors.
     pub layouts: Vec<Layout>,
@@ -261,8 +267,15 @@ impl<P: Program> Plan<P> {
             .chain(P::METRIC.iter().flat_map(|metric| [metric.taken, metric.labelled]))
             .map(str::as_bytes)
             .collect();
-        let found = functions
-            .matching(|name| wanted.contains(name) || str::from_utf8(name).is_ok_and(is_caller::<P>));
+        let generic: Vec<&str> = rows()
+            .flat_map(|row| row.symbols)
+            .copied()
+            .filter(|symbol| symbol.contains(ANY_ARGUMENTS))
+            .collect();
+        let is_meant =
+            |name: &str| is_caller::<P>(name) || generic.iter().any(|symbol| stands_for(symbol, name));
+        let found =
+            functions.matching(|name| wanted.contains(name) || str::from_utf8(name).is_ok_and(is_meant));
         if !found.iter().any(|function| P::MARKERS.contains(&function.name)) {
             return Err(Error::AnotherProgram { program: P::NAME, marker: P::MARKERS[0] });
         }
@@ -272,7 +285,8 @@ impl<P: Program> Plan<P> {
             builder.add(*function);
         }
         let names = P::names(executable, functions, &types)?;
-        let errors = errors(&types)?;
+        let wants = rows().flat_map(|row| row.at_entry.iter().chain(row.at_end));
+        let errors = errors(&types)?.into_iter().chain(held(&types, wants)).collect();
         let signatures = signatures::find(&builder, executable.machine(), P::SPELLED_OUT)?;
         let Builder { sites, missing, not_yet, structs, .. } = builder;
         let layouts = layouts(&types, &structs.into_inner())?;
@@ -355,7 +369,7 @@ fn cross_check<P: Program>(executable: &Executable<'_>, plan: &Plan<P>) -> Resul
         compare(
             format!("function `{}`", function.name),
             function.range.start,
-            info.functions.get(function.name).copied(),
+            info.functions.get(function.name).map(|function| function.address),
         );
     }
     Ok(Some(check))
@@ -393,6 +407,16 @@ fn errors(types: &Types<'_>) -> Result<Vec<(u64, String)>, goexe::Error> {
     let error = types.by_name("error")?;
     let of_errors = types.itabs()?.into_iter().filter(|itab| itab.interface == error);
     of_errors.map(|itab| Ok((itab.concrete.address(), types.string(&itab.concrete)?.to_owned()))).collect()
+}
+
+/// The types that are told apart behind an interface.
+fn held<V: 'static>(
+    types: &Types<'_>,
+    wants: impl Iterator<Item = &'static Want<V>>,
+) -> BTreeSet<(u64, String)> {
+    let of = |want: &Want<V>| if let SeenAs::Strings(held) = want.seen_as { held } else { &[] };
+    let found = |Held(name, _): &Held| Some((types.by_name(name).ok()?.address(), (*name).to_owned()));
+    wants.flat_map(of).filter_map(found).collect()
 }
 
 /// All fields of the structs.

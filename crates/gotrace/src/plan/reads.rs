@@ -8,10 +8,10 @@ use wire::{
 };
 
 use super::{
-    Reading, Slot,
-    builder::{Builder, Why},
+    ANY_ARGUMENTS, Reading, Slot,
+    builder::{Builder, Why, type_arguments},
     follow,
-    row::{EntriesOf, SeenAs, TopOf, Want},
+    row::{EntriesOf, Held, SeenAs, TopOf, Want},
 };
 use crate::{
     program::Program,
@@ -20,6 +20,13 @@ use crate::{
 
 /// Offset of the type in an itab.
 const ITAB_TYPE: u32 = 8;
+/// Offset of the address of what an interface holds.
+const INTERFACE_DATA: u64 = 8;
+/// Bytes of a string's header: address, length.
+const STRING: u64 = 16;
+
+/// The most parts of an argument that are looked at: ten words fill the registers.
+const MAX_LEAVES: usize = 64;
 
 /// What is read at a site.
 #[derive(Clone, Debug)]
@@ -48,9 +55,19 @@ impl<V> Reads<V> {
     }
 }
 
+/// A part of an argument that is a string, or a word.
+struct Leaf {
+    /// How many integer registers are before it, where the argument is in registers.
+    register: u8,
+    /// Where it is in memory.
+    offset: u64,
+    is_text: bool,
+}
+
 impl<'a, P: Program> Builder<'a, P> {
     pub(super) fn reads(
         &self,
+        function: &str,
         wants: &[Want<P::Value>],
         types: &[Type],
         locations: &[Location],
@@ -62,6 +79,7 @@ impl<'a, P: Program> Builder<'a, P> {
             let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
                 // Behind the context.
                 SeenAs::Implementation { .. } => *place == 1,
+                SeenAs::Strings(_) | SeenAs::Word => *place == 0,
                 SeenAs::Declared
                 | SeenAs::Receiver
                 | SeenAs::Last
@@ -71,23 +89,26 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::TopOf(_)
                 | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
             };
-            let receiver = match want.seen_as {
-                // Go passes it first.
-                SeenAs::Receiver => {
-                    Some((self.types.find_unnamed(want.of[0])?, Location::Registers { first: 0, count: 1 }))
-                }
-                _ => None,
-            };
+            // Go passes the receiver first.
+            let receiver = (want.seen_as == SeenAs::Receiver)
+                .then(|| {
+                    let arguments = type_arguments(function).map(|arguments| format!("[{arguments}]"));
+                    self.types.find_unnamed(&want.of[0].replace(ANY_ARGUMENTS, &arguments.unwrap_or_default()))
+                })
+                .transpose()?
+                .map(|typ| (typ, Location::Registers { first: 0, count: 1 }));
             let listed = || {
                 let mut listed = types.iter().zip(locations).enumerate().filter(wanted);
                 let found = if want.seen_as == SeenAs::Last { listed.last() } else { listed.next() };
                 found.map(|(_, found)| found)
             };
-            let (typ, location) = receiver
-                .as_ref()
-                .map(|(typ, location)| (typ, location))
-                .or_else(listed)
-                .ok_or_else(|| Why(format!("no parameter or result of type `{}`", want.of[0])))?;
+            let (typ, location) =
+                receiver.as_ref().map(|(typ, location)| (typ, location)).or_else(listed).ok_or_else(
+                    || {
+                        let of = want.of.first().copied().unwrap_or("any");
+                        Why(format!("no parameter or result of type `{of}`"))
+                    },
+                )?;
             let (read, leaf) = match want.seen_as {
                 SeenAs::TopOf(top) => {
                     (list, reads.list) = (Some((TOP, self.top(typ, *location, top)?)), Some(want.value));
@@ -98,6 +119,14 @@ impl<'a, P: Program> Builder<'a, P> {
                     reads.list = Some(want.value);
                     continue;
                 }
+                SeenAs::Strings(held) => {
+                    self.strings(&mut reads, want.value, typ, *location, held)?;
+                    continue;
+                }
+                SeenAs::Word => match self.word(typ, *location)? {
+                    Some(read) => (read, Kind::Integer),
+                    None => continue,
+                },
                 SeenAs::Implementation { wrapper } => self.implementation(typ, *location, wrapper)?,
                 SeenAs::Failure => self.interface_type(typ, *location)?,
                 SeenAs::Declared
@@ -138,7 +167,9 @@ impl<'a, P: Program> Builder<'a, P> {
             | SeenAs::Last
             | SeenAs::PointerTo(..)
             | SeenAs::TopOf(_)
-            | SeenAs::EntriesOf(_) => match value.kind() {
+            | SeenAs::EntriesOf(_)
+            | SeenAs::Strings(_)
+            | SeenAs::Word => match value.kind() {
                 ValueKind::Texts => {
                     let own = |(reading, _): &&(Reading<P::Value>, Slot)| matches!(reading, Reading::TextAt(of, _) if *of == value);
                     Reading::TextAt(value, before.values.iter().filter(own).count() as u8)
@@ -370,6 +401,123 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok((read, Kind::Integer))
     }
 
+    /// All strings of an argument; and, behind an interface, what says whether they are strings.
+    fn strings(
+        &self,
+        reads: &mut Reads<P::Value>,
+        value: P::Value,
+        typ: &Type,
+        location: Location,
+        held: &'static [Held],
+    ) -> Result<(), Why> {
+        let texts = reads.values.iter().filter(|(_, slot)| matches!(slot, Slot::Text(_))).count();
+        let place = |place: usize| Reading::TextAt(value, u8::try_from(place).unwrap_or(u8::MAX));
+        if typ.kind != Kind::Interface {
+            let strings: Vec<_> = self.leaves(typ)?.into_iter().filter(|leaf| leaf.is_text).collect();
+            if strings.len() > MAX_TEXTS - texts {
+                return Err(Why(format!("`{}` has {} strings", self.name(typ), strings.len())));
+            }
+            for (index, leaf) in strings.into_iter().enumerate() {
+                let read = match location {
+                    Location::Registers { first, .. } => {
+                        let base = register(first + leaf.register + 1)? - 1;
+                        Read { base, kind: READ_TEXT_IN_REGISTERS, ..Read::default() }
+                    }
+                    Location::Stack { offset } => {
+                        let last = on_stack(offset + leaf.offset)?;
+                        Read { base: STACK_POINTER, kind: READ_TEXT, last, ..Read::default() }
+                    }
+                    Location::Elsewhere => return Ok(()),
+                };
+                reads.push(place(index), read, Kind::String)?;
+            }
+            return Ok(());
+        }
+        let Location::Registers { first, .. } = location else {
+            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+        };
+        let mut most = 0;
+        for Held(name, count) in held {
+            // What the executable does not have is in no interface.
+            let Ok(typ) = self.types.by_name(name) else { continue };
+            let strings = self.leaves(&typ)?.iter().filter(|leaf| leaf.is_text).count();
+            if (strings, typ.size) != (usize::from(*count), u64::from(*count) * STRING) {
+                return Err(Why(format!("`{name}` is not {count} strings")));
+            }
+            most = most.max(*count);
+        }
+        let read = Read { base: first, kind: READ_WORD, ..Read::default() };
+        reads.push(Reading::Holds(value, held), read, Kind::Integer)?;
+        for index in 0..usize::from(most) {
+            let (base, last) = (register(first + 1)?, (index as u64 * STRING) as u32);
+            reads.push(
+                place(index),
+                Read { base, kind: READ_TEXT, last, ..Read::default() },
+                Kind::String,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The first word of an argument that is not part of a string.
+    fn word(&self, typ: &Type, location: Location) -> Result<Option<Read>, Why> {
+        let leaf = match typ.kind {
+            Kind::Interface => Some(Leaf { register: 1, offset: INTERFACE_DATA, is_text: false }),
+            _ => self.leaves(typ)?.into_iter().find(|leaf| !leaf.is_text),
+        };
+        let Some(leaf) = leaf else { return Ok(None) };
+        let mut read = Read { kind: READ_WORD, ..Read::default() };
+        match location {
+            Location::Registers { first, .. } => read.base = register(first + leaf.register)?,
+            Location::Stack { offset } => {
+                (read.base, read.steps) = (STACK_POINTER, 1);
+                read.offsets[0] = on_stack(offset + leaf.offset)?;
+            }
+            Location::Elsewhere => return Ok(None),
+        }
+        Ok(Some(read))
+    }
+
+    /// The strings and words of an argument. Of what else it is made only the registers count.
+    fn leaves(&self, typ: &Type) -> Result<Vec<Leaf>, Why> {
+        let (mut leaves, mut register) = (Vec::new(), 0);
+        self.add_leaves(typ, 0, &mut register, &mut leaves)?;
+        Ok(leaves)
+    }
+
+    fn add_leaves(
+        &self,
+        typ: &Type,
+        offset: u64,
+        register: &mut u8,
+        leaves: &mut Vec<Leaf>,
+    ) -> Result<(), Why> {
+        let (registers, is_text) = match typ.kind {
+            Kind::Struct => {
+                for field in self.types.fields(typ)? {
+                    if leaves.len() >= MAX_LEAVES {
+                        return Err(Why(format!("`{}` has too many fields", self.name(typ))));
+                    }
+                    self.add_leaves(&field.typ, offset.saturating_add(field.offset), register, leaves)?;
+                }
+                return Ok(());
+            }
+            Kind::String => (2, Some(true)),
+            Kind::Integer | Kind::Pointer | Kind::UnsafePointer | Kind::Chan | Kind::Func | Kind::Map => {
+                // A word on the stack has neighbours where it is shorter.
+                (1, (typ.size == 8).then_some(false))
+            }
+            Kind::Bool => (1, None),
+            Kind::Interface => (2, None),
+            Kind::Slice => (3, None),
+            Kind::Float | Kind::Complex => (0, None),
+            Kind::Array => return Err(Why(format!("`{}` is an array", self.name(typ)))),
+        };
+        leaves.extend(is_text.map(|is_text| Leaf { register: *register, offset, is_text }));
+        *register = register.saturating_add(registers);
+        Ok(())
+    }
+
     /// A field of a struct whose words are in registers.
     fn register_of(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
         let path = follow(self.types, &self.structs, typ, fields)?;
@@ -413,7 +561,9 @@ impl<'a, P: Program> Builder<'a, P> {
             | SeenAs::Last
             | SeenAs::Failure
             | SeenAs::TopOf(_)
-            | SeenAs::EntriesOf(_) => self.types.element(pointer)?,
+            | SeenAs::EntriesOf(_)
+            | SeenAs::Strings(_)
+            | SeenAs::Word => self.types.element(pointer)?,
         };
         let mut way = Path { dereferences: Vec::new(), offset: 0, typ: target, steps: Vec::new() };
         for part in fields.chunk_by(|one, next| !is_special(one) && !is_special(next)) {
@@ -426,6 +576,12 @@ impl<'a, P: Program> Builder<'a, P> {
                 }
                 next.dereferences.splice(0..0, way.dereferences);
                 way = next;
+            } else if let Some(held) = part[0].strip_prefix('(').and_then(|part| part.strip_suffix(')')) {
+                if way.typ.kind != Kind::Interface {
+                    return Err(Why(format!("`{}` is not an interface", self.name(&way.typ))));
+                }
+                way.dereferences.push(way.offset + INTERFACE_DATA);
+                way = Path { offset: 0, typ: self.types.by_name(held)?, ..way };
             } else if part[0] != "#" {
                 way.dereferences.push(way.offset);
                 let element = self.types.element(&way.typ)?;
@@ -449,9 +605,20 @@ pub(super) fn needed(site: &Site) -> u16 {
     reads.iter().fold(list, |all, read| all | registers(*read))
 }
 
+/// A register, if the program keeps it.
+fn register(number: u8) -> Result<u8, Why> {
+    if number < STACK_POINTER { Ok(number) } else { Err(Why(format!("register {number} is not kept"))) }
+}
+
+/// How far above the stack pointer something in the argument area is at a function's entry: at the stack pointer itself is
+/// the return address, or a place for one.
+fn on_stack(offset: u64) -> Result<u32, Why> {
+    u32::try_from(offset.saturating_add(8)).map_err(|_| Why(format!("{offset} bytes away")))
+}
+
 /// Whether a part of a path names no field.
 fn is_special(part: &str) -> bool {
-    part.starts_with(['*', '#'])
+    part.starts_with(['*', '#', '('])
 }
 
 /// Which element a part of a path stands for.

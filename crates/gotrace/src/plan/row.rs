@@ -32,6 +32,8 @@ pub enum Signature {
     Closure(Field),
     /// A function with these parameters, which nothing in the executable spells out; its argument info must agree.
     Declared(&'static [&'static str]),
+    /// A method of a generic type that takes one value of each of its type arguments.
+    TypeArguments,
     /// A function that calls a method of one of the implementations in a list: the field that holds the list, and the method, by
     /// way of another that returns an interface. Context and implementation come first, then what the method takes.
     CallerOf(Field, &'static [&'static str]),
@@ -81,10 +83,12 @@ pub enum End {
 pub struct Want<V> {
     /// The slot that receives it. Several reads of one [`Kind::Texts`](crate::values::Kind::Texts) fill it place by place.
     pub value: V,
-    /// The parameter or result, by any of these type strings: they moved between packages.
+    /// The parameter or result, by any of these type strings: they moved between packages. Of a receiver `[...]` stands for the
+    /// function's own type arguments, if it has any.
     pub of: &'static [&'static str],
     /// Fields to go through from there; embedded ones are found by themselves. `*` stands for the first element of a
-    /// slice, `*1` for the second and so on, `#` for the length of a slice or map.
+    /// slice, `*1` for the second and so on, and for what a pointer points to; `#` for the length of a slice or map;
+    /// `(package.Type)`, as in Go, for what an interface holds, where that is a pointer to this.
     pub path: &'static [&'static str],
     /// What the parameter or result is taken for.
     pub seen_as: SeenAs,
@@ -121,7 +125,17 @@ pub enum SeenAs {
     TopOf(TopOf),
     /// A map whose values are wanted.
     EntriesOf(EntriesOf),
+    /// The first parameter, of whatever type: all its strings. They are itself, or fields of the struct that it is; there may be
+    /// none, but not more than a record has room for. Of an interface those of what it holds, if that is one of these.
+    Strings(&'static [Held]),
+    /// The first parameter, of whatever type: its first word that is not part of a string, if it has one. Of an interface the
+    /// address of what it holds.
+    Word,
 }
+
+/// A type that an interface may hold, made of nothing but strings: its full name, and how many strings it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held(pub &'static str, pub u8);
 
 /// A slice of structs that have a key, a label, and a list of named parts of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +161,9 @@ pub struct EntriesOf {
 /// A way to find a function; of several rows of a function, the first that the executable can follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<V: 'static> {
-    /// Full symbol names, newest first: the first that the executable has is taken.
+    /// Full symbol names, newest first: the first that the executable has is taken. `[...]`, as in a traceback, stands for any
+    /// type arguments: a site is needed in each of the instantiations, which may follow different rows. Those by shape, which
+    /// the wrappers of these call with a dictionary, are not meant.
     pub symbols: &'static [&'static str],
     /// How its parameters and results are found.
     pub signature: Signature,

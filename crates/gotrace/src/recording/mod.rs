@@ -9,20 +9,18 @@
 //!   is absent.
 //! * `end`, last: what was lost, by cause, and what the assembler counted. A file without it was cut off.
 //!
-//! The contexts that Pods carry come from the API server, not from the scheduler, and are not recorded: a replayed
-//! trace is linked to the Pod's attempt before it, but not to who created the Pod.
+//! What the daemon learns elsewhere, such as trace contexts from the API server, is not recorded: a replayed trace is linked to
+//! traces of the same recording alone.
 //!
 //! # Redaction
 //!
-//! Names of Pods, namespaces and Nodes, UIDs and profiles become pseudonyms of the same kind (`pod-1`, `node-3`), equal
-//! names equal ones. Messages and reasons quote whatever a plugin likes, so nothing of them stays but which are equal
-//! (`message-2`). The same is true for labels of metrics other than the queue's. Of the executable's path the file's
-//! name stays. Names of plugins and functions, queue events, codes, numbers, times and addresses are kept: they are what a
-//! report is about.
+//! The program says which values name objects of users. They become pseudonyms of the same kind (`pod-1`, `node-3`), equal names
+//! equal ones; text that quotes anything keeps nothing but which texts are equal (`message-2`). Of the executable's path the
+//! file's name stays. Names of functions, codes, numbers, times and addresses are kept: they are what a report is about.
 //!
 //! # Design constraints
 //!
-//! * A file comes from anywhere: lines, times and the number of schedulers are bounded, unknown keys refused, and an
+//! * A file comes from anywhere: lines, times and the number of processes are bounded, unknown keys refused, and an
 //!   error names the line.
 //! * The engine waits while a line is written, so nothing is written but into a buffer and a file of bounded size.
 

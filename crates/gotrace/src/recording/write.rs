@@ -27,8 +27,8 @@ pub struct Recorder<W, P> {
 /// What is in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Schedulers.
-    pub schedulers: u64,
+    /// Processes.
+    pub processes: u64,
     /// Events.
     pub events: u64,
     /// Events that came when the file was full.
@@ -80,7 +80,7 @@ impl<W: Write, P: Program> Recorder<W, P> {
             None => line,
         };
         let summary = &mut self.summary;
-        let (schedulers, events, last, flush) = match &line {
+        let (processes, events, last, flush) = match &line {
             Line::Found(_) => (1, 0, false, false),
             Line::Event(_) => (0, 1, false, false),
             // Once a second: what is there after a crash is not much older.
@@ -116,7 +116,7 @@ impl<W: Write, P: Program> Recorder<W, P> {
         }
         self.room -= length;
         summary.bytes += length;
-        summary.schedulers += schedulers;
+        summary.processes += processes;
         summary.events += events;
         true
     }

@@ -29,7 +29,7 @@ impl Filter {
     #[must_use]
     pub fn keeps(&self, trace: &Trace) -> bool {
         let kind = match trace.kind {
-            TraceKind::Attempt | TraceKind::GroupAttempt => !self.lifecycles,
+            TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Reconcile => !self.lifecycles,
             TraceKind::Lifecycle => true,
             TraceKind::Configuration => false,
         };

@@ -63,11 +63,17 @@ fn convert(trace_id: [u8; 16], parent: Option<[u8; 8]>, trace_state: &TraceState
 /// The kinds of `component-base/tracing`: `StartReconcileSpan` makes consumers, `Start` internal spans.
 fn kind(span: &Span) -> SpanKind {
     match span.kind {
-        model::SpanKind::Root(TraceKind::Attempt | TraceKind::GroupAttempt) if span.parent_id.is_none() => {
+        model::SpanKind::Root(TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Reconcile)
+            if span.parent_id.is_none() =>
+        {
             SpanKind::Consumer
         }
         model::SpanKind::Root(
-            TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Configuration | TraceKind::Lifecycle,
+            TraceKind::Attempt
+            | TraceKind::GroupAttempt
+            | TraceKind::Configuration
+            | TraceKind::Lifecycle
+            | TraceKind::Reconcile,
         )
         | model::SpanKind::Cycle(_)
         | model::SpanKind::Phase(_)

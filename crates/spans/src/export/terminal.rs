@@ -104,6 +104,7 @@ fn head(trace: &Trace, style: Style) -> String {
     match trace.kind {
         TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Lifecycle => pod(trace, style),
         TraceKind::Configuration => configuration(trace.root(), style),
+        TraceKind::Reconcile => reconcile(trace, style),
     }
 }
 
@@ -143,6 +144,24 @@ fn pod(trace: &Trace, style: Style) -> String {
         };
         (DIM, format!("{what} {}", id(context.trace_id)))
     }));
+    flow("", "  ", &parts, style)
+}
+
+/// The head of a reconcile: key, work queue, and wait.
+fn reconcile(trace: &Trace, style: Style) -> String {
+    let root = trace.root();
+    let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
+    let or_unknown = |key| text(key).unwrap_or_else(|| "?".to_owned());
+    let mut parts =
+        vec![(BOLD, or_unknown(attributes::WORKQUEUE_KEY)), (PLAIN, or_unknown(attributes::WORKQUEUE))];
+    if let Some(AttributeValue::Bool(true)) = root.attribute(attributes::WORKQUEUE_RETRIED) {
+        parts.push((YELLOW, "retried".to_owned()));
+    }
+    parts.push((PLAIN, duration(root.duration_ns())));
+    if let Some(AttributeValue::Double(waited)) = root.attribute(attributes::WORKQUEUE_WAIT_MS) {
+        parts.push((PLAIN, format!("queued {}", milliseconds(*waited))));
+    }
+    parts.push((DIM, format!("trace {}", id(trace.trace_id))));
     flow("", "  ", &parts, style)
 }
 

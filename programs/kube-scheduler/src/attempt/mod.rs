@@ -147,7 +147,7 @@ impl Attempt {
     pub fn identity(&self) -> String {
         match &self.subject {
             Subject::Group { group, .. } => group.identity(),
-            _ => self.pod.uid.clone(),
+            Subject::Pod | Subject::Member(_) => self.pod.uid.clone(),
         }
     }
 

@@ -1,0 +1,308 @@
+//! Functions that an executable has once for each type: where they are probed, and what is read of a value of whatever type.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use goexe::{Class, Executable, Functions, Types};
+use gotrace::{
+    Detail, Event, Plan, Role, Values,
+    assemble::{Account, Assemble, Counter, Stats},
+    decode::Decoder,
+    plan::{Begin, End, Held, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
+    program::{Metric, Named, Program, SpelledOut},
+};
+use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TextHit};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts;
+
+gotrace::values! {
+    /// What is read.
+    enum Value;
+
+    /// What the receiver's gauge is labelled with.
+    Queue: Text,
+    /// The first word of the argument.
+    Word: Number,
+    /// The strings of the argument.
+    Key: Texts,
+}
+
+const HELD: &[Held] = &[Held("string", 1), Held("main.boxed", 2), Held("main.absent", 3)];
+const QUEUE: Want<Value> = Want {
+    value: Value::Queue,
+    of: &["*main.counts[...]"],
+    path: &["depth", "(main.gauge)", "labels", "*", "value", "*"],
+    seen_as: SeenAs::Receiver,
+};
+const WORD: Want<Value> = Want { value: Value::Word, of: &[], path: &[], seen_as: SeenAs::Word };
+const KEY: Want<Value> = Want { value: Value::Key, seen_as: SeenAs::Strings(HELD), ..WORD };
+const ROW: Row<Value> = Row {
+    symbols: &["main.(*counts[...]).add"],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[QUEUE],
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "",
+};
+
+gotrace::functions! {
+    /// What is probed.
+    enum Function: (), Value;
+
+    /// There is one for each type.
+    Add { detail: Phases, about: (), rows: [
+        Row { signature: Signature::TypeArguments, at_entry: &[QUEUE, WORD, KEY], ..ROW },
+        Row {
+            symbols: &["main.(*anyCounts).add"],
+            signature: Signature::Declared(&["interface {}"]),
+            at_entry: &[WORD, KEY],
+            ..ROW
+        },
+        ROW,
+    ] }
+    /// There is one.
+    Plain { detail: Phases, about: (), rows: [Row {
+        symbols: &["main.(*counts[...]).subtract", "main.(*anyCounts).add"],
+        signature: Signature::Declared(&["interface {}"]),
+        at_entry: &[WORD, KEY],
+        ..ROW
+    }] }
+}
+
+/// Without the rows that read no key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Strict;
+
+#[derive(Debug, Default)]
+struct Nothing;
+
+impl<P: Program> Assemble<P> for Nothing {
+    type Output = ();
+
+    fn on(&mut self, _: Event<P>) {}
+    fn expire(&mut self, _: u64) {}
+    fn exit(&mut self, _: u32) {}
+    fn take_finished(&mut self) -> Vec<()> {
+        Vec::new()
+    }
+    fn stats(&self) -> Stats {
+        Stats::default()
+    }
+    fn account(&self) -> Account {
+        Account::default()
+    }
+}
+
+/// Implements a program whose rows of each function are the first so many.
+macro_rules! program {
+    ($program:ident, $rows:expr) => {
+        impl Program for $program {
+            const NAME: &'static str = "counts";
+            const MARKERS: &'static [&'static str] = &["main.(*anyCounts).add"];
+            const CALLERS: &'static [&'static str] = &[];
+            const CALLS_INDIRECTLY: &'static str = "main";
+            const METRIC: Option<Metric<Value>> = None;
+            const QUIET: Option<(Value, &'static [u64])> = None;
+            const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
+            const COUNTERS: &'static [Counter] = &[];
+
+            type Function = Function;
+            type Value = Value;
+            type Assembler = Nothing;
+
+            fn rows(function: Function) -> &'static [Row<Value>] {
+                &function.rows()[..$rows.min(function.rows().len())]
+            }
+            fn detail(function: Function) -> Detail {
+                function.detail()
+            }
+            fn names(
+                _: &Executable<'_>,
+                _: &Functions<'_>,
+                _: &Types<'_>,
+            ) -> Result<Vec<Named>, goexe::Error> {
+                Ok(Vec::new())
+            }
+            fn redact(_: &mut Values<Value>, _: &mut dyn FnMut(&'static str, &mut String)) {}
+        }
+    };
+}
+
+program!(Counts, 3);
+program!(Strict, 1);
+
+/// Builds the program, stripped; nothing, with a word why, where there is no Go.
+fn built(architecture: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("generics-{architecture}"));
+    let mut go = Command::new("go");
+    go.args(["build", "-trimpath", "-ldflags=-s -w", "-o"]).arg(&path).arg(".");
+    go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixture"));
+    go.envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-mod=mod"), ("GOARCH", architecture)]);
+    match go.status() {
+        Ok(status) => assert!(status.success(), "the program does not build: {status}"),
+        Err(error) => {
+            eprintln!("skipped: the program needs Go, and `go` does not start: {error}");
+            return None;
+        }
+    }
+    Some(path)
+}
+
+fn plan(architecture: &str) -> Option<Plan<Counts>> {
+    let data = std::fs::read(built(architecture)?).expect("it was just built");
+    Some(Plan::of(&data).expect("it has the marker"))
+}
+
+/// What the sites of a function read, as the names of the readings and the reads.
+fn reads(plan: &Plan<Counts>, function: Function) -> BTreeMap<String, Vec<(String, Read)>> {
+    let of = |site: &PlannedSite<Counts>| {
+        let names = site.values.iter().map(|(reading, _)| reading.name());
+        names.zip(site.spec.reads).map(|(name, read)| (name, Read { slot: 0, ..read })).collect()
+    };
+    let sites = plan.sites.iter().filter(|site| site.function == function);
+    sites.map(|site| (site.symbol.clone(), of(site))).collect()
+}
+
+fn queue() -> (String, Read) {
+    // The gauge that the second field holds, its second field's first element, what its second field points to.
+    (
+        "queue".to_owned(),
+        Read { base: 0, kind: READ_TEXT, steps: 4, offsets: [16, 8, 0, 8], ..Read::default() },
+    )
+}
+
+fn word(base: u8) -> (String, Read) {
+    ("word".to_owned(), Read { base, kind: READ_WORD, ..Read::default() })
+}
+
+fn text(place: u8, base: u8) -> (String, Read) {
+    (format!("key[{place}]"), Read { base, kind: READ_TEXT_IN_REGISTERS, ..Read::default() })
+}
+
+fn behind(place: u8, base: u8, last: u32) -> (String, Read) {
+    (format!("key[{place}]"), Read { base, kind: READ_TEXT, last, ..Read::default() })
+}
+
+fn any() -> Vec<(String, Read)> {
+    let typ = ("type of key".to_owned(), Read { base: 1, kind: READ_WORD, ..Read::default() });
+    vec![word(2), typ, behind(0, 2, 0), behind(1, 2, 16)]
+}
+
+#[test]
+fn all_instantiations_are_probed_and_read_as_their_types_say() {
+    for architecture in ["amd64", "arm64"] {
+        let Some(plan) = plan(architecture) else { return };
+        // Ten words: more than the registers of amd64.
+        let large = if architecture == "amd64" {
+            let mut four = word(STACK_POINTER);
+            (four.1.steps, four.1.offsets[0]) = (1, 8 + 48);
+            vec![
+                four,
+                behind(0, STACK_POINTER, 8),
+                behind(1, STACK_POINTER, 24),
+                behind(2, STACK_POINTER, 40),
+            ]
+        } else {
+            vec![word(7), text(0, 1), text(1, 3), text(2, 5)]
+        };
+        let expected = [
+            ("string", vec![text(0, 1)]),
+            ("main.name", vec![text(0, 1)]),
+            ("int", vec![word(1)]),
+            ("*main.reference", vec![word(1)]),
+            ("main.reference", vec![word(1), text(0, 2), text(1, 4)]),
+            ("main.nested", vec![word(1), text(0, 2), text(1, 4), text(2, 6)]),
+            ("main.boxed", vec![text(0, 1), text(1, 3)]),
+            ("main.large", large),
+            // The row without the key: an array, and more strings than a record has.
+            ("main.listed", Vec::new()),
+            ("main.many", Vec::new()),
+            ("interface {}", any()),
+        ];
+        let expected: BTreeMap<String, Vec<_>> = expected
+            .into_iter()
+            .map(|(typ, reads)| (format!("main.(*counts[{typ}]).add"), [vec![queue()], reads].concat()))
+            .collect();
+        assert_eq!(reads(&plan, Function::Add), expected, "{architecture}");
+        assert_eq!(plan.missing, []);
+    }
+}
+
+#[test]
+fn a_symbol_without_type_arguments_is_one_function() {
+    let Some(plan) = plan("amd64") else { return };
+    assert_eq!(reads(&plan, Function::Plain), BTreeMap::from([("main.(*anyCounts).add".to_owned(), any())]));
+}
+
+#[test]
+fn an_instantiation_that_no_row_can_follow_is_missing() {
+    let Some(plan) = plan("amd64") else { return };
+    let Some(path) = built("amd64") else { return };
+    let data = std::fs::read(path).expect("it was just built");
+    let strict = Plan::<Strict>::of(&data).expect("it has the marker");
+    let sites = plan.sites.iter().filter(|site| site.function == Function::Add).count();
+    let followed = strict.sites.iter().filter(|site| site.function == Function::Add).count();
+    assert_eq!(followed, sites - 2);
+    assert_eq!(strict.missing.len(), 1);
+    let mut reasons: Vec<_> = strict.missing[0].why.split("; ").collect();
+    reasons.sort_unstable();
+    assert_eq!(reasons, ["`[2]string` is an array", "`main.many` has 5 strings"]);
+}
+
+/// A hit at a site that reads what an interface holds: the type's address, and strings, of which some could not be read.
+fn decoded(typ: u64, texts: [&str; 2], faults: u32) -> Values<Value> {
+    let place = |place| (Reading::TextAt(Value::Key, place), Slot::Text(place.into()));
+    let site = PlannedSite {
+        function: Function::Add,
+        role: Role::Entry,
+        address: 0,
+        file_offset: 0,
+        class: Class::Emulated,
+        stack_depth: 0,
+        symbol: String::new(),
+        called_by: None,
+        spec: Site::default(),
+        values: vec![(Reading::Holds(Value::Key, HELD), Slot::Word(0)), place(0), place(1)],
+        list: None,
+    };
+    let mut decoder = Decoder::<Counts>::default();
+    decoder.add(7, &site);
+    decoder.add_errors(3, &[(0x100, "string".to_owned()), (0x200, "main.boxed".to_owned())], 0x1000);
+    let mut record = vec![0; size_of::<TextHit>()];
+    let mut put = |at: usize, bytes: &[u8]| record[at..at + bytes.len()].copy_from_slice(bytes);
+    put(24, &7_u32.to_ne_bytes());
+    put(28, &3_u32.to_ne_bytes());
+    put(32, &faults.to_ne_bytes());
+    put(48, &typ.to_ne_bytes());
+    for (place, text) in texts.into_iter().enumerate() {
+        put(size_of::<wire::Hit>() + 4 * place, &(text.len() as u32).to_ne_bytes());
+        put(size_of::<wire::Hit>() + 4 * wire::MAX_TEXTS + wire::TEXT_LEN * place, text.as_bytes());
+    }
+    decoder.decode(&record).expect("it is well-formed").values
+}
+
+#[test]
+fn an_interface_has_the_strings_of_what_it_holds() {
+    let key = |typ, faults| decoded(typ, ["a", "b"], faults).take_texts(Value::Key);
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(key(0x1100, 0), [text("a")]);
+    assert_eq!(key(0x1200, 0), [text("a"), text("b")]);
+    // Another type, or none.
+    assert_eq!(key(0x1300, 0), []);
+    assert_eq!(key(0, 0), []);
+}
+
+#[test]
+fn a_string_that_could_not_be_read_keeps_its_place() {
+    let key = |typ, faults| decoded(typ, ["a", "b"], faults).take_texts(Value::Key);
+    assert_eq!(key(0x1200, 0b100), [Some("a".to_owned()), None]);
+    assert_eq!(key(0x1200, 0b010), [None, Some("b".to_owned())]);
+    // It is no part of the value.
+    assert_eq!(key(0x1100, 0b100), [Some("a".to_owned())]);
+}

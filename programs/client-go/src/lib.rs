@@ -1,0 +1,66 @@
+//! The work queues of client-go, described to `gotrace`: those of kube-controller-manager, and of any other process.
+//!
+//! # Layout
+//!
+//! * [`table`]: the functions that are probed. [`values`]: what is read there.
+//! * [`reconcile`]: which calls make up which reconcile. [`spans`]: their spans. Both are pure.
+
+#![forbid(unsafe_code)]
+
+pub mod reconcile;
+pub mod spans;
+pub mod table;
+pub mod values;
+
+use goexe::{Executable, Functions, Types};
+use gotrace::{
+    Detail,
+    assemble::Counter,
+    plan::Row,
+    program::{Metric, Named, Program, SpelledOut},
+    values::Datum,
+};
+
+use self::{reconcile::Assembler, table::Function, values::Value};
+
+type Event = gotrace::Event<ClientGo>;
+type Values = gotrace::Values<Value>;
+
+/// Any process with work queues of client-go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientGo;
+
+impl Program for ClientGo {
+    const NAME: &'static str = "client-go";
+    const MARKERS: &'static [&'static str] = &[table::RETRY];
+    const CALLERS: &'static [&'static str] = &[];
+    const CALLS_INDIRECTLY: &'static str = "k8s.io/client-go/util/workqueue";
+    const METRIC: Option<Metric<Value>> = None;
+    const QUIET: Option<(Value, &'static [u64])> = None;
+    const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
+    const COUNTERS: &'static [Counter] = &reconcile::COUNTERS;
+
+    type Function = Function;
+    type Value = Value;
+    type Assembler = Assembler;
+
+    fn rows(function: Function) -> &'static [Row<Value>] {
+        function.rows()
+    }
+
+    fn detail(function: Function) -> Detail {
+        function.detail()
+    }
+
+    fn names(_: &Executable<'_>, _: &Functions<'_>, _: &Types<'_>) -> Result<Vec<Named>, goexe::Error> {
+        Ok(Vec::new())
+    }
+
+    fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, &mut String)) {
+        for (value, datum) in values.iter_mut() {
+            if let (Value::Key, Datum::Texts(parts)) = (value, datum) {
+                parts.iter_mut().flatten().for_each(|part| replace("key", part));
+            }
+        }
+    }
+}

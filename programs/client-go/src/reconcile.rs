@@ -1,0 +1,296 @@
+//! Reconciles out of events: what was taken out of which queue, how long it had waited there, and how long it took.
+//!
+//! Pure: events in, reconciles out, no clock and no I/O. Calls are joined so:
+//!
+//! * A key is in one worker's hands at a time: queue and key pair `get` with `done`, on whatever goroutine that is, and `add`
+//!   with `get`.
+//! * Of a key that is not known the goroutine does: a worker takes the next key when it is done with the one before.
+//! * A retry is the reconcile's that is open on its goroutine, if that is of the same queue. Others are timers of a controller.
+
+#[cfg(test)]
+mod schedules;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, mem, sync::Arc};
+
+use gotrace::assemble::{Account, Assemble, Count, Counter, Stats};
+
+use crate::{ClientGo, Event, Values, table::Function, values::Value};
+
+/// Queues, of all processes, and their names: kube-controller-manager has 50. More are counted as [`OTHER`].
+const MAX_QUEUES: usize = 4_096;
+const OTHER: &str = "other";
+/// Keys remembered as waiting, in all queues.
+const MAX_WAITING: usize = 262_144;
+/// Reconciles that can be open at once, of all queues.
+const MAX_OPEN: usize = 16_384;
+/// A reconcile, or a wait in a queue, that is silent for so long is lost.
+const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
+
+/// What schedspan counts of each queue, as the process's own metrics `workqueue_adds_total` and `workqueue_retries_total` do.
+pub const COUNTERS: [Counter; 2] = [
+    Counter { name: "workqueue_adds", help: "Keys that were added to a work queue", labels: &["queue"] },
+    Counter { name: "workqueue_retries", help: "Keys that a work queue adds later", labels: &["queue"] },
+];
+
+/// A worker's handling of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reconcile {
+    /// Which process.
+    pub target: u32,
+    /// The queue's name.
+    pub queue: Arc<str>,
+    /// What it is about, such as `namespace/name`, where that could be read.
+    pub key: Option<String>,
+    /// When the key was added to the queue, if that was seen. All times are nanoseconds by `CLOCK_MONOTONIC`.
+    pub added_ns: Option<u64>,
+    /// When the worker took it.
+    pub start_ns: u64,
+    /// When the worker was through with it, or was seen last.
+    pub end_ns: u64,
+    /// Whether it asked to be called again, as it does after a failure.
+    pub retried: bool,
+    /// Whether its end was not seen.
+    pub incomplete: bool,
+    /// How many events it came about by.
+    pub events: u64,
+}
+
+impl Reconcile {
+    /// How long the key had been in the queue, nanoseconds.
+    #[must_use]
+    pub fn waited_ns(&self) -> Option<u64> {
+        Some(self.start_ns.saturating_sub(self.added_ns?))
+    }
+}
+
+/// Puts events together to reconciles.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    /// By process and address of their metrics.
+    queues: BTreeMap<(u32, u64), Queue>,
+    /// Additions and retries, by the queue's name.
+    counts: BTreeMap<Arc<str>, [u64; 2]>,
+    books: Books,
+    last_loss: u64,
+}
+
+/// What has ended, and what became of each event.
+#[derive(Debug, Default)]
+struct Books {
+    finished: Vec<Reconcile>,
+    stats: Stats,
+    account: Account,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Empty where it could not be read.
+    name: Arc<str>,
+    /// When what waits in it was added.
+    added: BTreeMap<Item, u64>,
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    goroutine: u64,
+    item: Option<Item>,
+    reconcile: Reconcile,
+}
+
+/// What a key is known by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    /// All its strings.
+    Key(String),
+    /// A number or an address. That of a copy, behind an `any`, may be another one.
+    Word(u64),
+}
+
+impl Item {
+    /// The key for people, and what it is known by: nothing where a part of it is missing or was cut.
+    fn take(values: &mut Values) -> (Option<String>, Option<Self>) {
+        let parts: Option<Vec<String>> = values.take_texts(Value::Key).into_iter().collect();
+        let Some(parts) = parts else { return (None, None) };
+        if parts.is_empty() {
+            return (None, values.number(Value::Word).map(Self::Word));
+        }
+        let key = parts.join("/");
+        let is_whole = parts.iter().all(|part| !part.ends_with('…'));
+        (Some(key.clone()), is_whole.then_some(Self::Key(key)))
+    }
+}
+
+impl Books {
+    fn no_room(&mut self) {
+        self.stats.table_full += 1;
+        self.account.no_room += 1;
+    }
+
+    /// A reconcile is over, by one more event; or by none, where that was not seen.
+    fn finish(&mut self, mut reconcile: Reconcile, end_ns: Option<u64>) {
+        reconcile.events += u64::from(end_ns.is_some());
+        reconcile.incomplete = end_ns.is_none();
+        reconcile.end_ns = end_ns.unwrap_or(reconcile.end_ns).max(reconcile.start_ns);
+        self.stats.incomplete_attempts += u64::from(reconcile.incomplete);
+        self.account.in_attempts += reconcile.events;
+        self.finished.push(reconcile);
+    }
+}
+
+impl Queue {
+    fn take(&mut self, is: impl Fn(&Open) -> bool) -> Option<Open> {
+        let place = self.open.iter().position(is)?;
+        Some(self.open.swap_remove(place))
+    }
+
+    /// The reconcile that ends: the key's; else, unless two keys differ, the only one on the goroutine.
+    fn done(&mut self, goroutine: u64, item: Option<&Item>) -> Option<Open> {
+        let same = |open: &Open| item.is_some() && open.item.as_ref() == item;
+        let differ = |open: &Open| matches!((&open.item, item), (Some(Item::Key(_)), Some(Item::Key(_))));
+        let may_be = |open: &Open| open.goroutine == goroutine && !differ(open);
+        let only = self.open.iter().filter(|open| may_be(open)).count() == 1;
+        self.take(same).or_else(|| if only { self.take(may_be) } else { None })
+    }
+}
+
+impl Assembler {
+    fn count(&mut self, place: usize, queue: &Arc<str>) {
+        let has_room = self.counts.len() < MAX_QUEUES || self.counts.contains_key(queue);
+        let queue = if has_room { Arc::clone(queue) } else { OTHER.into() };
+        self.counts.entry(queue).or_default()[place] += 1;
+    }
+
+    fn take(&mut self, event: Event) {
+        let Event { target, time_ns, goroutine, function, mut values, .. } = event;
+        let Self { queues, books, .. } = self;
+        let waiting: usize = queues.values().map(|queue| queue.added.len()).sum();
+        let open: usize = queues.values().map(|queue| queue.open.len()).sum();
+        let key = (target, values.number(Value::Metrics).unwrap_or_default());
+        if queues.len() >= MAX_QUEUES && !queues.contains_key(&key) {
+            return books.no_room();
+        }
+        let queue = queues.entry(key).or_default();
+        // All reconciles share the name, until the memory is another queue's.
+        if let Some(name) = values.take_text(Value::Queue).filter(|name| **name != *queue.name) {
+            queue.name = name.into();
+        }
+        let name = Arc::clone(&queue.name);
+        let (key, item) = Item::take(&mut values);
+        match function {
+            Function::Add => {
+                if waiting >= MAX_WAITING {
+                    books.no_room();
+                } else if let Some(item) = item {
+                    // The one before was taken, and that was not seen.
+                    let lost = u64::from(queue.added.insert(item, time_ns).is_some());
+                    books.stats.orphan_moves += lost;
+                    books.account.orphaned += lost;
+                } else {
+                    // Nothing will say that it is taken.
+                    books.account.unrelated += 1;
+                }
+                self.count(0, &name);
+            }
+            Function::Get => {
+                let added_ns = item.as_ref().and_then(|item| queue.added.remove(item));
+                // The one before was done, and that was not seen.
+                let lost = queue.take(|open| item.is_some() && open.item == item);
+                lost.into_iter().for_each(|lost| books.finish(lost.reconcile, None));
+                if open >= MAX_OPEN {
+                    books.account.waiting += u64::from(added_ns.is_some());
+                    return books.no_room();
+                }
+                let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
+                let events = 1 + u64::from(added_ns.is_some());
+                let reconcile = Reconcile { target, queue: name, key, added_ns, events, ..began };
+                queue.open.push(Open { goroutine, item, reconcile });
+            }
+            Function::Done => match queue.done(goroutine, item.as_ref()) {
+                Some(open) => books.finish(open.reconcile, Some(time_ns)),
+                None => {
+                    books.stats.stray_ends += 1;
+                    books.account.stray += 1;
+                }
+            },
+            Function::Retry => self.retry(target, goroutine, time_ns, &name),
+        }
+    }
+
+    /// A key of the queue with this name is added later: by the reconcile that is open on the goroutine, or by a timer.
+    fn retry(&mut self, target: u32, goroutine: u64, time_ns: u64, name: &Arc<str>) {
+        self.count(1, name);
+        let queues = self.queues.range_mut((target, 0)..=(target, u64::MAX));
+        let mut open = queues
+            .flat_map(|(_, queue)| &mut queue.open)
+            .filter(|open| open.goroutine == goroutine && open.reconcile.queue == *name);
+        match (open.next(), open.next()) {
+            (Some(Open { reconcile, .. }), None) => {
+                (reconcile.retried, reconcile.end_ns) = (true, time_ns);
+                reconcile.events += 1;
+            }
+            _ => self.books.account.unrelated += 1,
+        }
+    }
+
+    /// Gives up what was last seen before this time, of some processes.
+    fn give_up(&mut self, of: impl Fn(u32) -> bool, before_ns: u64) {
+        let Self { queues, books, .. } = self;
+        queues.retain(|(target, _), queue| {
+            if of(*target) {
+                let silent = queue.open.extract_if(.., |open| open.reconcile.end_ns < before_ns);
+                silent.for_each(|open| books.finish(open.reconcile, None));
+                let silent = queue.added.extract_if(.., |_, added_ns| *added_ns < before_ns);
+                books.account.waiting += silent.count() as u64;
+            }
+            !queue.open.is_empty() || !queue.added.is_empty()
+        });
+    }
+}
+
+impl Assemble<ClientGo> for Assembler {
+    type Output = Reconcile;
+
+    fn on(&mut self, event: Event) {
+        if mem::replace(&mut self.last_loss, event.last_loss) != event.last_loss {
+            // An end that comes now may be that of another beginning.
+            self.give_up(|_| true, u64::MAX);
+        }
+        self.books.account.events += 1;
+        self.take(event);
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        self.give_up(|_| true, now_ns.saturating_sub(SILENCE_NS));
+    }
+
+    fn exit(&mut self, target: u32) {
+        self.give_up(|of| of == target, u64::MAX);
+    }
+
+    fn take_finished(&mut self) -> Vec<Reconcile> {
+        mem::take(&mut self.books.finished)
+    }
+
+    fn stats(&self) -> Stats {
+        self.books.stats
+    }
+
+    fn account(&self) -> Account {
+        self.books.account
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        let count = |(place, queue, totals): (usize, &Arc<str>, &[u64; 2])| Count {
+            counter: COUNTERS[place].name,
+            labels: vec![queue.as_ref().to_owned()],
+            total: totals[place],
+        };
+        self.counts
+            .iter()
+            .flat_map(|(queue, totals)| [(0, queue, totals), (1, queue, totals)].map(count))
+            .collect()
+    }
+}

@@ -1,0 +1,302 @@
+//! What is said of single reconciles.
+
+use std::sync::Arc;
+
+use gotrace::{
+    Role,
+    assemble::{Account, Assemble as _},
+    values::Datum,
+};
+
+use super::{Assembler, Reconcile};
+use crate::{Event, Values, table::Function, values::Value};
+
+/// Addresses of the metrics of two queues.
+const DEPLOYMENT: (u64, &str) = (0x100, "deployment");
+const REPLICASET: (u64, &str) = (0x200, "replicaset");
+/// Address of what counts the first one's retries.
+const RETRIES: u64 = 0x108;
+
+fn event(time_ns: u64, goroutine: u64, function: Function, (metrics, name): (u64, &str)) -> Event {
+    let mut values = Values::default().with(Value::Metrics, metrics);
+    if function != Done {
+        values.set(Value::Queue, name);
+    }
+    Event {
+        target: 1,
+        time_ns,
+        goroutine,
+        depth: 0,
+        function,
+        role: Role::Entry,
+        took_ns: 0,
+        last_loss: 0,
+        values,
+    }
+}
+
+fn of_key(mut event: Event, parts: &[&str]) -> Event {
+    let parts = parts.iter().map(|part| Some((*part).to_owned())).collect();
+    event.values.set(Value::Key, Datum::Texts(parts));
+    event
+}
+
+fn of_word(mut event: Event, word: u64) -> Event {
+    event.values.set(Value::Word, word);
+    event
+}
+
+fn call(time_ns: u64, goroutine: u64, function: Function, key: &str) -> Event {
+    of_key(event(time_ns, goroutine, function, DEPLOYMENT), &[key])
+}
+
+fn after(events: impl IntoIterator<Item = Event>) -> Assembler {
+    let mut assembler = Assembler::default();
+    events.into_iter().for_each(|event| assembler.on(event));
+    assembler
+}
+
+/// What comes of events, and nothing of which is left open.
+fn reconciles(events: impl IntoIterator<Item = Event>) -> Vec<Reconcile> {
+    let mut assembler = after(events);
+    let finished = assembler.take_finished();
+    assembler.exit(1);
+    assert_eq!(assembler.account().open(), 0);
+    finished
+}
+
+fn times(reconciles: &[Reconcile]) -> Vec<(Option<u64>, u64, u64)> {
+    reconciles.iter().map(|reconcile| (reconcile.added_ns, reconcile.start_ns, reconcile.end_ns)).collect()
+}
+
+fn counts(assembler: &Assembler) -> Vec<String> {
+    let counts = assembler.counts().into_iter();
+    counts.map(|count| format!("{}{:?} {}", count.counter, count.labels, count.total)).collect()
+}
+
+use Function::{Add, Done, Get, Retry};
+
+#[test]
+fn a_reconcile_is_what_a_worker_does_with_a_key() {
+    let finished = reconciles([
+        call(10, 1, Add, "default/a"),
+        call(30, 2, Get, "default/a"),
+        call(90, 2, Done, "default/a"),
+    ]);
+    let expected = Reconcile {
+        target: 1,
+        queue: Arc::from("deployment"),
+        key: Some("default/a".to_owned()),
+        added_ns: Some(10),
+        start_ns: 30,
+        end_ns: 90,
+        retried: false,
+        incomplete: false,
+        events: 3,
+    };
+    assert_eq!(finished[0].waited_ns(), Some(20));
+    assert_eq!(finished, [expected]);
+}
+
+#[test]
+fn parts_of_a_key_are_joined() {
+    let parts = ["default", "a"];
+    let finished = reconciles([
+        of_key(event(1, 1, Get, DEPLOYMENT), &parts),
+        of_key(event(2, 1, Done, DEPLOYMENT), &parts),
+    ]);
+    assert_eq!(finished[0].key.as_deref(), Some("default/a"));
+}
+
+#[test]
+fn a_key_that_is_added_while_it_is_worked_on_waits_for_the_next_reconcile() {
+    let finished = reconciles([
+        call(10, 1, Add, "a"),
+        call(20, 2, Get, "a"),
+        call(30, 1, Add, "a"),
+        call(40, 2, Done, "a"),
+        call(50, 3, Get, "a"),
+        call(60, 3, Done, "a"),
+    ]);
+    assert_eq!(times(&finished), [(Some(10), 20, 40), (Some(30), 50, 60)]);
+}
+
+#[test]
+fn another_goroutine_may_be_done_with_a_key() {
+    let finished = reconciles([
+        call(1, 1, Get, "a"),
+        call(2, 1, Get, "b"),
+        call(3, 7, Done, "b"),
+        call(4, 8, Done, "a"),
+    ]);
+    assert_eq!(times(&finished), [(None, 2, 3), (None, 1, 4)]);
+}
+
+#[test]
+fn the_same_key_in_two_queues_is_two_reconciles() {
+    let other = |time_ns, function| of_key(event(time_ns, 2, function, REPLICASET), &["a"]);
+    let finished = reconciles([call(1, 1, Get, "a"), other(2, Get), call(3, 1, Done, "a"), other(4, Done)]);
+    let queues: Vec<_> = finished.iter().map(|reconcile| (&*reconcile.queue, reconcile.end_ns)).collect();
+    assert_eq!(queues, [("deployment", 3), ("replicaset", 4)]);
+}
+
+#[test]
+fn a_pointer_is_a_key_without_a_name() {
+    let word =
+        |time_ns, goroutine, function, word| of_word(event(time_ns, goroutine, function, DEPLOYMENT), word);
+    let finished =
+        reconciles([word(1, 1, Add, 5), word(2, 2, Get, 5), word(3, 2, Get, 6), word(4, 9, Done, 5)]);
+    assert_eq!(times(&finished), [(Some(1), 2, 4)]);
+    assert_eq!(finished[0].key, None);
+}
+
+#[test]
+fn a_key_that_was_not_read_is_paired_by_its_goroutine() {
+    let finished = reconciles([
+        event(1, 1, Get, DEPLOYMENT),
+        event(2, 2, Get, DEPLOYMENT),
+        event(3, 1, Done, DEPLOYMENT),
+        event(4, 2, Done, DEPLOYMENT),
+    ]);
+    assert_eq!(times(&finished), [(None, 1, 3), (None, 2, 4)]);
+}
+
+#[test]
+fn a_copy_behind_an_any_is_paired_by_its_goroutine() {
+    let word = |time_ns, function, word| of_word(event(time_ns, 1, function, DEPLOYMENT), word);
+    assert_eq!(times(&reconciles([word(1, Get, 5), word(2, Done, 6)])), [(None, 1, 2)]);
+}
+
+#[test]
+fn of_two_unknown_keys_on_one_goroutine_none_is_paired() {
+    let mut assembler =
+        after([event(1, 1, Get, DEPLOYMENT), event(2, 1, Get, DEPLOYMENT), event(3, 1, Done, DEPLOYMENT)]);
+    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+}
+
+#[test]
+fn a_key_that_was_cut_is_shown_and_not_compared() {
+    let finished = reconciles([
+        call(1, 3, Add, "long…"),
+        call(2, 1, Get, "long…"),
+        call(3, 2, Get, "long…"),
+        call(4, 1, Done, "long…"),
+    ]);
+    assert_eq!(times(&finished), [(None, 2, 4)]);
+    assert_eq!(finished[0].key.as_deref(), Some("long…"));
+}
+
+#[test]
+fn a_key_of_which_a_part_is_missing_is_not_compared() {
+    let mut part = event(1, 1, Get, DEPLOYMENT);
+    part.values.set(Value::Key, [Some("default".to_owned()), None]);
+    let finished = reconciles([part, of_key(event(2, 1, Done, DEPLOYMENT), &["default", "a"])]);
+    assert_eq!(times(&finished), [(None, 1, 2)]);
+    assert_eq!(finished[0].key, None);
+}
+
+#[test]
+fn the_end_of_another_key_ends_nothing() {
+    let mut assembler = after([call(1, 1, Get, "a"), call(2, 1, Done, "b")]);
+    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+}
+
+#[test]
+fn a_reconcile_is_retried_on_its_goroutine_and_in_its_queue() {
+    let retry = |goroutine, name| event(2, goroutine, Retry, (RETRIES, name));
+    let of = |retry| {
+        let finished = reconciles([call(1, 1, Get, "a"), retry, call(3, 1, Done, "a")]);
+        (finished[0].retried, finished[0].events)
+    };
+    assert_eq!(of(retry(1, "deployment")), (true, 3));
+    assert_eq!(of(retry(2, "deployment")), (false, 2));
+    assert_eq!(of(retry(1, "replicaset")), (false, 2));
+}
+
+#[test]
+fn additions_and_retries_are_counted_by_queue() {
+    let assembler = after([
+        call(1, 1, Add, "a"),
+        call(2, 1, Add, "b"),
+        event(3, 1, Add, REPLICASET),
+        event(4, 1, Retry, (RETRIES, "deployment")),
+    ]);
+    let expected = [
+        r#"workqueue_adds["deployment"] 2"#,
+        r#"workqueue_retries["deployment"] 1"#,
+        r#"workqueue_adds["replicaset"] 1"#,
+        r#"workqueue_retries["replicaset"] 0"#,
+    ];
+    assert_eq!(counts(&assembler), expected);
+}
+
+#[test]
+fn the_name_of_a_queue_is_remembered_until_its_memory_has_another() {
+    let mut nameless = call(3, 1, Add, "b");
+    nameless.values.take(Value::Queue);
+    let assembler = after([call(1, 1, Add, "a"), nameless, event(4, 1, Add, (DEPLOYMENT.0, "job"))]);
+    let counts = counts(&assembler);
+    assert_eq!(
+        [&*counts[0], &counts[2]],
+        [r#"workqueue_adds["deployment"] 2"#, r#"workqueue_adds["job"] 1"#]
+    );
+}
+
+#[test]
+fn what_is_open_when_records_are_lost_ends_incomplete() {
+    let lost = |event| Event { last_loss: 1, ..event };
+    let mut assembler = after([
+        call(1, 1, Add, "b"),
+        call(2, 1, Get, "a"),
+        lost(call(3, 1, Done, "a")),
+        lost(call(4, 1, Get, "b")),
+    ]);
+    let finished = assembler.take_finished();
+    assert_eq!(times(&finished), [(None, 2, 2)]);
+    assert!(finished[0].incomplete);
+    assembler.exit(1);
+    // Its addition is not known any more: between the two it may have been taken and added again.
+    assert_eq!(times(&assembler.take_finished()), [(None, 4, 4)]);
+    let account = Account { events: 4, in_attempts: 2, stray: 1, waiting: 1, ..Account::default() };
+    assert_eq!(assembler.account(), account);
+    assert_eq!(assembler.stats().incomplete_attempts, 2);
+}
+
+#[test]
+fn a_key_that_is_taken_twice_was_done_in_between() {
+    let finished = reconciles([call(1, 1, Get, "a"), call(5, 2, Get, "a"), call(6, 2, Done, "a")]);
+    let ends: Vec<_> = finished.iter().map(|reconcile| (reconcile.start_ns, reconcile.incomplete)).collect();
+    assert_eq!(ends, [(1, true), (5, false)]);
+}
+
+#[test]
+fn what_is_silent_for_an_hour_is_given_up() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let mut assembler = after([call(1, 1, Add, "a"), call(2, 1, Get, "b")]);
+    assembler.expire(HOUR);
+    assert_eq!(assembler.account().open(), 2);
+    assembler.expire(HOUR + 3);
+    assert_eq!(assembler.account().open(), 0);
+    assert!(assembler.take_finished()[0].incomplete);
+}
+
+#[test]
+fn processes_do_not_share_queues() {
+    let mut other = call(2, 1, Done, "a");
+    other.target = 2;
+    let mut assembler = after([call(1, 1, Get, "a"), other]);
+    assembler.exit(2);
+    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+}
+
+#[test]
+fn a_key_is_replaced_where_recordings_hide_names() {
+    let mut values = call(1, 1, Get, "default/a").values;
+    <crate::ClientGo as gotrace::Program>::redact(&mut values, &mut |kind, name| {
+        *name = format!("{kind} {name}");
+    });
+    assert_eq!(values.take_texts(Value::Key), [Some("key default/a".to_owned())]);
+    let mut without = event(1, 1, Get, DEPLOYMENT).values;
+    <crate::ClientGo as gotrace::Program>::redact(&mut without, &mut |_, _| {});
+    assert_eq!(without, event(1, 1, Get, DEPLOYMENT).values);
+}

@@ -1,0 +1,130 @@
+//! `cargo xtask bench`: rounds of each way in turn, and the report about them.
+
+use std::{fs, process::Command, thread, time::Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum as _;
+use harness::{
+    cluster::{self, OwnSpans},
+    schedulers::woven,
+    spans,
+    stage::Stage,
+};
+use serde_json::Value;
+use xtask::{build, components::SCHEDULER, paths, process, setup};
+
+use crate::{
+    draw,
+    options::{Detail, Options, Output},
+    report::{Report, Spread},
+    round::{self, PODS, Round, SETTLE, Way},
+};
+
+/// Requests a second that the scheduler may send: more than it makes.
+const QPS: u32 = 5000;
+/// Pods bound before a round is measured. schedspan has just started, and the kernel copies pages of text that are probed.
+const WARM_UP: u32 = 30;
+/// Pods bound before the first round, in which the schedulers have just started.
+const FIRST_WARM_UP: u32 = 300;
+/// Readings of the time of `inspect`.
+const INSPECTIONS: usize = 5;
+/// The picture's file.
+const PICTURE: &str = "docs/cost.svg";
+
+pub(crate) fn main(options: &Options) -> Result<()> {
+    if let Some(file) = &options.draw {
+        let text = fs::read(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+        let report = serde_json::from_slice(&text).with_context(|| format!("`{}`", file.display()))?;
+        return draw(&report);
+    }
+    setup::ensure()?;
+    let executable = build::build()?;
+    let peer = woven(SCHEDULER.version)?.0.executable()?;
+    let mut ways = vec![Way::Untraced];
+    ways.extend((!options.no_peer).then_some(Way::InProcess));
+    let asked = |detail: &&Detail| options.detail.contains(detail);
+    ways.extend(Detail::value_variants().iter().rev().filter(asked).copied().map(Way::Schedspan));
+    let cluster = cluster::Options {
+        nodes: options.nodes,
+        scheduler_qps: Some(QPS),
+        no_controllers: true,
+        ..cluster::Options::default()
+    };
+    Stage::play(&cluster, &executable, |stage| {
+        if ways.contains(&Way::InProcess) {
+            stage.cluster.scheduler_beside(Way::InProcess.name(), &peer, OwnSpans::Exported)?;
+        }
+        let mut rounds: Vec<(Way, Vec<Round>)> = ways.iter().map(|way| (*way, Vec::new())).collect();
+        for number in 0..=options.rounds as usize {
+            // Each way is first, in the middle and last equally often, so that a drift affects all.
+            for place in 0..ways.len() {
+                let (way, of_way) = &mut rounds[(number + place) % ways.len()];
+                let round =
+                    round::measure(stage, options, *way, if number == 0 { FIRST_WARM_UP } else { WARM_UP })?;
+                let Round { cpu_ms_per_pod, pods_per_second, .. } = &round;
+                let what = if number == 0 { "warm-up, thrown away" } else { way.name() };
+                eprintln!(
+                    "round    {number} of {}: {what:<20} {cpu_ms_per_pod:.3} ms of CPU a Pod, {pods_per_second:.1} Pods/s",
+                    options.rounds
+                );
+                if number > 0 {
+                    of_way.push(round);
+                }
+            }
+            stage.cluster.api()?.delete_pods(PODS)?;
+            thread::sleep(SETTLE);
+        }
+        let report = report(stage, options, &rounds)?;
+        match options.output {
+            Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+            Output::Table => report.print(),
+        }
+        if options.picture {
+            draw(&report)?;
+        }
+        ensure!(report.lost == 0.0, "{} things were lost", report.lost);
+        Ok(())
+    })
+}
+
+fn draw(report: &Report) -> Result<()> {
+    let file = paths::repository().join(PICTURE);
+    fs::write(&file, draw::draw(report)).with_context(|| format!("cannot write `{}`", file.display()))?;
+    eprintln!("{}", file.display());
+    Ok(())
+}
+
+fn report(stage: &Stage, options: &Options, rounds: &[(Way, Vec<Round>)]) -> Result<Report> {
+    let mut inspect = Command::new(&stage.executable);
+    inspect.args(["inspect", "--output", "json"]).arg(SCHEDULER.executable()?);
+    let (mut plan, mut times) = (Value::Null, Vec::new());
+    for _ in 0..INSPECTIONS {
+        let start = Instant::now();
+        plan = serde_json::from_str(&process::output(&mut inspect)?)?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let single_stepped = single_stepped_hits(stage, &plan)?;
+    Ok(Report::of(options, rounds, &plan, single_stepped, Spread::of(times)))
+}
+
+/// Hits of an attempt on instructions that the kernel single-steps: ends of calls without an instruction that can be emulated.
+fn single_stepped_hits(stage: &Stage, plan: &Value) -> Result<f64> {
+    let slow = |function: &str, end: bool| {
+        plan["sites"].as_array().into_iter().flatten().any(|site| {
+            site["function"] == function
+                && site["class"] == "single-stepped"
+                && (site["role"] != "entry") == end
+        })
+    };
+    let mut spans = spans::read(&stage.cluster.spans_file(), 0)?;
+    spans.retain(|span| span.scope == "schedspan");
+    let attempts = spans.iter().filter(|span| span.is_root()).count();
+    let hits = |span: &spans::Span| {
+        let function = match span.attribute("k8s.scheduler.plugin.extension_point") {
+            point if point.is_empty() => span.name.clone(),
+            point => format!("{point}Plugin"),
+        };
+        [false, true].into_iter().filter(|end| slow(&function, *end)).count()
+    };
+    Ok(spans.iter().map(hits).sum::<usize>() as f64 / attempts.max(1) as f64)
+}

@@ -1,0 +1,70 @@
+//! `cargo xtask bench`: measures the cost of tracing for the scheduler and the machine.
+#![forbid(unsafe_code)]
+
+mod context;
+mod cost;
+mod draw;
+mod histogram;
+mod options;
+mod report;
+mod round;
+mod usage;
+mod webhook;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use harness::guard;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Command {
+    /// Measure what tracing costs the scheduler
+    ///
+    /// CPU time per Pod, Pods per second, memory and the duration of attempts on a cluster with many Nodes, in several ways in turn:
+    /// untraced, with spans that the scheduler makes itself (`cargo xtask peer`), and traced by schedspan at each requested level of
+    /// detail. Progress on stderr, the result on stdout. Needs an otherwise idle machine and root.
+    Bench(Arguments),
+    #[command(flatten)]
+    Guard(guard::Command),
+}
+
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    options: options::Options,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Measure the daemon's cost of Pods' contexts in a cluster of 150,000 Pods
+    ///
+    /// Its memory and CPU time while Pods come and go and its watch is cut each minute. With an attempt that lacks its context, or
+    /// more than 40 MiB, the exit code is 1.
+    Context(context::Options),
+    /// Measure the latency of the webhook
+    ///
+    /// On a real cluster: reviews over TLS with keep-alive, as the API server sends them, and the creation of Pods with and without
+    /// the webhook. The exit code is 1 if the 99th percentile is not below 2 ms. Needs an otherwise idle machine and root.
+    Webhook(webhook::Options),
+}
+
+fn main() -> ExitCode {
+    xtask::exit_code(run(&Command::parse()).map(|()| ExitCode::SUCCESS))
+}
+
+fn run(command: &Command) -> Result<()> {
+    let Arguments { what, options } = match command {
+        Command::Bench(arguments) => arguments,
+        Command::Guard(command) => return command.run(),
+    };
+    match what {
+        Some(What::Context(options)) => context::main(options),
+        Some(What::Webhook(options)) => webhook::main(options),
+        None => cost::main(options),
+    }
+}

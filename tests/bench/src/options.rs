@@ -1,0 +1,60 @@
+//! Options of `cargo xtask bench`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    /// Rounds of each way: many short ones, because other load of the machine lasts longer than a round
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Nodes of the cluster
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) nodes: u32,
+    /// Pods in a round
+    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pods: u32,
+    /// Pods created in a second: less than the scheduler's limit, or the figures show its saturation
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pace: u32,
+    /// schedspan's level of detail: one or several, each with its own rounds
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "full", value_name = "LEVELS")]
+    pub(crate) detail: Vec<Detail>,
+    /// Without the scheduler that makes spans itself
+    #[arg(long)]
+    pub(crate) no_peer: bool,
+    /// Draw the result, as docs/cost.svg
+    #[arg(long)]
+    pub(crate) picture: bool,
+    /// Draw an earlier result, from `--output json`, instead of measuring
+    #[arg(long, value_name = "FILE", conflicts_with = "picture")]
+    pub(crate) draw: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Output {
+    Table,
+    Json,
+}
+
+/// The levels of `schedspan run --detail`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Detail {
+    Phases,
+    Plugins,
+    Full,
+}
+
+impl Detail {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Phases => "phases",
+            Self::Plugins => "plugins",
+            Self::Full => "full",
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A round: creates Pods at an even pace, and measures their scheduling.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use harness::{
+    api::{Api, pod},
+    schedspan::{self, Schedspan},
+    stage::Stage,
+    wait::wait_until,
+};
+use serde::Serialize;
+
+use crate::{
+    histogram,
+    options::{Detail, Options},
+    usage::{cpu_ms, resident_mib},
+};
+
+/// The limit for all Pods of a round to be bound.
+const BOUND_TIMEOUT: Duration = Duration::from_secs(120);
+/// Interval of the checks for Pods that are not bound.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Between the last binding and the reading of the CPU time, which includes the scheduler's work on events. The SDK may still
+/// hold a batch of 512 spans, some 13 attempts; the warm-up leaves one like it.
+pub(crate) const SETTLE: Duration = Duration::from_secs(1);
+/// The prefix of the Pods' names.
+pub(crate) const PODS: &str = "bench-";
+
+/// The maker of the spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Untraced,
+    /// The scheduler, with the OpenTelemetry SDK.
+    InProcess,
+    /// schedspan, at this level of detail, with an unmodified scheduler.
+    Schedspan(Detail),
+}
+
+impl Way {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Untraced => "untraced",
+            Self::InProcess => "in-process",
+            Self::Schedspan(Detail::Full) => "schedspan",
+            Self::Schedspan(Detail::Plugins) => "schedspan-plugins",
+            Self::Schedspan(Detail::Phases) => "schedspan-phases",
+        }
+    }
+}
+
+/// The figures of a round.
+#[derive(Default, Serialize)]
+pub(crate) struct Round {
+    /// CPU time of the scheduler.
+    pub(crate) cpu_ms_per_pod: f64,
+    /// CPU time of etcd. Its work per Pod does not depend on tracing, so it shows how busy the machine was with other work,
+    /// which slows the scheduler as well.
+    pub(crate) etcd_cpu_ms_per_pod: f64,
+    pub(crate) pods_per_second: f64,
+    /// From the scheduler's own metric.
+    pub(crate) attempt_p50_ms: f64,
+    pub(crate) attempt_p99_ms: f64,
+    pub(crate) resident_mib: f64,
+    /// Only with schedspan.
+    pub(crate) daemon: Option<Daemon>,
+}
+
+/// The cost of the daemon.
+#[derive(Serialize)]
+pub(crate) struct Daemon {
+    pub(crate) cpu_ms_per_pod: f64,
+    pub(crate) resident_mib: f64,
+    pub(crate) hits_per_attempt: f64,
+    pub(crate) records_per_attempt: f64,
+    pub(crate) lost: f64,
+}
+
+/// Creates Pods at an even pace until all are bound, and deletes them.
+pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) -> Result<Round> {
+    let api = stage.cluster.api()?;
+    let scheduler = match way {
+        Way::InProcess => stage.cluster.scheduler_named(way.name())?,
+        // The same process for both, so that not even its memory layout differs.
+        Way::Untraced | Way::Schedspan(_) => stage.cluster.scheduler()?,
+    };
+    let pid = scheduler.pid.cast_unsigned();
+    let pods = f64::from(options.pods);
+    let schedspan = match way {
+        Way::Schedspan(detail) => {
+            let arguments: &[&str] = &["--detail", detail.name()];
+            Some(Schedspan::start(&schedspan::Options { arguments, ..stage.options()? })?)
+        }
+        Way::Untraced | Way::InProcess => None,
+    };
+    let mut made = 0..;
+    let mut create = |count| create(&api, way, made.by_ref().take(count as usize), options.pace);
+    create(warm_up)?;
+    thread::sleep(SETTLE);
+    let daemon_before = schedspan.as_ref().map(|schedspan| cpu_ms(schedspan.pid())).transpose()?;
+    let attempts = || stage.cluster.metrics_of(&scheduler);
+    let etcd = stage.cluster.etcd_pid()?.cast_unsigned();
+    let (before, etcd_before, metrics_before) = (cpu_ms(pid)?, cpu_ms(etcd)?, attempts()?);
+    let start = Instant::now();
+    create(options.pods)?;
+    let pods_per_second = pods / start.elapsed().as_secs_f64();
+    thread::sleep(SETTLE);
+    let cpu_ms_per_pod = (cpu_ms(pid)? - before) / pods;
+    let etcd_cpu_ms_per_pod = (cpu_ms(etcd)? - etcd_before) / pods;
+    let durations = histogram::between(&metrics_before, &attempts()?);
+
+    let daemon = schedspan.zip(daemon_before).map(|(schedspan, before)| {
+        let metrics = schedspan.metrics()?;
+        let attempts = metrics.sum("schedspan_attempts_total", &[]);
+        ensure!(attempts >= pods, "only {attempts} attempts of {pods} were traced");
+        let daemon = Daemon {
+            cpu_ms_per_pod: (cpu_ms(schedspan.pid())? - before) / pods,
+            resident_mib: resident_mib(schedspan.pid())?,
+            hits_per_attempt: metrics.sum("schedspan_hits_total", &[]) / attempts,
+            records_per_attempt: metrics.sum("schedspan_records_total", &[]) / attempts,
+            lost: metrics.sum("schedspan_losses_total", &[]),
+        };
+        schedspan.stop()?;
+        anyhow::Ok(daemon)
+    });
+    Ok(Round {
+        cpu_ms_per_pod,
+        etcd_cpu_ms_per_pod,
+        pods_per_second,
+        attempt_p50_ms: durations.quantile(0.5) * 1e3,
+        attempt_p99_ms: durations.quantile(0.99) * 1e3,
+        resident_mib: resident_mib(pid)?,
+        daemon: daemon.transpose()?,
+    })
+}
+
+/// Creates Pods at an even pace, and waits until all are bound.
+fn create(api: &Api, way: Way, numbers: impl Iterator<Item = u32>, pace: u32) -> Result<()> {
+    let start = Instant::now();
+    for (made, number) in (0..).zip(numbers) {
+        let due = Duration::from_secs(1) * made / pace;
+        thread::sleep(due.saturating_sub(start.elapsed()));
+        let mut pod = pod(&format!("{PODS}{}-{number}", way.name()), "10m");
+        if way == Way::InProcess {
+            pod["spec"]["schedulerName"] = way.name().into();
+        }
+        api.create_pod("default", &pod)?;
+    }
+    wait_until("all Pods to be bound", BOUND_TIMEOUT, || {
+        thread::sleep(INTERVAL);
+        Ok((waiting(api)? == 0).then_some(()))
+    })
+}
+
+/// The number of Pods without a Node.
+fn waiting(api: &Api) -> Result<usize> {
+    let list = api.get("/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D")?;
+    Ok(list["items"].as_array().map_or(0, Vec::len))
+}

@@ -1,0 +1,50 @@
+//! What several tests check.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use harness::{metrics::Metrics, schedspan::Schedspan, stage::Stage, wait::wait_until};
+use serde_json::Value;
+
+/// The limit for schedspan to find a scheduler.
+const NOTICED: Duration = Duration::from_secs(20);
+
+/// Checks that schedspan counted no loss and no stray end.
+///
+/// # Errors
+///
+/// If it counted one, or does not count them at all.
+pub fn nothing_lost(metrics: &Metrics) -> Result<()> {
+    only_lost(metrics, &[])
+}
+
+/// Checks that schedspan counted exactly these losses, by cause, and no stray end.
+pub(crate) fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()> {
+    let name = "schedspan_losses_total";
+    ensure!(metrics.has(name), "schedspan has no metric {name}");
+    for ([cause], lost) in metrics.by(name, ["cause"]) {
+        let expected = losses.iter().find(|(known, _)| *known == cause).map_or(0, |(_, lost)| *lost);
+        ensure!(lost == expected as f64, "{name} is {lost} for {cause} instead of {expected}");
+    }
+    let stray = "schedspan_stray_ends_total";
+    ensure!(metrics.has(stray), "schedspan has no metric {stray}");
+    ensure!(metrics.sum(stray, &[]) == 0.0, "{stray} is {}", metrics.sum(stray, &[]));
+    Ok(())
+}
+
+/// Waits until schedspan traces the cluster's scheduler, which has just started.
+pub(crate) fn is_traced(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
+    let pid = format!("pid={} ", stage.cluster.scheduler()?.pid);
+    wait_until("schedspan to trace the new scheduler", NOTICED, || {
+        let log = schedspan.log()?;
+        Ok(log
+            .lines()
+            .any(|line| line.contains("tracing kube-scheduler") && line.contains(&pid))
+            .then_some(()))
+    })
+}
+
+/// The string at a JSON pointer; empty if there is none.
+pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}

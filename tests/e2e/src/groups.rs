@@ -1,0 +1,167 @@
+//! Pod groups: each Pod's attempt is below its group's, and the numbers equal the scheduler's counts.
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{
+    api::{Api, NodeSize, ZONE, is_bound, is_unschedulable, pod},
+    cluster::POD_GROUP_API,
+    figures::{Comparison, Count},
+    spans::Span,
+    stage::Stage,
+};
+use serde_json::{Value, json};
+
+use crate::checks::{nothing_lost, text};
+
+/// Zones that a group may be restricted to, with the same number of Nodes each.
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+const NODES_PER_ZONE: usize = 4;
+
+/// A group of Pods.
+struct Group {
+    name: &'static str,
+    /// The number of Pods that must fit for any to be bound.
+    min: usize,
+    /// Whether all must be in one zone.
+    in_one_zone: bool,
+    /// The CPUs that its Pods request; a Node has 32.
+    cpu: &'static [&'static str],
+    /// The number of Pods tried in an attempt, and the number bound in the end.
+    trials: usize,
+    bound: usize,
+}
+
+const GROUPS: [Group; 5] = [
+    Group { name: "fits", min: 3, in_one_zone: false, cpu: &["1", "1", "1"], trials: 1, bound: 3 },
+    Group { name: "large", min: 2, in_one_zone: false, cpu: &["64", "64"], trials: 1, bound: 0 },
+    Group { name: "zonal", min: 2, in_one_zone: true, cpu: &["2", "2"], trials: ZONES.len(), bound: 2 },
+    Group { name: "nowhere", min: 2, in_one_zone: true, cpu: &["64", "64"], trials: ZONES.len(), bound: 0 },
+    Group { name: "mixed", min: 2, in_one_zone: false, cpu: &["1", "64", "1"], trials: 1, bound: 2 },
+];
+/// Pods without a group.
+const ALONE: usize = 20;
+
+pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    let api = stage.cluster.api()?;
+    create_zones(&api)?;
+    let schedspan = stage.trace()?;
+    let comparison = Comparison::begin(&stage.cluster)?;
+    for number in 0..ALONE {
+        api.create_pod("default", &pod(&format!("alone-{number}"), "10m"))?;
+    }
+    for Group { name, min, in_one_zone, cpu, .. } in &GROUPS {
+        create_group(&api, name, *min, *in_one_zone, cpu)?;
+    }
+    let done = |pods: &[Value]| {
+        pods.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
+            && GROUPS.iter().all(|Group { name, bound, .. }| {
+                pods.iter().filter(|pod| group_of(pod) == *name && is_bound(pod)).count() == *bound
+            })
+    };
+    api.wait_for_pods("groups to be bound or found unschedulable", done)?;
+    let pods = api.pods("default")?;
+    // While the queue is empty, 1.36 retries a group at once: it takes the Pods out of the backoff queue.
+    for pod in pods.iter().filter(|pod| !is_bound(pod)) {
+        api.delete_pod("default", text(pod, "/metadata/name"))?;
+    }
+    let figures = comparison.end()?;
+
+    println!("{:<52} {:>9} {:>9}", "", "spans", "scheduler");
+    let mut differ = 0;
+    for ([name, result, profile], Count { schedspan, scheduler }) in figures.counts() {
+        println!("{:<52} {schedspan:>9} {scheduler:>9}", format!("{name} {result} {profile}"));
+        differ += usize::from(schedspan != scheduler);
+    }
+    // Losses would explain differences.
+    nothing_lost(&schedspan.metrics()?)?;
+    ensure!(differ == 0, "{differ} counts differ");
+    for group in &GROUPS {
+        check(group, &figures.spans, &pods).with_context(|| format!("group {}", group.name))?;
+    }
+    Ok(())
+}
+
+/// Nodes in zones.
+pub(crate) fn create_zones(api: &Api) -> Result<()> {
+    for zone in ZONES {
+        for number in 1..=NODES_PER_ZONE {
+            let size = NodeSize { zone: Some(zone), ..NodeSize::default() };
+            api.create_node(&format!("{zone}-{number}"), size)?;
+        }
+    }
+    Ok(())
+}
+
+/// Creates a group of Pods, of which at least `min` or none are bound.
+pub(crate) fn create_group(api: &Api, name: &str, min: usize, in_one_zone: bool, cpu: &[&str]) -> Result<()> {
+    let mut spec = json!({ "schedulingPolicy": { "gang": { "minCount": min } } });
+    if in_one_zone {
+        spec["schedulingConstraints"] = json!({ "topology": [{ "key": ZONE }] });
+    }
+    let group = json!({ "metadata": { "name": name }, "spec": spec });
+    api.post(&format!("/apis/{POD_GROUP_API}/namespaces/default/podgroups"), &group)?;
+    for (number, cpu) in cpu.iter().enumerate() {
+        let mut pod = pod(&format!("{name}-{number}"), cpu);
+        pod["spec"]["schedulingGroup"] = json!({ "podGroupName": name });
+        api.create_pod("default", &pod)?;
+    }
+    Ok(())
+}
+
+fn group_of(pod: &Value) -> &str {
+    text(pod, "/spec/schedulingGroup/podGroupName")
+}
+
+/// The first attempt with all Pods of a group, and the attempts of its Pods.
+fn check(group: &Group, spans: &[Span], pods: &[Value]) -> Result<()> {
+    let of_group = |span: &&Span| span.attribute("k8s.scheduler.pod_group.name") == group.name;
+    let root = spans
+        .iter()
+        .filter(|span| span.name == "SchedulePodGroup")
+        .filter(of_group)
+        .find(|span| span.attribute("k8s.scheduler.pod_group.size") == group.cpu.len().to_string())
+        .context("no attempt of it was traced")?;
+    let result = if group.bound > 0 { "Success" } else { "Unschedulable" };
+    let reported =
+        ["k8s.scheduler.result", "k8s.scheduler.pod_group.size", "k8s.scheduler.pod_group.scheduled"]
+            .map(|key| root.attribute(key));
+    let (size, bound) = (group.cpu.len(), group.bound);
+    ensure!(
+        reported == [result.to_owned(), size.to_string(), bound.to_string()],
+        "its attempt says {reported:?}"
+    );
+    let members: Vec<_> = spans.iter().filter(|span| span.parent_span_id == root.span_id).collect();
+    let placements = members.iter().filter(|span| span.name == "placement").count();
+    ensure!(placements == group.trials, "{placements} placements instead of {}", group.trials);
+    let members: Vec<_> = members.into_iter().filter(|span| span.name == "SchedulePod").collect();
+    ensure!(members.len() == size, "{} attempts of Pods instead of {size}", members.len());
+    for member in members {
+        ensure!(root.holds(member) && member.trace_id == root.trace_id, "{} is outside of it", member.pod());
+        let pod = pods.iter().find(|pod| text(pod, "/metadata/name") == member.pod());
+        let node = text(pod.context("an attempt of no Pod")?, "/spec/nodeName");
+        ensure!(
+            member.attribute("k8s.scheduler.selected_node") == node,
+            "{} was bound to `{node}`",
+            member.pod()
+        );
+        let trials: Vec<_> = spans
+            .iter()
+            .filter(|span| span.parent_span_id == member.span_id && span.name == "trial")
+            .collect();
+        ensure!(trials.len() <= group.trials, "{} was tried {} times", member.pod(), trials.len());
+        let chosen: Vec<_> =
+            trials.iter().filter(|trial| trial.attribute("k8s.scheduler.trial.chosen") == "true").collect();
+        ensure!(
+            chosen.len() == usize::from(!node.is_empty()),
+            "{} trials of {} are chosen",
+            chosen.len(),
+            member.pod()
+        );
+        for chosen in chosen.iter().filter(|_| group.in_one_zone) {
+            let placement = chosen.attribute("k8s.scheduler.placement");
+            // The names of Nodes begin with their zone.
+            let zone = ZONES.iter().find(|zone| placement.ends_with(*zone)).context(placement.clone())?;
+            ensure!(node.starts_with(zone), "{} is on {node}, and was chosen in {placement}", member.pod());
+        }
+    }
+    Ok(())
+}

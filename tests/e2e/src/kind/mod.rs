@@ -1,0 +1,87 @@
+//! `cargo xtask kind`: a cluster of containers with kubeadm's static Pods.
+//!
+//! # Layout
+//!
+//! - `engine`: docker or podman, the machine's or one in an isolated environment
+//! - `root`, `images`, `cache`: file systems and images of nodes and containers
+//! - `cluster`: the cluster; `operations`: what tests do with it
+//! - `e2e`: schedspan from `helm install` to `helm uninstall`
+//! - `lifecycle`: a Pod from the request until it is Ready, traced by all components
+//!
+//! Scripts that run on nodes are in `tests/kind`.
+
+mod cache;
+mod cluster;
+mod e2e;
+mod engine;
+mod images;
+mod lifecycle;
+mod operations;
+mod root;
+
+use anyhow::Result;
+use clap::Subcommand;
+use harness::guard;
+
+use self::{
+    cluster::{Cluster, Tracing},
+    engine::{Engine, Provider},
+};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The container engine: the machine's own if it works, otherwise one in an isolated environment
+    #[arg(long, global = true, value_enum, default_value_t = Provider::Docker)]
+    provider: Provider,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a cluster of two nodes
+    ///
+    /// Pulls kind's node image, or if that fails builds one from Debian's packages and Kubernetes' Go modules, which takes a
+    /// quarter of an hour on two cores, once.
+    Up,
+    /// End the cluster and everything started for it
+    Down,
+    /// Run a program with access to the cluster: kubectl, helm, kind, docker or podman
+    Exec {
+        program: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Install and test schedspan in a new cluster
+    ///
+    /// Prints a line with the duration of each step. The cluster ends after the last step, or the first that fails.
+    E2e,
+    /// Trace a Pod from the request until it is Ready, and draw docs/lifecycle.svg
+    ///
+    /// In a new cluster without the tracing of API server and kubelets, and in another with it.
+    Lifecycle,
+    #[command(hide = true)]
+    Guard,
+}
+
+pub fn run(Arguments { provider, command }: Arguments) -> Result<()> {
+    match command {
+        Command::Up => {
+            let cluster = Cluster::up(provider, Tracing::Off)?;
+            println!("{}", cluster.kubectl(&["get", "nodes"])?);
+            println!("next     cargo xtask kind exec --provider {0} kubectl get pods", provider.name());
+            println!("         cargo xtask kind down --provider {0}", provider.name());
+            cluster.detach()
+        }
+        Command::Down => cluster::down(provider),
+        Command::Exec { program, arguments } => {
+            let engine = Engine::open(provider, &cluster::dir(provider)?)?;
+            let status = engine.command(&program).args(arguments).status()?;
+            anyhow::ensure!(status.success(), "{program} ended with {status}");
+            Ok(())
+        }
+        Command::E2e => e2e::run(provider),
+        Command::Lifecycle => lifecycle::run(provider),
+        Command::Guard => guard::run(|| cluster::down(provider)),
+    }
+}

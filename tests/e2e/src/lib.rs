@@ -1,0 +1,36 @@
+//! Tests of schedspan on real clusters.
+//!
+//! # Layout
+//!
+//! - `suite`: the table of tests, and `cargo xtask e2e`, which runs them; each test is a module
+//! - `checks`: what several tests check
+//! - `compare`: `cargo xtask compare`, and the test of this name
+//! - `kind`: `cargo xtask kind`, a cluster of containers
+//! - `demo`, `picture`: the commands of these names; `svg` draws
+#![forbid(unsafe_code)]
+#![expect(missing_docs, reason = "names say what fields and short functions are")]
+
+mod api_calls;
+pub mod checks;
+pub mod compare;
+mod configuration;
+mod context;
+mod decision;
+pub mod demo;
+mod deploy;
+mod errors;
+mod extenders;
+mod faults;
+mod groups;
+mod inject;
+mod inspect;
+pub mod kind;
+mod lifecycle;
+mod link;
+mod load;
+pub mod picture;
+mod sampling;
+pub mod suite;
+mod svg;
+mod truth;
+pub mod versions;

@@ -1,0 +1,159 @@
+//! `cargo xtask picture`: the pictures of the documentation, made by the program itself.
+
+use std::{
+    fs::{self, File},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{
+    api::{Api, NodeSize, is_bound, is_unschedulable, pod},
+    cluster,
+    schedulers::troubled,
+    stage::Stage,
+    wait::wait_until,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use xtask::{build, components::SCHEDULER, paths, setup};
+
+use crate::{groups, svg, truth};
+
+/// Columns: enough to see the bars' proportions, and no wider than a page.
+const COLUMNS: &str = "104";
+/// Pods before the picture, because the first attempts have unusual durations.
+const WARM_UP: usize = 20;
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The time in which `schedspan trace` attaches its probes.
+const ATTACHED: Duration = Duration::from_secs(3);
+
+/// A picture and its scene.
+struct Picture {
+    name: &'static str,
+    /// The Pods whose attempts are shown.
+    pods: &'static str,
+    attempts: usize,
+    pod_groups: bool,
+    play: fn(&Api) -> Result<()>,
+}
+
+const PICTURES: [Picture; 4] = [
+    Picture { name: "waterfall", pods: "shop-*", attempts: 3, pod_groups: false, play: found_and_not_found },
+    Picture { name: "preemption", pods: "urgent-*", attempts: 2, pod_groups: false, play: preempting },
+    Picture { name: "permit-wait", pods: "gang-*", attempts: 1, pod_groups: false, play: waiting },
+    Picture { name: "pod-group", pods: "training-*", attempts: 3, pod_groups: true, play: in_one_zone },
+];
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Which pictures, each docs/NAME.svg [default: all]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(PICTURES.iter().map(|picture| picture.name)))]
+    names: Vec<String>,
+}
+
+pub fn main(options: &Options) -> Result<()> {
+    setup::ensure()?;
+    let executable = build::build()?;
+    // One of its plugins makes a Pod wait on request. Otherwise it is an ordinary scheduler.
+    let (component, _) = troubled(SCHEDULER.version)?;
+    let troubled = component.executable()?;
+    let Options { names } = options;
+    for picture in PICTURES {
+        let cluster = cluster::Options {
+            nodes: 100,
+            scheduler: Some(troubled.clone()),
+            scheduler_profiles: truth::profiles(),
+            pod_groups: picture.pod_groups,
+            ..cluster::Options::default()
+        };
+        if names.is_empty() || names.iter().any(|name| name == picture.name) {
+            Stage::play(&cluster, &executable, |stage| draw(stage, &picture))?;
+        }
+    }
+    Ok(())
+}
+
+fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
+    let Picture { name, pods, attempts, pod_groups: _, play } = picture;
+    let api = stage.cluster.api()?;
+    for number in 0..WARM_UP {
+        api.create_pod("default", &pod(&format!("warm-up-{number}"), "10m"))?;
+    }
+    api.wait_for_pods("the scheduler to be warm", |pods| pods.iter().all(is_bound))?;
+    let printed = stage.cluster.dir().join("waterfalls");
+    // The kernel kills it when this process ends.
+    let mut trace = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(&stage.executable)
+        .args(["trace", pods, "--kubeconfig"])
+        .arg(stage.cluster.schedspan_kubeconfig())
+        .env("CLICOLOR_FORCE", "1")
+        .env("COLUMNS", COLUMNS)
+        .stdin(Stdio::null())
+        .stdout(File::create(&printed)?)
+        .stderr(File::create(stage.options()?.log)?)
+        .spawn()?;
+    thread::sleep(ATTACHED);
+    play(&api)?;
+    let text = wait_until("the waterfalls", TIMEOUT, || {
+        let text = fs::read_to_string(&printed)?;
+        Ok((text.matches("SchedulePod").count() >= *attempts && text.ends_with("\n\n")).then_some(text))
+    });
+    kill_process(Pid::from_child(&trace), Signal::TERM)?;
+    let status = trace.wait()?;
+    ensure!(status.success(), "schedspan ended with {status}");
+    let file = paths::repository().join(format!("docs/{name}.svg"));
+    fs::write(&file, svg::draw(&text?)).with_context(|| format!("cannot write `{}`", file.display()))?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+/// A Pod that is bound, one that fits nowhere, and the same one once it fits.
+fn found_and_not_found(api: &Api) -> Result<()> {
+    let mut linked = pod("shop-web-7d4b9c-x2x8k", "500m");
+    linked["metadata"]["annotations"] =
+        json!({ "tracing.k8s.io/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" });
+    api.create_pod("default", &linked)?;
+    api.wait_for_pods("the first Pod to be bound", |pods| pods.iter().all(is_bound))?;
+    api.create_pod("default", &pod("shop-batch-0", "64"))?;
+    api.wait_for_pods("the second Pod to fit nowhere", |pods| pods.iter().any(is_unschedulable))?;
+    api.create_node("node-large", NodeSize { cpu: "96", ..NodeSize::default() })?;
+    api.wait_for_pods("the second Pod to find the new Node", |pods| pods.iter().all(is_bound)).map(drop)
+}
+
+/// A Pod that preempts others.
+fn preempting(api: &Api) -> Result<()> {
+    api.create_priority_classes()?;
+    let on_node = |name: &str, cpu: &str, class: &str| {
+        let mut pod = pod(name, cpu);
+        pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": "node-0001" });
+        pod["spec"]["priorityClassName"] = class.into();
+        pod
+    };
+    for number in 0..2 {
+        api.create_pod("default", &on_node(&format!("batch-{number}"), "15", "low"))?;
+    }
+    api.wait_for_pods("the victims to be bound", |pods| pods.iter().all(is_bound))?;
+    api.create_pod("default", &on_node("urgent-0", "20", "high"))?;
+    api.wait_for_pods("the Pod to take their place", |pods| {
+        pods.iter().any(|pod| pod["metadata"]["name"] == "urgent-0" && is_bound(pod))
+    })
+    .map(drop)
+}
+
+/// Pods that must all be in one zone. The scheduler tries each zone.
+fn in_one_zone(api: &Api) -> Result<()> {
+    groups::create_zones(api)?;
+    groups::create_group(api, "training", 2, true, &["8", "8"])?;
+    api.wait_for_pods("the group to be bound", |pods| pods.iter().all(is_bound)).map(drop)
+}
+
+/// A Pod that a plugin makes wait.
+fn waiting(api: &Api) -> Result<()> {
+    let mut pod = pod("gang-0", "100m");
+    pod["metadata"]["annotations"] = json!({ "trouble.schedspan.test/Permit": "wait-allow" });
+    api.create_pod("default", &pod)?;
+    api.wait_for_pods("the Pod to be bound", |pods| pods.iter().all(is_bound)).map(drop)
+}

@@ -1,0 +1,29 @@
+//! What tests, benchmarks and the demo stand on: a real control plane on this machine, the daemon as a child, and what both of
+//! them say.
+//!
+//! # Layout
+//!
+//! - `cluster`: the control plane; `api`, `metrics`: its objects and its figures
+//! - `processes`, `guard`: what runs, and its end; `wait`, `interrupt`, `http`, `proxy`: small tools for these
+//! - `schedspan`, `webhook`: the daemon and the webhook as children; `stage`: a cluster and the daemon's executable
+//! - `spans`, `figures`: the spans that the Collector received, and the scheduler's own metrics beside them
+//! - `schedulers`, `peer`: schedulers of other versions, with plugins that make trouble, with spans of their own
+#![forbid(unsafe_code)]
+#![expect(missing_docs, reason = "names say what fields and short functions are")]
+
+pub mod api;
+pub mod cluster;
+pub mod figures;
+pub mod guard;
+pub mod http;
+pub mod interrupt;
+pub mod metrics;
+pub mod peer;
+pub mod processes;
+pub mod proxy;
+pub mod schedspan;
+pub mod schedulers;
+pub mod spans;
+pub mod stage;
+pub mod wait;
+pub mod webhook;

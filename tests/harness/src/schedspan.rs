@@ -1,0 +1,160 @@
+//! The daemon as a child process.
+
+use std::{
+    env,
+    fs::{self, File},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{http::agent, metrics::Metrics, processes::free_ports, wait::wait_until};
+
+/// The limit for the daemon to trace a scheduler after its start: it reads the executable and attaches some forty probes.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The limit for the daemon to end after SIGTERM: twice its own limit for exporting the last spans.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How to start the daemon.
+pub struct Options<'a> {
+    pub executable: &'a Path,
+    pub kubeconfig: PathBuf,
+    /// The OTLP endpoint and protocol, `grpc` or `http/protobuf`.
+    pub endpoint: String,
+    pub protocol: &'static str,
+    /// Whether it prints waterfalls on this process's standard output.
+    pub waterfalls: bool,
+    /// The log file, which all starts append to.
+    pub log: PathBuf,
+    /// Arguments of `setpriv` that restrict its privileges.
+    pub rights: &'a [&'a str],
+    /// Further arguments of `schedspan run`.
+    pub arguments: &'a [&'a str],
+    /// Further environment variables.
+    pub environment: &'a [(&'a str, &'a str)],
+}
+
+/// A running daemon. It is killed when it is dropped and when this process ends.
+pub struct Schedspan {
+    child: Child,
+    log: PathBuf,
+    /// The length of the log before this start.
+    skip: usize,
+    /// The URL it serves at.
+    server: String,
+}
+
+impl Schedspan {
+    /// Starts the daemon and waits until it traces a scheduler.
+    ///
+    /// # Errors
+    ///
+    /// If it ends, or traces none in time.
+    pub fn start(options: &Options<'_>) -> Result<Self> {
+        let Options {
+            executable,
+            kubeconfig,
+            endpoint,
+            protocol,
+            waterfalls,
+            log,
+            rights,
+            arguments,
+            environment,
+        } = options;
+        let address = format!("127.0.0.1:{}", free_ports(&["metrics"])?["metrics"]);
+        // The kernel kills it when this process ends.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL"])
+            .args(*rights)
+            .arg(executable)
+            .args(["run", "--listen", &address]);
+        command.arg("--kubeconfig").arg(kubeconfig).args(*arguments);
+        command.args(["--output", if *waterfalls { "terminal,otlp" } else { "otlp" }]);
+        // The user's own settings might send spans elsewhere.
+        for (key, _) in env::vars_os().filter(|(key, _)| key.as_encoded_bytes().starts_with(b"OTEL_")) {
+            command.env_remove(key);
+        }
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
+        command.envs(environment.iter().copied());
+        // Ctrl-C must reach only this process, which then stops the daemon in order.
+        command.process_group(0).stdin(Stdio::null());
+        command.stdout(if *waterfalls { Stdio::inherit() } else { Stdio::null() });
+        let file = File::options().create(true).append(true).open(log)?;
+        let skip = usize::try_from(file.metadata()?.len())?;
+        command.stderr(file);
+        let server = format!("http://{address}");
+        let mut started = Self { child: command.spawn()?, log: log.clone(), skip, server };
+        started.wait_for("schedspan to trace the scheduler", READY_TIMEOUT, |metrics| {
+            metrics.sum("schedspan_schedulers", &[]) > 0.0
+        })?;
+        Ok(started)
+    }
+
+    /// Waits until its metrics reach a state.
+    ///
+    /// # Errors
+    ///
+    /// If it ends, or they do not within `timeout`.
+    pub fn wait_for(
+        &mut self,
+        what: &str,
+        timeout: Duration,
+        reached: impl Fn(&Metrics) -> bool,
+    ) -> Result<()> {
+        wait_until(what, timeout, || {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("schedspan ended with {status}");
+            }
+            // It does not listen immediately after its start.
+            Ok(self.metrics().ok().filter(&reached).map(drop))
+        })
+    }
+
+    pub fn metrics(&self) -> Result<Metrics> {
+        Metrics::read(&agent(Path::new(""))?, &format!("{}/metrics", self.server))
+    }
+
+    /// Its URL, for `schedspan explain` and `top`.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its log since this start.
+    ///
+    /// # Errors
+    ///
+    /// If its log cannot be read.
+    pub fn log(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(&self.log)?[self.skip..]).into_owned())
+    }
+
+    /// Ends it with SIGTERM, so that it exports its last spans.
+    ///
+    /// # Errors
+    ///
+    /// If it does not end successfully in time.
+    pub fn stop(mut self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let status = wait_until("the end of schedspan", STOP_TIMEOUT, || Ok(self.child.try_wait()?))?;
+        ensure!(status.success(), "schedspan ended with {status} after SIGTERM");
+        Ok(())
+    }
+}
+
+impl Drop for Schedspan {
+    /// Kills it if it still runs.
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // It may have ended.
+        let _ = self.child.wait(); // The wait for our own child does not fail.
+    }
+}
