@@ -82,7 +82,7 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     runtime().build()?.block_on(future)
 }
 
-/// As [`block_on`], for what runs on and on and is in no hurry.
+/// As [`block_on`] with batched wake-ups, for commands that run until they are stopped.
 fn block_on_throttled(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     runtime().on_thread_park(wakeups::throttle).build()?.block_on(future)
 }

@@ -147,12 +147,13 @@ fn pod(trace: &Trace, style: Style) -> String {
     flow("", "  ", &parts, style)
 }
 
-/// What was reconciled, and how long it had waited.
+/// The head of a reconcile: key, work queue, and wait.
 fn reconcile(trace: &Trace, style: Style) -> String {
     let root = trace.root();
     let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
     let or_unknown = |key| text(key).unwrap_or_else(|| "?".to_owned());
-    let mut parts = vec![(BOLD, or_unknown(attributes::WORKQUEUE_KEY)), (PLAIN, or_unknown(attributes::WORKQUEUE))];
+    let mut parts =
+        vec![(BOLD, or_unknown(attributes::WORKQUEUE_KEY)), (PLAIN, or_unknown(attributes::WORKQUEUE))];
     if let Some(AttributeValue::Bool(true)) = root.attribute(attributes::WORKQUEUE_RETRIED) {
         parts.push((YELLOW, "retried".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! Annotations as they are found, and as somebody might write them to do harm.
+//! Annotations as they are found, and hostile ones.
 
 use std::fmt::Write as _;
 
@@ -167,7 +167,7 @@ fn what_it_began_with_is_a_trace_or_a_request() {
     }
 }
 
-/// What somebody might write to do harm: key, value, and why it is refused.
+/// Hostile annotations: key, value, and why it is refused.
 #[test]
 fn hostile_values_are_refused_with_a_reason() {
     let base64 = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);

@@ -1,4 +1,4 @@
-//! Reviews as API servers send them, and as somebody might write them to do harm.
+//! Reviews as API servers send them, and hostile ones.
 
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 
@@ -159,7 +159,7 @@ fn without_a_wanted_context_a_pod_passes_as_it_is() {
     }
 }
 
-/// What somebody might send to do harm, and what the refusal says.
+/// Hostile reviews, and the message of the refusal.
 #[test]
 fn hostile_reviews_are_refused_with_a_reason() {
     let good = review("", "Pod", &with("", &json!({})));
