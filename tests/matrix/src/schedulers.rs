@@ -28,9 +28,9 @@ const PAGE: &str = "\
 # Schedulers that schedspan reads
 
 Made by `cargo xtask matrix schedulers --output markdown`, which builds each of these schedulers and lets `schedspan inspect` read it
-five times: MB is the size of the file, ms the median of the times, MiB the most memory that was resident, DWARF how many fields and
-functions were compared with the file's own debug information, and oracle how many registers and offsets with what is known of them
-from the source and from debuggers.
+five times. MB is the size of the file, ms the median of the times, and MiB the peak of resident memory. DWARF is how many fields and
+functions were compared with the file's own debug information. Oracle is how many registers and offsets were compared with values that
+are known from the source and from debuggers.
 ";
 
 /// Headings, and their widths on a terminal.
