@@ -63,6 +63,7 @@ pub enum Phase {
     PreFilter,
     Filter,
     PostFilter,
+    DryRunPreemption,
     PreScore,
     Score,
     Reserve,
@@ -137,11 +138,12 @@ impl Cycle {
 
 impl Phase {
     /// All phases.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Snapshot,
         Self::PreFilter,
         Self::Filter,
         Self::PostFilter,
+        Self::DryRunPreemption,
         Self::PreScore,
         Self::Score,
         Self::Reserve,
@@ -167,6 +169,7 @@ impl Phase {
             Self::PreFilter => "preFilter",
             Self::Filter => "filter",
             Self::PostFilter => "postFilter",
+            Self::DryRunPreemption => "dryRunPreemption",
             Self::PreScore => "preScore",
             Self::Score => "score",
             Self::Reserve => "reserve",

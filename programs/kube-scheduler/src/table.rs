@@ -969,6 +969,24 @@ functions! {
             ),
         ],
     }
+    /// Preemption is tried on all Nodes that it may help on, without doing it.
+    DryRunPreemption {
+        detail: Plugins,
+        about: Part::Phase(Phase::DryRunPreemption, Some(Function::PostFilterPlugin)),
+        rows: [
+            // It takes milliseconds, and failed attempts alone call it: a `ret` costs next to nothing.
+            Row {
+                symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).DryRunPreemption"],
+                signature: Signature::Unused,
+                begin: Begin::Entry,
+                at_entry: &[],
+                end: End::Return,
+                at_end: &[],
+                since: None,
+                without: "no `dryRunPreemption` span",
+            },
+        ],
+    }
     /// Victims are chosen, and the Node for which they go.
     Preemption {
         detail: Plugins,

@@ -40,7 +40,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let none = [
         ("a program that is not Go's", "/bin/ls".to_owned(), "not a Go executable"),
         ("half a scheduler", cut.display().to_string(), "not a readable ELF file"),
-        ("another Go program", ETCD.executable()?.display().to_string(), "no kube-scheduler"),
+        ("another Go program", ETCD.executable()?.display().to_string(), "not kube-scheduler"),
         // Above every pid of the kernel.
         ("no process", "4194305".to_owned(), "4194305"),
         ("no file", "/nonexistent".to_owned(), "/nonexistent"),
