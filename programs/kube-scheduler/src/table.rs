@@ -15,7 +15,6 @@ use crate::values::Value;
 type Row = RowOf<Value>;
 type Want = WantOf<Value>;
 
-
 /// The labels of the metric of extension points are the point, the status and the profile.
 const STATUS_LABEL: u32 = 1;
 /// Package of the scheduling loop.
@@ -58,7 +57,8 @@ const PLUGIN: Want = Want {
     ..want(Value::Plugin, &[], &[])
 };
 /// profile.Map: the scheduler's name to its framework.
-pub(crate) const FRAMEWORK_METHODS: Interface = Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Profiles"));
+pub(crate) const FRAMEWORK_METHODS: Interface =
+    Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Profiles"));
 
 const fn want(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
     Want { value, of, path, seen_as: SeenAs::Declared }
@@ -171,8 +171,7 @@ const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt
 const EXTENDER: &[&str] = &["*scheduler.HTTPExtender"];
 const ERROR: &[&str] = &["error"];
 const ERROR_TYPE: Want = Want { seen_as: SeenAs::Failure, ..want(Value::StatusCode, ERROR, &[]) };
-const ERROR_MESSAGE: Want =
-    Want {
+const ERROR_MESSAGE: Want = Want {
     seen_as: SeenAs::MessageOf { of: ("errors", "errorString"), types: &MESSAGE_FIRST },
     ..want(Value::StatusReason, ERROR, &["s"])
 };
@@ -188,14 +187,13 @@ const fn of_extender(value: Value, path: &'static [&'static str]) -> Want {
 
 /// Asks an extender over HTTP. The end is seen where the method returns, which costs nothing where there are no extenders,
 /// and next to nothing beside a request.
-const fn extender(
-    symbols: &'static [&'static str],
-    method: &'static str,
-    at_entry: &'static [Want],
-) -> Row {
+const fn extender(symbols: &'static [&'static str], method: &'static str, at_entry: &'static [Want]) -> Row {
     Row {
         symbols,
-        signature: Signature::Method(Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Extenders")), method),
+        signature: Signature::Method(
+            Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Extenders")),
+            method,
+        ),
         begin: Begin::Entry,
         at_entry,
         end: End::Return,
@@ -377,7 +375,6 @@ const CONDITION_OF_GROUP: Row = Row {
     without: "no results of groups of Pods",
     ..OF_GROUP
 };
-
 
 /// What a function is to an attempt, and which span its calls become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::{borrow::Cow, io, sync::Arc};
 
 use gotrace::{
     Role,
-    assemble::Stats,
     decode::{Element, Top},
     pipeline::{Clocks, Found},
     plan::Identity,
-    recording::{self, End, Error, FORMAT, Header, MAX_LINE, MAX_TIME_NS, Reader, Recorder, Replay, Step, Summary},
+    recording::{
+        self, End, Error, FORMAT, Header, MAX_LINE, MAX_TIME_NS, Reader, Recorder, Replay, Step, Summary,
+    },
 };
 use kube_scheduler::{Event, KubeScheduler, Values, table::Function, values::Value};
 use proptest::{collection::vec, option, prelude::*};
@@ -95,23 +96,26 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 .with(Value::StatusCode, status_code)
                 .with(Value::StatusReason, name())
                 .with(Value::StatusPlugin, text())
-                .with(Value::Plugin, text().map(|name| Arc::<str>::from(name)))
+                .with(Value::Plugin, text().map(Arc::<str>::from))
                 .with(Value::FirstAttempt, number())
                 .with(Value::Queue, name())
                 .with(Value::QueueEvent, name())
                 .with(Value::Labels, number())
                 .with(Value::HintLength, number())
-                .with(Value::Scores, name().map(|node| Top {
-                    elements: 3,
-                    looked_at: 3,
-                    ties: 1,
-                    best: vec![Element {
-                        parts: vec![("Fit".into(), 7), (format!("http://{node}").into(), 1)],
-                        label: node,
-                        key: 8,
-                        cut: false,
-                    }],
-                }))
+                .with(
+                    Value::Scores,
+                    name().map(|node| Top {
+                        elements: 3,
+                        looked_at: 3,
+                        ties: 1,
+                        best: vec![Element {
+                            parts: vec![("Fit".into(), 7), (format!("http://{node}").into(), 1)],
+                            label: node,
+                            key: 8,
+                            cut: false,
+                        }],
+                    }),
+                )
                 .with(Value::EvaluatedNodes, number())
                 .with(Value::FeasibleNodes, number())
                 .with(Value::RestrictedTo, number())
@@ -162,13 +166,22 @@ fn events(name: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Line
     vec(one, 0..8)
 }
 
+/// So many cases in a release build, and a tenth of them in a debug build, which is to be quick; `PROPTEST_CASES` sets
+/// another number for both.
+fn config(cases: u32) -> ProptestConfig {
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return ProptestConfig::default();
+    }
+    ProptestConfig::with_cases(if cfg!(debug_assertions) { cases / 10 } else { cases })
+}
+
 fn names(line: &Line<'_>) -> Option<String> {
     let Line::Event(event) = line else { return None };
     event.values.text(Value::PodName).map(str::to_owned)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(config(1_000))]
 
     #[test]
     fn what_is_recorded_is_read_again(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
@@ -197,12 +210,34 @@ proptest! {
 
 #[test]
 fn redaction_keeps_what_a_report_is_about() {
-    let values = Values::default().with(Value::PodName, "web").with(Value::NodeName, "web").with(Value::StatusPlugin, "NodeResourcesFit").with(Value::StatusCode, 2).with(Value::Message, String::new()).with(Value::Queue, "backoff").with(Value::QueueEvent, "NodeAdd").with(Value::Labels, 2).with(Value::VictimNames, [None, Some("web".into()), None]);
+    let values = Values::default()
+        .with(Value::PodName, "web")
+        .with(Value::NodeName, "web")
+        .with(Value::StatusPlugin, "NodeResourcesFit")
+        .with(Value::StatusCode, 2)
+        .with(Value::Message, String::new())
+        .with(Value::Queue, "backoff")
+        .with(Value::QueueEvent, "NodeAdd")
+        .with(Value::Labels, 2)
+        .with(Value::VictimNames, [None, Some("web".into()), None]);
     let redacted = read_again(&[found(0), event(0, Function::Pop, Role::Ret, values.clone())], true);
-    let expected = values.with(Value::PodName, "pod-1").with(Value::NodeName, "node-1").with(Value::VictimNames, [None, Some("pod-1".into()), None]);
+    let expected = values
+        .with(Value::PodName, "pod-1")
+        .with(Value::NodeName, "node-1")
+        .with(Value::VictimNames, [None, Some("pod-1".into()), None]);
     assert_eq!(redacted[1], event(0, Function::Pop, Role::Ret, expected));
     let Line::Found(found) = &redacted[0] else { panic!("{redacted:?}") };
     assert_eq!(found.executable.to_str(), Some("kube-scheduler"));
+}
+
+#[test]
+fn the_first_line_says_what_the_file_is() {
+    for redacted in [false, true] {
+        let (text, _) = write(&[], NO_LIMIT, redacted);
+        let reader = Reader::<_, KubeScheduler>::new(text.as_bytes()).expect("it has a header");
+        let schedspan = env!("CARGO_PKG_VERSION").to_owned();
+        assert_eq!(reader.header(), &Header { format: FORMAT, schedspan, redacted });
+    }
 }
 
 #[test]
@@ -324,12 +359,15 @@ impl io::Write for Disk {
 #[test]
 fn a_full_disk_ends_the_recording_and_is_an_error() {
     assert!(Recorder::<_, KubeScheduler>::new(Disk(10), NO_LIMIT, false).is_err());
-    let mut recorder = Recorder::<_, KubeScheduler>::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");
+    let mut recorder =
+        Recorder::<_, KubeScheduler>::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");
     assert!(recorder.take(found(0)));
     let more = (0..100).take_while(|_| recorder.take(event(0, Function::Pop, Role::Ret, Values::default())));
     assert!((1..10).contains(&more.count()));
     recorder.take(Line::End(End::default()));
-    let recording::WriteError::Io(error) = recorder.finish().expect_err("it was full") else { panic!("it was ended") };
+    let recording::WriteError::Io(error) = recorder.finish().expect_err("it was full") else {
+        panic!("it was ended")
+    };
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 

@@ -14,16 +14,14 @@
 
 mod assembler;
 #[cfg(test)]
-mod schedules;
-#[cfg(test)]
 mod tests;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use gotrace::decode::{Entries, Top};
 
-pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
 pub(crate) use self::assembler::moved;
+pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
 use crate::table::Function;
 
 /// Who an attempt is about.

@@ -331,7 +331,11 @@ fn integer(value: u64) -> AttributeValue {
     value.into()
 }
 
-fn phase_attributes(attempt: &Attempt, name: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
+fn phase_attributes(
+    attempt: &Attempt,
+    name: &'static str,
+    call: &Call,
+) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(4);
     list.extend([
         (attributes::PHASE, AttributeValue::String(Cow::Borrowed(name))),

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use gotrace::Role;
 
-use super::{
-    Building, Goroutine, MAX_CALLS, MAX_GOROUTINES, MAX_OPEN, Process, Progress, turns::Turns,
-};
+use super::{Building, Goroutine, MAX_CALLS, MAX_GOROUTINES, MAX_OPEN, Process, Progress, turns::Turns};
 use crate::{
     Event, Values,
     attempt::{ApiCall, Call, Code, Extender, Outcome},
@@ -162,7 +160,8 @@ impl Process {
         if let Some(building) = on.and_then(|id| self.attempts.get_mut(&id)) {
             let attempt = &mut building.attempt;
             // No restriction and a restriction to no Node read the same; the latter is a rejection.
-            attempt.restricted_to = values.number(Value::RestrictedTo).filter(|count| *count > 0).or(attempt.restricted_to);
+            attempt.restricted_to =
+                values.number(Value::RestrictedTo).filter(|count| *count > 0).or(attempt.restricted_to);
             attempt.scores = values.take_top(Value::Scores).or(attempt.scores.take());
         }
         if let Some(open) = goroutine.open.pop() {
@@ -324,4 +323,3 @@ fn extender(values: &mut Values) -> Option<Box<Extender>> {
     let nodes = values.number(Value::Nodes);
     Some(Box::new(Extender { url, verb, ignorable, nodes, passed: None }))
 }
-

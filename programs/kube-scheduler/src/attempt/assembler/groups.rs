@@ -6,7 +6,11 @@ use super::{
     super::{Attempt, Code, Outcome, Pod, PodGroup, Subject},
     Building, Goroutine, HashMap, MAX_ATTEMPTS, MAX_CALLS, Process, Progress,
 };
-use crate::{Event, Values, table::{Function, Stage}, values::Value};
+use crate::{
+    Event, Values,
+    table::{Function, Stage},
+    values::Value,
+};
 
 /// What the scheduler writes into the condition of a group that fits, and of one that does not; else it is an error.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/schedule_one_podgroup.go>,
@@ -60,12 +64,18 @@ impl Process {
             namespace: values.take_text(Value::GroupNamespace).unwrap_or_default(),
             start_ns,
         });
-        let mut queued =
-            values.number(Value::QueuedPodInfo).and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
+        let mut queued = values
+            .number(Value::QueuedPodInfo)
+            .and_then(|entry| self.queued.remove(&entry))
+            .unwrap_or_default();
         queued.events += 1;
         let mut attempt = Attempt {
             pod: Pod { name: group.name.clone(), namespace: group.namespace.clone(), ..Pod::default() },
-            subject: Subject::Group { group: Arc::clone(&group), size: values.number(Value::GroupSize), scheduled: 0 },
+            subject: Subject::Group {
+                group: Arc::clone(&group),
+                size: values.number(Value::GroupSize),
+                scheduled: 0,
+            },
             start_ns,
             ..queued.attempt(target, time_ns)
         };
@@ -137,12 +147,7 @@ impl Process {
     }
 
     /// Whose a call is that begins while a group is being scheduled.
-    pub(super) fn owner_in_group(
-        &mut self,
-        group: u64,
-        goroutine: &Goroutine,
-        event: &Event,
-    ) -> u64 {
+    pub(super) fn owner_in_group(&mut self, group: u64, goroutine: &Goroutine, event: &Event) -> u64 {
         let Event { function, values, .. } = event;
         if matches!(function, Function::PodGroupMember | Function::HandleFailure)
             && let Some(member) = self.member(group, event)
@@ -155,7 +160,8 @@ impl Process {
             return owner;
         }
         let known = |index: &HashMap<u64, u64>, address: Option<u64>| index.get(&address?).copied();
-        let named = known(&self.by_state, values.number(Value::CycleState)).or_else(|| known(&self.by_pod, values.number(Value::Pod)));
+        let named = known(&self.by_state, values.number(Value::CycleState))
+            .or_else(|| known(&self.by_pod, values.number(Value::Pod)));
         let of_group = |id: &u64| matches!(self.attempts.get(id), Some(Building { part: Membership::Member { group: of, .. }, .. }) if *of == group);
         named.filter(of_group).or_else(|| goroutine.open.last()?.owner).unwrap_or(group)
     }
@@ -174,7 +180,10 @@ impl Process {
         }
         let member = self.next_id;
         self.next_id += 1;
-        let queued = values.number(Value::QueuedPodInfo).and_then(|entry| self.queued.remove(&entry)).unwrap_or_default();
+        let queued = values
+            .number(Value::QueuedPodInfo)
+            .and_then(|entry| self.queued.remove(&entry))
+            .unwrap_or_default();
         let mut attempt = self.attempt_of_pod(*target, *time_ns, values.clone(), queued);
         let Building { attempt: Attempt { subject, pod, .. }, part, .. } = self.attempts.get_mut(&id)?;
         let (Subject::Group { group, .. }, Membership::Group { members, .. }) = (subject, part) else {
@@ -211,12 +220,9 @@ impl Process {
     }
 
     /// Nothing will be heard of a group any more, nor of these of its Pods.
-    pub(super) fn abandon_members(
-        &mut self,
-        id: u64,
-        which: impl Fn(&Building) -> bool,
-    ) {
-        let Some(Building { attempt, part: Membership::Group { members, .. }, .. }) = self.attempts.get_mut(&id)
+    pub(super) fn abandon_members(&mut self, id: u64, which: impl Fn(&Building) -> bool) {
+        let Some(Building { attempt, part: Membership::Group { members, .. }, .. }) =
+            self.attempts.get_mut(&id)
         else {
             return;
         };

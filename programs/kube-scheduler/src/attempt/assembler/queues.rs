@@ -153,4 +153,3 @@ pub(crate) fn moved(values: &Values) -> Option<(&str, &str)> {
     let (queue, event) = (values.text(Value::Queue)?, values.text(Value::QueueEvent)?);
     (values.number(Value::Labels) == Some(2) && QUEUES.contains(&queue)).then_some((queue, event))
 }
-

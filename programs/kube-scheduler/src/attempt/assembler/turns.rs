@@ -3,12 +3,7 @@
 use std::sync::Arc;
 
 use super::{Goroutine, HashMap, MAX_CALLS, Open, Process};
-use crate::{
-    Event, Values,
-    attempt::Attempt,
-    table::Function,
-    values::Value,
-};
+use crate::{Event, Values, attempt::Attempt, table::Function, values::Value};
 
 /// Profiles whose plugins are remembered: a scheduler has a handful.
 const MAX_PROFILES: usize = 256;
@@ -46,7 +41,8 @@ impl Orders {
         {
             return;
         }
-        let calls = attempt.calls.iter().rev().filter(|call| call.function.about().serial_phase() == Some(function));
+        let calls =
+            attempt.calls.iter().rev().filter(|call| call.function.about().serial_phase() == Some(function));
         // Where one has no name, the places of all others say nothing.
         let names: Option<Vec<_>> = calls.take(turns.count).map(|call| call.plugin.clone()).collect();
         let Some(mut plugins) = names else { return };
@@ -105,12 +101,7 @@ impl Process {
     }
 
     /// The goroutine that a call has returned on: what the call itself made is over.
-    fn returned(
-        &mut self,
-        number: u64,
-        depth: u64,
-        time_ns: u64,
-    ) -> Option<Goroutine> {
+    fn returned(&mut self, number: u64, depth: u64, time_ns: u64) -> Option<Goroutine> {
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
             self.books.stray_end();
             return None;
@@ -121,12 +112,7 @@ impl Process {
     }
 
     /// The next plugin of a phase has returned.
-    fn close_turn(
-        &mut self,
-        goroutine: &mut Goroutine,
-        phase: &mut Open,
-        turn: Turn,
-    ) {
+    fn close_turn(&mut self, goroutine: &mut Goroutine, phase: &mut Open, turn: Turn) {
         let Turn { function, end_ns, took_ns, depth, mut values } = turn;
         phase.turns.count += 1;
         let start_ns = phase.turns.next_ns.replace(end_ns.saturating_add(took_ns)).unwrap_or(phase.start_ns);
