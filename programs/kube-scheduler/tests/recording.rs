@@ -4,7 +4,6 @@ use std::{borrow::Cow, io, sync::Arc};
 
 use gotrace::{
     Role,
-    assemble::Stats,
     decode::{Element, Top},
     pipeline::{Clocks, Found},
     plan::Identity,
@@ -97,7 +96,7 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 .with(Value::StatusCode, status_code)
                 .with(Value::StatusReason, name())
                 .with(Value::StatusPlugin, text())
-                .with(Value::Plugin, text().map(|name| Arc::<str>::from(name)))
+                .with(Value::Plugin, text().map(Arc::<str>::from))
                 .with(Value::FirstAttempt, number())
                 .with(Value::Queue, name())
                 .with(Value::QueueEvent, name())
@@ -167,13 +166,22 @@ fn events(name: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Line
     vec(one, 0..8)
 }
 
+/// So many cases in a release build, and a tenth of them in a debug build, which is to be quick; `PROPTEST_CASES` sets
+/// another number for both.
+fn config(cases: u32) -> ProptestConfig {
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return ProptestConfig::default();
+    }
+    ProptestConfig::with_cases(if cfg!(debug_assertions) { cases / 10 } else { cases })
+}
+
 fn names(line: &Line<'_>) -> Option<String> {
     let Line::Event(event) = line else { return None };
     event.values.text(Value::PodName).map(str::to_owned)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(config(1_000))]
 
     #[test]
     fn what_is_recorded_is_read_again(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
@@ -220,6 +228,16 @@ fn redaction_keeps_what_a_report_is_about() {
     assert_eq!(redacted[1], event(0, Function::Pop, Role::Ret, expected));
     let Line::Found(found) = &redacted[0] else { panic!("{redacted:?}") };
     assert_eq!(found.executable.to_str(), Some("kube-scheduler"));
+}
+
+#[test]
+fn the_first_line_says_what_the_file_is() {
+    for redacted in [false, true] {
+        let (text, _) = write(&[], NO_LIMIT, redacted);
+        let reader = Reader::<_, KubeScheduler>::new(text.as_bytes()).expect("it has a header");
+        let schedspan = env!("CARGO_PKG_VERSION").to_owned();
+        assert_eq!(reader.header(), &Header { format: FORMAT, schedspan, redacted });
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// What to log to stderr: a level, or directives such as `tracer=debug,kube=warn`
+    /// What to log to stderr: a level, or directives such as `debug,kube=warn`
     #[arg(
         long,
         global = true,

@@ -14,8 +14,6 @@
 
 mod assembler;
 #[cfg(test)]
-mod schedules;
-#[cfg(test)]
 mod tests;
 
 use std::{borrow::Cow, fmt, sync::Arc};

@@ -32,7 +32,7 @@ use self::{
     queues::{QueueMoves, Queued},
     turns::{Orders, Turn},
 };
-use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous};
+use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous, Subject};
 use crate::{
     Event, KubeScheduler, Values,
     table::{Fact, Function, Part, Stage},
@@ -463,8 +463,11 @@ impl Process {
             }
         }
         if let Some(Building { mut attempt, last_ns, part, outstanding, .. }) = self.forget(id) {
-            attempt.end_ns = end_ns.max(last_ns).max(attempt.start_ns);
             // No goroutine's clock goes back, but what a file says may.
+            if let Subject::Member(group) = &attempt.subject {
+                attempt.start_ns = attempt.start_ns.max(group.start_ns);
+            }
+            attempt.end_ns = end_ns.max(last_ns).max(attempt.start_ns);
             for call in &mut attempt.calls {
                 call.start_ns = call.start_ns.max(attempt.start_ns);
                 call.end_ns = call.end_ns.max(call.start_ns);

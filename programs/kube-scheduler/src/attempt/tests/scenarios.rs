@@ -1,174 +1,92 @@
-//! Generated schedules: whatever the interleaving of goroutines, the attempts are those that were made.
+//! Scenes that are written by hand: one attempt, or two, or a group, and what is special about them.
 
-use std::{collections::HashMap, sync::Arc};
-
-use proptest::{collection::vec, prelude::*};
+use std::sync::Arc;
 
 use gotrace::{
     Role,
     assemble::{Assemble as _, Stats},
 };
 
-use super::{Assembler, Attempt, Code, Outcome, Preemption, Previous, Subject, schedules::check_trace};
-use crate::{Event, Values, table::Function, values::Value};
+use super::{LOOP, event, status};
+use crate::{
+    Event, Values,
+    attempt::{Assembler, Attempt, Code, Outcome, Preemption, Previous, Subject},
+    table::Function,
+    values::Value,
+};
 
-const LOOP: u64 = 1;
-
-/// How a generated attempt comes out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How an attempt comes out.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Bound,
     Unschedulable,
     /// Fails in the binding cycle.
     NotBound,
-    /// Popped, and left alone.
-    Skipped,
-}
-
-fn fates() -> impl Strategy<Value = Vec<Fate>> {
-    let fate = prop_oneof![
-        4 => Just(Fate::Bound),
-        2 => Just(Fate::Unschedulable),
-        1 => Just(Fate::NotBound),
-        1 => Just(Fate::Skipped),
-    ];
-    vec(fate, 1..12)
 }
 
 /// The events of one attempt on the scheduling loop, and those on its binding goroutine, without times.
-struct Script {
+struct Scene {
     scheduling: Vec<Event>,
     binding: Vec<Event>,
 }
 
-fn event(goroutine: u64, function: Function, role: Role, depth: u64, values: Values) -> Event {
-    Event { target: 0, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
+/// A call and its return.
+fn call(list: &mut Vec<Event>, goroutine: u64, function: Function, depth: u64, entry: Values, end: Values) {
+    list.push(event(goroutine, function, Role::Entry, depth, entry));
+    list.push(event(goroutine, function, Role::ReturnSite, depth, end));
 }
 
-/// `pool` addresses serve all attempts: they are used again once their owners are gone.
-fn script(number: u64, fate: Fate, pool: u64) -> Script {
-    let state = Some(0x1000 + number % pool);
-    let pod = Some(0x8000 + number % pool);
-    let assumed = Some(0xf000 + number % pool);
-    let goroutine = 100 + number;
-    let known = |pod| Values::default().with(Value::CycleState, state).with(Value::Pod, pod);
-    let status = |code| Values::default().with(Value::StatusCode, code);
-    let mut scheduling = vec![event(
-        LOOP,
-        Function::Pop,
-        Role::ReturnSite,
-        50,
-        Values::default()
-            .with(Value::QueuedPodInfo, 0x2000 + number)
-            .with(Value::Pod, pod)
-            .with(Value::PodUid, format!("uid-{number}"))
-            .with(Value::Attempts, 1),
-    )];
-    let call = |list: &mut Vec<Event>, goroutine, function, depth, entry, end| {
-        list.push(event(goroutine, function, Role::Entry, depth, entry));
-        list.push(event(goroutine, function, Role::ReturnSite, depth, end));
+/// The scheduler handles a failure with this code.
+fn fail(list: &mut Vec<Event>, goroutine: u64, depth: u64, code: i64) {
+    list.push(event(goroutine, Function::HandleFailure, Role::Entry, depth, status(code)));
+    list.push(event(goroutine, Function::HandleFailure, Role::Ret, depth, Values::default()));
+}
+
+/// What is known of a Pod in the queue.
+fn queued(number: u64, pod: u64) -> Values {
+    Values::default()
+        .with(Value::QueuedPodInfo, 0x2000 + number)
+        .with(Value::Pod, pod)
+        .with(Value::PodUid, format!("uid-{number}"))
+        .with(Value::Attempts, 1)
+}
+
+/// An attempt. Of `pool` addresses it has those that its number says: attempts of the same ones are not there at once.
+fn scene(number: u64, fate: Fate, pool: u64) -> Scene {
+    let none = Values::default;
+    let (state, place) = (0x1000 + number % pool, number % pool);
+    let (pod, assumed) = (0x8000 + place, 0xf000 + place);
+    let known = |pod: u64| none().with(Value::CycleState, state).with(Value::Pod, pod);
+    let mut scheduling = vec![
+        event(LOOP, Function::Pop, Role::ReturnSite, 50, queued(number, pod)),
+        event(LOOP, Function::SchedulingCycle, Role::Entry, 100, none()),
+    ];
+    call(&mut scheduling, LOOP, Function::PreFilter, 200, known(pod), status(0));
+    call(&mut scheduling, LOOP, Function::Filter, 200, none(), none());
+    let (last, of, code) = match fate {
+        Fate::Unschedulable => (Function::PostFilter, pod, 2),
+        Fate::Bound | Fate::NotBound => (Function::Reserve, assumed, 0),
     };
-    let fail = |list: &mut Vec<Event>, goroutine, depth, code| {
-        list.push(event(goroutine, Function::HandleFailure, Role::Entry, depth, status(code)));
-        list.push(event(goroutine, Function::HandleFailure, Role::Ret, depth, Values::default()));
-    };
+    call(&mut scheduling, LOOP, last, 150, known(of), status(code));
+    scheduling.push(event(LOOP, Function::SchedulingCycle, Role::ReturnSite, 100, none()));
     let mut binding = Vec::new();
-    if fate != Fate::Skipped {
-        scheduling.push(event(LOOP, Function::SchedulingCycle, Role::Entry, 100, Values::default()));
-        call(&mut scheduling, LOOP, Function::PreFilter, 200, known(pod), status(0));
-        call(&mut scheduling, LOOP, Function::Filter, 200, Values::default(), Values::default());
-        if fate == Fate::Unschedulable {
-            call(&mut scheduling, LOOP, Function::PostFilter, 150, known(pod), status(2));
-        } else {
-            call(&mut scheduling, LOOP, Function::Reserve, 150, known(assumed), status(0));
-        }
-        scheduling.push(event(LOOP, Function::SchedulingCycle, Role::ReturnSite, 100, Values::default()));
-        if fate == Fate::Unschedulable {
-            fail(&mut scheduling, LOOP, 100, 2);
-        } else {
-            binding.push(event(goroutine, Function::BindingCycle, Role::Entry, 60, Values::default()));
-            let wait = Values::default().with(Value::Pod, assumed);
-            call(&mut binding, goroutine, Function::WaitOnPermit, 90, wait, status(0));
-            call(&mut binding, goroutine, Function::PreBind, 90, known(assumed), status(0));
-            if fate == Fate::Bound {
-                call(&mut binding, goroutine, Function::PostBind, 90, known(assumed), Values::default());
-            }
-            binding.push(event(goroutine, Function::BindingCycle, Role::ReturnSite, 60, Values::default()));
-            if fate == Fate::NotBound {
-                fail(&mut binding, goroutine, 70, 1);
-            }
-        }
+    if fate == Fate::Unschedulable {
+        fail(&mut scheduling, LOOP, 100, 2);
+        return Scene { scheduling, binding };
     }
-    Script { scheduling, binding }
-}
-
-/// One order that could have happened: the loop is serial, a binding goroutine starts after its scheduling cycle.
-/// Returns the events with their attempts' numbers; the time of an event is its place.
-fn interleave(fates: &[Fate], choices: &[u8], pool: u64) -> Vec<(u64, Event)> {
-    let mut scripts = fates.iter().enumerate().map(|(number, fate)| (number as u64, *fate)).peekable();
-    let mut scheduling: Vec<(u64, Event)> = Vec::new();
-    let mut binding: Vec<(u64, Vec<Event>)> = Vec::new();
-    let mut pending: Option<(u64, Vec<Event>)> = None;
-    let mut order = Vec::new();
-    let mut choices = choices.iter().cycle();
-    let mut live: HashMap<u64, u64> = HashMap::new();
-    loop {
-        if scheduling.is_empty() {
-            binding.extend(pending.take().filter(|(_, events)| !events.is_empty()));
-            // An address is free for another attempt only when its owner is over.
-            live.retain(|_, owner| binding.iter().any(|(number, _)| number == owner));
-            let ready = scripts.peek().is_some_and(|(number, _)| !live.contains_key(&(number % pool)));
-            if ready && let Some((number, fate)) = scripts.next() {
-                let Script { scheduling: events, binding: later } = script(number, fate, pool);
-                scheduling = events.into_iter().rev().map(|event| (number, event)).collect();
-                pending = Some((number, later));
-                live.insert(number % pool, number);
-            } else if binding.is_empty() {
-                break;
-            }
-        }
-        let lanes = usize::from(!scheduling.is_empty()) + binding.len();
-        let lane = usize::from(*choices.next().unwrap_or(&0)) % lanes;
-        let next = if lane == 0 && !scheduling.is_empty() {
-            scheduling.pop()
-        } else {
-            let index = (lane - usize::from(!scheduling.is_empty())) % binding.len();
-            let (number, events) = &mut binding[index];
-            let next = (*number, events.remove(0));
-            if events.is_empty() {
-                binding.remove(index);
-            }
-            Some(next)
-        };
-        order.extend(next);
+    let goroutine = 100 + number;
+    binding.push(event(goroutine, Function::BindingCycle, Role::Entry, 60, none()));
+    let wait = none().with(Value::Pod, assumed);
+    call(&mut binding, goroutine, Function::WaitOnPermit, 90, wait, status(0));
+    call(&mut binding, goroutine, Function::PreBind, 90, known(assumed), status(0));
+    if fate == Fate::Bound {
+        call(&mut binding, goroutine, Function::PostBind, 90, known(assumed), none());
     }
-    for (time, (_, event)) in order.iter_mut().enumerate() {
-        event.time_ns = time as u64;
+    binding.push(event(goroutine, Function::BindingCycle, Role::ReturnSite, 60, none()));
+    if fate == Fate::NotBound {
+        fail(&mut binding, goroutine, 70, 1);
     }
-    order
-}
-
-/// What was really called in each attempt, as (function, start, end).
-fn truth(order: &[(u64, Event)]) -> HashMap<u64, Vec<(Function, u64, u64)>> {
-    let mut calls: HashMap<u64, Vec<(Function, u64, u64)>> = HashMap::new();
-    let mut open: HashMap<(u64, Function), u64> = HashMap::new();
-    for (number, event) in order {
-        match event.role {
-            _ if event.function == Function::Pop => {}
-            Role::Entry => {
-                open.insert((*number, event.function), event.time_ns);
-            }
-            _ => {
-                let start = open[&(*number, event.function)];
-                calls.entry(*number).or_default().push((event.function, start, event.time_ns));
-            }
-        }
-    }
-    calls
-}
-
-fn number(attempt: &Attempt) -> u64 {
-    attempt.pod.uid.trim_start_matches("uid-").parse().expect("the script wrote it")
+    Scene { scheduling, binding }
 }
 
 fn assemble(events: impl IntoIterator<Item = Event>) -> (Vec<Attempt>, Stats) {
@@ -183,96 +101,9 @@ fn assemble(events: impl IntoIterator<Item = Event>) -> (Vec<Attempt>, Stats) {
     (attempts, assembler.stats())
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-    #[test]
-    fn every_interleaving_gives_the_attempts_that_were_made(
-        fates in fates(), choices in vec(any::<u8>(), 1..64), pool in 1u64..6,
-    ) {
-        let order = interleave(&fates, &choices, pool);
-        let truth = truth(&order);
-        let (attempts, stats) = assemble(order.into_iter().map(|(_, event)| event));
-        let skipped = fates.iter().filter(|fate| **fate == Fate::Skipped).count();
-        prop_assert_eq!(stats, Stats { skipped: skipped as u64, ..Stats::default() });
-        prop_assert_eq!(attempts.len(), fates.len() - skipped);
-        for attempt in attempts {
-            let made = number(&attempt);
-            let expected = match fates[made as usize] {
-                Fate::Bound => Outcome::Scheduled,
-                Fate::Unschedulable => failed(2),
-                Fate::NotBound => failed(1),
-                Fate::Skipped => unreachable!("a skipped Pod makes no attempt"),
-            };
-            prop_assert_eq!(&attempt.outcome, &expected);
-            prop_assert!(!attempt.incomplete);
-            let calls: Vec<_> = attempt.calls.iter().map(|c| (c.function, c.start_ns, c.end_ns)).collect();
-            prop_assert_eq!(&calls, &truth[&made]);
-        }
-    }
-
-    #[test]
-    fn lost_records_never_pair_what_does_not_belong_together(
-        fates in fates(), choices in vec(any::<u8>(), 1..64), pool in 1u64..6,
-        drops in vec(0u8..8, 1..64),
-    ) {
-        let order = interleave(&fates, &choices, pool);
-        let truth = truth(&order);
-        let mut losses = 0;
-        let mut kept = Vec::new();
-        for ((_, mut event), drop) in order.into_iter().zip(drops.iter().cycle()) {
-            if *drop == 0 {
-                losses += 1;
-            } else {
-                event.last_loss = losses;
-                kept.push(event);
-            }
-        }
-        let (attempts, _) = assemble(kept);
-        for attempt in attempts {
-            let made = &truth.get(&number(&attempt)).cloned().unwrap_or_default();
-            for call in attempt.calls.iter().filter(|call| call.returned) {
-                prop_assert!(made.contains(&(call.function, call.start_ns, call.end_ns)), "{:?}", call);
-            }
-            prop_assert!(attempt.incomplete || attempt.calls.len() == made.len());
-            prop_assert!(attempt.end_ns >= attempt.start_ns);
-        }
-    }
-
-    #[test]
-    fn nothing_that_a_ring_buffer_could_hold_makes_it_panic(
-        raw in vec((0u64..4, 0usize..22, 0u8..4, 0u64..5, 0u64..4, 0u64..4, any::<bool>()), 0..200),
-    ) {
-        let functions = [
-            Function::Enqueue, Function::Pop, Function::SchedulingCycle, Function::PreFilter, Function::Filter,
-            Function::PostFilter, Function::PreScore, Function::Score, Function::Reserve, Function::Permit,
-            Function::BindingCycle, Function::PreBindPreFlight, Function::WaitOnPermit, Function::PreBind,
-            Function::Bind, Function::PostBind, Function::HandleFailure, Function::QueueMove, Function::Preemption,
-            Function::FailureMessage, Function::NormalizeScorePlugin, Function::PreBindPlugin,
-        ];
-        let roles = [Role::Entry, Role::ReturnSite, Role::NextEntry, Role::Ret];
-        let events = raw.into_iter().enumerate().map(|(time, (goroutine, function, role, depth, state, pod, lost))| Event {
-            // The clocks of two CPUs may disagree, and a file may say anything.
-            time_ns: (time as u64) ^ state,
-            took_ns: u64::from(lost),
-            last_loss: u64::from(lost),
-            ..event(goroutine, functions[function], roles[usize::from(role)], depth, Values::default().with(Value::CycleState, (state > 0).then_some(state)).with(Value::Pod, (pod > 0).then_some(pod)).with(Value::QueuedPodInfo, pod).with(Value::StatusCode, state.cast_signed()).with(Value::Queue, "active".to_owned()).with(Value::QueueEvent, if state == 1 { "PopFromBackoffQ" } else { "NodeAdd" }.to_owned()).with(Value::Labels, 2))
-        });
-        let (attempts, _) = assemble(events);
-        for attempt in attempts {
-            prop_assert!(attempt.calls.iter().all(|call| call.end_ns >= call.start_ns));
-            check_trace(&attempt);
-        }
-    }
-}
-
-fn failed(code: i64) -> Outcome {
-    Outcome::Failed { code: Some(Code(code)), reason: String::new(), plugin: String::new() }
-}
-
 #[test]
 fn a_call_that_panics_is_closed_as_unwound_and_the_next_one_is_right() {
-    let Script { mut scheduling, binding } = script(0, Fate::Bound, 1);
+    let Scene { mut scheduling, binding } = scene(0, Fate::Bound, 1);
     // Filter's end never comes: the panic was recovered further up.
     scheduling.retain(|event| !(event.function == Function::Filter && event.role == Role::ReturnSite));
     let events = scheduling.into_iter().chain(binding).enumerate();
@@ -287,7 +118,7 @@ fn a_call_that_panics_is_closed_as_unwound_and_the_next_one_is_right() {
 
 #[test]
 fn a_process_that_ends_leaves_incomplete_attempts_and_nothing_else() {
-    let Script { scheduling, .. } = script(0, Fate::Bound, 1);
+    let Scene { scheduling, .. } = scene(0, Fate::Bound, 1);
     let half = scheduling.len() / 2;
     let (attempts, stats) = assemble(scheduling.into_iter().take(half));
     assert_eq!((attempts.len(), stats.incomplete_attempts), (1, 1));
@@ -297,7 +128,7 @@ fn a_process_that_ends_leaves_incomplete_attempts_and_nothing_else() {
 #[test]
 fn an_attempt_that_is_silent_for_too_long_is_given_up() {
     let mut assembler = Assembler::default();
-    let Script { scheduling, .. } = script(0, Fate::Bound, 1);
+    let Scene { scheduling, .. } = scene(0, Fate::Bound, 1);
     for event in scheduling {
         assembler.on(event);
     }
@@ -307,10 +138,10 @@ fn an_attempt_that_is_silent_for_too_long_is_given_up() {
     assert_eq!(assembler.take_finished().len(), 1);
 }
 
-/// Plays the scripts of attempts one after the other.
-fn play(scripts: impl IntoIterator<Item = Script>) -> (Vec<Attempt>, Stats) {
+/// Plays the scenes of attempts one after the other.
+fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<Attempt>, Stats) {
     let events =
-        scripts.into_iter().flat_map(|Script { scheduling, binding }| scheduling.into_iter().chain(binding));
+        scenes.into_iter().flat_map(|Scene { scheduling, binding }| scheduling.into_iter().chain(binding));
     assemble(events.enumerate().map(|(time, event)| Event { time_ns: time as u64, ..event }))
 }
 
@@ -329,8 +160,8 @@ fn counted(goroutine: u64, queue: &str, reason: &str) -> Event {
 
 #[test]
 fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
-    let mut first = script(0, Fate::Unschedulable, 1);
-    let mut second = script(1, Fate::Bound, 1);
+    let mut first = scene(0, Fate::Unschedulable, 1);
+    let mut second = scene(1, Fate::Bound, 1);
     for event in [&mut first.scheduling[0], &mut second.scheduling[0]] {
         event.values.set(Value::QueuedPodInfo, 0x2000);
         event.values.set(Value::PodUid, "uid-0");
@@ -366,7 +197,7 @@ fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
 
 #[test]
 fn a_pod_that_the_scheduler_discards_as_it_pops_it_is_no_loss() {
-    let mut one = script(0, Fate::Bound, 1);
+    let mut one = scene(0, Fate::Bound, 1);
     let popped = || counted(LOOP, "active", "PopFromBackoffQ");
     one.scheduling.splice(0..0, [popped(), popped()]);
     let mut assembler = Assembler::default();
@@ -380,7 +211,7 @@ fn a_pod_that_the_scheduler_discards_as_it_pops_it_is_no_loss() {
 
 #[test]
 fn of_many_moves_the_first_and_the_last_are_kept() {
-    let mut one = script(0, Fate::Bound, 1);
+    let mut one = scene(0, Fate::Bound, 1);
     let moves = (0..40).flat_map(|number| {
         [entered(7, Function::EnqueueUnschedulable, 0x2000), counted(7, "unschedulable", &number.to_string())]
     });
@@ -393,7 +224,7 @@ fn of_many_moves_the_first_and_the_last_are_kept() {
 
 #[test]
 fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets() {
-    let mut one = script(0, Fate::Bound, 1);
+    let mut one = scene(0, Fate::Bound, 1);
     let known = Values::default()
         .with(Value::CycleState, 0x1000)
         .with(Value::Plugin, Arc::<str>::from("NodeAffinity"));
@@ -418,7 +249,7 @@ fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets
 
 #[test]
 fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() {
-    let mut one = script(0, Fate::Bound, 2);
+    let mut one = scene(0, Fate::Bound, 2);
     let place =
         one.scheduling.iter().position(|event| event.function == Function::PreFilter).expect("it ran");
     let turn = |plugin: &str| {
@@ -428,7 +259,7 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
     };
     one.scheduling.splice(place + 1..place + 1, ["NodePorts", "NodeAffinity"].map(turn));
     // In the next attempt the second one panics, and so the phase does not end.
-    let mut two = script(1, Fate::Bound, 2);
+    let mut two = scene(1, Fate::Bound, 2);
     two.scheduling.splice(place + 1..place + 2, [turn("NodePorts")]);
     let (attempts, stats) = play([one, two]);
     let calls = |number: usize| {
@@ -455,7 +286,7 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
     assert_eq!((first.plugin.as_deref(), phase.plugin.as_deref()), (Some("NodePorts"), Some("NodeAffinity")));
     assert_eq!(stats, Stats { unwound_calls: 1, ..Stats::default() });
     // Nothing is told of a plugin whose phase is not known.
-    let mut three = script(2, Fate::Bound, 3);
+    let mut three = scene(2, Fate::Bound, 3);
     three.scheduling.insert(place, turn("NodePorts"));
     let (attempts, stats) = play([three]);
     assert!(attempts[0].calls.iter().all(|call| call.plugin.is_none()));
@@ -464,7 +295,7 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
 
 #[test]
 fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
-    let mut one = script(0, Fate::Unschedulable, 1);
+    let mut one = scene(0, Fate::Unschedulable, 1);
     let end = one.scheduling.len() - 1;
     let message = Values::default().with(Value::Message, "0/3 nodes are available".to_owned());
     one.scheduling.insert(end, event(LOOP, Function::FailureMessage, Role::Entry, 300, message));
@@ -487,67 +318,53 @@ fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
 }
 
 /// What the loop does for a group of three Pods, of which the first is popped: all are tried, the first two are bound.
-fn group_script() -> (Vec<Event>, Vec<Event>) {
+fn group_scene() -> Scene {
     let on_loop = |function, role, depth, values| event(LOOP, function, role, depth, values);
-    let state = |pod: u64| Some(0x1000 + pod);
-    let address = |pod: u64| Some(0x8000 + pod);
-    let known = |pod| Values::default().with(Value::CycleState, state(pod)).with(Value::Pod, address(pod));
-    let member = |pod: u64| {
-        Values::default()
-            .with(Value::QueuedPodInfo, 0x2000 + pod)
-            .with(Value::Pod, address(pod))
-            .with(Value::PodUid, format!("uid-{pod}"))
-            .with(Value::Attempts, 1)
-    };
-    let call = |list: &mut Vec<Event>, goroutine, function, depth, entry| {
-        list.push(event(goroutine, function, Role::Entry, depth, entry));
-        list.push(event(goroutine, function, Role::ReturnSite, depth, Values::default()));
-    };
-    let group = Values::default()
-        .with(Value::GroupName, "gang".to_owned())
-        .with(Value::GroupNamespace, "ns".to_owned())
-        .with(Value::GroupSize, 3);
-    let mut list = vec![
+    let none = Values::default;
+    let member = |pod| queued(pod, 0x8000 + pod);
+    let known = |pod: u64| none().with(Value::CycleState, 0x1000 + pod).with(Value::Pod, 0x8000 + pod);
+    let group =
+        none().with(Value::GroupName, "gang").with(Value::GroupNamespace, "ns").with(Value::GroupSize, 3);
+    let mut scheduling = vec![
         on_loop(Function::Pop, Role::ReturnSite, 50, member(0)),
         on_loop(Function::PodGroup, Role::Entry, 60, group),
     ];
-    call(&mut list, LOOP, Function::Snapshot, 100, Values::default());
-    list.push(on_loop(Function::PlacementTrial, Role::Entry, 80, Values::default()));
+    call(&mut scheduling, LOOP, Function::Snapshot, 100, none(), none());
+    scheduling.push(on_loop(Function::PlacementTrial, Role::Entry, 80, none()));
     // The third is never tried.
     for pod in 0..2 {
-        list.push(on_loop(Function::PodGroupMember, Role::Entry, 100, member(pod)));
-        call(&mut list, LOOP, Function::PreFilter, 200, known(pod));
-        call(&mut list, LOOP, Function::Filter, 200, Values::default());
-        call(&mut list, LOOP, Function::Reserve, 200, known(pod));
-        list.push(on_loop(Function::PodGroupMember, Role::ReturnSite, 100, Values::default()));
+        scheduling.push(on_loop(Function::PodGroupMember, Role::Entry, 100, member(pod)));
+        call(&mut scheduling, LOOP, Function::PreFilter, 200, known(pod), none());
+        call(&mut scheduling, LOOP, Function::Filter, 200, none(), none());
+        call(&mut scheduling, LOOP, Function::Reserve, 200, known(pod), none());
+        scheduling.push(on_loop(Function::PodGroupMember, Role::ReturnSite, 100, none()));
     }
     for pod in (0..2).rev() {
-        call(&mut list, LOOP, Function::Unreserve, 90, known(pod));
+        call(&mut scheduling, LOOP, Function::Unreserve, 90, known(pod), none());
     }
-    list.push(on_loop(Function::PlacementTrial, Role::ReturnSite, 80, Values::default()));
+    scheduling.push(on_loop(Function::PlacementTrial, Role::ReturnSite, 80, none()));
     for pod in 0..2 {
-        call(&mut list, LOOP, Function::Reserve, 100, known(pod));
+        call(&mut scheduling, LOOP, Function::Reserve, 100, known(pod), none());
     }
     let failure = member(2).with(Value::StatusCode, 2);
-    list.push(on_loop(Function::HandleFailure, Role::Entry, 100, failure));
-    list.push(on_loop(Function::HandleFailure, Role::Ret, 100, Values::default()));
-    let scheduled = Values::default().with(Value::ConditionReason, "Scheduled".to_owned());
-    list.push(on_loop(Function::PodGroupCondition, Role::Entry, 300, scheduled));
-    list.push(on_loop(Function::PodGroup, Role::ReturnSite, 60, Values::default()));
+    scheduling.push(on_loop(Function::HandleFailure, Role::Entry, 100, failure));
+    scheduling.push(on_loop(Function::HandleFailure, Role::Ret, 100, none()));
+    let scheduled = none().with(Value::ConditionReason, "Scheduled");
+    scheduling.push(on_loop(Function::PodGroupCondition, Role::Entry, 300, scheduled));
+    scheduling.push(on_loop(Function::PodGroup, Role::ReturnSite, 60, none()));
     let mut binding = Vec::new();
     for pod in 0..2 {
         let goroutine = 100 + pod;
         binding.push(event(goroutine, Function::BindingCycle, Role::Entry, 60, known(pod)));
-        call(&mut binding, goroutine, Function::PostBind, 90, known(pod));
-        binding.push(event(goroutine, Function::BindingCycle, Role::ReturnSite, 60, Values::default()));
+        call(&mut binding, goroutine, Function::PostBind, 90, known(pod), none());
+        binding.push(event(goroutine, Function::BindingCycle, Role::ReturnSite, 60, none()));
     }
-    (list, binding)
+    Scene { scheduling, binding }
 }
 
 #[test]
 fn a_group_of_pods_is_an_attempt_and_so_is_each_of_its_pods() {
-    let (list, binding) = group_script();
-    let (attempts, stats) = play([Script { scheduling: list, binding }]);
+    let (attempts, stats) = play([group_scene()]);
     let [third, first, second, group] = attempts.as_slice() else { panic!("four attempts: {attempts:?}") };
     assert_eq!(stats, Stats::default());
     let Subject::Group { group: gang, size, scheduled } = &group.subject else {
@@ -573,10 +390,20 @@ fn a_group_of_pods_is_an_attempt_and_so_is_each_of_its_pods() {
 }
 
 #[test]
+fn a_pod_of_a_group_does_not_begin_before_its_group() {
+    let group = event(LOOP, Function::PodGroup, Role::Entry, 60, Values::default());
+    let failed = event(LOOP, Function::HandleFailure, Role::Entry, 100, queued(1, 0x8000));
+    // What a file says of the clock may go back.
+    let (attempts, _) = assemble([Event { time_ns: 10, ..group }, Event { time_ns: 7, ..failed }]);
+    let times: Vec<_> = attempts.iter().map(|attempt| (attempt.start_ns, attempt.end_ns)).collect();
+    assert_eq!(times, [(10, 10), (10, 10)]);
+}
+
+#[test]
 fn a_group_that_the_scheduler_turned_from_is_incomplete() {
-    let (mut list, binding) = group_script();
-    list.pop();
-    let (attempts, stats) = play([Script { scheduling: list, binding }, script(7, Fate::Bound, 1)]);
+    let mut group = group_scene();
+    group.scheduling.pop();
+    let (attempts, stats) = play([group, scene(7, Fate::Bound, 1)]);
     assert_eq!(stats, Stats { incomplete_attempts: 1, ..Stats::default() });
     let incomplete: Vec<_> = attempts.iter().filter(|attempt| attempt.incomplete).collect();
     let [group] = incomplete.as_slice() else { panic!("one is incomplete: {incomplete:?}") };
@@ -585,8 +412,8 @@ fn a_group_that_the_scheduler_turned_from_is_incomplete() {
 
 #[test]
 fn a_pod_that_is_popped_before_its_failure_has_been_handled_is_linked_all_the_same() {
-    let mut first = script(0, Fate::NotBound, 2);
-    let mut second = script(1, Fate::Bound, 2);
+    let mut first = scene(0, Fate::NotBound, 2);
+    let mut second = scene(1, Fate::Bound, 2);
     second.scheduling[0].values.set(Value::PodUid, "uid-0");
     // The Pod is back in the queue, and its condition is being written.
     let handled = first.binding.pop().expect("its failure is handled");
@@ -599,8 +426,8 @@ fn a_pod_that_is_popped_before_its_failure_has_been_handled_is_linked_all_the_sa
 
 #[test]
 fn a_binding_goroutine_that_panicked_does_not_get_the_calls_of_whoever_has_its_addresses_next() {
-    let mut first = script(0, Fate::Bound, 1);
-    let mut second = script(1, Fate::Bound, 1);
+    let mut first = scene(0, Fate::Bound, 1);
+    let mut second = scene(1, Fate::Bound, 1);
     // `WaitOnPermit` was the last that was heard of it.
     first.binding.truncate(3);
     // The assumed Pod's address is first heard of in `WaitOnPermit`.
@@ -617,7 +444,7 @@ fn a_binding_goroutine_that_panicked_does_not_get_the_calls_of_whoever_has_its_a
 fn failed_with_api_call(added: i64) -> Vec<Event> {
     let call = Values::default().with(Value::ApiCall, 0x9000).with(Value::PodUid, "uid-1");
     let code = |code| Values::default().with(Value::StatusCode, code);
-    let mut events = script(1, Fate::Unschedulable, 8).scheduling;
+    let mut events = scene(1, Fate::Unschedulable, 8).scheduling;
     let end = events.pop().expect("the failure has been handled");
     events.extend([
         event(LOOP, Function::ApiCallAdd, Role::Entry, 300, call.clone()),
@@ -691,7 +518,7 @@ fn an_attempt_says_that_it_lacks_the_call_that_it_waited_for_when_its_scheduler_
 fn what_an_extender_bound_has_no_end_of_a_phase_that_did_not_run() {
     let url = Some("http://extender".to_owned());
     let asked = Values::default().with(Value::ExtenderUrl, url);
-    let mut one = script(1, Fate::Bound, 8);
+    let mut one = scene(1, Fate::Bound, 8);
     let at = one.binding.len() - 3;
     let next = event(101, Function::Bind, Role::NextEntry, 7, Values::default());
     let ends = event(101, Function::ExtenderBind, Role::Ret, 120, Values::default());

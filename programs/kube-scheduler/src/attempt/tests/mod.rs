@@ -1,0 +1,31 @@
+//! The assembler against schedules that could have happened, against scenes that are written by hand, and against events
+//! that make no sense.
+
+mod any_events;
+mod scenarios;
+mod schedules;
+
+use gotrace::Role;
+use proptest::prelude::ProptestConfig;
+
+use crate::{Event, Values, table::Function, values::Value};
+
+/// The goroutine of the scheduling loop.
+const LOOP: u64 = 1;
+
+/// So many cases in a release build, and a twentieth of them in a debug build, which is to be quick; `PROPTEST_CASES` sets
+/// another number for both.
+fn config(cases: u32) -> ProptestConfig {
+    if std::env::var_os("PROPTEST_CASES").is_some() {
+        return ProptestConfig::default();
+    }
+    ProptestConfig::with_cases(if cfg!(debug_assertions) { cases / 20 } else { cases })
+}
+
+fn event(goroutine: u64, function: Function, role: Role, depth: u64, values: Values) -> Event {
+    Event { target: 0, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
+}
+
+fn status(code: i64) -> Values {
+    Values::default().with(Value::StatusCode, code)
+}
