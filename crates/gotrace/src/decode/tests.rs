@@ -171,8 +171,8 @@ fn strings_of_a_list_keep_their_places() {
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(read(0), [text("a"), None, text("c")]);
     assert_eq!(read(0b01), [None, None, text("c")]);
-    assert_eq!(read(0b10), [text("a")]);
-    assert_eq!(read(0b11), []);
+    assert_eq!(read(0b10), [text("a"), None, None]);
+    assert_eq!(read(0b11), [None, None, None]);
 }
 
 #[test]
