@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! * [`table`]: the functions that are probed. [`values`]: what is read there. [`plugins`]: whose names an executable has.
+//! * [`table`]: the functions that are probed. [`values`]: what is read there. `plugins`: the names in an executable.
 //! * [`attempt`]: which calls make up which attempt. [`spans`]: attempts as spans. Pure.
 //! * [`configuration`], [`configurations`]: a scheduler's flags and configuration, and their trace.
 //! * [`attempt_log`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.

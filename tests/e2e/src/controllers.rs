@@ -212,8 +212,10 @@ fn bound(api: &Api, prefix: &str, number: usize) -> Result<()> {
 
 /// What kube-controller-manager measured between two moments.
 fn by_metrics(before: &Moment, after: &Moment) -> BTreeMap<String, Queue> {
+    type Figure = fn(&mut Queue) -> &mut f64;
+
     let mut queues = BTreeMap::<_, Queue>::new();
-    let figures: [(&str, fn(&mut Queue) -> &mut f64); 4] = [
+    let figures: [(&str, Figure); 4] = [
         ("workqueue_work_duration_seconds_count", |queue| &mut queue.count),
         ("workqueue_work_duration_seconds_sum", |queue| &mut queue.seconds),
         ("workqueue_queue_duration_seconds_count", |queue| &mut queue.waits),
