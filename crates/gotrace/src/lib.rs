@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! * [`program`]: what a program supplies. [`values`]: what its probes read.
+//! * [`program`]: what a program supplies. [`values`](mod@values): what its probes read.
 //! * [`discover`]: which processes run it.
 //! * [`plan`]: which sites of an executable to probe, and what to read there.
 //! * [`probe`]: the eBPF programs in the kernel.
