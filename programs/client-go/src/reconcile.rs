@@ -174,9 +174,8 @@ impl Assembler {
         }
         let queue = queues.entry(key).or_default();
         // All reconciles share the name, until the memory is another queue's.
-        if let Some(name) = values.take_text(Value::Queue).filter(|name| **name != *queue.name) {
-            queue.name = name.into();
-        }
+        let other = values.take_text(Value::Queue).filter(|name| **name != *queue.name);
+        queue.name = other.map_or_else(|| Arc::clone(&queue.name), Arc::from);
         let name = Arc::clone(&queue.name);
         let (key, item) = Item::take(&mut values);
         match function {
