@@ -176,7 +176,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn what_is_recorded_is_read_again(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
+    fn recordings_round_trip(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
         let clocks = Clocks { monotonic_ns, unix_ns_at_zero: u64::MAX };
         let mut lines = vec![found(3), Line::Clocks(clocks)];
         lines.extend(events);
@@ -201,7 +201,7 @@ proptest! {
 }
 
 #[test]
-fn redaction_keeps_what_a_report_is_about() {
+fn redaction_keeps_what_a_report_needs() {
     let values = Values::default()
         .with(Value::PodName, "web")
         .with(Value::NodeName, "web")
@@ -223,7 +223,7 @@ fn redaction_keeps_what_a_report_is_about() {
 }
 
 #[test]
-fn what_was_not_read_takes_no_room() {
+fn absent_values_take_no_space() {
     let (text, _) =
         write(&[found(0), event(0, Function::Pop, Role::Ret, Values::default())], NO_LIMIT, false);
     let line = text.lines().nth(2).expect("it is the third");
@@ -246,7 +246,7 @@ fn recording() -> String {
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_names_the_line_where_it_ends() {
+fn truncated_file_names_its_last_line() {
     let whole = recording();
     assert!(read(&whole).is_ok());
     for length in 0..whole.len() {
@@ -257,7 +257,7 @@ fn a_file_that_is_cut_anywhere_names_the_line_where_it_ends() {
 }
 
 #[test]
-fn a_broken_line_is_named() {
+fn broken_line_is_named() {
     let whole = recording();
     let lines: Vec<&str> = whole.lines().collect();
     let overlong = format!("{{\"gone\":{{\"target\":{}0}}}}", " ".repeat(MAX_LINE));
@@ -288,18 +288,18 @@ fn a_broken_line_is_named() {
 }
 
 #[test]
-fn what_is_no_recording_is_said_to_be_none() {
+fn rejects_other_files() {
     for other in ["", "\n", "hello\n", "{}\n", "{\"resourceSpans\":[]}\n"] {
         let error = read(other).expect_err("it has no header");
         assert_eq!(error.line, 1);
     }
     let newer = "{\"header\":{\"format\":2,\"schedspan\":\"9.0\",\"redacted\":false,\"colour\":\"red\"}}\n";
-    let error = read(newer).expect_err("nobody knows it yet");
+    let error = read(newer).expect_err("the format is newer");
     assert_eq!(error.to_string(), "line 1: format 2 of schedspan 9.0; this schedspan reads format 1");
 }
 
 #[test]
-fn a_scheduler_is_found_once_and_nothing_comes_after_the_end() {
+fn rejects_duplicate_processes_and_lines_after_the_end() {
     let twice = write(&[found(0), found(0)], NO_LIMIT, false).0;
     assert_eq!(read(&twice).expect_err("twice").to_string(), "line 3: process 0 was found before");
     let more = recording() + "\n";
@@ -307,7 +307,7 @@ fn a_scheduler_is_found_once_and_nothing_comes_after_the_end() {
 }
 
 #[test]
-fn a_full_file_is_whole_and_says_what_is_left_out() {
+fn full_file_is_complete_and_counts_omissions() {
     let mut lines = vec![found(0)];
     lines.extend((0..1_000).map(|_| event(0, Function::Pop, Role::Ret, Values::default())));
     let (text, summary) = write(&lines, 64 << 10, false);
@@ -339,7 +339,7 @@ impl io::Write for Disk {
 }
 
 #[test]
-fn a_full_disk_ends_the_recording_and_is_an_error() {
+fn full_disk_ends_the_recording_with_an_error() {
     assert!(Recorder::<_, KubeScheduler>::new(Disk(10), NO_LIMIT, false).is_err());
     let mut recorder =
         Recorder::<_, KubeScheduler>::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");

@@ -144,7 +144,7 @@ fn replay(version: &str) -> Replayed {
 }
 
 #[test]
-fn each_stream_gives_the_attempts_that_were_made() {
+fn streams_yield_the_expected_attempts() {
     for (version, expected) in STREAMS {
         let Replayed { found, attempts, .. } = replay(version);
         let [found] = found.as_slice() else { panic!("{version}: one scheduler was recorded: {found:?}") };
@@ -215,7 +215,7 @@ fn every_span_is_inside_its_parent_and_every_plugin_has_its_name() {
 }
 
 #[test]
-fn each_attempt_of_a_pod_after_the_first_is_linked_to_the_one_before() {
+fn attempts_link_to_their_predecessors() {
     for (version, _) in STREAMS {
         let mut last = HashMap::new();
         let attempts = replay(version).attempts;
@@ -235,7 +235,7 @@ fn each_attempt_of_a_pod_after_the_first_is_linked_to_the_one_before() {
 }
 
 #[test]
-fn a_preempting_attempt_names_its_victim_and_where_it_was() {
+fn preemption_names_victim_and_node() {
     for (version, _) in STREAMS {
         let attempts = replay(version).attempts;
         let node_of = |pod: &str| {
@@ -253,7 +253,7 @@ fn a_preempting_attempt_names_its_victim_and_where_it_was() {
 }
 
 #[test]
-fn plugins_on_goroutines_of_their_own_are_in_the_trace() {
+fn plugins_on_worker_goroutines_are_traced() {
     for (version, _) in STREAMS {
         let attempts = replay(version).attempts;
         let normalized = attempts

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_the_schedulers_message_names_its_plugin() {
+    fn maps_each_part_of_a_message_to_its_plugin() {
         let message = "0/23 nodes are available: 1 node(s) had untolerated taint {a: b, 2 c}, 20 Insufficient cpu, 2 my own \
                        words. no new claims to deallocate, preemption: 0/23 nodes are available: 23 No preemption victims \
                        found for incoming pod.";
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn another_message_is_one_reason() {
+    fn other_messages_are_a_single_reason() {
         assert_eq!(
             parts(
                 "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 no."
