@@ -47,7 +47,7 @@ fn add_plugin(
     });
 }
 
-/// The attempt of `unschedulable`, in the scheduler's own words.
+/// The attempt of `unschedulable`, with a message as the scheduler writes it.
 fn failed() -> Trace {
     let mut trace = unschedulable();
     let message = "Unschedulable: 0/23 nodes are available: 20 Insufficient cpu, 3 node(s) had untolerated taint {gpu: yes}. no \
@@ -59,7 +59,7 @@ fn failed() -> Trace {
     trace
 }
 
-/// The same Pod's next attempt.
+/// The next attempt of the same Pod.
 fn bound() -> Trace {
     let mut trace = scheduled();
     set(&mut trace, attributes::POD_NAME, AttributeValue::String("big".into()));

@@ -1,4 +1,4 @@
-//! Trees of spans, as indented text.
+//! Tests span trees, formatted as indented text.
 
 use super::*;
 use crate::attempt::{ApiCall, Extender, Pod, Previous};
@@ -20,7 +20,7 @@ fn call(function: Function, start_ns: u64, end_ns: u64, code: Option<Code>) -> C
     }
 }
 
-/// An attempt that is bound; Permit returns `permit`.
+/// An attempt that ends bound; Permit returns `permit`.
 fn bound(permit: Code) -> Attempt {
     let ok = Some(Code::SUCCESS);
     Attempt {
@@ -32,7 +32,7 @@ fn bound(permit: Code) -> Attempt {
         enqueued_ns: Some(400),
         queue_timestamp: Some(ANCHOR.unix_ns_at_zero + 100),
         node: Some("node-7".into()),
-        // In the order of their ends, as the assembler gives them.
+        // Sorted by end, as the assembler returns them.
         calls: vec![
             call(Function::PreFilter, 1_200, 1_300, ok),
             call(Function::Filter, 1_300, 1_400, None),
@@ -246,7 +246,7 @@ fn extender_spans_nest_below_their_phase() {
     attempt.calls.extend([
         asked(Function::ExtenderFilter, "sieve", 1_920, Code::SUCCESS, Some(30), Some(20)),
         asked(Function::ExtenderFilter, "sieve", 1_945, Code::ERROR, Some(20), Some(0)),
-        // Without the verb, nobody is asked.
+        // Without a verb the extender is not called.
         asked(Function::ExtenderPrioritize, "", 1_970, Code::SUCCESS, Some(20), None),
         asked(Function::ExtenderBind, "bind", 8_010, Code::SUCCESS, None, None),
     ]);
