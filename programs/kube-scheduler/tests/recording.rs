@@ -1,4 +1,4 @@
-//! What is written is read again, and what is broken is named.
+//! Recordings round-trip, and errors name the broken line.
 
 use std::{borrow::Cow, io, sync::Arc};
 
@@ -18,7 +18,7 @@ use proptest::{collection::vec, option, prelude::*};
 type Line<'a> = recording::Line<'a, KubeScheduler>;
 
 const NO_LIMIT: u64 = u64::MAX / 2;
-/// What no redacted file may hold.
+/// Text that no redacted file may contain.
 const SECRET: &str = "s3cret";
 
 fn write(lines: &[Line<'_>], max_size: u64, redact: bool) -> (String, Summary) {
@@ -36,7 +36,7 @@ fn read(text: &str) -> Result<Vec<Line<'static>>, Error> {
     Reader::new(text.as_bytes())?.collect()
 }
 
-/// The lines between header and end.
+/// Writes lines and reads them back, without header and end.
 fn read_again(lines: &[Line<'_>], redact: bool) -> Vec<Line<'static>> {
     let mut read = read(&write(lines, NO_LIMIT, redact).0).expect("it is whole");
     assert_eq!(read.pop(), Some(Line::End(End::default())));
@@ -66,7 +66,7 @@ fn event(target: u32, function: Function, role: Role, values: Values) -> Line<'s
     Line::Event(Cow::Owned(hit(target, function, role, values)))
 }
 
-/// Texts of which JSON must write much otherwise.
+/// Texts that JSON must escape.
 fn any_text() -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..8).prop_map(String::from_iter)
 }
@@ -233,7 +233,7 @@ fn absent_values_take_no_space() {
     );
 }
 
-/// A short recording of everything there is.
+/// A short recording with every kind of line.
 fn recording() -> String {
     let values = Values::default().with(Value::PodName, "web\n\"1\"");
     let lines = [
@@ -319,7 +319,7 @@ fn full_file_is_complete_and_counts_omissions() {
     assert_eq!(read.len() as u64, summary.events + 1);
 }
 
-/// A disk with room for so many bytes.
+/// A disk with room for this many bytes.
 struct Disk(usize);
 
 impl io::Write for Disk {
@@ -384,7 +384,7 @@ fn a_replay_makes_of_events_what_the_daemon_makes_of_them() {
     let failed = "Failed { code: Some(Code(2)), reason: \"\", plugin: \"\" } of u by 9";
     assert_eq!(steps, ["found 0", failed, "gone 0"]);
     assert_eq!((replay.events(), replay.pipeline().stats().stray_ends), (6, 1));
-    // What was lost before there were events is known from the recording, the rest is found again.
+    // Losses before the first event come from the recording; later ones are detected again.
     let lost: Vec<_> = replay.losses().filter(|(_, lost)| *lost > 0).collect();
     assert_eq!(lost, [("ring_full", 3)]);
 }

@@ -6,16 +6,13 @@
 //! # How calls are joined
 //!
 //! * A goroutine pairs a call's entry with its end, by function and stack depth, and by nothing else.
-//! * The scheduling loop is one goroutine that handles one Pod after the other: its calls between two returns
-//! of
-//!   `Pop` belong to one attempt.
+//! * The scheduling loop is one goroutine that handles one Pod after the other: its calls between two
+//!   returns of `Pop` belong to one attempt.
 //! * The binding cycle runs on its own goroutine. Its calls carry the attempt's `CycleState` or the assumed
-//! Pod,
-//!   whose addresses were recorded in the scheduling cycle.
+//!   Pod, whose addresses were recorded in the scheduling cycle.
 //! * A Pod group has an attempt, and each of its Pods has one within it. The loop alternates between them: a
-//! call
-//!   that carries a Pod or a `CycleState` belongs to that Pod, as do the calls it makes; the rest belong to
-//! the group.
+//!   call that carries a Pod or a `CycleState` belongs to that Pod, as do the calls it makes; the rest belong
+//!   to the group.
 
 mod assembler;
 #[cfg(test)]
