@@ -1,10 +1,10 @@
-//! What has ended, and what became of each event.
+//! Finished attempts, and the account of all events.
 
 use gotrace::assemble::{Account, Stats};
 
 use crate::attempt::Attempt;
 
-/// One for all processes: the process at work has it.
+/// Shared by all processes: moved into the process whose event is handled.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     pub(super) finished: Vec<Attempt>,
