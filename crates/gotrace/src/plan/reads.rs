@@ -93,7 +93,8 @@ impl<'a, P: Program> Builder<'a, P> {
             let receiver = (want.seen_as == SeenAs::Receiver)
                 .then(|| {
                     let arguments = type_arguments(function).map(|arguments| format!("[{arguments}]"));
-                    self.types.find_unnamed(&want.of[0].replace(ANY_ARGUMENTS, &arguments.unwrap_or_default()))
+                    self.types
+                        .find_unnamed(&want.of[0].replace(ANY_ARGUMENTS, &arguments.unwrap_or_default()))
                 })
                 .transpose()?
                 .map(|typ| (typ, Location::Registers { first: 0, count: 1 }));
