@@ -86,3 +86,16 @@ pub enum Command {
     /// that. Needs no privileges, and nothing of the daemon.
     Webhook(webhook::Options),
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    /// Only dev builds check this when the program starts.
+    #[test]
+    fn names_of_arguments_and_groups_are_unique() {
+        Cli::command().debug_assert();
+    }
+}
