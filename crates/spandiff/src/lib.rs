@@ -31,7 +31,7 @@ pub use self::{
     html::page,
     metrics::{Figures, figures},
     pairs::Clock,
-    read::file,
+    read::{file, read},
     span::Span,
     table::{metrics as metrics_table, table},
 };
