@@ -202,8 +202,9 @@ fn aligned<'t, T>(
             (None, Some(_)) => (false, true),
             (Some(first), Some(second)) => {
                 let (first, second) = (of_a(first), of_b(second));
-                // Which of them is over before the other begins?
-                let (first_is_over, second_is_over) = (first[1] < second[0], second[1] < first[0]);
+                // Which of them is over before the other begins? Both are where ends are before beginnings.
+                let first_is_over = first[1] < second[0];
+                let second_is_over = !first_is_over && second[1] < first[0];
                 (!second_is_over, !first_is_over)
             }
         };
