@@ -88,3 +88,16 @@ pub enum Command {
     /// includes workloads. Needs neither privileges nor the daemon.
     Webhook(webhook::Options),
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    /// Only dev builds check this when the program starts.
+    #[test]
+    fn names_of_arguments_and_groups_are_unique() {
+        Cli::command().debug_assert();
+    }
+}

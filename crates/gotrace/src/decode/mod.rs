@@ -300,11 +300,15 @@ impl<P: Program> Decoder<P> {
             read.set(value, Some(Datum::Texts(texts)).filter(|_| strings > 0));
         }
         if let Some(list) = list.filter(|_| faults & 1 == 0) {
-            if record.len() == size_of::<TopHit>() {
-                read.set(list, lists::top(record));
-            } else if record.len() == size_of::<MapHit>() {
-                let entries = lists::entries(record, |address| self.names.get(&(target, address)).cloned());
-                read.set(list, entries);
+            let length = record.len();
+            match list.kind() {
+                Kind::Top if length == size_of::<TopHit>() => read.set(list, lists::top(record)),
+                Kind::Entries if length == size_of::<MapHit>() => {
+                    let name = |address| self.names.get(&(target, address)).cloned();
+                    read.set(list, lists::entries(record, name));
+                }
+                // Another site's record.
+                _ => {}
             }
         }
         if let Some(metric) = P::METRIC {

@@ -171,7 +171,7 @@ fn shortly(account: &Account) -> String {
 fn total(account: &Account, reasons: &[reasons::Reason<'_>]) -> u64 {
     // Total of `0/20 nodes are available`; in messages of plugins, the sum of the parts.
     let said = account.message.strip_prefix("0/").and_then(|rest| rest.split(' ').next()?.parse().ok());
-    said.unwrap_or_else(|| reasons.iter().filter_map(|reason| reason.nodes).sum())
+    said.unwrap_or_else(|| reasons.iter().filter_map(|reason| reason.nodes).fold(0, u64::saturating_add))
 }
 
 fn pending(last: &Account, result: &str) -> String {
@@ -303,7 +303,7 @@ fn of_event(event: &str) -> String {
 }
 
 fn slowest(account: &Account) -> Vec<String> {
-    let share = |part: u64, whole: u64| (part.saturating_mul(100) + whole / 2) / whole.max(1);
+    let share = |part: u64, whole: u64| part.saturating_mul(100).saturating_add(whole / 2) / whole.max(1);
     let mut phases: Vec<&Phase> = account.phases.iter().collect();
     phases.sort_by_key(|phase| std::cmp::Reverse(phase.duration_ns));
     // The slowest phase always, others only with a share of at least one percent.
