@@ -35,7 +35,7 @@ pub fn file(path: &Path, scope: Option<&str>) -> Result<Vec<Span>, Error> {
 ///
 /// # Errors
 ///
-/// Those of [`file`].
+/// Those of [`file()`].
 pub fn read(mut input: impl BufRead, name: &str, scope: Option<&str>) -> Result<Vec<Span>, Error> {
     let mut spans = Vec::new();
     let unreadable = |reason| Error::Unreadable { name: name.to_owned(), reason };

@@ -222,8 +222,6 @@ fn bound(api: &Api, prefix: &str, number: usize) -> Result<()> {
 
 /// What kube-controller-manager measured between two moments.
 fn by_metrics(before: &Moment, after: &Moment) -> BTreeMap<String, Queue> {
-    type Figure = fn(&mut Queue) -> &mut f64;
-
     let mut queues = BTreeMap::<_, Queue>::new();
     let figures: [(&str, Figure); 4] = [
         ("workqueue_work_duration_seconds_count", |queue| &mut queue.count),

@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! * [`calls`]: entries, ends and panics on one goroutine. [`turns`]: plugins that a phase calls one after
-//! the other.
+//!   the other.
 //! * [`queues`]: Pods before they are popped. [`groups`]: Pods that are scheduled as a group.
 //! * [`late`]: work on goroutines that the attempt does not wait for.
 //! * [`books`]: finished attempts, and the account of all events.
