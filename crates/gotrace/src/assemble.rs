@@ -160,3 +160,40 @@ impl Account {
         self.events - self.each().map(|(_, count)| count).sum::<u64>()
     }
 }
+
+/// The books of an assembler: what has ended, and what became of each event.
+#[derive(Debug)]
+pub struct Books<T> {
+    /// What has ended since it was taken last.
+    pub finished: Vec<T>,
+    /// What became of events that are in nothing complete.
+    pub stats: Stats,
+    /// What became of each event.
+    pub account: Account,
+}
+
+impl<T> Default for Books<T> {
+    fn default() -> Self {
+        Self { finished: Vec::new(), stats: Stats::default(), account: Account::default() }
+    }
+}
+
+impl<T> Books<T> {
+    /// A table is full: what is refused came about by so many events.
+    pub fn no_room(&mut self, events: u64) {
+        self.stats.table_full += 1;
+        self.account.no_room += events;
+    }
+
+    /// An end has no open call.
+    pub fn stray_end(&mut self) {
+        self.stats.stray_ends += 1;
+        self.account.stray += 1;
+    }
+
+    /// An entry into a queue is of nothing known.
+    pub fn orphan_move(&mut self) {
+        self.stats.orphan_moves += 1;
+        self.account.orphaned += 1;
+    }
+}

@@ -6,9 +6,7 @@
 //!   the other.
 //! * [`queues`]: Pods before they are popped. [`groups`]: Pods that are scheduled as a group.
 //! * [`late`]: work on goroutines that the attempt does not wait for.
-//! * [`books`]: finished attempts, and the account of all events.
 
-mod books;
 mod calls;
 mod groups;
 mod late;
@@ -20,13 +18,12 @@ use std::mem;
 use foldhash::fast::RandomState;
 use gotrace::{
     Role,
-    assemble::{Account, Assemble, Count, Stats},
+    assemble::{Account, Assemble, Books as BooksOf, Count, Stats},
 };
 
 pub use self::queues::QUEUE_INCOMING_PODS;
 pub(crate) use self::queues::moved;
 use self::{
-    books::Books,
     calls::Open,
     groups::Membership,
     late::Late,
@@ -39,6 +36,9 @@ use crate::{
     table::{Fact, Function, Part, Stage},
     values::Value,
 };
+
+/// Shared by all processes: moved into the process whose event is handled.
+type Books = BooksOf<Attempt>;
 
 /// For keys that are addresses and numbers, with about ten look-ups per event: the standard hash took half of
 /// the CPU time. Also randomly seeded, and the tables are bounded.
