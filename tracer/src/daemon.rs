@@ -119,11 +119,13 @@ pub async fn run(options: Options) -> Result<()> {
         (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
     };
     let start = wakeups::hurry();
-    let contexts = PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
+    let contexts =
+        PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
     let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, &metrics)?;
     if options.reinject.reinject {
         let reinjector =
-            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods.clone()).await?;
+            Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods.clone())
+                .await?;
         outlet.reinjector = Some(reinjector);
     }
     let (lifecycles, mut lives) = options

@@ -12,10 +12,8 @@ use clap::Parser as _;
 use gotrace::probe;
 use spans::{text::sentence, wakeups};
 use tokio::runtime::Builder;
-use tracer::{
-    cli::{
-        Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace, webhook,
-    },
+use tracer::cli::{
+    Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace, webhook,
 };
 use tracing_subscriber::EnvFilter;
 

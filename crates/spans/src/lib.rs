@@ -37,8 +37,8 @@ pub mod text;
 pub mod wakeups;
 
 pub use self::{
-    story::{Anchor, Story},
     gather::Gatherer,
     metrics::{Dropped, Exported, Loss, Metrics},
     span::{AttributeValue, Event, Link, Origin, Relation, Span, Status, TARGET, Trace},
+    story::{Anchor, Story},
 };

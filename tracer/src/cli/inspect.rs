@@ -8,10 +8,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use gotrace::{
     discover::Opened,
-    plan::{
-        self, CrossCheck, Identity, Missing,
-        report::Report,
-    },
+    plan::{self, CrossCheck, Identity, Missing, report::Report},
     program::Named,
 };
 
@@ -57,7 +54,9 @@ pub fn run(options: &Options) -> Result<()> {
     let cannot_trace = || format!("cannot trace `{what}`");
     let data = opened.data();
     let shown = match (&options.explain, options.output) {
-        (Some(function), _) => first(|program| (program.explain)(data, function)).with_context(cannot_trace)?,
+        (Some(function), _) => {
+            first(|program| (program.explain)(data, function)).with_context(cannot_trace)?
+        }
         (None, Output::Json) => {
             let report = first(|program| (program.report)(data)).with_context(cannot_trace)?;
             serde_json::to_string_pretty(&report)? + "\n"

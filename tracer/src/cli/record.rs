@@ -84,8 +84,9 @@ pub async fn run(options: Options) -> Result<()> {
         File::create_new(&file)
     };
     let out = out.with_context(|| format!("cannot create `{name}`"))?;
-    let recorder = Recorder::<_, KubeScheduler>::new(BufWriter::with_capacity(1 << 20, out), max_size, redact)
-        .with_context(|| format!("`{name}`"))?;
+    let recorder =
+        Recorder::<_, KubeScheduler>::new(BufWriter::with_capacity(1 << 20, out), max_size, redact)
+            .with_context(|| format!("`{name}`"))?;
     let recorder = Arc::new(Mutex::new(recorder));
     let stop = Arc::new(AtomicBool::new(false));
     let worker = ProgramWorker::new(Detail::Full, story::<KubeScheduler>).observed({

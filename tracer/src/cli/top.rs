@@ -18,9 +18,7 @@ use tokio::{
 use super::client::{Daemon, Server};
 use kube_scheduler::last_minute::LastMinute;
 
-use crate::{
-    top::{Sort, View},
-};
+use crate::top::{Sort, View};
 
 /// How often the figures are asked for.
 const REFRESH: Duration = Duration::from_secs(1);

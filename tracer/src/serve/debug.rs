@@ -104,9 +104,7 @@ mod tests {
     use super::*;
     use kube_scheduler::last_minute::LastMinute;
 
-    use crate::{
-        serve::{Health, start, tests::get},
-    };
+    use crate::serve::{Health, start, tests::get};
 
     async fn serving(history: &AttemptLog, metrics: &Metrics) -> SocketAddr {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));

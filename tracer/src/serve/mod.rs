@@ -54,7 +54,8 @@ pub(super) mod tests {
     #[tokio::test]
     async fn the_daemons_metrics_are_served() {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = start(local, Metrics::default(), Health::default(), AttemptLog::default()).await.unwrap();
+        let address =
+            start(local, Metrics::default(), Health::default(), AttemptLog::default()).await.unwrap();
         let metrics = get(address, "/metrics").await;
         assert!(metrics.contains("schedspan_losses_total{cause=\"ring_full\"} 0"), "{metrics}");
     }
