@@ -76,7 +76,9 @@ impl Daemon {
             StatusCode::OK => serde_json::from_slice(&body)
                 .with_context(|| format!("the server at {url} is not schedspan, or has another version")),
             StatusCode::NOT_FOUND => bail!("the server at {url} is not schedspan, or is older"),
-            status => bail!("the daemon at {url} says {status}: {}", String::from_utf8_lossy(&body).trim()),
+            status => {
+                bail!("the daemon at {url} answers {status}: {}", String::from_utf8_lossy(&body).trim())
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let broken = findings.iter().filter(|finding| finding.state == State::Broken).count();
     if broken > 0 {
-        bail!("{broken} of {} things are missing; each line above says what to do", findings.len());
+        bail!("{broken} of {} checks failed; each line above has the remedy", findings.len());
     }
     Ok(())
 }

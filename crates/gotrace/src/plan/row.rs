@@ -55,7 +55,7 @@ pub enum Begin {
     /// can be read there.
     FirstCall(&'static str),
     /// After the return of the function's first call of this one. Like [`Begin::FirstCall`], but later: for functions
-    /// whose own metric starts some time after that call.
+    /// that return long after the end of their own metric.
     AfterFirstCall(&'static str),
     /// At the calls from functions of these packages.
     CallsIn(&'static [&'static str]),
