@@ -27,7 +27,7 @@ pub struct Common {
     #[command(flatten)]
     pub context: context::Options,
     /// Program to trace; may be given several times
-    #[arg(long = "program", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
+    #[arg(long = "program", env = "SCHEDSPAN_PROGRAM", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
     pub programs: Vec<String>,
     /// Level of detail
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
