@@ -296,7 +296,7 @@ impl<P: Program> Decoder<P> {
             time_ns: long(0),
             took_ns: int(36).into(),
             goroutine: long(8),
-            depth: long(16).wrapping_add_signed(-stack_depth),
+            depth: long(16).wrapping_sub(stack_depth.cast_unsigned()),
             function: *function,
             role: *role,
             last_loss: long(40),
