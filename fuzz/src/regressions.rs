@@ -82,7 +82,8 @@ fn seeds(program: &str) -> Option<Vec<Seed>> {
 fn stored_cases_pass() {
     let mut of_executables: Vec<(&str, Vec<Seed>)> = Vec::new();
     for program in [FIXTURE, "scheduler"] {
-        of_executables.extend(seeds(program).map(|seeds| (program, seeds)));
+        let Some(seeds) = seeds(program) else { break };
+        of_executables.push((program, seeds));
     }
     crate::start();
     for (target, run) in PARSERS {
