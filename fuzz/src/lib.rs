@@ -1,59 +1,35 @@
-//! Damaged executables for goexe and for the tracer's plan, and annotations for its reader of trace contexts: whatever a
-//! file or a Pod says, an answer or an error comes back, soon and with little memory.
+//! Damaged executables, records, recordings and spans, and hostile annotations: whatever the input says, an answer or an error
+//! comes back, soon and with little memory.
 //!
 //! # Layout
 //!
-//! * [`cases`]: seeds, the places in them that are read, and a case: a short list of edits there.
+//! * [`executable`]: a case damages a Go program. Targets `elf`, `functions`, `types` and `plan`.
+//! * [`record`]: a case describes probe sites and what the eBPF program sends from there.
+//! * [`recording`]: a case damages a recorded stream.
+//! * [`otlp`]: a case is a file of spans or metrics.
+//! * [`context`]: a case is a list of annotations.
 //! * [`memory`]: an allocator that ends the process where a case asks for too much.
-//! * [`plan`]: that part of the tracer, compiled in: the tracer itself brings half the world.
-//! * `targets/`: one fuzz target each.
+//! * `targets/`: one libFuzzer target each.
+//! * `regressions/`: cases that once failed, and one or more for each target to begin with. The test replays them.
 //!
-//! `cargo xtask fuzz` builds the seeds and runs the targets.
+//! `cargo xtask fuzz` builds the Go programs and runs the targets; `cargo xtask test` runs the test.
 
-#[path = "cases/mod.rs"]
-pub mod cases;
+pub mod context;
+pub mod executable;
 pub mod memory;
-// Some of it serves only what is not compiled in here.
-#[allow(dead_code, unused_imports)]
-#[path = "../../tracer/src/plan/mod.rs"]
-pub mod plan;
+pub mod otlp;
+pub mod record;
+pub mod recording;
+#[cfg(test)]
+mod regressions;
 
-use std::{
-    env,
-    path::Path,
-    sync::{Mutex, Once},
-};
-
-use cases::Seed;
-
-/// Lists the seeds: paths with a colon between them.
-const SEEDS: &str = "GOEXE_FUZZ_SEEDS";
+use std::sync::Once;
 
 #[global_allocator]
 static ALLOCATOR: memory::Bounded = memory::Bounded::new();
 
-static SEED_FILES: Mutex<Vec<Seed>> = Mutex::new(Vec::new());
-
-/// Holds memory to its bounds from here on, for targets without seeds.
+/// Limits memory from here on.
 pub fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| ALLOCATOR.start());
-}
-
-/// Runs one case: the seed that it names, damaged as it says, with every question of a target.
-///
-/// # Panics
-///
-/// When there are no seeds: `cargo xtask fuzz` makes them.
-pub fn run(case: &[u8], ask: fn(&[u8])) {
-    let mut seeds = SEED_FILES.lock().expect("a panic has ended the process");
-    if seeds.is_empty() {
-        let paths = env::var(SEEDS).unwrap_or_else(|_| panic!("{SEEDS} names no seeds"));
-        seeds.extend(paths.split(':').map(|path| {
-            let seed = std::fs::read(Path::new(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-            Seed::new(seed)
-        }));
-        start();
-    }
-    cases::run(&mut seeds, case, ask);
 }

@@ -1,5 +1,5 @@
 #![no_main]
 
-use goexe_fuzz::cases::questions;
+use fuzz::executable::{self, questions};
 
-libfuzzer_sys::fuzz_target!(|case: &[u8]| goexe_fuzz::run(case, questions::types));
+libfuzzer_sys::fuzz_target!(|case: &[u8]| executable::run(case, questions::types));

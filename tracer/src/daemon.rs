@@ -1,4 +1,4 @@
-//! The daemon: the supervisor's thread, and the tasks that turn what it finds into exported spans.
+//! The daemon: the supervisor's thread, and the tasks that turn its messages into exported spans.
 
 use std::{
     net::SocketAddr,
@@ -46,49 +46,49 @@ use crate::{
     supervisor::{Message, Supervisor},
 };
 
-/// Attempts between the supervisor and the exporters: some seconds of a busy scheduler.
+/// Capacity of the queue between the supervisor and the exporters: some seconds of a busy scheduler.
 const QUEUE: usize = 16_384;
-/// Attempts whose context is waited for at once; the order of attempts is kept.
+/// Attempts that wait for their context concurrently. Their order is kept.
 const WAITING: usize = 1_024;
-/// How long the first list of Pods is waited for before tracing begins.
+/// Longest wait for the first list of Pods before tracing starts.
 const FIRST_LIST: Duration = Duration::from_secs(5);
-/// How long the last spans may take to leave.
+/// Time to export the last spans.
 const FLUSH: Duration = Duration::from_secs(5);
 /// Liveness interval without a supervisor.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the daemon is told.
+/// Options of the daemon.
 #[derive(Debug)]
 pub struct Options {
-    /// Where spans go.
+    /// Destinations of spans.
     pub outputs: Vec<Output>,
-    /// Whether waterfalls show each plugin.
+    /// Whether waterfalls have one line for each plugin.
     pub wide: bool,
-    /// Which attempts somebody wants to see.
+    /// Which attempts are printed.
     pub filter: Filter,
     /// Which traces are exported.
     pub sample: sample::Options,
-    /// Which contexts of Pods are read, and how.
+    /// How the trace contexts of Pods are read.
     pub context: context::Options,
     /// Whether Pods get the context of their attempt.
     pub reinject: reinject::Options,
-    /// Where metrics, health, and what is remembered are served.
+    /// Address of the web server for metrics, health and attempts; `None` switches it off.
     pub listen: Option<SocketAddr>,
-    /// How many attempts are remembered, where somebody can ask for them.
+    /// Number of attempts kept for `schedspan explain`; needs [`Options::listen`].
     pub history: usize,
-    /// An eBPF object instead of the one inside.
+    /// Path of an eBPF object instead of the built-in one.
     pub ebpf_object: Option<PathBuf>,
-    /// Bytes of the ring buffer.
+    /// Size of the ring buffer, in bytes.
     pub ring_bytes: u32,
-    /// Which programs are traced, by name.
+    /// Names of the traced programs.
     pub programs: Vec<String>,
-    /// How much is asked of them.
+    /// Level of detail for all programs.
     pub detail: Detail,
     /// Whether each stay in a queue is a span.
     pub queue_spans: bool,
-    /// Whether the lives of Pods are told as well.
+    /// Whether Pod lifecycles are traced.
     pub lifecycle: bool,
-    /// Whether each span says when it was by `CLOCK_MONOTONIC`.
+    /// Whether each span has its start and end by `CLOCK_MONOTONIC`.
     pub monotonic: bool,
 }
 
@@ -96,9 +96,9 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When the samplers make no sense, probes cannot be loaded, the kubeconfig cannot be used, or the address cannot be
-/// listened on. With an address to listen on, probes that cannot be loaded are told there until it is stopped: `/readyz`
-/// says why.
+/// When the samplers are contradictory, probes cannot be loaded, the kubeconfig cannot be used, or the address cannot
+/// be bound. With [`Options::listen`], a failure to load probes is not an error: `/readyz` reports it until the daemon
+/// is stopped.
 pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let sampler = Sampler::new(&options.sample)?;
@@ -149,7 +149,7 @@ pub async fn run(options: Options) -> Result<()> {
         move || supervisor.run(&stop)
     })?;
 
-    // A reader that goes away, as `head` does, ends what was only for it.
+    // When the reader of stdout, such as `head`, goes away, the daemon stops.
     let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
     let wait = options.context.context_wait;
     let extras = Extras { queue_spans: options.queue_spans, monotonic: options.monotonic };
@@ -200,7 +200,7 @@ pub async fn run(options: Options) -> Result<()> {
                     outlet.sinks.forget(Source::Process(target));
                     configurations.gone(target);
                 }
-                // The supervisor is over, and all that it sent has been taken.
+                // The supervisor has ended, and all its messages are handled.
                 None => break,
             },
             Some(life) = next(&mut lives) => outlet.life(life),
@@ -226,8 +226,8 @@ pub async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Tells whoever asks why nothing can be traced, until SIGINT or SIGTERM: starting again would change neither kernel nor
-/// rights, and of a container that ends again and again the reason is harder to see.
+/// Reports on `/readyz` why nothing can be traced, until SIGINT or SIGTERM. A restart changes neither kernel nor
+/// capabilities, and hides the reason in a crash loop.
 async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, health: Health) -> Result<()> {
     error!("{error:#}");
     health.set_ready(Err(format!("{error:#}")));
@@ -243,10 +243,10 @@ async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, hea
     }
 }
 
-/// Where traces end up, live or replayed.
+/// Sampling, output and history of traces, live or replayed.
 pub(crate) struct Outlet {
     pub(crate) sinks: Sinks,
-    /// Where Pods get the context of their attempt.
+    /// Writes the context of an attempt to its Pod; `None` when switched off.
     reinjector: Option<Reinjector>,
     filter: Filter,
     sampler: Sampler,
@@ -278,7 +278,7 @@ impl Outlet {
         self.send(vec![trace]);
     }
 
-    /// Parts of traces whose root will not come.
+    /// Sends parts of traces whose root will not arrive.
     pub(crate) fn rest(&mut self) {
         let parts = self.gatherer.rest();
         self.send(parts);
@@ -296,7 +296,7 @@ impl Outlet {
     }
 }
 
-/// The next life that is over, if any are told.
+/// The next completed Pod lifecycle; `None` when lifecycles are not traced.
 async fn next(lives: &mut Option<mpsc::Receiver<Trace>>) -> Option<Trace> {
     lives.as_mut()?.recv().await
 }
@@ -307,16 +307,16 @@ enum Step {
     Gone(u32),
 }
 
-/// The workers of these programs.
+/// Makes the workers of the named programs.
 pub(crate) fn workers(names: &[String], detail: Detail) -> Vec<Box<Worker>> {
     names.iter().filter_map(|name| programs::named(name)).map(|program| (program.worker)(detail)).collect()
 }
 
-/// What a scheduler was started with, where that can be read.
+/// The configuration of a scheduler; `None` when it cannot be read.
 fn configuration(found: &Found) -> Option<Configuration> {
     let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
     Configuration::of(process)
-        .inspect_err(|error| warn!(pid = found.pid, "cannot read which configuration is in force: {error}"))
+        .inspect_err(|error| warn!(pid = found.pid, "cannot read the configuration in force: {error}"))
         .ok()
 }
 

@@ -1,7 +1,7 @@
-//! Whether schedspan can work here, and what keeps it if not: what `schedspan doctor` says.
+//! Checks of `schedspan doctor`: whether this host can be traced, and what is missing.
 //!
-//! Everything is tried rather than guessed: programs are loaded, `/proc` is searched, the API server is asked for Pods,
-//! the Collector gets a request without spans.
+//! Everything is tested rather than guessed: programs are loaded, `/proc` is searched, the API server is asked for
+//! Pods, the Collector gets a request without spans.
 
 use std::{collections::HashMap, fs, io, path::PathBuf};
 
@@ -17,28 +17,28 @@ use spans::{export, text::sentence};
 
 use crate::{daemon::workers, programs::DEFAULT, supervisor::judge};
 
-/// Bytes of the ring buffer that is made for the trial.
+/// Size of the ring buffer for the test, in bytes.
 const RING_BYTES: u32 = 4096;
 
-/// How it is with one thing.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Passed.
     Fine,
-    /// It may be so, and something is missing from the traces then.
+    /// Tracing works, but the traces may be incomplete.
     Doubtful,
-    /// There are no traces, or they get nowhere.
+    /// Traces cannot be made or exported.
     Broken,
 }
 
-/// What was found of one thing.
+/// One check with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The thing.
+    /// What was checked, such as `kernel`.
     pub what: &'static str,
-    /// How it is with it.
+    /// The result.
     pub state: State,
-    /// What was seen and, where it is not fine, what to do: one line.
+    /// What was found and, unless [`State::Fine`], what to do: one line.
     pub text: String,
 }
 
@@ -48,8 +48,8 @@ impl Finding {
     }
 }
 
-/// Looks at everything, within a tokio runtime; takes some seconds where something does not answer. A kubeconfig goes
-/// before what the environment says.
+/// Runs all checks, within a tokio runtime. Takes some seconds when a server does not answer. `kubeconfig` takes
+/// precedence over the environment.
 pub async fn examine(kubeconfig: Option<PathBuf>) -> Vec<Finding> {
     let mut findings = host();
     findings.append(&mut processes());
@@ -65,14 +65,14 @@ pub async fn examine(kubeconfig: Option<PathBuf>) -> Vec<Finding> {
     findings
 }
 
-/// Kernel and rights.
+/// Checks of kernel and capabilities.
 fn host() -> Vec<Finding> {
     let multi = probe::has_uprobe_multi();
     let release = uname().release().to_string_lossy().into_owned();
     let how = match multi {
         Some(true) => "attaches many uprobes at once",
-        Some(false) => "attaches uprobes one by one: CAP_SYS_ADMIN is needed, and detaching takes its time",
-        None => "does not say how uprobes are attached: rights are missing",
+        Some(false) => "attaches uprobes one by one: CAP_SYS_ADMIN is needed, and detaching is slow",
+        None => "does not say how uprobes are attached: capabilities are missing",
     };
     let mut findings = vec![Finding::new("kernel", State::Fine, format!("Linux {release} {how}"))];
     findings.push(match probe::check_btf() {
@@ -94,14 +94,14 @@ fn host() -> Vec<Finding> {
             let text = "the kernel refuses the programs that go through all Nodes: no scores and no rejections by plugin";
             findings.push(Finding::new("eBPF", State::Doubtful, text));
         }
-        // That is said already.
+        // Reported above.
         Err(probe::Error::Unfit(_)) => {}
         Err(error) => findings.push(Finding::new("eBPF", State::Broken, sentence(&error))),
     }
     findings
 }
 
-/// Whose processes are to be seen, and which of them run a program: a finding for each, and one if there is none.
+/// Checks which processes are visible, and which of them run a program: a finding for each, and one if there is none.
 fn processes() -> Vec<Finding> {
     const WHAT: &str = "scheduler";
     let mut plans = HashMap::new();
@@ -120,16 +120,16 @@ fn processes() -> Vec<Finding> {
     let names = fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.file_name()));
     let pids: Vec<u32> = names.filter_map(|name| name.to_string_lossy().parse().ok()).collect();
     let seen = pids.len();
-    // In a container with processes of its own, the first one is what the container was started for.
+    // In a container with its own PID namespace, process 1 is this executable.
     let own =
         fs::read_link("/proc/1/exe").is_ok_and(|first| Some(first) == fs::read_link("/proc/self/exe").ok());
     let mut findings = vec![if own {
-        let text = format!("only {seen}, those of this container: start it with hostPID: true");
+        let text = format!("only {seen}, the processes of this container: start it with hostPID: true");
         Finding::new("processes", State::Broken, text)
     } else {
-        Finding::new("processes", State::Fine, format!("{seen} are to be seen"))
+        Finding::new("processes", State::Fine, format!("{seen} are visible"))
     }];
-    // Kernel threads have no executable: another error.
+    // Kernel threads have no executable, which is another error.
     let hidden = |pid: &&u32| {
         let executable = fs::metadata(format!("/proc/{pid}/exe"));
         executable.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -140,7 +140,7 @@ fn processes() -> Vec<Finding> {
         let text = match pids.iter().filter(hidden).count() {
             0 => "none runs here: nothing is traced until one does; control-plane nodes have one".to_owned(),
             hidden => format!(
-                "none is to be seen, and {hidden} processes may not be looked at: grant CAP_SYS_PTRACE; where it is held, \
+                "none is visible, and {hidden} processes cannot be inspected: grant CAP_SYS_PTRACE; where it is held, \
                  AppArmor or SELinux keeps them apart"
             ),
         };

@@ -1,20 +1,20 @@
-//! schedspan: what an unmodified kube-scheduler does, as OpenTelemetry traces.
+//! schedspan: traces an unmodified kube-scheduler, as OpenTelemetry spans.
 //!
 //! # Layout
 //!
-//! * [`programs`]: which programs are traced.
+//! * [`programs`]: the traced programs.
 //! * [`supervisor`]: the thread that owns the probes and hands records to the programs' workers.
-//! * [`daemon`]: the tasks that turn what it finds into exported spans.
-//! * [`serve`], [`metrics`]: the daemon's own health and figures.
-//! * [`doctor`]: whether all this can work here.
-//! * [`top`]: how `schedspan top` looks. [`cli`]: the command line.
+//! * [`daemon`]: the tasks that turn its messages into exported spans.
+//! * [`serve`], [`metrics`]: the daemon's own health and metrics.
+//! * [`doctor`]: checks of the host.
+//! * [`top`]: the screen of `schedspan top`. [`cli`]: the command line.
 //!
-//! The crates below: `gotrace` (any Go program), `programs/*` (what is particular to one), `spans` (sampling and export), `pods`
-//! (contexts and lifecycles of Pods), `webhook`, `spandiff` (compares exported spans).
+//! The crates below: `gotrace` (any Go program), `programs/*` (descriptions of single programs), `spans` (sampling and
+//! export), `pods` (contexts and lifecycles of Pods), `webhook`, `spandiff` (compares exported spans).
 //!
 //! # Design constraints
 //!
-//! * The scheduler is never harmed: nothing is written to it, and it does not wait for whoever reads the records.
+//! * The scheduler is never harmed: nothing is written to it, and it never waits for a reader of the records.
 //! * Everything read from a process, a file or the network is bounded and checked.
 //! * Every loss has a cause and a counter.
 

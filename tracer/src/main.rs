@@ -17,12 +17,12 @@ use tracer::cli::{
 };
 use tracing_subscriber::EnvFilter;
 
-/// What `compare` is given cannot be read.
+/// Exit code of `compare` when an input cannot be read.
 const BAD_INPUT: u8 = 2;
-/// `EX_USAGE`: what was asked for cannot be understood.
+/// `EX_USAGE`: the command line is invalid.
 const USAGE: u8 = 64;
 
-// musl's own, which the image would have, takes more time than all that schedspan does itself.
+// musl's own allocator, which the image would use, takes more time than the rest of schedspan.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let Cli { command, log } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed terminal is nobody to tell.
+            // Ignored: the terminal may be closed.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
@@ -38,14 +38,15 @@ fn main() -> ExitCode {
     let filter = match EnvFilter::try_new(&log) {
         Ok(filter) => filter,
         Err(error) => {
-            eprintln!("schedspan: `--log {log}` is no log filter: {error}; try `--log info`");
+            eprintln!("schedspan: `--log {log}` is not a log filter: {error}; try `--log info`");
             return ExitCode::from(USAGE);
         }
     };
     let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
     log.with_writer(io::stderr).init();
-    // Before there are other threads, which have their own rights. What is missing is said where it is missed.
+    // Runs before other threads exist, since each thread has its own capabilities. A missing one is reported where it
+    // is needed.
     let _ = probe::raise();
     let result = match command {
         Command::Compare(options) => {
@@ -82,13 +83,13 @@ fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
     runtime().build()?.block_on(future)
 }
 
-/// As [`block_on`] with batched wake-ups, for commands that run until they are stopped.
+/// Like [`block_on`], with batched wake-ups: for commands that run until they are stopped.
 fn block_on_throttled(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     runtime().on_thread_park(wakeups::throttle).build()?.block_on(future)
 }
 
 fn runtime() -> Builder {
-    // On one thread: the tasks wake each other all the time, which between threads costs more than what they do.
+    // One thread: tasks wake each other all the time, and across threads a wake-up costs more than the task.
     let mut builder = Builder::new_current_thread();
     builder.enable_all();
     builder

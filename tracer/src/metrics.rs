@@ -1,4 +1,4 @@
-//! All metrics of the daemon: what each crate counts, on one registry.
+//! All metrics of the daemon, on one registry.
 
 use gotrace::assemble::Count;
 use kube_scheduler::last_minute::{self, LastMinute};
@@ -8,32 +8,32 @@ use telemetry::{Counters, Registry};
 use crate::programs::{PROGRAMS, Registration};
 
 telemetry::labels! {
-    /// Why finished attempts are lost before they are traces.
+    /// Why finished attempts are lost before they become traces.
     pub QueueLoss {
-        /// They found the queue between the supervisor and the exporters full.
+        /// Attempts dropped because the queue between the supervisor and the exporters was full.
         AttemptQueueFull = "attempt_queue_full",
     }
 }
 
-/// Counts what finds the queue between the supervisor and the exporters full.
+/// Counts attempts dropped at the full queue between the supervisor and the exporters.
 #[derive(Clone, Debug)]
 pub struct QueueFull(Counters<QueueLoss>);
 
 impl QueueFull {
-    /// Counts losses.
+    /// Adds `lost` attempts.
     pub fn lose(&self, lost: u64) {
         self.0.add(QueueLoss::AttemptQueueFull, lost);
     }
 }
 
-/// Handles on all metrics. Clones are handles of the same metrics.
+/// Handles on all metrics. Clones refer to the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Where they are registered.
+    /// The registry behind `/metrics`.
     pub registry: Registry,
-    /// Records, their fates and losses.
+    /// Records: their number, fates and losses.
     pub tracing: gotrace::metrics::Metrics,
-    /// What finds a queue full.
+    /// Losses at full queues.
     pub queue_full: QueueFull,
     /// Sampling and export.
     pub spans: spans::Metrics,
@@ -66,19 +66,19 @@ impl Metrics {
         self.attempts.attempt(trace);
     }
 
-    /// Takes what programs count themselves.
+    /// Adds the counts of the programs' assemblers.
     pub fn counts(&self, counts: &[Count]) {
         self.tracing.set_counts(counts);
         self.attempts.counts(counts);
     }
 
-    /// All losses by cause, zeros too.
+    /// All losses by cause, including zeros.
     #[must_use]
     pub fn losses(&self) -> Vec<(&'static str, u64)> {
         self.registry.lost()
     }
 
-    /// The figures of the last minute.
+    /// The figures of the last minute, for `schedspan top`.
     #[must_use]
     pub fn last_minute(&self) -> LastMinute {
         let count = |(name, count): (&'static str, u64)| last_minute::Count { name: name.to_owned(), count };

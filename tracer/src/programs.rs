@@ -1,4 +1,4 @@
-//! The programs that are traced: a line each.
+//! Registry of the traced programs.
 
 use client_go::ClientGo;
 use gotrace::{
@@ -11,27 +11,27 @@ use gotrace::{
 use kube_scheduler::KubeScheduler;
 use spans::Story;
 
-/// What all programs' workers give.
+/// A program's worker, with the output type that all workers share.
 pub type Worker = dyn WorkerOf<Box<dyn Story>>;
 
-/// A program that schedspan knows.
+/// A supported program.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration {
-    /// As `--program` takes it.
+    /// Value of `--program`.
     pub name: &'static str,
-    /// Figures of its own.
+    /// Counters of the program's own.
     pub counters: &'static [Counter],
     /// Makes its worker.
     pub worker: fn(Detail) -> Box<Worker>,
-    /// Plans an executable.
+    /// Plans the probes for an executable.
     pub report: fn(&[u8]) -> Result<Report, plan::Error>,
-    /// Shows the machine code around the sites of a function.
+    /// Renders the machine code around the sites of a function.
     pub explain: fn(&[u8], &str) -> Result<String, plan::Error>,
 }
 
-/// All programs.
+/// All supported programs.
 pub const PROGRAMS: &[Registration] = &[of::<KubeScheduler>(), of::<ClientGo>()];
-/// What is traced where nothing else is asked for.
+/// The default of `--program`.
 pub const DEFAULT: &str = KubeScheduler::NAME;
 
 const fn of<P: Program<Assembler: Assemble<P, Output: Story>>>() -> Registration {
@@ -48,7 +48,7 @@ fn worker<P: Program<Assembler: Assemble<P, Output: Story>>>(detail: Detail) -> 
     Box::new(ProgramWorker::<P, _>::new(detail, story::<P>))
 }
 
-/// The output of a program's assembler, as the daemon takes it.
+/// Boxes the output of a program's assembler for the daemon.
 pub(crate) fn story<P: Program<Assembler: Assemble<P, Output: Story>>>(output: Output<P>) -> Box<dyn Story> {
     Box::new(output)
 }

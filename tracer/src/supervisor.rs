@@ -1,7 +1,8 @@
-//! The one thread that owns the probes: finds processes, attaches, drains, hands records to the programs' workers.
+//! The thread that owns the probes: finds processes, attaches, drains the ring buffer, hands records to the programs'
+//! workers.
 //!
-//! Everything here is short and bounded, so that the ring buffer is emptied several times a second: what the
-//! programs send is never waited for, and never waits.
+//! Every step is short and bounded, so that the ring buffer is drained several times a second. Sending a trace never
+//! blocks.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,50 +33,50 @@ use tracing::{error, info, warn};
 
 use crate::{metrics::Metrics, programs::Worker};
 
-/// How often the ring buffer is emptied while there is little in it: for that the programs wake nobody up. Nor does the daemon
-/// wake up more often than somebody who watches would notice: most of what an attempt costs it is the cold start after each
-/// sleep.
+/// Drain interval while the ring buffer is nearly empty: the eBPF programs wake up the daemon only when it fills. Each
+/// wake-up has the cost of a cold start, most of the cost of an attempt. This interval is the longest that a user of
+/// live output does not notice.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
-/// The same where nothing is traced, so that a node without a traced program costs next to nothing.
+/// Drain interval while nothing is traced: a node without a traced program costs almost nothing.
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
-/// How often processes are looked for, clocks are compared and counters are published.
+/// Interval of the search for processes, the clock comparison and the publication of counters.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Readings of which the quickest is taken for an anchor.
+/// Clock readings for one anchor. The quickest of them is used.
 const ANCHOR_READINGS: usize = 5;
 
-/// What the daemon gets from the supervisor.
+/// A message from the supervisor to the daemon.
 #[derive(Debug)]
 pub enum Message {
-    /// A process is traced from now on.
+    /// Tracing of a process starts.
     Found(Box<Found>),
-    /// Something has ended that becomes a trace.
+    /// A finished story, such as an attempt, that becomes a trace; its times refer to this anchor.
     Finished(Box<dyn Story>, Anchor),
-    /// A process has ended.
+    /// The process with this target number has ended.
     Gone(u32),
 }
 
-/// The supervisor's own state.
+/// State of the supervisor's thread.
 pub struct Supervisor {
     probes: Probes,
     workers: Vec<Box<Worker>>,
     finder: Finder,
-    /// The only process that is traced, where there is to be but one.
+    /// If set, only this process is traced.
     only: Option<u32>,
     executables: HashMap<FileId, Traced>,
     targets: HashMap<ProcessId, (u32, Process)>,
-    /// Processes that cannot be traced; said once.
+    /// Processes that cannot be traced. Each is logged once.
     refused: HashSet<ProcessId>,
     next_target: u32,
-    /// Whether processes have been looked for.
+    /// Whether the first search for processes is done.
     looked: bool,
-    /// Taken from the ring buffer.
+    /// Number of records taken from the ring buffer.
     records: u64,
     messages: Sender<Message>,
     metrics: Metrics,
     health: Health,
 }
 
-/// An executable that has at least one of the programs inside.
+/// An executable that contains at least one of the programs.
 struct Traced {
     handle: File,
     path: PathBuf,
@@ -83,8 +84,8 @@ struct Traced {
 }
 
 impl Supervisor {
-    /// Loads the probes; `object` names an eBPF object instead of the one inside. `ring_bytes` is a power of two, and at least a
-    /// page.
+    /// Loads the probes. `object` is the path of an eBPF object instead of the built-in one. `ring_bytes` is a power of
+    /// two, and at least a page.
     ///
     /// # Errors
     ///
@@ -115,14 +116,14 @@ impl Supervisor {
         })
     }
 
-    /// Traces this process and no other.
+    /// Restricts tracing to this process.
     #[must_use]
     pub fn only(mut self, pid: u32) -> Self {
         self.only = Some(pid);
         self
     }
 
-    /// Runs until `stop` is set, then takes the probes away.
+    /// Runs until `stop` is set, then detaches the probes.
     pub fn run(mut self, stop: &Arc<AtomicBool>) {
         let mut looked: Option<Instant> = None;
         while !stop.load(Ordering::Relaxed) {
@@ -149,7 +150,7 @@ impl Supervisor {
         }
     }
 
-    /// Empties the ring buffer.
+    /// Hands all records of the ring buffer to the workers.
     fn drain(&mut self) {
         let Self { probes, workers, metrics, records, .. } = self;
         *records += probes.drain(|record| {
@@ -172,7 +173,7 @@ impl Supervisor {
                 match self.messages.try_send(Message::Finished(story, Anchor { unix_ns_at_zero })) {
                     Ok(()) => {}
                     Err(TrySendError::Full(_)) => self.metrics.queue_full.lose(1),
-                    // The daemon is on its way out.
+                    // The daemon is shutting down.
                     Err(TrySendError::Closed(_)) => {}
                 }
             }
@@ -181,7 +182,7 @@ impl Supervisor {
 
     /// Sends what must not be lost; blocks while the queue is full.
     fn send(&self, message: Message) {
-        // Where the receiver is gone, the daemon is on its way out.
+        // A closed receiver means that the daemon is shutting down.
         let _over = self.messages.blocking_send(message);
     }
 
@@ -213,7 +214,7 @@ impl Supervisor {
         let gone: Vec<ProcessId> =
             self.targets.keys().filter(|process| !now.contains(process)).copied().collect();
         if !gone.is_empty() {
-            // What they sent last must be assembled first.
+            // The last records of ended processes must be assembled first.
             self.drain();
         }
         for process in gone {
@@ -253,7 +254,7 @@ impl Supervisor {
     fn start(&mut self, process: &Process) -> anyhow::Result<()> {
         let pid = process.id.pid;
         let Some(Traced { handle, path, plan }) = self.executables.get(&process.file) else {
-            // The next look judges it again.
+            // The next search judges the file again.
             self.finder.forget(process.file);
             return Ok(());
         };
@@ -277,7 +278,7 @@ impl Supervisor {
             worker.begin(process.file, bias, &found);
         }
         let version = found.identity.kubernetes_version.clone();
-        // The name must be known before the first trace.
+        // The process must be known before its first trace.
         self.send(Message::Found(found.into()));
         self.probes.trace(process, target)?;
         let version = version.as_deref().unwrap_or("of unknown version");
@@ -287,7 +288,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes the probes out of files that no process runs any more.
+    /// Detaches the probes from files that no process runs any more.
     fn drop_unused(&mut self, used: &HashSet<FileId>) {
         let unused: Vec<FileId> =
             self.executables.keys().filter(|file| !used.contains(file)).copied().collect();
@@ -317,7 +318,7 @@ impl Supervisor {
     }
 }
 
-/// Plans an executable for each program that is inside; `None` where none is.
+/// Plans an executable for each program that it contains; `None` if it contains none.
 pub(crate) fn judge(workers: &mut [Box<Worker>], opened: &Opened) -> Option<Result<Summary, String>> {
     let executable = match Executable::parse(opened.data()) {
         Ok(executable) => executable,
@@ -341,7 +342,8 @@ pub(crate) fn judge(workers: &mut [Box<Worker>], opened: &Opened) -> Option<Resu
     Some(merged.map_err(|error| format!("{:#}", anyhow::Error::from(error))))
 }
 
-/// A Go program whose tables cannot be read may have a program inside: a user hears of it.
+/// Reports a Go executable whose tables cannot be read, if it names one of the programs: otherwise it is silently not
+/// traced.
 fn unreadable(
     workers: &[Box<Worker>],
     opened: &Opened,
@@ -351,7 +353,7 @@ fn unreadable(
     named.then(|| Err(error.to_string()))
 }
 
-/// Compares the clocks: the reading that took least time is the most exact.
+/// Compares the clocks. The quickest reading is the most exact.
 fn clocks() -> Clocks {
     let reading = || {
         let before = nanoseconds(ClockId::Monotonic);

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: runs the parsers on millions of damaged executables and hostile annotations.
+//! `cargo xtask fuzz`: runs the parsers on millions of damaged executables, records and recordings, and hostile annotations.
 //!
 //! The libFuzzer targets are in fuzz/. cargo-fuzz cannot pass `--ignore-rust-version`, and its sanitizers are not needed: the
 //! code is safe, and several times as fast without.
@@ -28,7 +28,7 @@ const COVERAGE: [&str; 5] = [
     "-Ccodegen-units=1",
 ];
 /// The variable with the paths of the seeds.
-const SEEDS_VARIABLE: &str = "GOEXE_FUZZ_SEEDS";
+const SEEDS_VARIABLE: &str = "FUZZ_SEEDS";
 /// The limits of a case.
 const SECONDS: u32 = 1;
 const MEBIBYTES: u32 = 256;
@@ -71,12 +71,27 @@ enum Target {
     Types,
     /// The plan for a scheduler
     Plan,
+    /// Records of the ring buffer
+    Record,
+    /// Recorded streams
+    Recording,
+    /// Files of spans and metrics
+    Otlp,
     /// Trace contexts in annotations
     Context,
 }
 
 impl Target {
-    const ALL: [Self; 5] = [Self::Elf, Self::Functions, Self::Types, Self::Plan, Self::Context];
+    const ALL: [Self; 8] = [
+        Self::Elf,
+        Self::Functions,
+        Self::Types,
+        Self::Plan,
+        Self::Record,
+        Self::Recording,
+        Self::Otlp,
+        Self::Context,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -84,6 +99,9 @@ impl Target {
             Self::Functions => "functions",
             Self::Types => "types",
             Self::Plan => "plan",
+            Self::Record => "record",
+            Self::Recording => "recording",
+            Self::Otlp => "otlp",
             Self::Context => "context",
         }
     }
@@ -91,24 +109,25 @@ impl Target {
     /// Its share of the cases: fast targets get more.
     fn share(self) -> u64 {
         match self {
-            Self::Elf | Self::Types | Self::Context => 4,
-            Self::Functions | Self::Plan => 1,
+            Self::Elf | Self::Types | Self::Record | Self::Otlp | Self::Context => 4,
+            Self::Functions | Self::Plan | Self::Recording => 1,
         }
     }
 
-    /// The folder of the program to damage; none for annotations.
+    /// The folder of the program to damage; `None` if the input is not an executable.
     fn program(self) -> Option<&'static str> {
         match self {
             Self::Plan => Some("fuzz/scheduler"),
             Self::Elf | Self::Functions | Self::Types => Some("crates/goexe/tests/fixture"),
-            Self::Context => None,
+            Self::Record | Self::Recording | Self::Otlp | Self::Context => None,
         }
     }
 
     /// The length of a case.
     fn case_length(self) -> usize {
         match self {
-            Self::Context => 600,
+            Self::Record | Self::Recording | Self::Context => 600,
+            Self::Otlp => 2000,
             Self::Elf | Self::Functions | Self::Types | Self::Plan => EDITS_LENGTH,
         }
     }
@@ -144,13 +163,9 @@ fn build() -> Result<PathBuf> {
     let version = process::output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`rustc -vV` prints no host")?;
-    let mut cargo = Rustc::installed()?.cargo("build");
+    let mut cargo = Rustc::installed()?.cargo_with("build", &COVERAGE.map(str::to_owned));
     // An explicit target keeps the counters out of build scripts, which could not link them.
-    cargo
-        .args(["--release", "--target", host, "--target-dir"])
-        .arg(folder())
-        .env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\u{1f}"))
-        .current_dir(workspace());
+    cargo.args(["--release", "--target", host, "--target-dir"]).arg(folder()).current_dir(workspace());
     process::run("building the fuzz targets", &mut cargo)?;
     Ok(folder().join(host).join("release"))
 }
@@ -161,9 +176,24 @@ fn build() -> Result<PathBuf> {
 ///
 /// If they do not.
 pub(crate) fn clippy() -> Result<()> {
-    let mut cargo = Rustc::installed()?.cargo("clippy");
-    cargo.args(["--release", "--no-default-features", "--target-dir"]).arg(folder());
-    toolchain::run(cargo.args(["--", "-Dwarnings"]).current_dir(workspace()))
+    cargo("clippy", &["--all-targets", "--", "-Dwarnings"])
+}
+
+/// Replays the stored cases.
+///
+/// # Errors
+///
+/// If one fails.
+pub(crate) fn test() -> Result<()> {
+    // The output says how many cases ran, or why they were skipped.
+    cargo("test", &["--lib", "--", "--nocapture"])
+}
+
+/// Runs cargo in the fuzz workspace, without libFuzzer, which is C++.
+fn cargo(subcommand: &str, arguments: &[&str]) -> Result<()> {
+    let mut cargo = Rustc::installed()?.cargo(subcommand);
+    cargo.args(["--no-default-features", "--target-dir"]).arg(folder()).args(arguments);
+    toolchain::run(cargo.current_dir(workspace()))
 }
 
 /// Builds a Go program as each of the seeds, and returns their paths in the targets' format.

@@ -38,6 +38,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));
+    tally.run("stored cases of fuzzing", fuzz::test);
     let deny = || {
         run(Command::new("cargo")
             .args(["deny", "check", "bans", "licenses", "sources"])

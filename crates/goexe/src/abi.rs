@@ -3,8 +3,8 @@
 
 use crate::{Argument, Error, Kind, Machine, Signature, Type, Types};
 
-/// Registers for integers and for floating point: RAX, RBX, RCX, RDI, RSI, R8, R9, R10, R11 and X0 to X14 on amd64, R0 to
-/// R15 and F0 to F15 on arm64.
+/// Number of integer and floating-point registers: RAX, RBX, RCX, RDI, RSI, R8, R9, R10, R11 and X0 to X14 on amd64, R0
+/// to R15 and F0 to F15 on arm64.
 fn register_counts(machine: Machine) -> (u8, u8) {
     match machine {
         Machine::Amd64 => (9, 15),
@@ -12,30 +12,30 @@ fn register_counts(machine: Machine) -> (u8, u8) {
     }
 }
 
-/// Types looked at for one value, fields of fields included: a true one needs a handful, because nine words fill the
-/// registers. What needs more goes to the stack.
+/// Maximum number of types examined for one value, nested fields included. A value in registers needs a handful,
+/// because nine words fill the registers; larger ones go to the stack.
 const MAX_TYPES: u32 = 512;
 
-/// The parts of its arguments that the compiler writes down of a function.
+/// Maximum number of argument parts in the compiler's argument info.
 const MAX_PARTS: usize = 10;
 
-/// Where a value is at the entry (parameters) or at the return (results) of a function.
+/// Location of a parameter at a function's entry, or of a result at its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// Its words are in consecutive integer registers, this many, from this one on.
+    /// In consecutive integer registers, one for each word.
     Registers {
-        /// Index into Go's sequence of integer registers.
+        /// Index of the first one in Go's sequence of integer registers.
         first: u8,
-        /// How many words.
+        /// Number of words.
         count: u8,
     },
     /// In the argument area of the caller's frame.
     Stack {
-        /// Bytes from the area's start: 8 bytes above the stack pointer at the function's entry, behind the return
-        /// address on amd64 and the place for one on arm64.
+        /// Bytes from the area's start, which is 8 bytes above the stack pointer at the function's entry: after the
+        /// return address on amd64, and after a slot for one on arm64.
         offset: u64,
     },
-    /// In floating-point registers, which are not read, or without any bytes.
+    /// In floating-point registers, which are not read, or without size.
     Elsewhere,
 }
 
@@ -65,7 +65,7 @@ impl Sequence {
         Ok(Location::Stack { offset })
     }
 
-    /// Takes registers for a value; `false` when they do not suffice.
+    /// Assigns registers to a value; `false` if there are not enough.
     fn registers(&mut self, types: &Types<'_>, typ: &Type) -> Result<bool, Error> {
         self.types += 1;
         if self.types > MAX_TYPES {
@@ -107,19 +107,19 @@ impl Sequence {
 }
 
 impl Types<'_> {
-    /// Where each parameter is at the function's entry. A method's receiver, which its signature does not show,
-    /// takes the first register: `receiver` says whether there is one (a pointer).
+    /// Location of each parameter at the function's entry. `receiver` says whether there is a receiver (a pointer),
+    /// which takes the first register and is not part of the signature.
     pub fn parameter_locations(&self, parameters: &[Type], receiver: bool) -> Result<Vec<Location>, Error> {
         let mut sequence = Sequence { integers: u8::from(receiver), ..Sequence::default() };
         parameters.iter().map(|typ| sequence.place(self, typ)).collect()
     }
 
-    /// Whether a function whose arguments are these, as [`Functions::arguments`] lists them, can be one with this signature,
-    /// a receiver (a pointer) first or not: a check of a signature that is known from elsewhere.
+    /// Whether the arguments of a function, as [`Functions::arguments`] lists them, agree with this signature, with or
+    /// without a receiver (a pointer): verifies a signature from another source.
     ///
-    /// What is passed on the stack is listed where it is; what is passed in registers where the callee may keep it, one
-    /// behind the other after all that is on the stack, results included: without knowing these (`None`) it is taken to be
-    /// where the first of it is listed.
+    /// Stack arguments are listed at their offset. Register arguments are listed at their spill slots, which follow one
+    /// another after all stack arguments and results. Without known results (`None`), the spill area is assumed to
+    /// start at the first listed slot.
     /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/internal/abi/abiutils.go>
     ///
     /// [`Functions::arguments`]: crate::Functions::arguments
@@ -166,13 +166,13 @@ impl Types<'_> {
                 return Ok(false);
             }
         }
-        // The compiler writes down ten parts.
+        // The compiler emits at most ten parts.
         parts.truncate(MAX_PARTS);
         Ok(parts == arguments)
     }
 
-    /// What a traceback prints of a value: its words, one by one; `false` when it is of more types than a value can be,
-    /// such as a struct that holds itself.
+    /// Adds the words of a value, as a traceback prints them. `false` if it has more types than a value can have, such
+    /// as a struct that contains itself.
     /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/internal/ssagen/pgen.go>
     fn parts(
         &self,
@@ -210,8 +210,7 @@ impl Types<'_> {
         Ok(true)
     }
 
-    /// Where each result is at the function's return: in registers of its own, or on the stack behind the parameters that
-    /// are there.
+    /// Location of each result at the function's return: in registers, or on the stack after the stack parameters.
     pub fn result_locations(&self, signature: &Signature, receiver: bool) -> Result<Vec<Location>, Error> {
         let mut parameters = Sequence { integers: u8::from(receiver), ..Sequence::default() };
         for typ in &signature.parameters {

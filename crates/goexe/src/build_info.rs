@@ -1,4 +1,4 @@
-//! What the Go linker wrote about the build: `.go.buildinfo`.
+//! Build information of the Go linker: `.go.buildinfo`.
 
 use crate::{
     Error, bytes,
@@ -21,16 +21,16 @@ pub struct BuildInfo {
 pub struct Module {
     /// Import path.
     pub path: String,
-    /// Version, or the replacement's version where the module was replaced; `(devel)` is one, too.
+    /// Version; for a replaced module that of the replacement. It can be `(devel)`.
     pub version: String,
 }
 
 const MAGIC: &[u8] = b"\xff Go buildinf:";
-/// Strings follow the header inline, from Go 1.18
+/// Flag of inline strings after the header, from Go 1.18 on
 /// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L220-L260>).
 const INLINE_STRINGS: u8 = 2;
 const HEADER: usize = 32;
-/// The longest strings that are believed: a scheduler's list of modules has 20 KB.
+/// Maximum length of the version and of the module list. A scheduler's list has 20 KB.
 const MAX_VERSION: usize = 256;
 const MAX_MODULES: usize = 1 << 20;
 const ALIGN: u64 = 16;
@@ -41,7 +41,8 @@ impl BuildInfo {
         if data.get(15).is_none_or(|flags| flags & INLINE_STRINGS == 0) {
             return Err(Error::GoVersion {
                 version: "before go1.18".into(),
-                reason: "its build info has no inline strings; Go 1.18 is the oldest that is read".into(),
+                reason: "its build info has no inline strings; Go 1.18 is the oldest supported version"
+                    .into(),
             });
         }
         let read = |what: &str, at: usize, most: usize| {
@@ -55,7 +56,7 @@ impl BuildInfo {
         let (go_version, next) = read("Go version", HEADER, MAX_VERSION)?;
         let (modules, _) = read("module list", next, MAX_MODULES)?;
         let mut info = Self { go_version: text(go_version), ..Self::default() };
-        // The list stands between two 16-byte marks.
+        // The list is between two 16-byte marks.
         if let Some(list) = modules.get(16..modules.len().saturating_sub(16)) {
             info.read_modules(&text(list));
         }
@@ -78,7 +79,7 @@ impl BuildInfo {
                     self.dependencies.push(module);
                     last_is_main = false;
                 }
-                // A replacement follows the module that it replaces.
+                // A replacement follows the replaced module.
                 "=>" if !module.version.is_empty() => {
                     let replaced =
                         if last_is_main { self.main.as_mut() } else { self.dependencies.last_mut() };
@@ -110,7 +111,7 @@ impl BuildInfo {
     }
 }
 
-/// The section, or, where its name is gone, what begins like it: the linker aligns it
+/// Finds the section by its name or, if the names are removed, by its magic at an aligned address
 /// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L40-L60>).
 fn find<'a>(image: &Image<'a>) -> Option<(u64, &'a [u8])> {
     let section = image.section(&[".go.buildinfo", ".data.rel.ro.go.buildinfo"]);

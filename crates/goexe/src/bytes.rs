@@ -1,4 +1,4 @@
-//! Little-endian reads that cannot leave their slice.
+//! Bounds-checked little-endian reads.
 
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
@@ -20,7 +20,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     array(bytes, at).map(u64::from_le_bytes)
 }
 
-/// An unsigned LEB128 number of at most 32 bits, as Go writes varints, and how many bytes it took.
+/// Reads an unsigned LEB128 number of at most 32 bits, as in Go's varints. Returns it with its length in bytes.
 pub(crate) fn varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let mut value = 0u32;
     for (i, shift) in (0..35).step_by(7).enumerate() {
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_varint_that_never_ends_gives_nothing() {
+    fn an_endless_varint_gives_nothing() {
         assert_eq!(varint(&[0x80; 16], 0), None);
         assert_eq!(varint(&[0xac, 0x02], 0), Some((300, 2)));
     }

@@ -1,5 +1,5 @@
-//! Debug information, where a build left it in: a second source beside the type descriptors and the function table, and the only
-//! one for the parameters of functions that no type spells out.
+//! Debug information, in builds that keep it: a second source beside the type descriptors and the function table, and
+//! the only one for the parameters of functions that no type descriptor describes.
 
 use std::{
     borrow::Cow,
@@ -16,14 +16,14 @@ use crate::Error;
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The most members of a struct that are believed.
+/// Maximum number of a struct's members.
 const MAX_MEMBERS: usize = 1 << 14;
-/// The most parameters that are believed, of all functions together.
+/// Maximum number of parameters of all functions together.
 const MAX_PARAMETERS: usize = 1 << 14;
-/// The most bytes of a section, uncompressed, that are read: a scheduler's has 40 MB.
+/// Maximum uncompressed size of a section, in bytes. A scheduler's has 40 MB.
 const MAX_SECTION: u64 = 128 << 20;
 
-/// What debug information says about the structs and functions that were asked for.
+/// Debug information about the requested structs and functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugInfo {
     /// Offsets of fields, in bytes, by struct type (with its package's path) and field.
@@ -32,18 +32,18 @@ pub struct DebugInfo {
     pub functions: BTreeMap<String, DebugFunction>,
 }
 
-/// What debug information says about a function.
+/// Debug information about a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugFunction {
-    /// Where its code begins.
+    /// Address of its first instruction.
     pub address: u64,
-    /// The types of its parameters in order, the receiver first, each with its package's path as in `*k8s.io/api/core/v1.Pod`.
-    /// `None` for one whose type has no name.
+    /// Types of its parameters in order, receiver first, with the package's path, as in `*k8s.io/api/core/v1.Pod`.
+    /// `None` for an unnamed type.
     pub parameters: Vec<Option<String>>,
 }
 
 impl DebugInfo {
-    /// `None` when the file has none.
+    /// Reads the debug information; `None` if the file has none.
     pub(crate) fn read(
         data: &[u8],
         structs: &BTreeSet<&str>,
@@ -94,10 +94,10 @@ impl DebugInfo {
             Ok(Some(dwarf.attr_string(unit, name)?.to_string_lossy().into_owned()))
         };
         let mut entries = unit.entries();
-        // The struct whose members come next, and its depth.
+        // The struct whose members follow, and its depth.
         let mut owner: Option<(String, isize)> = None;
         let mut members = 0;
-        // The function whose parameters come next, and its depth.
+        // The function whose parameters follow, and its depth.
         let mut function: Option<(String, isize)> = None;
         while let Some(entry) = entries.next_dfs()? {
             if owner.as_ref().is_some_and(|(_, depth)| entry.depth() <= *depth) {
@@ -139,7 +139,7 @@ impl DebugInfo {
                     }
                 }
                 constants::DW_TAG_formal_parameter => {
-                    // The parameters of functions that are inlined there lie deeper.
+                    // Parameters of inlined functions have a greater depth.
                     let own = function.as_ref().filter(|(_, depth)| entry.depth() == depth + 1);
                     let Some((name, _)) = own.filter(|_| parameters.len() < MAX_PARAMETERS) else { continue };
                     let is_result = entry.attr_value(constants::DW_AT_variable_parameter);
@@ -160,7 +160,7 @@ impl DebugInfo {
     }
 }
 
-/// The name of the type at an offset.
+/// Name of the type at an offset.
 fn type_name<'a>(
     dwarf: &gimli::Dwarf<Bytes<'a>>,
     headers: &[UnitHeader<Bytes<'a>>],

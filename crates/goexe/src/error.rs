@@ -1,46 +1,46 @@
-/// Why an executable, or one thing in it, could not be read.
+/// Why an executable, or a part of it, cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Not an ELF file, or one whose own tables are broken.
     #[error("not a readable ELF file: {0}")]
     Elf(String),
-    /// An ELF file for a machine whose code and calling convention this crate does not know.
+    /// An ELF file for an unsupported machine.
     #[error("unsupported machine `{0}`: x86-64 and AArch64 are supported")]
     Machine(String),
-    /// An executable that the Go linker did not make.
+    /// An executable that was not made by the Go linker.
     #[error("not a Go executable: {0}")]
     NotGo(String),
-    /// A Go executable older or newer than what this crate reads.
+    /// A Go version that is not supported.
     #[error("unsupported Go version `{version}`: {reason}")]
     GoVersion {
-        /// As in the build information, for example `go1.17.13`.
+        /// Version in the build information, for example `go1.17.13`.
         version: String,
-        /// What is not supported about it.
+        /// What is not supported.
         reason: String,
     },
     /// A table points outside the file or contradicts itself.
     #[error("{what} at {at:#x} is malformed: {why}")]
     Malformed {
-        /// The table or structure.
+        /// Name of the table or structure.
         what: &'static str,
-        /// The address (or, where there is no address yet, the file offset) that was read.
+        /// Address of the read; the file offset if there is no address yet.
         at: u64,
-        /// What is wrong with it.
+        /// Description of the fault.
         why: String,
     },
-    /// Debug information that contradicts its own format.
+    /// Malformed debug information.
     #[error("the debug information is malformed: {0}")]
     Dwarf(String),
-    /// A type or field that the executable has no descriptor of.
+    /// A type or field without a descriptor in the executable.
     #[error("no {0} in the executable's type descriptors")]
     NoType(String),
-    /// Machine code that does not have the expected shape.
+    /// Machine code of an unexpected shape.
     #[error("no probe site in `{function}`: {why}")]
     Code {
         /// The function's full symbol name.
         function: String,
-        /// What was found instead.
+        /// Description of what was found.
         why: String,
     },
 }

@@ -5,10 +5,10 @@ use crate::{
     bytes, code, functions::MAX_FUNCTION, image::Image, module_data::ModuleData,
 };
 
-/// The longest string constant that is believed to be a name.
+/// Maximum length of a string constant that is taken for a name.
 const MAX_NAME: u64 = 256;
 
-/// The longest build id that is believed: linkers write 8 to 32 bytes.
+/// Maximum length of a build id. Linkers write 8 to 32 bytes.
 const MAX_BUILD_ID: u32 = 64;
 
 /// A Go executable.
@@ -28,12 +28,12 @@ pub struct Executable<'a> {
 }
 
 impl<'a> Executable<'a> {
-    /// Reads the headers: ELF, build information, the runtime's directory.
+    /// Reads the headers: ELF, build information, and the runtime's module data.
     ///
     /// # Errors
     ///
-    /// When `data` is not an ELF executable for x86-64 or AArch64, or the Go linker did not make it, or a Go version did
-    /// whose tables are not read.
+    /// When `data` is not an ELF executable for x86-64 or AArch64, or was not made by the Go linker, or by an
+    /// unsupported Go version.
     pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
         let image = Image::parse(data)?;
         let build_info = BuildInfo::parse(&image)?;
@@ -41,13 +41,13 @@ impl<'a> Executable<'a> {
         Ok(Self { data, image, build_info, module })
     }
 
-    /// The Go version and the modules.
+    /// Go version and modules.
     #[must_use]
     pub fn build_info(&self) -> &BuildInfo {
         &self.build_info
     }
 
-    /// What it runs on.
+    /// Machine of the code.
     #[must_use]
     pub fn machine(&self) -> Machine {
         self.image.machine
@@ -59,23 +59,22 @@ impl<'a> Executable<'a> {
         self.image.link_mode
     }
 
-    /// Virtual address of the first instruction: where a process has it says how far from its own addresses the executable
-    /// was loaded.
+    /// Virtual address of the first instruction. Its address in a process, less this one, is the load bias.
     #[must_use]
     pub fn entry_point(&self) -> u64 {
         self.image.entry_point
     }
 
-    /// Whether the symbol table is gone.
+    /// Whether the symbol table is removed.
     #[must_use]
     pub fn stripped(&self) -> bool {
         self.image.stripped
     }
 
-    /// The GNU build id, in hex, where there is one.
+    /// The GNU build id, in hex, if there is one.
     #[must_use]
     pub fn build_id(&self) -> Option<String> {
-        // A note: name size, descriptor size, type, `GNU\0`, descriptor.
+        // Layout of a note: name size, descriptor size, type, `GNU\0`, descriptor.
         let note = self.image.section(&[".note.gnu.build-id"])?.data;
         let length = bytes::u32_at(note, 4).filter(|length| *length <= MAX_BUILD_ID)?;
         let id = note.get(16..)?.get(..length as usize)?;
@@ -93,8 +92,8 @@ impl<'a> Executable<'a> {
         Types::new(&self.image, &self.module)
     }
 
-    /// What the debug information says about these structs (by their type's name with its package's path) and functions;
-    /// `None` in a stripped file. It is read whole: for a check, not for daily use.
+    /// Debug information about these structs (by their type's name with its package's path) and functions; `None` in a
+    /// stripped file. Reads all of it, which is slow: for checks only.
     ///
     /// # Errors
     ///
@@ -107,17 +106,17 @@ impl<'a> Executable<'a> {
         DebugInfo::read(self.data, structs, functions)
     }
 
-    /// Where an address lies in the file: what a uprobe is placed by.
+    /// File offset of an address, which a uprobe needs.
     #[must_use]
     pub fn file_offset(&self, address: u64) -> Option<u64> {
         self.image.file_offset(address)
     }
 
-    /// Where to see each call of a function exactly once: after the stack check, which Go repeats when the stack
+    /// The site that sees each call of a function exactly once: after the stack check, which Go repeats when the stack
     /// grows. Parameters are still in their registers there.
     ///
-    /// The first step of the function's stack table ends right after the instruction that moves the stack pointer
-    /// first: that is the site. A function without a frame never grows its stack: its first instruction is the site.
+    /// The first step of the function's stack table ends after the first instruction that moves the stack pointer: that
+    /// end is the site. A function without a frame never grows its stack: its first instruction is the site.
     pub fn entry_site(&self, functions: &Functions<'_>, function: &Function<'_>) -> Result<Site, Error> {
         let code = self.code(function)?;
         let start = function.range.start;
@@ -137,32 +136,32 @@ impl<'a> Executable<'a> {
         Ok(Site { address, class })
     }
 
-    /// The function's `ret` instructions: the last resort, because x86-64 single-steps each.
+    /// The function's `ret` instructions. A last resort, because x86-64 single-steps each.
     pub fn return_instructions(&self, function: &Function<'_>) -> Result<Vec<Site>, Error> {
         code::returns(self.machine(), self.code(function)?, function.range.start)
             .map_err(|at| self.undecodable(function, at))
     }
 
-    /// The calls that a function makes, with where each one's return can be seen.
+    /// The calls in a function, with a site for the return of each.
     pub fn calls(&self, function: &Function<'_>) -> Result<Vec<Call>, Error> {
         code::calls(self.machine(), self.code(function)?, function.range.start)
             .map_err(|at| self.undecodable(function, at))
     }
 
-    /// How far above the stack pointer the integer register of that place in Go's sequence points when a function makes this
-    /// call, in bytes; `None` where the instructions before it do not say so.
+    /// Offset in bytes from the stack pointer of the address in an integer register of Go's sequence, when a function
+    /// makes this call; `None` if the preceding instructions do not show it.
     #[must_use]
     pub fn stack_argument(&self, function: &Function<'_>, call: &Call, register: usize) -> Option<u64> {
         let code = self.code(function).ok()?;
         code::stack_argument(self.machine(), code, function.range.start, call.site.address, register)
     }
 
-    /// The function's instructions, for people.
+    /// The disassembled instructions of a function.
     pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<Instruction>, Error> {
         Ok(code::listing(self.machine(), self.code(function)?, function.range.start))
     }
 
-    /// The string constant that a function returns, such as a plugin's `Name` does, and its address; `None` when it returns
+    /// The string constant that a function returns, such as a plugin's `Name`, and its address; `None` if it returns
     /// anything else.
     #[must_use]
     pub fn constant_string(&self, function: &Function<'_>) -> Option<(u64, &'a str)> {
@@ -182,7 +181,7 @@ impl<'a> Executable<'a> {
     }
 
     fn undecodable(&self, function: &Function<'_>, at: u64) -> Error {
-        self.no_site(function, format!("the bytes at {at:#x} are no instruction"))
+        self.no_site(function, format!("the bytes at {at:#x} are not an instruction"))
     }
 
     fn no_site(&self, function: &Function<'_>, why: String) -> Error {

@@ -1,27 +1,27 @@
-//! A file that is read where it is looked at.
+//! Memory-mapped files.
 
 use std::{fs, io, ops::Deref, path::Path};
 
 use memmap2::Mmap;
 
-/// An executable file, mapped into memory: only what is looked at is read.
+/// An executable file, mapped into memory: only the accessed parts are read.
 ///
-/// The kernel lets nobody write to a file that is being executed. One that is not, and is cut short while it is mapped,
-/// ends the process that looks at it, as with every tool that maps files.
+/// The kernel refuses writes to a file that is being executed. If another file is truncated while it is mapped, an
+/// access ends this process, as with every tool that maps files.
 #[derive(Debug)]
 pub struct File(Mmap);
 
 impl File {
-    /// Opens a file of at most `max_len` bytes.
+    /// Maps a file of at most `max_len` bytes.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened or mapped, is no regular file, or is larger.
+    /// When it cannot be opened or mapped, is not a regular file, or is larger.
     pub fn open(path: &Path, max_len: u64) -> io::Result<Self> {
         Self::of(&fs::File::open(path)?, max_len)
     }
 
-    /// The same of a file that is open: whatever its path leads to by now.
+    /// Maps an open file of at most `max_len` bytes, independent of later changes to its path.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The function table, `.gopclntab`: names, entries, ranges, and how far the stack pointer has moved at a pc.
+//! The function table, `.gopclntab`: names, entries, ranges, and the stack depth at a pc.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use crate::{
     module_data::{ModuleData, is_function_table, pc_quantum},
 };
 
-/// More functions than this is not an executable but a broken header.
+/// Maximum number of functions. More means a broken header.
 const MAX_FUNCTIONS: u64 = 1 << 20;
-/// The largest functions, those that initialise tables, have some hundred kilobytes.
+/// Maximum size of a function. The largest, those that initialise tables, have some hundred kilobytes.
 pub(crate) const MAX_FUNCTION: u64 = 1 << 20;
-/// The longest name of a function, and path of a file, that is believed; generic instantiations grow long.
+/// Maximum length of a function's name and of a file's path. Generic instantiations have long names.
 const MAX_NAME: usize = 1 << 12;
 const FUNCTION_ENTRY: usize = 8;
 /// Size of the fixed part of `_func` from Go 1.20 on
 /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L961-L1004>).
 const FUNC: usize = 44;
-/// Numbers of tables that a function may have: `PCDATA_InlTreeIndex`, `PCDATA_ArgLiveIndex`, `FUNCDATA_InlTree`,
+/// Numbers of a function's tables: `PCDATA_InlTreeIndex`, `PCDATA_ArgLiveIndex`, `FUNCDATA_InlTree`,
 /// `FUNCDATA_ArgInfo`, `FUNCDATA_ArgLiveInfo`
 /// (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L80-L115>).
 const INLINE_INDEX: u32 = 2;
@@ -26,50 +26,50 @@ const LIVE_INDEX: u32 = 3;
 const INLINE_TREE: u32 = 3;
 const ARGUMENT_INFO: u32 = 5;
 const LIVE_INFO: u32 = 6;
-/// The most inlined calls of a function, and arguments of one, that are believed. Go itself writes ten arguments.
+/// Maximum number of a function's inlined calls, and of its arguments. Go itself emits ten arguments.
 const MAX_INLINED: i64 = 1 << 14;
 const MAX_ARGUMENTS: usize = 64;
-/// Bytes that say so: two for each, and marks that hold structs together.
+/// Maximum size of argument info: two bytes for each argument, and delimiters of structs.
 const MAX_ARGUMENT_INFO: usize = 4 * MAX_ARGUMENTS;
 
-/// A function of the executable, as the runtime knows it.
+/// A function in the function table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function<'a> {
     /// Full symbol name, for example `k8s.io/kubernetes/pkg/scheduler.(*Scheduler).bindingCycle`.
     pub name: &'a str,
-    /// Addresses from its first byte to the next function's first.
+    /// From its first address to the first address of the next function.
     pub range: Range<u64>,
-    /// Its `_func`, to the end of the table.
+    /// Its `_func`, and the rest of the table.
     func: &'a [u8],
 }
 
-/// A call that the compiler replaced by the body of what it called.
+/// An inlined call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inlined<'a> {
-    /// The function whose body it is: full symbol name.
+    /// Full symbol name of the inlined function.
     pub name: &'a str,
-    /// Where in the outer function the call was.
+    /// Address of the call in the outer function.
     pub call: u64,
 }
 
 /// An argument of a function, or a part of one, as tracebacks print it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Bytes from the start of the argument area (for arguments in registers: from the start of where they are spilled).
+    /// Bytes from the start of the argument area; for arguments in registers, from the start of the spill area.
     pub offset: u8,
     /// Size in bytes.
     pub size: u8,
 }
 
-/// What a table about the function's code says, up to a pc: how far below its place at the entry the stack pointer is,
-/// or a number of a line, a file, an inlined call.
+/// An entry of a table about the function's code: a value and the pc where it ends. The value is a stack depth, or the
+/// number of a line, a file, or an inlined call.
 #[derive(Clone, Copy)]
 struct Step {
     value: i64,
     until: u64,
 }
 
-/// The functions of an executable. Nothing is indexed: a question costs one pass over the table.
+/// The functions of an executable. There is no index: a query takes one pass over the table.
 #[derive(Debug)]
 pub struct Functions<'a> {
     image: &'a Image<'a>,
@@ -83,7 +83,7 @@ pub struct Functions<'a> {
     text: u64,
     gofunc: u64,
     pc_quantum: u64,
-    /// Whether functions have the fields that Go 1.20 brought.
+    /// Whether `_func` has the fields that Go 1.20 added.
     with_start_line: bool,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Functions<'a> {
         }
         let (names, units) = (word(32)?, word(40)?);
         let names_len = usize::try_from(units.saturating_sub(names)).unwrap_or_default();
-        // The runtime refuses what is not sorted. What overlaps could be of any size together.
+        // The runtime refuses an unsorted table. Overlapping functions could add up to any size.
         let entry = |index: usize| bytes::u32_at(funcs, index * FUNCTION_ENTRY).unwrap_or_default();
         if let Some(index) = (0..count as usize).find(|index| entry(*index) > entry(index + 1)) {
             return Err(Error::malformed(
@@ -145,27 +145,26 @@ impl<'a> Functions<'a> {
         })
     }
 
-    /// How many functions there are.
+    /// Number of functions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none, which no running executable has.
+    /// Whether there are no functions. No running executable is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether there is a function of this name, without a look at the functions themselves. It may have been inlined
-    /// wherever it is called.
+    /// Whether the name table has this name, without a pass over the functions. The function may be inlined everywhere.
     #[must_use]
     pub fn names_contain(&self, name: &str) -> bool {
-        // Names follow one another, each with a zero behind it.
+        // Names follow one another, each with a trailing zero.
         memchr::memmem::find(self.names, format!("\0{name}\0").as_bytes()).is_some()
     }
 
-    /// All functions whose name passes `wanted`, in the order of their addresses. Broken entries are left out.
+    /// All functions whose name passes `wanted`, by address. Broken entries are skipped.
     pub fn matching(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Function<'a>> {
         (0..self.count)
             .filter_map(|index| {
@@ -175,7 +174,7 @@ impl<'a> Functions<'a> {
             .collect()
     }
 
-    /// The function that begins at an address, or that it lies in, by binary search.
+    /// The function that contains an address, by binary search.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<Function<'a>> {
         let (mut low, mut high) = (0, self.count);
@@ -186,23 +185,23 @@ impl<'a> Functions<'a> {
         self.function(low.checked_sub(1)?).filter(|function| function.range.contains(&address))
     }
 
-    /// Where in `function` the instruction ends that moves the stack pointer first, or `None` if none does.
+    /// End of the first instruction in `function` that moves the stack pointer; `None` if there is none.
     #[must_use]
     pub fn first_stack_change(&self, function: &Function<'_>) -> Option<u64> {
         let mut steps = self.steps(function, bytes::u32_at(function.func, 16)?);
         let first = steps.next()?;
-        // A table of one step says that nothing ever changes.
+        // A table of one step has no change.
         steps.next()?;
         (first.until > function.range.start && first.until < function.range.end).then_some(first.until)
     }
 
-    /// How far below its place at the function's entry the stack pointer is when `pc` is reached, in bytes.
+    /// Bytes from the stack pointer at `pc` up to its value at the function's entry.
     #[must_use]
     pub fn stack_depth(&self, function: &Function<'_>, pc: u64) -> Option<u64> {
         u64::try_from(self.value(function, bytes::u32_at(function.func, 16)?, pc)?).ok()
     }
 
-    /// The source file and line of the instruction at `pc`. A path says as much as the build left of it.
+    /// Source file and line of the instruction at `pc`. The build may have shortened the path.
     #[must_use]
     pub fn source(&self, function: &Function<'_>, pc: u64) -> Option<(&'a str, u32)> {
         let file = self.value(function, bytes::u32_at(function.func, 20)?, pc)?;
@@ -233,8 +232,8 @@ impl<'a> Functions<'a> {
             .collect()
     }
 
-    /// The arguments of a function, receiver first, parts of structs one by one, as far as a traceback shows them: ten
-    /// at most. `None` where the function table does not say.
+    /// The arguments of a function, receiver first, structs split into parts, as in a traceback: ten at most. `None` if
+    /// the function table has no argument info.
     #[must_use]
     pub fn arguments(&self, function: &Function<'_>) -> Option<Vec<Argument>> {
         /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L100-L115>
@@ -255,8 +254,8 @@ impl<'a> Functions<'a> {
         None
     }
 
-    /// Whether a part of the arguments that came in a register, by its place in [`Functions::arguments`], has been written
-    /// to its place in the argument area whatever way led to `pc`: a traceback prints what is there.
+    /// Whether a register argument, by its index in [`Functions::arguments`], is spilled to its slot on every path to
+    /// `pc`; a traceback prints that slot.
     /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/traceback.go#L658-L760>
     #[must_use]
     pub fn argument_is_kept(&self, function: &Function<'_>, part: usize, pc: u64) -> bool {
@@ -265,12 +264,12 @@ impl<'a> Functions<'a> {
             let info = self.image.from("argument liveness", self.extra(function, LIVE_INFO)?).ok()?;
             let first = *info.first()?;
             let offset = arguments.get(part)?.offset;
-            // What is before it came on the stack.
+            // Arguments before `first` are stack arguments.
             if offset < first || offset == u8::MAX {
                 return None;
             }
             let slot = arguments[..part].iter().filter(|argument| argument.offset >= first).count();
-            // Where nothing is kept yet there is an index; behind that, none means that all are.
+            // Before the first spill there is an index. After it, no index means that all arguments are spilled.
             let mut begun = false;
             let step = self.steps(function, self.table_offset(function, LIVE_INDEX)?).find(|step| {
                 let reached = pc < step.until;
@@ -292,9 +291,9 @@ impl<'a> Functions<'a> {
         function.range.contains(&pc).then_some(step.value)
     }
 
-    /// One of the function's tables: pairs of varints, the change of the value (zigzag) and of the pc up to which the
-    /// value holds. The value starts at -1; a change of 0 that is not the first ends the table. Each step is one of at
-    /// least an instruction, so that there are no more of them than the function has.
+    /// Iterates over one of the function's tables: pairs of varints, the change of the value (zigzag) and of the pc
+    /// where the value ends. The value starts at -1; a change of 0 that is not the first ends the table. Each step
+    /// covers at least one instruction, which bounds their number.
     /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L1060-L1180>
     fn steps(&self, function: &Function<'_>, table: u32) -> impl Iterator<Item = Step> {
         let mut at = (table != 0).then_some(table as usize);
@@ -317,14 +316,14 @@ impl<'a> Functions<'a> {
         })
     }
 
-    /// Offset of a table about the function's code.
+    /// Offset of a PCDATA table of the function.
     fn table_offset(&self, function: &Function<'_>, number: u32) -> Option<u32> {
         let count = bytes::u32_at(function.func, 28)?;
         (self.with_start_line && number < count)
             .then(|| bytes::u32_at(function.func, FUNC + number as usize * 4))?
     }
 
-    /// Address of further data about the function.
+    /// Address of a FUNCDATA item of the function.
     fn extra(&self, function: &Function<'_>, number: u32) -> Option<u64> {
         const NONE: u32 = u32::MAX;
         let tables = bytes::u32_at(function.func, 28)? as usize;
@@ -356,7 +355,7 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// The bytes up to the first zero, if that comes soon enough.
+/// The bytes up to the first zero, within the maximum length of a name.
 fn terminated(bytes: &[u8]) -> Option<&[u8]> {
     let bytes = &bytes[..bytes.len().min(MAX_NAME)];
     bytes.get(..memchr::memchr(0, bytes)?)

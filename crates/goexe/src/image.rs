@@ -1,4 +1,4 @@
-//! The ELF file: where the bytes of an address are, and what the loader will write over them.
+//! The ELF file: maps addresses to bytes, and applies relocations.
 
 use object::{
     Architecture, Endianness, Object as _, ObjectKind, ObjectSection as _, ObjectSegment as _, SectionFlags,
@@ -8,21 +8,21 @@ use object::{
 
 use crate::{Error, bytes};
 
-/// No user-space address lies above; sums of addresses and sizes below it cannot overflow.
+/// Upper bound of user-space addresses. Sums of addresses and sizes below it cannot overflow.
 pub(crate) const MAX_ADDRESS: u64 = 1 << 47;
-/// Headers that are believed: a scheduler has 10 segments and 30 sections.
+/// Maximum number of headers. A scheduler has 10 segments and 30 sections.
 const MAX_PROGRAM_HEADERS: usize = 64;
 const MAX_SECTIONS: usize = 1 << 10;
-/// The names of all sections together.
+/// Maximum size of all section names.
 const MAX_SECTION_NAMES: u64 = 1 << 16;
-/// Relocations that are believed: a scheduler as PIE has 300,000.
+/// Maximum number of relocations. A scheduler as PIE has 300,000.
 const MAX_RELOCATIONS: u64 = 4 << 20;
-/// Places of a word in a segment that are looked at.
+/// Maximum number of matches of a word in a segment.
 const MAX_PLACES: usize = 64;
 /// Size of `Elf64_Rela`: offset, info, addend.
 const RELA: usize = 24;
 
-/// Machines whose code and calling convention are known.
+/// The supported machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     /// x86-64, `GOARCH=amd64`.
@@ -32,7 +32,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The name of the n-th register of Go's sequence for integers, as assemblers write it.
+    /// Assembler name of the n-th register in Go's sequence for integers.
     #[must_use]
     pub fn integer_register(self, index: u8) -> Option<&'static str> {
         const AMD64: [&str; 9] = ["rax", "rbx", "rcx", "rdi", "rsi", "r8", "r9", "r10", "r11"];
@@ -48,7 +48,7 @@ impl Machine {
     }
 }
 
-/// A range of addresses with the bytes that the file has for them.
+/// A range of addresses with its bytes in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region<'a> {
     pub(crate) address: u64,
@@ -62,7 +62,7 @@ impl<'a> Region<'a> {
     }
 }
 
-/// How the executable was linked, as far as it matters to a reader.
+/// How the executable was linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMode {
     /// Loaded at the addresses in the file.
@@ -80,13 +80,14 @@ struct Segment<'a> {
     executable: bool,
 }
 
-/// Segments of an ELF file, for translating addresses. Sections are only a short cut: a file without their names is read
-/// as well.
+/// Segments of an ELF file, for translating addresses. Sections are only a shortcut: a file without section names is
+/// readable as well.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {
     segments: Vec<Segment<'a>>,
     sections: Vec<(&'a [u8], Region<'a>)>,
-    /// What the loader writes where, less the load bias: sorted by address. The file may hold zeros there.
+    /// Target addresses and values of relocations, less the load bias, sorted by address. The file may have zeros
+    /// there.
     relocations: Vec<(u64, u64)>,
     /// Virtual address of the first instruction.
     pub(crate) entry_point: u64,
@@ -116,7 +117,7 @@ impl<'a> Image<'a> {
                     return Err(Error::malformed(
                         "segment",
                         region.address,
-                        "its p_vaddr is none of a program",
+                        "its p_vaddr is not a user-space address",
                     ));
                 }
                 let executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. }
@@ -124,7 +125,7 @@ impl<'a> Image<'a> {
                 Ok(Segment { region, file_offset: segment.file_range().0, executable })
             })
             .collect::<Result<_, Error>>()?;
-        // Each byte is in one segment: else a search through all of them would never end.
+        // Overlapping segments could claim any number of bytes, which the searches through all segments would read.
         let claimed: usize = segments.iter().map(|Segment { region, .. }| region.data.len()).sum();
         if claimed > data.len() {
             let (at, why) = (file.elf_header().e_phoff.get(Endianness::Little), "p_filesz of the segments");
@@ -161,8 +162,7 @@ impl<'a> Image<'a> {
         Ok(image)
     }
 
-    /// The relative relocations of a position-independent executable. Those of `DT_RELR` need no entry: their words are
-    /// in the file.
+    /// The relative relocations of a position-independent executable. Those of `DT_RELR` are applied in the file.
     fn read_relocations(&self, file: &ElfFile64<'a, Endianness>) -> Result<Vec<(u64, u64)>, Error> {
         const WHAT: &str = "relocation table";
         let endian = Endianness::Little;
@@ -199,7 +199,7 @@ impl<'a> Image<'a> {
         Ok(relocations)
     }
 
-    /// A section by any of its names; PIE builds prefix some of them.
+    /// A section by any of its names. PIE builds prefix some of them.
     pub(crate) fn section(&self, names: &[&str]) -> Option<Region<'a>> {
         self.sections
             .iter()
@@ -207,7 +207,7 @@ impl<'a> Image<'a> {
             .map(|(_, region)| *region)
     }
 
-    /// Every loaded byte that is not code.
+    /// All segments that are not code.
     pub(crate) fn data_segments(&self) -> impl Iterator<Item = Region<'a>> {
         self.segments.iter().filter(|segment| !segment.executable).map(|segment| segment.region)
     }
@@ -219,7 +219,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Addresses of words that will hold `value`, once the loader is done: the first few of each segment.
+    /// Addresses of words that have this value after loading: the first few of each segment.
     pub(crate) fn words_of(&self, value: u64) -> impl Iterator<Item = u64> {
         let needle = value.to_le_bytes();
         let in_file = self.data_segments().flat_map(move |segment| {
@@ -239,7 +239,7 @@ impl<'a> Image<'a> {
         self.segments
             .iter()
             .find_map(|segment| segment.region.from(address).filter(|data| !data.is_empty()))
-            .ok_or_else(|| Error::malformed(what, address, "the address is in no segment of the file"))
+            .ok_or_else(|| Error::malformed(what, address, "the address is outside the file's segments"))
     }
 
     pub(crate) fn bytes(&self, what: &'static str, address: u64, length: u64) -> Result<&'a [u8], Error> {
@@ -251,12 +251,12 @@ impl<'a> Image<'a> {
             })
     }
 
-    /// A word that is a number, not an address.
+    /// Reads a word that is a number, not an address.
     pub(crate) fn u64(&self, what: &'static str, address: u64) -> Result<u64, Error> {
         self.bytes(what, address, 8).map(|data| bytes::u64_at(data, 0).unwrap_or_default())
     }
 
-    /// A word that is an address, as it will be when the loader is done, less the load bias.
+    /// Reads a word that is an address, with its relocation, less the load bias.
     pub(crate) fn pointer(&self, what: &'static str, address: u64) -> Result<u64, Error> {
         match self.relocations.binary_search_by_key(&address, |(at, _)| *at) {
             Ok(index) => Ok(self.relocations[index].1),
@@ -264,7 +264,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Where an address lies in the file, which is what a uprobe is placed by.
+    /// File offset of an address, which a uprobe needs.
     pub(crate) fn file_offset(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let within = address.checked_sub(segment.region.address)?;
@@ -273,7 +273,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Refuses tables of headers that no linker writes: most questions go through all of them.
+/// Refuses implausibly long tables of headers, which most queries iterate over.
 fn check_counts(file: &ElfFile64<'_, Endianness>) -> Result<(), Error> {
     let endian = Endianness::Little;
     let header = file.elf_header();
@@ -281,7 +281,7 @@ fn check_counts(file: &ElfFile64<'_, Endianness>) -> Result<(), Error> {
         if count <= most {
             return Ok(());
         }
-        Err(Error::malformed(what, at, format!("{field} is {count}, more than {most} are not believed")))
+        Err(Error::malformed(what, at, format!("{field} is {count}, the limit is {most}")))
     };
     let segments = file.elf_program_headers().len() as u64;
     check(

@@ -1,20 +1,20 @@
-//! Reads Go executables, stripped or not: what was built, which functions there are, how types are laid out, and
-//! where a probe costs least.
+//! Reads Go executables, stripped or not: build information, functions, type layouts, and the cheapest sites for
+//! probes.
 //!
 //! # Layout
 //!
-//! * [`File`]: a file, mapped; [`Executable`]: what it holds; everything else hangs off it.
+//! * [`File`]: a mapped file; [`Executable`]: its contents, the entry point to everything else.
 //! * [`BuildInfo`]: the Go version and the modules.
-//! * [`Functions`]: the function table that the runtime itself needs, and so every executable has.
-//! * [`Types`]: runtime type descriptors: struct layouts, interface methods, signatures; [`Location`]: where the
-//!   calling convention puts what they describe.
-//! * [`DebugInfo`]: a second source of layouts, addresses and parameters, from builds that are not stripped.
-//! * [`Site`], [`Call`]: instructions to probe, with what a hit costs.
+//! * [`Functions`]: the function table, which every executable has, because the runtime needs it.
+//! * [`Types`]: runtime type descriptors: struct layouts, interface methods, signatures; [`Location`]: the location of
+//!   parameters and results in the calling convention.
+//! * [`DebugInfo`]: a second source of layouts, addresses and parameters, in builds that are not stripped.
+//! * [`Site`], [`Call`]: instructions to probe, with the cost of a hit.
 //!
 //! # Design constraints
 //!
-//! * No table of offsets: what is said about a program comes out of the program.
-//! * Nothing is indexed: a question costs a binary search, or one pass over one table.
+//! * No table of offsets: everything is read from the executable itself.
+//! * No index: a query takes a binary search, or one pass over one table.
 //! * The file is hostile: every read is bounded, every count is checked, errors name the address.
 
 #![deny(unsafe_code)]

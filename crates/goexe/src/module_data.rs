@@ -1,4 +1,4 @@
-//! `runtime.moduledata`: where the runtime's tables are.
+//! `runtime.moduledata`: the addresses of the runtime's tables.
 
 use crate::{
     BuildInfo, Error, Machine, bytes,
@@ -11,16 +11,16 @@ const MIN_PC: u64 = 160;
 const MAX_PC: u64 = 168;
 const TEXT: u64 = 176;
 
-/// Types, and lists of them, that are believed: a scheduler has 50,000.
+/// Maximum number of types, and of lists of them. A scheduler has 50,000.
 const MAX_TYPES: u64 = 1 << 20;
-/// Candidates for the function table and for the structure that are looked at.
+/// Maximum number of candidates for the function table and for the structure.
 const MAX_CANDIDATES: usize = 16;
 
-/// Go 1.20 to 1.27 and Go 1.18 to 1.19; the layout is the same.
+/// Magics of Go 1.20 to 1.27, and of Go 1.18 to 1.19, which have the same layout.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L9-L28>
 const MAGICS: [u32; 2] = [0xffff_fff1, 0xffff_fff0];
 
-/// What moved, by Go minor: checked against the executable before it is believed.
+/// Offsets that moved between Go minor versions. They are verified against the executable.
 struct Layout {
     minors: std::ops::RangeInclusive<u32>,
     types: u64,
@@ -29,11 +29,11 @@ struct Layout {
     lists: Lists,
 }
 
-/// Where the lists of types and itabs are.
+/// Offsets of the fields that locate the lists of types and itabs.
 enum Lists {
     /// Offsets of the slices `typelinks` and `itablinks`.
     Links(u64, u64),
-    /// Offsets of `typedesclen`, `itaboffset` and `itabsize`: from Go 1.27, descriptors and itabs lie side by side
+    /// Offsets of `typedesclen`, `itaboffset` and `itabsize`: from Go 1.27 on, descriptors and itabs are contiguous
     /// (<https://github.com/golang/go/blob/go1.27.3/src/runtime/symtab.go>).
     Ranges(u64, u64, u64),
 }
@@ -48,32 +48,32 @@ const LAYOUTS: [Layout; 4] = [
 /// A list of type descriptors or itabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
-    /// Address and length of a slice that refers to them.
+    /// Address and length of a slice of references to them.
     Links(u64, u64),
-    /// The addresses that they fill.
+    /// Start and end of the addresses that they occupy.
     Range(u64, u64),
 }
 
-/// The runtime's own directory of the executable.
+/// The runtime's module data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModuleData {
     /// Address of the function table's header.
     pub(crate) pclntab: u64,
-    /// What function addresses count from. Not always the address of `.text`.
+    /// Base of function addresses. Not always the address of `.text`.
     pub(crate) text: u64,
-    /// What type and name offsets count from, and where they end.
+    /// Base of type and name offsets, and their end.
     pub(crate) types: u64,
     pub(crate) etypes: u64,
-    /// What the function table's offsets of further data count from.
+    /// Base of the function table's FUNCDATA offsets.
     pub(crate) gofunc: u64,
-    /// The unnamed types, sorted by their string; from Go 1.27 on all types, as they come.
+    /// The unnamed types, sorted by their string; from Go 1.27 on all types, unsorted.
     pub(crate) type_list: List,
     pub(crate) itab_list: List,
 }
 
 impl ModuleData {
     pub(crate) fn find(image: &Image<'_>, build_info: &BuildInfo) -> Result<Self, Error> {
-        // A development build says no version: then the newest layout that fits the executable is the one.
+        // A development build has no version. Then the newest layout that fits the executable is used.
         let minor = build_info.go_minor();
         let layouts: Vec<_> = LAYOUTS
             .iter()
@@ -82,13 +82,13 @@ impl ModuleData {
         if layouts.is_empty() {
             return Err(Error::GoVersion {
                 version: build_info.go_version.clone(),
-                reason: "the runtime's tables of Go 1.18 to 1.27 are read".into(),
+                reason: "Go 1.18 to 1.27 are supported".into(),
             });
         }
         let mut last = Error::NotGo("it has no function table".into());
         for pclntab in function_tables(image).into_iter().take(MAX_CANDIDATES) {
             last = Error::NotGo("no runtime.moduledata points to its function table".into());
-            // From Go 1.26 the structure has a section of its own; before, it is found by its first word.
+            // From Go 1.26 on the structure has its own section. Before, it is found by its first word.
             let section =
                 image.section(&[".go.module", ".data.rel.ro.go.module"]).map(|section| section.address);
             for at in section.into_iter().chain(image.words_of(pclntab).take(MAX_CANDIDATES)) {
@@ -140,7 +140,7 @@ impl ModuleData {
                     let end = start.checked_add(size).filter(|end| *end <= etypes)?;
                     Some(List::Range(start, end))
                 };
-                // The first word is no descriptor: nothing has the offset 0.
+                // The first word is not a descriptor, because no type has the offset 0.
                 let type_list = number(types_size)?.checked_sub(8).and_then(|size| range(8, size));
                 let itab_list = range(number(itabs)?, number(itabs_size)?);
                 type_list.zip(itab_list).ok_or_else(|| broken("its lists of types lie outside the types"))?
@@ -151,7 +151,7 @@ impl ModuleData {
     }
 }
 
-/// Addresses at which a function table may begin: its section's, or what looks like its header.
+/// Candidate addresses of the function table: its section's, or those that match its header.
 fn function_tables(image: &Image<'_>) -> Vec<u64> {
     if let Some(section) = image.section(&[".gopclntab", ".data.rel.ro.gopclntab"]) {
         return vec![section.address];
@@ -170,13 +170,13 @@ fn function_tables(image: &Image<'_>) -> Vec<u64> {
     found
 }
 
-/// Whether a function table's header begins so, on this machine.
+/// Whether these bytes begin a function table's header for this machine.
 pub(crate) fn is_function_table(header: &[u8], machine: Machine) -> bool {
     bytes::u32_at(header, 0).is_some_and(|magic| MAGICS.contains(&magic))
         && header.get(6..8) == Some(&[pc_quantum(machine), 8])
 }
 
-/// What a step of a pc counts: the shortest instruction.
+/// Unit of the pc steps: the length of the shortest instruction.
 pub(crate) fn pc_quantum(machine: Machine) -> u8 {
     match machine {
         Machine::Amd64 => 1,

@@ -9,32 +9,31 @@ use crate::{
     module_data::{List, ModuleData},
 };
 
-/// Size of `abi.Type`, after which the part of the kind follows.
+/// Size of `abi.Type`. The part of the kind follows.
 const TYPE: u64 = 48;
 const UNCOMMON: u64 = 16;
 const FLAG_UNCOMMON: u8 = 1;
 const FLAG_EXTRA_STAR: u8 = 2;
 const FLAG_NAMED: u8 = 4;
 const NAME_EMBEDDED: u8 = 8;
-/// The longest string of a type that is believed, generic instantiations grow long; and the longest name of a member.
+/// Maximum length of a type's string, since those of generic instantiations are long, and of a member's name.
 const MAX_NAME: u32 = 1 << 14;
 const MAX_MEMBER_NAME: usize = 1 << 10;
 /// Size of an itab before its functions: interface, type, hash
 /// (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>).
 const ITAB: u64 = 24;
-/// The most fields or methods, parameters or results, that are believed.
+/// Maximum number of fields, methods, parameters or results.
 const MAX_MEMBERS: u64 = 1 << 14;
 const MAX_PARAMETERS: u64 = 128;
-/// The most types of one string (in different packages), and itabs, that are believed: a scheduler has 5,000 itabs.
+/// Maximum number of types with equal strings (in different packages), and of itabs. A scheduler has 5,000 itabs.
 const MAX_NAMESAKES: usize = 1 << 10;
 const MAX_ITABS: usize = 1 << 18;
-/// How deep embedded structs are searched for a promoted field, how many of them, and how many fields they may have
-/// together.
+/// Limits of the search for a promoted field: depth of embedding, number of structs, and number of their fields.
 const MAX_EMBEDDING: usize = 8;
 const MAX_EMBEDDED: usize = 256;
 const MAX_SEARCHED: usize = 1 << 16;
 
-/// The kinds of `reflect.Kind` that a layout or a calling convention can depend on.
+/// The kinds of `reflect.Kind` that affect layout or calling convention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are Go's own")]
 pub enum Kind {
@@ -91,8 +90,7 @@ pub struct Type {
 }
 
 impl Type {
-    /// Virtual address of the descriptor: what interface values and itabs point to at run time, where the executable is
-    /// loaded at its own addresses.
+    /// Virtual address of the descriptor. Interface values and itabs point to it at run time, plus the load bias.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
@@ -102,67 +100,66 @@ impl Type {
 /// A field of a struct type.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
-    /// Its name; for an embedded field the type's.
+    /// Field name; for an embedded field the type's name.
     pub name: &'a str,
-    /// Its type.
+    /// Type of the field.
     pub typ: Type,
     /// Bytes from the start of the struct.
     pub offset: u64,
-    /// Whether its own fields are promoted.
+    /// Whether it is embedded, so that its own fields are promoted.
     pub embedded: bool,
 }
 
 /// Parameters and results of a function type, without a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// The parameters' types, in order.
+    /// Types of the parameters, in order.
     pub parameters: Vec<Type>,
-    /// The results' types, in order.
+    /// Types of the results, in order.
     pub results: Vec<Type>,
 }
 
 /// A method of a named type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method<'a> {
-    /// Its name.
+    /// Method name.
     pub name: &'a str,
-    /// Where its code begins, with the receiver's own type; `None` when the linker left it out, because nothing can
-    /// call it.
+    /// Address of its code, for the receiver's own type; `None` if the linker removed it as unreachable.
     pub code: Option<u64>,
 }
 
-/// A type as an implementation of an interface: what the first word of an interface value points to.
+/// An itab: a type as an implementation of an interface. The first word of an interface value points to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Itab {
-    /// Address in the file.
+    /// Virtual address in the file.
     pub address: u64,
-    /// The interface's type.
+    /// Type of the interface.
     pub interface: Type,
-    /// The type of what the interface value holds: often a pointer.
+    /// Type of the value in the interface, often a pointer.
     pub concrete: Type,
 }
 
-/// A field on the way of a [`Path`].
+/// A field on a [`Path`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// The struct that it is a field of.
+    /// The struct that contains the field.
     pub owner: Type,
-    /// Its name; for an embedded field the type's.
+    /// Field name; for an embedded field the type's name.
     pub field: &'a str,
     /// Bytes from the start of the struct.
     pub offset: u64,
 }
 
-/// How to get from a pointer to a field somewhere behind it.
+/// Offsets from a pointer to a field, possibly through further pointers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path<'a> {
-    /// Offsets of the pointers to follow on the way, each from where the one before led.
+    /// Offsets of the pointers to follow, each relative to the target of the preceding one.
     pub dereferences: Vec<u64>,
-    /// Offset of the field from where the last pointer led.
+    /// Offset of the field from the target of the last pointer.
     pub offset: u64,
-    /// The field's type.
+    /// Type of the field.
     pub typ: Type,
-    /// The fields that the path goes through, embedded ones included.
+    /// The fields on the path, including embedded ones.
     pub steps: Vec<Step<'a>>,
 }
 
@@ -187,9 +184,9 @@ impl<'a> Types<'a> {
         self.image.machine
     }
 
-    /// A named type that something in the executable points to, by package path and name.
+    /// A named type, by package path and name, if the executable refers to it by a pointer type.
     ///
-    /// Strings hold only the last element of the package path, hence the comparison of the whole.
+    /// Strings have only the last element of the package path, so the complete path is compared separately.
     pub fn find(&self, package: &str, name: &str) -> Result<Type, Error> {
         let short = package.rsplit('/').next().unwrap_or(package);
         for pointer in self.unnamed(&format!("*{short}.{name}"))? {
@@ -213,13 +210,13 @@ impl<'a> Types<'a> {
             Some(target) => (true, target),
             None => (false, name),
         };
-        // The package path may hold dots, the name holds none.
+        // The package path may contain dots, the name does not.
         let short = target.rsplit('/').next().unwrap_or(target);
         let package = short.split_once('.').map(|(_, name)| &target[..target.len() - name.len() - 1]);
         for typ in self.unnamed(&format!("*{short}"))? {
             if typ.kind == Kind::Pointer {
                 let element = self.element(&typ)?;
-                // What Go itself declares belongs to no package.
+                // Predeclared types belong to no package.
                 if package.is_none() || self.package(&element)? == package {
                     return Ok(if pointer { typ } else { element });
                 }
@@ -233,7 +230,7 @@ impl<'a> Types<'a> {
         self.unnamed(string)?.into_iter().next().ok_or_else(|| Error::NoType(format!("`{string}`")))
     }
 
-    /// All types of a string, which is an unnamed type's.
+    /// All unnamed types with this string.
     fn unnamed(&self, wanted: &str) -> Result<Vec<Type>, Error> {
         match self.types {
             List::Links(address, count) => self.sorted(wanted, address, count),
@@ -241,7 +238,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// By binary search: the linker sorts them.
+    /// Binary search, because the linker sorts them.
     /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/link/internal/ld/typelink.go#L22-L50>
     fn sorted(&self, wanted: &str, address: u64, count: u64) -> Result<Vec<Type>, Error> {
         let list = self.image.bytes("typelinks", address, count.saturating_mul(4))?;
@@ -267,8 +264,7 @@ impl<'a> Types<'a> {
         Ok(found)
     }
 
-    /// One after the other. The walk must end where the list does: a descriptor of another size than this crate knows is
-    /// noticed.
+    /// Linear search. It must end exactly at the end of the list, which detects a descriptor of unexpected size.
     /// <https://github.com/golang/go/blob/go1.27.3/src/internal/abi/type.go#L740-L800>
     fn side_by_side(&self, wanted: &str, start: u64, end: u64) -> Result<Vec<Type>, Error> {
         let mut found = Vec::new();
@@ -286,7 +282,7 @@ impl<'a> Types<'a> {
         Ok(found)
     }
 
-    /// Where a descriptor ends.
+    /// Address after a descriptor.
     fn after(&self, typ: &Type) -> Result<u64, Error> {
         const METHOD: u64 = 16;
         let members = match typ.kind {
@@ -313,11 +309,11 @@ impl<'a> Types<'a> {
         Error::malformed("map type", typ.address, "the size of its descriptor differs by Go version")
     }
 
-    /// The types that implement interfaces, as far as a conversion in the code says so.
+    /// The itabs that the compiler emitted, for conversions in the code.
     ///
     /// # Errors
     ///
-    /// When the list is broken.
+    /// When the list is malformed.
     pub fn itabs(&self) -> Result<Vec<Itab>, Error> {
         let mut itabs = Vec::new();
         match self.itabs {
@@ -349,7 +345,11 @@ impl<'a> Types<'a> {
         let word = |offset: u64| self.image.pointer("itab", address.saturating_add(offset));
         let (interface, concrete) = (self.at(word(0)?)?, self.at(word(8)?)?);
         if interface.kind != Kind::Interface {
-            return Err(Error::malformed("itab", address, format!("it is one for a {:?}", interface.kind)));
+            return Err(Error::malformed(
+                "itab",
+                address,
+                format!("its interface is a {:?}", interface.kind),
+            ));
         }
         Ok(Itab { address, interface, concrete })
     }
@@ -358,7 +358,7 @@ impl<'a> Types<'a> {
     ///
     /// # Errors
     ///
-    /// When the list is broken.
+    /// When the list is malformed.
     pub fn methods(&self, typ: &Type) -> Result<Vec<Method<'a>>, Error> {
         const METHOD: u64 = 16;
         let Some(uncommon) = self.uncommon(typ) else { return Ok(Vec::new()) };
@@ -373,26 +373,26 @@ impl<'a> Types<'a> {
             .map(|method| {
                 let offset = |at| bytes::i32_at(method, at).unwrap_or_default();
                 let (name, _) = self.member_name(self.offset(offset(0)))?;
-                // 0 and -1 stand for a method that nothing can reach.
+                // 0 and -1 stand for an unreachable method.
                 let code = u32::try_from(offset(12)).ok().filter(|code| *code != 0);
                 Ok(Method { name, code: code.map(|code| self.text.saturating_add(code.into())) })
             })
             .collect()
     }
 
-    /// The type's string, such as `*v1.Pod`: with the last element of the package path only.
+    /// The type's string, such as `*v1.Pod`, with the last element of the package path only.
     pub fn string(&self, typ: &Type) -> Result<&'a str, Error> {
         str::from_utf8(self.string_bytes(typ)?)
             .map_err(|_| Error::malformed("type name", self.offset(typ.name), "it is not UTF-8"))
     }
 
-    /// As [`Types::string`], not looked through: to compare with.
+    /// Bytes of [`Types::string`], not validated, for comparisons.
     fn string_bytes(&self, typ: &Type) -> Result<&'a [u8], Error> {
         let (name, _) = self.name_bytes(self.offset(typ.name))?;
         Ok(if typ.flags & FLAG_EXTRA_STAR != 0 { name.strip_prefix(b"*").unwrap_or(name) } else { name })
     }
 
-    /// The path of the package that a named type is declared in.
+    /// Path of the package that declares a named type.
     pub fn package(&self, typ: &Type) -> Result<Option<&'a str>, Error> {
         if typ.flags & FLAG_NAMED == 0 {
             return Ok(None);
@@ -405,7 +405,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// What a pointer, slice, array, channel or map holds.
+    /// Element type of a pointer, slice, array, channel or map.
     pub fn element(&self, typ: &Type) -> Result<Type, Error> {
         let offset = match typ.kind {
             Kind::Pointer | Kind::Slice | Kind::Array | Kind::Chan => TYPE,
@@ -421,9 +421,8 @@ impl<'a> Types<'a> {
         self.at(self.image.pointer("element type", typ.address + offset)?)
     }
 
-    /// What the entries of a map are kept in, eight at a time: from Go 1.24 on a struct of `ctrl` and `slots`, before it a
-    /// bucket of `topbits`, `keys` and `elems`.
-    /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/map.go#L20-L35>
+    /// Type of a map's groups of eight entries: from Go 1.24 on a struct of `ctrl` and `slots`, before that a bucket of
+    /// `topbits`, `keys` and `elems`. <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/map.go#L20-L35>
     /// <https://github.com/golang/go/blob/go1.23.4/src/internal/abi/type.go#L392-L406>
     pub fn map_group(&self, typ: &Type) -> Result<Type, Error> {
         if typ.kind != Kind::Map {
@@ -442,7 +441,7 @@ impl<'a> Types<'a> {
         self.each_field(typ)?.collect()
     }
 
-    /// The fields of a struct type, read as they are asked for.
+    /// The fields of a struct type, read lazily.
     pub(crate) fn each_field(
         &self,
         typ: &Type,
@@ -460,7 +459,7 @@ impl<'a> Types<'a> {
         }))
     }
 
-    /// The methods of an interface type, sorted by name: the index is the slot in an itab.
+    /// The methods of an interface type, sorted by name. The index is the slot in an itab.
     pub fn interface_methods(&self, typ: &Type) -> Result<Vec<(&'a str, Type)>, Error> {
         const METHOD: u64 = 8;
         let (methods, count) = self.slice(typ, Kind::Interface, TYPE + 8)?;
@@ -493,7 +492,7 @@ impl<'a> Types<'a> {
     fn parameter_counts(&self, typ: &Type) -> Result<(u64, u64), Error> {
         let counts = self.image.bytes("function type", typ.address + TYPE, 4)?;
         let count = |at| u64::from(bytes::u16_at(counts, at).unwrap_or_default());
-        // The top bit says that the last parameter is variadic.
+        // The top bit marks a variadic last parameter.
         let (inputs, outputs) = (count(0), count(2) & 0x7fff);
         if inputs.max(outputs) > MAX_PARAMETERS {
             let why = format!("it claims {inputs} parameters and {outputs} results");
@@ -502,8 +501,8 @@ impl<'a> Types<'a> {
         Ok((inputs, outputs))
     }
 
-    /// The way from a value of struct type `from` to the field at the end of `path`, following Go's rule for
-    /// promoted fields, through embedded pointers too.
+    /// The path from a value of struct type `from` to the field at the end of `path`, by Go's rule for promoted fields,
+    /// including embedded pointers.
     pub fn path(&self, from: &Type, path: &[&str]) -> Result<Path<'a>, Error> {
         let mut way = Path { dereferences: Vec::new(), offset: 0, typ: *from, steps: Vec::new() };
         for name in path {
@@ -597,7 +596,7 @@ impl<'a> Types<'a> {
         self.name(address)
     }
 
-    /// A flag byte, the length as a varint, the bytes.
+    /// Reads a flag byte, the length as a varint, the bytes.
     fn name_bytes(&self, address: u64) -> Result<(&'a [u8], u8), Error> {
         let data = self.image.from("type name", address)?;
         let broken = |why: &str| Error::malformed("type name", address, why);
@@ -621,17 +620,17 @@ impl<'a> Types<'a> {
         Ok((data, count))
     }
 
-    /// The number of a struct's fields or an interface's methods.
+    /// Number of a struct's fields or an interface's methods.
     fn count(&self, typ: &Type) -> Result<u64, Error> {
         Ok(self.slice(typ, typ.kind, TYPE + 8)?.1)
     }
 
-    /// What a type or name offset leads to.
+    /// Address of a type or name offset.
     fn offset(&self, offset: i32) -> u64 {
         self.base.wrapping_add_signed(offset.into())
     }
 
-    /// Where the part of named types stands: directly after the part of the kind.
+    /// Address of the part for named types: directly after the part of the kind.
     fn uncommon(&self, typ: &Type) -> Option<u64> {
         if typ.flags & FLAG_UNCOMMON == 0 {
             return None;
@@ -639,14 +638,14 @@ impl<'a> Types<'a> {
         Some(typ.address + TYPE + self.kind_part(typ.kind)?)
     }
 
-    /// Size of what a kind adds to a descriptor.
+    /// Size of the part of the kind.
     fn kind_part(&self, kind: Kind) -> Option<u64> {
         Some(match kind {
             Kind::Pointer | Kind::Slice | Kind::Func => 8,
             Kind::Array => 24,
             Kind::Chan => 16,
             Kind::Interface | Kind::Struct => 32,
-            // It changed with Go 1.24 and 1.27; only the walk of the latter needs it.
+            // Go 1.24 and 1.27 changed it. Only the linear search of Go 1.27 needs it.
             Kind::Map => match self.types {
                 List::Range(..) => 88,
                 List::Links(..) => return None,
@@ -656,7 +655,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// Adds one more type of a string.
+/// Adds a type with the searched string.
 fn push_namesake(found: &mut Vec<Type>, typ: Type) -> Result<(), Error> {
     if found.len() == MAX_NAMESAKES {
         let why = format!("more than {MAX_NAMESAKES} types have its string");

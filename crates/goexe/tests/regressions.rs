@@ -1,68 +1,20 @@
-//! What fuzzing found once: each case is answered, with whatever error, and what no file may claim is refused by name.
+//! What no file may claim is refused by name. Fuzzing found these; cases of it are in `fuzz/regressions`.
 
-#[expect(unreachable_pub, reason = "shared with the fuzz targets")]
-#[path = "../../../fuzz/src/cases/mod.rs"]
-mod cases;
 mod program;
 
-use std::{fs, path::Path, sync::OnceLock};
+use std::{fs, sync::LazyLock};
 
-use cases::{Seed, questions};
 use goexe::Executable;
 
-/// Everything that a target asks of an executable.
-type Questions = fn(&[u8]);
-
-/// The program that cases damage, built for each machine, with fixed addresses and without; empty, with a word why, where
-/// there is no Go.
-fn programs() -> &'static [Vec<u8>] {
-    static PROGRAMS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
-    PROGRAMS.get_or_init(|| {
-        let mut built = Vec::new();
-        for (architecture, mode) in [("amd64", "exe"), ("arm64", "exe"), ("amd64", "pie"), ("arm64", "pie")] {
-            let name = format!("regressions-{architecture}-{mode}");
-            let Some(path) = program::build(&name, architecture, &["-ldflags=-s -w", "-buildmode", mode])
-            else {
-                return Vec::new();
-            };
-            built.push(fs::read(&path).expect("it was just built"));
-        }
-        built
-    })
-}
-
-/// In the order of `cargo xtask fuzz`; what another Go builds there stands for itself here.
-fn seeds() -> Vec<Seed> {
-    let [amd64, arm64, amd64_pie, arm64_pie] = programs() else { return Vec::new() };
-    let order = [amd64, arm64, amd64, arm64, amd64, arm64, amd64_pie, arm64_pie];
-    order.into_iter().cloned().map(Seed::new).collect()
-}
-
-#[test]
-fn what_once_crashed_is_answered() {
-    let mut seeds = seeds();
-    if seeds.is_empty() {
-        return;
-    }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions");
-    let targets: [(&str, Questions); 3] =
-        [("elf", questions::elf), ("functions", questions::functions), ("types", questions::types)];
-    let mut ran = 0;
-    for (target, ask) in targets {
-        // A target that nothing was found with has no folder.
-        for case in fs::read_dir(folder.join(target)).into_iter().flatten() {
-            let case = case.expect("the folder can be read").path();
-            eprintln!("{}", case.display());
-            cases::run(&mut seeds, &fs::read(case).expect("it can be read"), ask);
-            ran += 1;
-        }
-    }
-    assert!(ran > 0, "no cases in {}", folder.display());
-}
+/// The program that tests damage. `None`, with a printed reason, if there is no Go.
+static PROGRAM: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
+    let path = program::build("regressions", "amd64", &["-ldflags=-s -w"])?;
+    Some(fs::read(path).expect("it was just built"))
+});
 
 #[test]
 fn more_headers_than_a_linker_writes_are_refused() {
-    let Some(program) = programs().first() else { return };
+    let Some(program) = &*PROGRAM else { return };
     // e_phnum; e_phoff as it is, so that the headers go on into the file's contents.
     let mut data = program.clone();
     data[0x38..0x3a].copy_from_slice(&1000u16.to_le_bytes());
@@ -73,7 +25,7 @@ fn more_headers_than_a_linker_writes_are_refused() {
 #[test]
 fn segments_of_more_bytes_than_the_file_are_refused() {
     const HEADER: usize = 56;
-    let Some(program) = programs().first() else { return };
+    let Some(program) = &*PROGRAM else { return };
     let mut data = program.clone();
     let header = |number: usize| 0x40 + number * HEADER..0x40 + (number + 1) * HEADER;
     let loaded = (0..).map(header).find(|header| data[header.start..header.start + 4] == [1, 0, 0, 0]);
@@ -87,7 +39,7 @@ fn segments_of_more_bytes_than_the_file_are_refused() {
 
 #[test]
 fn functions_out_of_order_are_refused() {
-    let Some(program) = programs().first() else { return };
+    let Some(program) = &*PROGRAM else { return };
     let magic = [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8];
     let mut data = program.clone();
     let table = memchr::memmem::find(&data, &magic).expect("it has a function table");

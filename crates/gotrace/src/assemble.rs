@@ -1,4 +1,4 @@
-//! What makes traces of events, and what it counts on the way.
+//! The assembler interface: makes traces of events, and counts what becomes of each event.
 
 use std::{fmt, ops::Add};
 
@@ -6,61 +6,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::{decode::Event, program::Program};
 
-/// Puts the events of one program together: calls to what they are a part of. Pure: no clock, no I/O.
+/// Assembles the events of one program: relates calls to the work that they are part of. Pure: no clock, no I/O.
 ///
-/// Every event is accounted for: once nothing is open any more, the fields of [`Account`] add up to its events.
+/// Every event is accounted for: once nothing is open, the fates of [`Account`] add up to its events.
 pub trait Assemble<P: Program>: Default + fmt::Debug + Send {
-    /// What has been put together: it becomes a trace.
+    /// A completed unit, which becomes a trace.
     type Output: fmt::Debug + Send + 'static;
 
-    /// Takes the next event. Events must come in the order of the ring buffer: each goroutine's own order.
+    /// Handles the next event. Events arrive in the order of the ring buffer, which keeps each goroutine's order.
     fn on(&mut self, event: Event<P>);
 
-    /// Gives up what has been silent for too long; `now_ns` is `CLOCK_MONOTONIC`.
+    /// Expires what has had no event for too long. `now_ns` is `CLOCK_MONOTONIC`.
     fn expire(&mut self, now_ns: u64);
 
-    /// A process has ended: so has all that is open in it.
+    /// Closes everything open in this process, which has ended.
     fn exit(&mut self, target: u32);
 
-    /// What has ended since the last call.
+    /// Takes the outputs completed since the last call.
     fn take_finished(&mut self) -> Vec<Self::Output>;
 
-    /// What became of events that are in nothing complete.
+    /// Losses so far: events that are not part of an output.
     fn stats(&self) -> Stats;
 
-    /// What became of each event.
+    /// Fates of all events so far.
     fn account(&self) -> Account;
 
-    /// Figures of the program's own, such as entries into a queue, for metrics.
+    /// Current values of [`Program::COUNTERS`], such as entries into a queue.
     fn counts(&self) -> Vec<Count> {
         Vec::new()
     }
 }
 
-/// A figure of a program's own. It only grows.
+/// Value of one of a program's counters. It only grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// One of [`Program::COUNTERS`], by its name.
+    /// Name of the counter in [`Program::COUNTERS`].
     pub counter: &'static str,
-    /// The values of the counter's labels, in their order.
+    /// Label values, in the order of [`Counter::labels`].
     pub labels: Vec<String>,
-    /// How often since the start.
+    /// Total since the start.
     pub total: u64,
 }
 
-/// A family of [`Count`]s.
+/// A counter family of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// The metric's name, without `schedspan_` and `_total`.
+    /// Metric name, without `schedspan_` and `_total`.
     pub name: &'static str,
-    /// What it counts.
+    /// Help text of the metric.
     pub help: &'static str,
-    /// The names of its labels.
+    /// Label names.
     pub labels: &'static [&'static str],
 }
 
-/// Declares figures that only grow: a struct with a field for each, and the closed set of labels under which the second part of
-/// them is exported. What an assembler counts stands once, here.
+/// Declares a struct of counters with one field each, and the closed set of labels under which the second part of them
+/// is exported. This is the only list of an assembler's counters.
 macro_rules! figures {
     (
         $(#[$of_struct:meta])* struct $name:ident {
@@ -95,7 +95,7 @@ macro_rules! figures {
         }
 
         impl $name {
-            /// Those with a label.
+            /// The labelled counters with their values.
             pub fn each(&self) -> impl Iterator<Item = ($label, u64)> + use<> {
                 [$(($label::$variant, self.$field),)*].into_iter()
             }
@@ -104,59 +104,96 @@ macro_rules! figures {
 }
 
 figures! {
-    /// What became of events that are in nothing complete.
+    /// Counts of what is not part of an output.
     struct Stats {
-        /// What was popped and not worked on, such as Pods that are being deleted.
+        /// Popped items that are not processed, such as Pods that are being deleted.
         skipped,
-        /// Ends without an open call: sites may be reached by other ways than the call's return.
+        /// Ends without an open call: a site may be reached by other paths than the call's return.
         stray_ends,
     }
-    /// Why an assembler loses something. The unit is what the cause loses.
+    /// Causes of losses in an assembler. The cause names the unit.
     enum Loss {
-        /// Calls that were left without a return: a panic, a `Goexit`, the end of the process, or their end was lost.
+        /// Calls without a return: a panic, a `Goexit`, the end of the process, or a lost end.
         unwound_calls: UnwoundCall = "unwound_call",
-        /// Calls that nothing could be found for.
+        /// Calls without a related attempt.
         orphan_calls: OrphanCall = "orphan_call",
         /// Attempts whose end was not seen.
         incomplete_attempts: IncompleteAttempt = "incomplete_attempt",
-        /// Entries into a queue of what is not known.
+        /// Entries into a queue of unknown items.
         orphan_moves: OrphanMove = "orphan_move",
-        /// Facts about an attempt that is not known.
+        /// Facts about unknown attempts.
         orphan_facts: OrphanFact = "orphan_fact",
-        /// Attempts, goroutines, calls or queue entries for which there was no room.
+        /// Attempts, goroutines, calls or queue entries that exceed a table's limit.
         table_full: AttemptTableFull = "attempt_table_full",
     }
 }
 
 figures! {
-    /// What became of each event. Once nothing is open any more, the rest adds up to [`Account::events`], to the last one.
+    /// Fates of events. Once nothing is open, the fates add up to [`Account::events`] exactly.
     struct Account {
-        /// All that came.
+        /// All events.
         events,
     }
-    /// What became of an event.
+    /// Fate of an event.
     enum Fate {
-        /// In what has ended: the beginning or the end of a span, or a fact on one.
+        /// Part of an output: the start or end of a span, or a fact on one.
         in_attempts: InAttempt = "in_attempt",
-        /// Of what was popped and not worked on, or discarded before it left the queue.
+        /// About an item that was popped and not processed, or discarded before it left the queue.
         skipped: Skipped = "skipped",
-        /// About nothing that is traced: another metric than the queue's, or a return without a result.
+        /// Not about anything traced: another metric than the queue's, or a return without a result.
         unrelated: Unrelated = "unrelated",
-        /// Ends without an open call.
+        /// An end without an open call.
         stray: Stray = "stray",
-        /// Calls, facts and moves that nothing claimed.
+        /// A call, fact or move that was never claimed.
         orphaned: Orphaned = "orphaned",
-        /// Moves of what was not popped as long as it could be followed.
+        /// A move of an item that was not popped while it was tracked.
         waiting: Waiting = "waiting",
-        /// There was no room.
+        /// Dropped because a table was full.
         no_room: NoRoom = "no_room",
     }
 }
 
 impl Account {
-    /// Events that are not accounted for yet: of what goes on, of calls that have not returned, of what is in a queue.
+    /// Events without a fate yet: of running attempts, open calls and queued items.
     #[must_use]
     pub fn open(&self) -> u64 {
         self.events - self.each().map(|(_, count)| count).sum::<u64>()
+    }
+}
+
+/// The books of an assembler: what has ended, and what became of each event.
+#[derive(Debug)]
+pub struct Books<T> {
+    /// What has ended since it was taken last.
+    pub finished: Vec<T>,
+    /// What became of events that are in nothing complete.
+    pub stats: Stats,
+    /// What became of each event.
+    pub account: Account,
+}
+
+impl<T> Default for Books<T> {
+    fn default() -> Self {
+        Self { finished: Vec::new(), stats: Stats::default(), account: Account::default() }
+    }
+}
+
+impl<T> Books<T> {
+    /// A table is full: what is refused came about by so many events.
+    pub fn no_room(&mut self, events: u64) {
+        self.stats.table_full += 1;
+        self.account.no_room += events;
+    }
+
+    /// An end has no open call.
+    pub fn stray_end(&mut self) {
+        self.stats.stray_ends += 1;
+        self.account.stray += 1;
+    }
+
+    /// An entry into a queue is of nothing known.
+    pub fn orphan_move(&mut self) {
+        self.stats.orphan_moves += 1;
+        self.account.orphaned += 1;
     }
 }

@@ -1,7 +1,7 @@
-//! Which processes on this node run a program that is described.
+//! Finds the processes on this node that run a described program.
 //!
-//! What its executable holds decides, not its name. Executables are told apart by their inode: one look at a file serves all its
-//! processes, in whatever container. A file is opened once, here; what is planned and attached later is what was opened.
+//! The contents of the executable decide, not its name. Executables are identified by inode: one inspection of a file
+//! serves all its processes, in any container. A file is opened once, here; plans and probes refer to that open file.
 
 use std::{
     collections::HashMap,
@@ -13,64 +13,64 @@ use std::{
 use goexe::File;
 use wire::{INITIAL_PID_NAMESPACE, PidNamespace};
 
-/// Larger files are not read: the largest known, k3s with everything inside, has 80 MB.
+/// Maximum size of an executable. The largest known one, k3s with all its components, has 80 MB.
 pub const MAX_EXECUTABLE: u64 = 512 << 20;
-/// Smaller files are not read: Go's runtime and the libraries of Kubernetes alone are larger.
+/// Minimum size of an executable: Go's runtime and the Kubernetes libraries alone are larger.
 const MIN_EXECUTABLE: u64 = 8 << 20;
-/// Executables remembered, with whether they are of interest.
+/// Maximum number of remembered executables.
 const MAX_KNOWN_FILES: usize = 4096;
 
-/// An executable file, however many containers see it. Each has an overlay of its own over the layers of its image, and so a
-/// device number of its own, but the kernel attaches to the inode below: attached once for each of them, every hit of all of
-/// them would come twice. So the device is not asked, and what could tell two files of one inode number apart is.
+/// Identifies an executable file across containers. Each container sees it through an overlay with a device number of
+/// its own, but the kernel attaches to the inode below: attaching once per overlay would report every hit several
+/// times. So the device is ignored, and length and change time distinguish files with equal inode numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// An overlay passes on that of the file below, if all its layers are on one file system:
+    /// An overlay reports the inode number of the lower file if all its layers are on one file system:
     /// <https://docs.kernel.org/filesystems/overlayfs.html#inode-properties>.
     pub inode: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Seconds and nanoseconds of the last change of the inode: a file written anew is another one.
+    /// Change time of the inode, seconds and nanoseconds: a rewritten file is another one.
     pub changed: (i64, i64),
 }
 
-/// A process, named so that a later one with the same number is another.
+/// Identifies a process, even if its pid is reused later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessId {
-    /// As `/proc` numbers it for the daemon.
+    /// Its pid in the daemon's `/proc`.
     pub pid: u32,
-    /// In clock ticks since boot: field 22 of `/proc/PID/stat`.
+    /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat`.
     pub start_ticks: u64,
 }
 
 /// A running process.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Which process.
+    /// Its identity.
     pub id: ProcessId,
-    /// Which executable.
+    /// The executable that it runs.
     pub file: FileId,
-    /// The PID namespace that its id is known in.
+    /// The PID namespace of [`Process::namespaced_pid`].
     pub namespace: PidNamespace,
-    /// Its process id in that namespace.
+    /// Its pid in that namespace.
     pub namespaced_pid: u32,
 }
 
-/// An executable that is open.
+/// An open executable.
 #[derive(Debug)]
 pub struct Opened {
-    /// The open file: it stays the same whatever becomes of its path.
+    /// The open file, independent of later changes to its path.
     handle: fs::File,
-    /// Its contents.
+    /// The mapped contents.
     data: File,
-    /// Which file.
+    /// Its identity.
     pub id: FileId,
-    /// Its path as the process that runs it has it, or as it was named.
+    /// Its path in the mount namespace of the process that runs it, or as given by the user.
     pub path: PathBuf,
 }
 
 impl Opened {
-    /// Opens an executable, within bounds.
+    /// Opens and maps an executable.
     ///
     /// # Errors
     ///
@@ -81,35 +81,35 @@ impl Opened {
         Ok(Self { handle, data, id, path: fs::read_link(path).unwrap_or_else(|_| path.into()) })
     }
 
-    /// Its contents.
+    /// The mapped contents.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// The handle alone: to attach to what was planned.
+    /// The open file alone, to attach probes to.
     #[must_use]
     pub fn into_handle(self) -> fs::File {
         self.handle
     }
 }
 
-/// Looks for processes of interest, and remembers which files are not.
+/// Searches for processes of interest, and remembers the judgement of each file.
 #[derive(Debug, Default)]
 pub struct Finder {
     files: HashMap<FileId, bool>,
 }
 
 impl Finder {
-    /// The processes of interest that run now. `judge` decides about an executable that was not seen before, and keeps what it
-    /// wants of it.
+    /// Lists the running processes of interest. `judge` decides about an executable that was not seen before, and keeps
+    /// what it needs of it.
     ///
-    /// Of a process that is of no interest, nothing is asked but which file it runs, every time: it may replace its executable, as
-    /// a container's first process does.
+    /// For other processes, only the identity of the executable is read on each call, because a process may replace its
+    /// executable, as the first process of a container does.
     ///
     /// # Errors
     ///
-    /// When `/proc` cannot be listed. A process that ends meanwhile, or may not be looked at, is skipped.
+    /// When `/proc` cannot be listed. A process that ends meanwhile, or is not accessible, is skipped.
     pub fn look(&mut self, mut judge: impl FnMut(Opened) -> bool) -> io::Result<Vec<Process>> {
         let mut running = Vec::new();
         for entry in fs::read_dir("/proc")? {
@@ -120,7 +120,7 @@ impl Finder {
         Ok(running)
     }
 
-    /// Judges a file anew when a process runs it next.
+    /// Discards the judgement of a file: the next process that runs it is judged again.
     pub fn forget(&mut self, file: FileId) {
         self.files.remove(&file);
     }
@@ -134,7 +134,7 @@ impl Finder {
         }
         let plausible = (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len());
         let of_interest = *self.files.entry(file).or_insert_with(|| {
-            // What is open may be another file by now: then this one is not judged.
+            // The path may lead to another file by now: then that file is not judged.
             let opened = Opened::open(&path).ok().filter(|opened| plausible && opened.id == file);
             opened.is_some_and(judge)
         });
@@ -147,12 +147,12 @@ impl Finder {
     }
 }
 
-/// How far from its own addresses a process has loaded its executable, whose first instruction is at `entry_point`: the
-/// kernel tells the process where it put that one. Zero for executables that are not position-independent.
+/// Load bias of an executable in a process: the difference between the address of the first instruction in the
+/// auxiliary vector and `entry_point`. Zero for executables that are not position-independent.
 ///
 /// # Errors
 ///
-/// When the process has ended or may not be looked at.
+/// When the process has ended or is not accessible.
 pub fn load_bias(pid: u32, entry_point: u64) -> io::Result<u64> {
     let vector = fs::read(format!("/proc/{pid}/auxv"))?;
     let loaded = entry_of(&vector)
@@ -160,7 +160,7 @@ pub fn load_bias(pid: u32, entry_point: u64) -> io::Result<u64> {
     Ok(loaded.wrapping_sub(entry_point))
 }
 
-/// `AT_ENTRY` in an auxiliary vector: pairs of words.
+/// `AT_ENTRY` in an auxiliary vector, which is a list of pairs of words.
 fn entry_of(vector: &[u8]) -> Option<u64> {
     const AT_ENTRY: u64 = 9;
     let (pairs, _) = vector.as_chunks::<16>();
@@ -176,7 +176,7 @@ fn file_id(meta: &fs::Metadata) -> FileId {
 }
 
 impl ProcessId {
-    /// The process that has this number now; `None` where there is none, or it may not be looked at.
+    /// The process with this pid now; `None` if it does not exist or is not accessible.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -184,13 +184,14 @@ impl ProcessId {
     }
 }
 
-/// The command name, in parentheses, may hold anything: fields are counted after the last one.
+/// The command name, in parentheses, may contain spaces and parentheses: fields are counted after the last one.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The host's namespace, where the daemon lives in it and so sees the kernel's own ids; else that of the process.
+/// The initial PID namespace if the daemon runs in it and therefore sees the kernel's own pids; else the namespace of
+/// the process.
 fn namespace(pid: u32) -> Option<(PidNamespace, u32)> {
     let own = pid_namespace("self")?;
     if own.inode == INITIAL_PID_NAMESPACE {
@@ -203,12 +204,12 @@ fn namespace(pid: u32) -> Option<(PidNamespace, u32)> {
 fn pid_namespace(process: &str) -> Option<PidNamespace> {
     let meta = fs::metadata(format!("/proc/{process}/ns/pid")).ok()?;
     let device = meta.dev();
-    // The kernel's own encoding of a device number.
+    // The kernel's encoding of a device number.
     let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
     Some(PidNamespace { device, inode: meta.ino() })
 }
 
-/// `NSpid:` lists the ids from the reader's namespace to the process's own.
+/// `NSpid:` lists the pids from the reader's namespace to the process's own.
 fn innermost_pid(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_ascii_whitespace().last()?.parse().ok()
 }

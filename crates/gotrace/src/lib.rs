@@ -2,27 +2,27 @@
 //!
 //! # Layout
 //!
-//! * [`program`]: what a program supplies. [`values`]: what its probes read.
-//! * [`discover`]: which processes run it.
-//! * [`plan`]: which sites of an executable to probe, and what to read there.
-//! * [`probe`]: the eBPF programs in the kernel.
-//! * [`decode`]: what they sent, as events in the program's terms.
-//! * [`assemble`]: what makes traces of events. Pure; each program has its own.
-//! * [`pipeline`]: what follows upon an event, live or replayed.
-//! * [`metrics`]: what all this counts.
-//! * [`worker`]: one program at work, as the supervisor runs it.
+//! * [`program`]: the description of a program. [`values`](mod@values): what its probes read.
+//! * [`discover`]: finds processes.
+//! * [`plan`]: chooses the sites of an executable to probe, and what to read there.
+//! * [`probe`]: loads the eBPF programs and attaches them.
+//! * [`decode`]: turns records into events of the program.
+//! * [`assemble`]: makes traces of events. Pure; each program has its own assembler.
+//! * [`pipeline`]: from events to finished traces, live or replayed.
+//! * [`metrics`]: the metrics of all this.
+//! * [`worker`]: plan, decoder and assembler of one program, as the supervisor runs them.
 //! * [`recording`]: events in a file, to be replayed elsewhere.
 //!
 //! # Design constraints
 //!
-//! * No word of any program: what is particular to one is data that the program hands over.
-//! * The traced program is never harmed: nothing is written to it, and it does not wait for a reader of the records.
+//! * No knowledge of any program: everything specific is data that the program supplies.
+//! * The traced program is never harmed: nothing is written to it, and it never waits for a reader of the records.
 //! * Everything read from a process or a file is bounded and checked.
 //! * Every loss has a cause and a counter.
 
 #![forbid(unsafe_code)]
 
-// The macros name this crate as the programs do, and the fixture of the tests is a program.
+// The macros refer to this crate by name, also for the tests' fixture program.
 #[cfg(test)]
 extern crate self as gotrace;
 

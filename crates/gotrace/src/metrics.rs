@@ -1,4 +1,4 @@
-//! What the tracing of programs counts: records, their fates, and what is lost before there is a trace.
+//! Metrics of tracing: records, their fates, and losses before there is a trace.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -13,13 +13,13 @@ use crate::{
 telemetry::labels! {
     /// Why records are lost before they are decoded.
     pub RecordLoss {
-        /// Records that found the ring buffer full.
+        /// Records dropped at a full ring buffer.
         RingFull = "ring_full",
         /// Hits whose goroutine cannot be read.
         GoroutineFault = "goroutine_fault",
-        /// Hits at an address that no plan knows.
+        /// Hits at an address without a site.
         UnknownSite = "unknown_site",
-        /// Records that make no sense.
+        /// Records that cannot be decoded.
         UndecodableRecord = "undecodable_record",
     }
 }
@@ -29,11 +29,11 @@ telemetry::labels! {
     pub Total {
         /// Hits of probes in traced processes.
         Hits = "hits",
-        /// Records that came from the eBPF programs.
+        /// Records from the eBPF programs.
         Records = "records",
-        /// Reads of a traced process's memory that failed: their values are absent from the record.
+        /// Failed reads of a traced process's memory: their values are absent from the record.
         ReadFaults = "read_faults",
-        /// Ends of calls that began before the probes were there.
+        /// Ends of calls that began before the probes were attached.
         StrayEnds = "stray_ends",
         /// Pods that were popped, but not to be scheduled.
         SkippedPods = "skipped_pods",
@@ -41,16 +41,16 @@ telemetry::labels! {
 }
 
 telemetry::labels! {
-    /// What the kernel does with the instruction of a probe.
+    /// How the kernel executes the instruction under a probe.
     pub Class {
-        /// The kernel emulates it.
+        /// Emulated by the kernel.
         Emulated = "emulated",
-        /// The kernel single-steps it, which takes longer.
+        /// Single-stepped, which takes longer.
         SingleStepped = "single_stepped",
     }
 }
 
-/// Metrics of tracing. Clones are handles of the same metrics.
+/// Metrics of tracing. Clones refer to the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -63,12 +63,12 @@ pub struct Metrics {
     refused_processes: Gauge,
     sites: Gauges<Class>,
     missing: Gauge,
-    /// The programs' own, by name.
+    /// The programs' own counters, by name.
     counters: HashMap<&'static str, Totals>,
 }
 
 impl Metrics {
-    /// Registers the metrics, with those that programs count themselves.
+    /// Registers the metrics, and the programs' own `counters`.
     #[must_use]
     pub fn new(registry: &Registry, counters: impl IntoIterator<Item = Counter>) -> Self {
         let own = |Counter { name, help, labels }: Counter| (name, registry.totals(name, help, labels));
@@ -99,32 +99,32 @@ impl Metrics {
         self.record_losses.add(cause, records);
     }
 
-    /// Sets a loss to a total that is counted elsewhere, by its label; a cause of no such label is ignored.
+    /// Sets a loss to a total that is counted elsewhere, by its label. An unknown label is ignored.
     pub fn set_lost(&self, cause: &str, total: u64) {
         if let Some(cause) = RecordLoss::ALL.iter().find(|known| known.label() == cause) {
             self.record_losses.set(*cause, total);
         }
     }
 
-    /// All losses of the process by cause, zeros too.
+    /// All losses by cause, including zeros.
     #[must_use]
     pub fn lost(&self) -> Vec<(&'static str, u64)> {
         self.registry.lost()
     }
 
-    /// Sets how many processes are traced now, and how many cannot be.
+    /// Sets the number of traced processes, and of those that cannot be traced.
     pub fn set_processes(&self, traced: usize, refused: usize) {
         self.processes.set(traced as i64);
         self.refused_processes.set(refused as i64);
     }
 
-    /// How many processes are traced now.
+    /// Number of processes traced now.
     #[must_use]
     pub fn processes(&self) -> u64 {
         u64::try_from(self.processes.get()).unwrap_or_default()
     }
 
-    /// Sets what is attached now.
+    /// Sets the attached sites and the missing functions.
     pub fn set_planned<'a>(&self, plans: impl Iterator<Item = &'a Summary>) {
         let mut sums = [0, 0, 0];
         for Summary { emulated, single_stepped, missing, .. } in plans {
@@ -143,7 +143,7 @@ impl Metrics {
         self.totals[total as usize].inner().store(count, Ordering::Relaxed);
     }
 
-    /// Sets what became of events, over all programs.
+    /// Sets the losses and the fates of events, summed over all programs.
     pub fn set_accounts(&self, accounts: impl Iterator<Item = (Stats, Account)>) {
         let (mut stats_sum, mut account_sum) = (Stats::default(), Account::default());
         for (stats, account) in accounts {
@@ -156,7 +156,7 @@ impl Metrics {
         self.set_total(Total::SkippedPods, stats_sum.skipped);
     }
 
-    /// Sets what programs count themselves.
+    /// Sets the programs' own counters.
     pub fn set_counts(&self, counts: &[Count]) {
         for Count { counter, labels, total } in counts {
             if let Some(totals) = self.counters.get(counter) {
@@ -165,7 +165,7 @@ impl Metrics {
         }
     }
 
-    /// Copies what the eBPF programs count.
+    /// Copies the counters of the eBPF programs.
     pub fn set_probes(&self, probes: &Probes) {
         for (cause, counter) in [
             (RecordLoss::RingFull, wire::Counter::RingFull),

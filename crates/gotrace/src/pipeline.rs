@@ -1,4 +1,4 @@
-//! What follows upon events, whether they come from a ring buffer or from a file: the same, so that a replay shows
+//! From events to finished traces. The same code handles events of a ring buffer and of a file, so that a replay shows
 //! what the daemon showed.
 
 use std::path::{Path, PathBuf};
@@ -13,49 +13,49 @@ use crate::{
     program::Program,
 };
 
-/// A process that is being traced.
+/// A process that is traced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Found {
-    /// The number of its events.
+    /// Target number in its events.
     pub target: u32,
-    /// Its process id, as `/proc` shows it to the daemon.
+    /// Its pid in the daemon's `/proc`.
     pub pid: u32,
-    /// The path of its executable, in its own mount namespace.
+    /// Path of its executable, in its own mount namespace.
     #[serde(serialize_with = "lossy")]
     pub executable: PathBuf,
-    /// What its executable is.
+    /// Identity of its executable.
     pub identity: Identity,
-    /// Which process, where it runs here. Not in recordings.
+    /// The process, if it runs on this host. Not in recordings.
     #[serde(skip)]
     pub process: Option<ProcessId>,
-    /// The programs that its executable has inside. Not in recordings.
+    /// The programs in its executable. Not in recordings.
     #[serde(skip)]
     pub programs: Vec<&'static str>,
-    /// Whether it ran already at the first look.
+    /// Whether it was running at the first search.
     #[serde(skip)]
     pub already_ran: bool,
 }
 
-/// JSON has no other paths.
+/// Paths in JSON are UTF-8.
 fn lossy<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }
 
-/// The clocks at one moment.
+/// Readings of the clocks at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Clocks {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub monotonic_ns: u64,
-    /// What `CLOCK_REALTIME` said when `CLOCK_MONOTONIC` said zero, nanoseconds.
+    /// `CLOCK_REALTIME` at the zero of `CLOCK_MONOTONIC`, nanoseconds.
     pub unix_ns_at_zero: u64,
 }
 
-/// What a program's assembler puts together.
+/// Output of a program's assembler.
 pub type Output<P> = <<P as Program>::Assembler as Assemble<P>>::Output;
 
-/// Puts the events of a program together, and knows the clocks.
+/// A program's assembler, with the clocks that date its outputs.
 #[derive(Debug)]
 pub struct Pipeline<P: Program> {
     assembler: P::Assembler,
@@ -69,46 +69,46 @@ impl<P: Program> Default for Pipeline<P> {
 }
 
 impl<P: Program> Pipeline<P> {
-    /// Takes the next event.
+    /// Hands the next event to the assembler.
     pub fn event(&mut self, event: Event<P>) {
         self.assembler.on(event);
     }
 
-    /// Tick: re-anchors the clocks and expires what has been silent for too long.
+    /// Tick: re-anchors the clocks and expires what has had no event for too long.
     pub fn look(&mut self, clocks: Clocks) {
         self.clocks = clocks;
         self.assembler.expire(clocks.monotonic_ns);
     }
 
-    /// A process has ended.
+    /// Closes everything open in this process, which has ended.
     pub fn exit(&mut self, target: u32) {
         self.assembler.exit(target);
     }
 
-    /// What has ended since the last call.
+    /// Takes the outputs completed since the last call.
     pub fn take_finished(&mut self) -> Vec<Output<P>> {
         self.assembler.take_finished()
     }
 
-    /// The clocks by which what has ended is dated.
+    /// The clocks that date the outputs.
     #[must_use]
     pub fn clocks(&self) -> Clocks {
         self.clocks
     }
 
-    /// What became of events that are in nothing complete.
+    /// Losses so far: events that are not part of an output.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.assembler.stats()
     }
 
-    /// What became of each event.
+    /// Fates of all events so far.
     #[must_use]
     pub fn account(&self) -> Account {
         self.assembler.account()
     }
 
-    /// Figures of the program's own.
+    /// Current values of the program's own counters.
     #[must_use]
     pub fn counts(&self) -> Vec<Count> {
         self.assembler.counts()

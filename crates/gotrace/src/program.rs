@@ -1,4 +1,4 @@
-//! What a program supplies to be traced: a folder under `programs/` implements [`Program`].
+//! The description of a program: a folder under `programs/` implements [`Program`].
 
 use std::{fmt, hash::Hash};
 
@@ -11,58 +11,58 @@ use crate::{
     values::{Value, Values},
 };
 
-/// A kind of executable that is described: which of its functions are probed, what is read there, and what follows from it.
+/// Description of a kind of executable: which functions are probed, what is read there, and how traces are made of it.
 ///
-/// Its functions and values are its own closed enums. Everything that must be known about one of them is asked by a `match`
-/// without a catch-all arm, so that what is forgotten does not compile.
+/// Functions and values are closed enums. Every property of theirs is a `match` without a catch-all arm, so that a
+/// missing one does not compile.
 pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
-    /// As users, logs and recordings name it.
+    /// Name on the command line, in logs and recordings.
     const NAME: &'static str;
-    /// Symbols that only this program has: one of them suffices.
+    /// Symbols that only this program has. One of them suffices.
     const MARKERS: &'static [&'static str];
-    /// Packages whose calls are looked at, and types, as in `package.(*Type)`, whose methods' calls are.
+    /// Packages, and types as in `package.(*Type)`, whose functions are searched for calls.
     const CALLERS: &'static [&'static str];
-    /// The package whose calls through interfaces and function fields are calls of the probed functions: elsewhere the same
-    /// place in an itab is another interface's.
+    /// The package whose calls through interfaces and function fields are calls of the probed functions. Elsewhere, the
+    /// same itab slot may belong to another interface.
     const CALLS_INDIRECTLY: &'static str;
-    /// The metric at whose call the end of a function is seen, where there is one: see
+    /// The metric whose call marks the end of a function, if there is one: see
     /// [`End::Metric`](crate::plan::End::Metric).
     const METRIC: Option<Metric<Self::Value>>;
-    /// A value, and the numbers of it, below 32, that need no explanation: where it is the first of a site's values and has one of them, the
-    /// site's strings are not read.
+    /// A value, and those of its numbers, below 32, that need no explanation. If it is the first value of a site and
+    /// has one of these numbers, the site's strings are not read.
     const QUIET: Option<(Self::Value, &'static [u64])>;
-    /// The interfaces and structs whose functions [`Plan::signatures`](crate::plan::Plan::signatures) lists, for people.
+    /// Interfaces and structs whose functions [`Plan::signatures`](crate::plan::Plan::signatures) lists.
     const SPELLED_OUT: SpelledOut;
 
-    /// Figures of its own that its assembler counts.
+    /// The assembler's own counters.
     const COUNTERS: &'static [Counter];
 
-    /// What a probed function is to this program.
+    /// The probed functions.
     type Function: Function;
-    /// What is read.
+    /// The values read by probes.
     type Value: Value;
-    /// What makes traces of events.
+    /// Makes traces of events.
     type Assembler: Assemble<Self>;
 
-    /// How a function is found and what is read there: the first row that the executable can follow counts. This is the
-    /// program's one table.
+    /// How a function is found and what is read there. The first row that the executable can follow is used. This is
+    /// the program's only table.
     fn rows(function: Self::Function) -> &'static [Row<Self::Value>];
 
-    /// From which level of detail on a function is probed.
+    /// The lowest level of detail at which a function is probed.
     fn detail(function: Self::Function) -> Detail;
 
-    /// The implementations whose names an event may say: see [`Kind::Name`](crate::values::Kind::Name).
+    /// The implementations whose names can appear in events: see [`Kind::Name`](crate::values::Kind::Name).
     ///
     /// # Errors
     ///
-    /// When the executable's types are broken, or what names them is not there.
+    /// When the executable's types are malformed, or a required type is missing.
     fn names(
         executable: &Executable<'_>,
         functions: &Functions<'_>,
         types: &Types<'_>,
     ) -> Result<Vec<Named>, goexe::Error>;
 
-    /// Replaces what names somebody's objects: `replace` is handed the kind of each such name, such as `pod`.
+    /// Replaces the names of users' objects. `replace` receives each name with its kind, such as `pod`.
     fn redact(values: &mut Values<Self::Value>, replace: &mut dyn FnMut(&'static str, &mut String));
 }
 
@@ -70,46 +70,46 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
 pub trait Function:
     Copy + Eq + Ord + Hash + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// All of them, in the order in which a plan lists their sites.
+    /// All functions, in the order of their sites in a plan.
     const ALL: &'static [Self];
 }
 
-/// How much is asked of a program: each level includes those before it.
+/// Level of detail. Each level includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// What is done, its phases, and why it failed.
+    /// Attempts, their phases, and why they failed.
     Phases,
-    /// The calls of each plugin as well.
+    /// Adds the calls of each plugin.
     Plugins,
-    /// All there is: ways through queues, and what is read of lists and maps.
+    /// Adds moves between queues, and values read from lists and maps.
     #[default]
     Full,
 }
 
-/// A metric that a program takes at the end of a function, from a deferred closure: `taken(start)` computes how long it took,
-/// behind a call of `labelled(labels...)` with the result among the labels.
+/// A metric that a program records at the end of a function, in a deferred closure: `taken(start)` computes the
+/// duration, after a call of `labelled(labels...)` with the result among the labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric<V: 'static> {
-    /// Symbol of the function that is handed the start, a `time.Time`.
+    /// Symbol of the function that takes the start, a `time.Time`.
     pub taken: &'static str,
-    /// Symbol of the method that is handed the labels.
+    /// Symbol of the method that takes the labels.
     pub labelled: &'static str,
-    /// Receives when the call began, `CLOCK_MONOTONIC`, nanoseconds.
+    /// The value for the start of the call: `CLOCK_MONOTONIC`, nanoseconds.
     pub started: V,
-    /// Receives whether a panic runs the closure.
+    /// The value for whether a panic runs the closure.
     pub panics: V,
-    /// Receives the place of the result's label in [`Metric::results`].
+    /// The value for the index of the result's label in [`Metric::results`].
     pub result: V,
-    /// The labels of results. No two of one length may begin with the same eight bytes.
+    /// The labels of results. No two of equal length may have the same first eight bytes.
     pub results: &'static [&'static str],
 }
 
-/// What people want to see of an executable's signatures.
+/// Selects the signatures that [`Plan::signatures`](crate::plan::Plan::signatures) lists.
 #[derive(Clone, Copy, Debug)]
 pub struct SpelledOut {
-    /// Interfaces: all their methods.
+    /// Interfaces, with all their methods.
     pub interfaces: &'static [Interface],
-    /// Structs, by package and name: all fields that hold functions.
+    /// Structs, by package and name, with all fields that hold functions.
     pub structs: &'static [(&'static str, &'static str)],
 }
 
@@ -117,27 +117,27 @@ pub struct SpelledOut {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Named {
-    /// What it calls itself; the type's name where that is not a constant.
+    /// The name that it returns; the type's name if that is not a constant.
     pub name: String,
     /// The type, with its package's path.
     #[serde(rename = "type")]
     pub typ: String,
-    /// Where it takes part, by the methods that it has.
+    /// The extension points that it implements, by its methods.
     pub extension_points: Vec<&'static str>,
-    /// The Go module that it comes from, with its version.
+    /// Go module and version of the type.
     pub module: Option<String>,
-    /// Virtual address of its type descriptor: how a call of it is recognized.
+    /// Virtual address of its type descriptor, which identifies its calls.
     #[serde(skip)]
     pub descriptor: u64,
-    /// Virtual address of its name, where that is a constant: how a mention of it is recognized.
+    /// Virtual address of its name, if that is a constant: identifies references to it.
     #[serde(skip)]
     pub constant: Option<u64>,
 }
 
-/// Declares a program's functions: for each its level of detail, what else the program says about it, and its rows. All of them are
-/// in one list, [`Function::ALL`].
+/// Declares a program's functions: for each its level of detail, the program's own `about`, and its rows. All functions
+/// are in [`Function::ALL`].
 ///
-/// The enum gets `about`, `detail` and `rows`, which cannot forget a function.
+/// The enum gets the methods `about`, `detail` and `rows`, which cover every function.
 #[macro_export]
 macro_rules! functions {
     (
@@ -159,19 +159,19 @@ macro_rules! functions {
         }
 
         impl $name {
-            /// What the program says about it.
+            /// The program's own description.
             #[must_use]
             $vis const fn about(self) -> $about {
                 match self { $(Self::$function => $said,)* }
             }
 
-            /// From which level of detail on it is probed.
+            /// The lowest level of detail at which it is probed.
             #[must_use]
             $vis const fn detail(self) -> $crate::program::Detail {
                 match self { $(Self::$function => $crate::program::Detail::$detail,)* }
             }
 
-            /// The ways to find it: the first that the executable can follow counts.
+            /// The ways to find it. The first that the executable can follow is used.
             #[must_use]
             $vis const fn rows(self) -> &'static [$crate::plan::Row<$value>] {
                 match self {

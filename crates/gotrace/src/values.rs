@@ -1,4 +1,4 @@
-//! What a hit read: slots that a program's own type indexes.
+//! Values of a hit: slots, indexed by a program's own type.
 
 #[cfg(test)]
 mod tests;
@@ -16,24 +16,24 @@ use crate::{
     plan::name,
 };
 
-/// What a value is, whatever was read to get it.
+/// Kind of a value. It determines how the read memory is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An address or a count.
     Number,
     /// A number that may be negative.
     Signed,
-    /// Whether the lowest byte of a word is set.
+    /// Whether the lowest byte of a word is not zero.
     Flag,
-    /// A `time.Time` by its first word; nanoseconds since the Unix epoch. None where it does not come from the clock.
+    /// A `time.Time` by its first word, as nanoseconds since the Unix epoch. `None` if it does not come from the clock.
     Time,
-    /// A string. One that was cut ends in `…`.
+    /// A string. A truncated one ends in `…`.
     Text,
-    /// A string that may be long, and is the only value at its site.
+    /// A long string, the only value at its site.
     LongText,
     /// The elements of a list of strings, as far as they are read.
     Texts,
-    /// The name of what lies at an address, by the program's [names](crate::plan::Plan::names).
+    /// A name, found by address in the program's [names](crate::plan::Plan::names).
     Name,
     /// The elements of a slice with the highest keys.
     Top,
@@ -41,15 +41,15 @@ pub enum Kind {
     Entries,
 }
 
-/// A program's values: a closed set, an enum whose serialized names are the keys of recordings.
+/// A program's values: a closed enum, whose serialized names are the keys of recordings.
 pub trait Value:
     Copy + Eq + Ord + fmt::Debug + Serialize + for<'de> Deserialize<'de> + Send + Sync + 'static
 {
-    /// What it is.
+    /// The value's kind.
     fn kind(self) -> Kind;
 }
 
-/// The content of a slot.
+/// Content of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is a `Kind` and documented there")]
 pub enum Datum {
@@ -63,11 +63,11 @@ pub enum Datum {
     Entries(Box<Entries>),
 }
 
-/// The values of one hit. A value that was not read, or could not be read at that moment, has no slot.
+/// The values of one hit. A value that was not read, or was not readable at that moment, has no slot.
 #[derive(Clone, Debug)]
 pub struct Values<V>(Vec<(V, Datum)>);
 
-/// The order in which slots are filled does not matter.
+/// Compares slots in any order.
 impl<V: Value> PartialEq for Values<V> {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && self.0.iter().all(|(value, datum)| other.get(*value) == Some(datum))
@@ -83,7 +83,7 @@ impl<V> Default for Values<V> {
 }
 
 impl<V: Value> Values<V> {
-    /// Without slots, and with room for so many.
+    /// An empty set with capacity for this many slots.
     #[must_use]
     pub fn with_capacity(slots: usize) -> Self {
         Self(Vec::with_capacity(slots))
@@ -104,14 +104,14 @@ impl<V: Value> Values<V> {
         }
     }
 
-    /// The same values with this slot filled, or emptied with `None`.
+    /// Builder form of [`Values::set`].
     #[must_use]
     pub fn with(mut self, value: V, datum: impl IntoDatum) -> Self {
         self.set(value, datum);
         self
     }
 
-    /// Empties a slot.
+    /// Empties a slot and returns its content.
     pub fn take(&mut self, value: V) -> Option<Datum> {
         let place = self.0.iter().position(|(own, _)| *own == value)?;
         Some(self.0.swap_remove(place).1)
@@ -151,7 +151,7 @@ impl<V: Value> Values<V> {
         if let Datum::Text(text) = self.take(value)? { Some(text) } else { None }
     }
 
-    /// Takes a [`Kind::Texts`] out of its slot; empty where there is none.
+    /// Takes a [`Kind::Texts`] out of its slot; empty if the slot is.
     pub fn take_texts(&mut self, value: V) -> Vec<Option<String>> {
         if let Some(Datum::Texts(texts)) = self.take(value) { texts } else { Vec::new() }
     }
@@ -182,9 +182,9 @@ impl<V: Value> Values<V> {
     }
 }
 
-/// What can fill a slot; `None` empties it.
+/// Types that can fill a slot; `None` empties it.
 pub trait IntoDatum {
-    /// The content.
+    /// Converts to the content of a slot.
     fn into_datum(self) -> Option<Datum>;
 }
 
@@ -203,7 +203,7 @@ into_datum! {
     Datum: datum => datum;
     u64: number => Datum::Number(number);
     i64: number => Datum::Number(number.cast_unsigned());
-    // The type of a literal.
+    // The type of integer literals.
     i32: number => Datum::Number(i64::from(number).cast_unsigned());
     bool: flag => Datum::Flag(flag);
     String: text => Datum::Text(text);
@@ -215,7 +215,7 @@ into_datum! {
 
 impl<const N: usize> IntoDatum for [Option<String>; N] {
     fn into_datum(self) -> Option<Datum> {
-        // A list of which nothing is read says nothing.
+        // A list without any element read stays absent.
         self.iter().any(Option::is_some).then(|| Datum::Texts(self.into()))
     }
 }
@@ -277,7 +277,7 @@ impl<'de, V: Value> Deserialize<'de> for Values<V> {
     }
 }
 
-/// Reads the content of a slot; null is none.
+/// Deserializes the content of a slot; null is `None`.
 struct OfKind(Kind);
 
 impl<'de> DeserializeSeed<'de> for OfKind {

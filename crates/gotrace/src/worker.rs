@@ -1,5 +1,5 @@
-//! One program at work: the plans of its executables, its decoder, its assembler. The supervisor runs any number of them beside each
-//! other, by the trait [`Worker`]; what they have put together is of one type `T` for all.
+//! One program at work: the plans of its executables, its decoder, its assembler. The supervisor runs any number of
+//! programs by the trait [`Worker`], with one output type `T` for all.
 
 #[cfg(test)]
 mod tests;
@@ -24,26 +24,26 @@ use crate::{
     recording::{End, Line},
 };
 
-/// Is handed all that goes into a pipeline, in its order. It is called while the ring buffer waits, and must be quick.
+/// Receives everything that goes into a pipeline, in order. It runs while the ring buffer waits, and must be quick.
 pub type Observer<P> = Box<dyn FnMut(Line<'_, P>) + Send>;
 
-/// What is planned for an executable.
+/// Summary of the plans for an executable.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Which executable.
+    /// Identity of the executable.
     pub identity: Identity,
-    /// The programs that are inside.
+    /// Names of the programs that it contains.
     pub programs: Vec<&'static str>,
-    /// Sites on emulated instructions.
+    /// Number of sites on emulated instructions.
     pub emulated: usize,
-    /// Sites on instructions that are single-stepped.
+    /// Number of sites on single-stepped instructions.
     pub single_stepped: usize,
     /// What cannot be traced, and why.
     pub missing: Vec<Missing>,
 }
 
 impl Summary {
-    /// Together with what another program plans for the same executable.
+    /// Adds the summary of another program in the same executable.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
         let Self { identity: _, programs, emulated, single_stepped, missing } = other;
@@ -56,25 +56,25 @@ impl Summary {
         }
     }
 
-    /// Sites in all.
+    /// Number of all sites.
     #[must_use]
     pub fn sites(&self) -> usize {
         self.emulated + self.single_stepped
     }
 }
 
-/// A program at work.
+/// A program at work, for the supervisor.
 pub trait Worker<T>: Send {
     /// The program's name.
     fn name(&self) -> &'static str;
 
-    /// What only this program has: see [`Program::MARKERS`].
+    /// Symbols that only this program has: see [`Program::MARKERS`].
     fn markers(&self) -> &'static [&'static str];
 
-    /// Figures of the program's own.
+    /// The program's own counters.
     fn counters(&self) -> &'static [Counter];
 
-    /// Plans the probes of an executable; `None` where the program is not inside.
+    /// Plans the probes of an executable; `None` if it does not contain the program.
     ///
     /// # Errors
     ///
@@ -86,45 +86,45 @@ pub trait Worker<T>: Send {
         functions: &Functions<'_>,
     ) -> Option<Result<Summary, plan::Error>>;
 
-    /// Attaches what is planned for an executable, unless it is attached.
+    /// Attaches the plan of an executable, unless it is attached.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses, or there is no room.
+    /// When the kernel refuses, or a map is full.
     fn attach(&mut self, file: FileId, probes: &mut Probes, handle: &File) -> Result<(), probe::Error>;
 
-    /// Takes the probes out of an executable, and forgets its plan.
+    /// Detaches the probes from an executable, and forgets its plan.
     ///
     /// # Errors
     ///
     /// When the kernel refuses.
     fn detach(&mut self, file: FileId, probes: &mut Probes) -> Result<(), probe::Error>;
 
-    /// Traces a process that runs this executable, which it has loaded so far from its own addresses.
+    /// Starts tracing a process that runs this executable; `bias` is its load bias.
     fn begin(&mut self, file: FileId, bias: u64, found: &Found);
 
-    /// The process has ended.
+    /// Closes everything open in this process, which has ended.
     fn end(&mut self, target: u32);
 
-    /// Takes a record of a site with this number; `None` if the site is not its own.
+    /// Handles a record of this site; `None` if the site belongs to another worker.
     fn take(&mut self, site: u32, record: &[u8]) -> Option<Result<(), Undecodable>>;
 
-    /// Tick: re-anchors the clocks and expires what has been silent for too long.
+    /// Tick: re-anchors the clocks and expires what has had no event for too long.
     fn look(&mut self, clocks: Clocks);
 
-    /// What has ended since the last call, dated by these clocks.
+    /// Takes the outputs completed since the last call, and the clocks that date them.
     fn take_finished(&mut self) -> (Vec<T>, Clocks);
 
-    /// What became of events that are in nothing complete.
+    /// Losses so far: events that are not part of an output.
     fn stats(&self) -> Stats;
 
-    /// What became of each event.
+    /// Fates of all events so far.
     fn account(&self) -> Account;
 
-    /// Figures of the program's own.
+    /// Current values of the program's own counters.
     fn counts(&self) -> Vec<Count>;
 
-    /// Nothing comes any more: these were the losses, by cause.
+    /// Reports the end of the input, with the losses by cause, to the observer.
     fn finish(&mut self, losses: BTreeMap<String, u64>);
 }
 
@@ -139,7 +139,7 @@ pub struct ProgramWorker<P: Program, T> {
 }
 
 struct Planned<P: Program> {
-    /// Until they are attached.
+    /// Planned sites, until they are attached.
     sites: Vec<PlannedSite<P>>,
     names: Vec<Named>,
     errors: Vec<(u64, String)>,
@@ -153,7 +153,7 @@ impl<P: Program, T> fmt::Debug for ProgramWorker<P, T> {
 }
 
 impl<P: Program, T> ProgramWorker<P, T> {
-    /// Asks this much of the program; `finished` makes what all workers give of what its assembler gives.
+    /// Makes a worker at this level of detail. `finished` converts the assembler's output to the common type.
     #[must_use]
     pub fn new(detail: Detail, finished: fn(Output<P>) -> T) -> Self {
         Self {
@@ -166,7 +166,7 @@ impl<P: Program, T> ProgramWorker<P, T> {
         }
     }
 
-    /// Lets somebody see what goes into the pipeline.
+    /// Sets an observer of the pipeline's input.
     #[must_use]
     pub fn observed(mut self, observer: Observer<P>) -> Self {
         self.observer = Some(observer);

@@ -54,6 +54,8 @@ const MANAGER_CONFLICT: &str = "FieldManagerConflict";
 
 /// Whether and how quickly
 #[derive(clap::Args, Clone, Debug, Default)]
+// A command flattens several structs of this name.
+#[group(skip)]
 pub struct Options {
     /// Write the context of its attempt into each Pod that is bound and carries none: needs `patch` of pods
     #[arg(long, env = "SCHEDSPAN_REINJECT")]

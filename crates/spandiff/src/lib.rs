@@ -36,7 +36,7 @@ pub use self::{
     html::page,
     metrics::{Figures, figures},
     pairs::Clock,
-    read::file,
+    read::{file, read},
     shown::Shown,
     span::Span,
     table::{metrics as metrics_table, table},

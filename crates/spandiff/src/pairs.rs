@@ -205,8 +205,9 @@ fn aligned<'t, T>(
             (None, Some(_)) => (false, true),
             (Some(first), Some(second)) => {
                 let (first, second) = (of_a(first), of_b(second));
-                // Which of them ends before the other starts?
-                let (first_is_over, second_is_over) = (first[1] < second[0], second[1] < first[0]);
+                // Which of them ends before the other starts? Both do where a span ends before it starts.
+                let first_is_over = first[1] < second[0];
+                let second_is_over = !first_is_over && second[1] < first[0];
                 (!second_is_over, !first_is_over)
             }
         };

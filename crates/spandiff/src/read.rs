@@ -31,8 +31,12 @@ pub fn file(path: &Path, scope: Option<&str>) -> Result<Vec<Span>, Error> {
     read(BufReader::new(input), &name, scope)
 }
 
-/// Reads the content of a file.
-pub(super) fn read(mut input: impl BufRead, name: &str, scope: Option<&str>) -> Result<Vec<Span>, Error> {
+/// Reads the content of a file; `name` is for errors.
+///
+/// # Errors
+///
+/// Those of [`file()`].
+pub fn read(mut input: impl BufRead, name: &str, scope: Option<&str>) -> Result<Vec<Span>, Error> {
     let mut spans = Vec::new();
     let unreadable = |reason| Error::Unreadable { name: name.to_owned(), reason };
     match input.fill_buf().map_err(unreadable)?.first() {

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::trace::v1::TracesData;
 use prost::Message as _;
 
 use super::{
-    Clock, Counts, Error, Limits, Quantiles, Report, compare, figures, page, read::read, span::Span, table,
+    Clock, Counts, Error, Limits, Quantiles, Report, compare, figures, page, read, span::Span, table,
 };
 use spans::attributes;
 

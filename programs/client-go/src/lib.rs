@@ -1,9 +1,6 @@
 //! The work queues of client-go, described to `gotrace`: those of kube-controller-manager, and of any other process.
 //!
-//! # Layout
-//!
-//! * [`table`]: the functions that are probed. [`values`]: what is read there.
-//! * [`reconcile`]: which calls make up which reconcile. [`spans`]: their spans. Both are pure.
+//! [`table`]: what is probed. [`values`]: what is read. [`reconcile`]: which calls make up a reconcile. [`spans`]: its span.
 
 #![forbid(unsafe_code)]
 

@@ -14,7 +14,7 @@ mod tests;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use gotrace::assemble::{Account, Assemble, Count, Counter, Stats};
+use gotrace::assemble::{Account, Assemble, Books, Count, Counter, Stats};
 
 use crate::{ClientGo, Event, Values, table::Function, values::Value};
 
@@ -63,6 +63,16 @@ impl Reconcile {
     pub fn waited_ns(&self) -> Option<u64> {
         Some(self.start_ns.saturating_sub(self.added_ns?))
     }
+
+    /// It is over, by one more event; or by none, where that was not seen.
+    fn finish(mut self, books: &mut Books<Self>, end_ns: Option<u64>) {
+        self.events += u64::from(end_ns.is_some());
+        self.incomplete = end_ns.is_none();
+        self.end_ns = end_ns.unwrap_or(self.end_ns).max(self.start_ns);
+        books.stats.incomplete_attempts += u64::from(self.incomplete);
+        books.account.in_attempts += self.events;
+        books.finished.push(self);
+    }
 }
 
 /// Puts events together to reconciles.
@@ -72,16 +82,8 @@ pub struct Assembler {
     queues: BTreeMap<(u32, u64), Queue>,
     /// Additions and retries, by the queue's name.
     counts: BTreeMap<Arc<str>, [u64; 2]>,
-    books: Books,
+    books: Books<Reconcile>,
     last_loss: u64,
-}
-
-/// What has ended, and what became of each event.
-#[derive(Debug, Default)]
-struct Books {
-    finished: Vec<Reconcile>,
-    stats: Stats,
-    account: Account,
 }
 
 #[derive(Debug, Default)]
@@ -123,23 +125,6 @@ impl Item {
     }
 }
 
-impl Books {
-    fn no_room(&mut self) {
-        self.stats.table_full += 1;
-        self.account.no_room += 1;
-    }
-
-    /// A reconcile is over, by one more event; or by none, where that was not seen.
-    fn finish(&mut self, mut reconcile: Reconcile, end_ns: Option<u64>) {
-        reconcile.events += u64::from(end_ns.is_some());
-        reconcile.incomplete = end_ns.is_none();
-        reconcile.end_ns = end_ns.unwrap_or(reconcile.end_ns).max(reconcile.start_ns);
-        self.stats.incomplete_attempts += u64::from(reconcile.incomplete);
-        self.account.in_attempts += reconcile.events;
-        self.finished.push(reconcile);
-    }
-}
-
 impl Queue {
     fn take(&mut self, is: impl Fn(&Open) -> bool) -> Option<Open> {
         let place = self.open.iter().position(is)?;
@@ -170,19 +155,18 @@ impl Assembler {
         let open: usize = queues.values().map(|queue| queue.open.len()).sum();
         let key = (target, values.number(Value::Metrics).unwrap_or_default());
         if queues.len() >= MAX_QUEUES && !queues.contains_key(&key) {
-            return books.no_room();
+            return books.no_room(1);
         }
         let queue = queues.entry(key).or_default();
         // All reconciles share the name, until the memory is another queue's.
-        if let Some(name) = values.take_text(Value::Queue).filter(|name| **name != *queue.name) {
-            queue.name = name.into();
-        }
+        let other = values.take_text(Value::Queue).filter(|name| **name != *queue.name);
+        queue.name = other.map_or_else(|| Arc::clone(&queue.name), Arc::from);
         let name = Arc::clone(&queue.name);
         let (key, item) = Item::take(&mut values);
         match function {
             Function::Add => {
                 if waiting >= MAX_WAITING {
-                    books.no_room();
+                    books.no_room(1);
                 } else if let Some(item) = item {
                     // The one before was taken, and that was not seen.
                     let lost = u64::from(queue.added.insert(item, time_ns).is_some());
@@ -198,10 +182,10 @@ impl Assembler {
                 let added_ns = item.as_ref().and_then(|item| queue.added.remove(item));
                 // The one before was done, and that was not seen.
                 let lost = queue.take(|open| item.is_some() && open.item == item);
-                lost.into_iter().for_each(|lost| books.finish(lost.reconcile, None));
+                lost.into_iter().for_each(|lost| lost.reconcile.finish(books, None));
                 if open >= MAX_OPEN {
                     books.account.waiting += u64::from(added_ns.is_some());
-                    return books.no_room();
+                    return books.no_room(1);
                 }
                 let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
                 let events = 1 + u64::from(added_ns.is_some());
@@ -209,10 +193,9 @@ impl Assembler {
                 queue.open.push(Open { goroutine, item, reconcile });
             }
             Function::Done => match queue.done(goroutine, item.as_ref()) {
-                Some(open) => books.finish(open.reconcile, Some(time_ns)),
+                Some(open) => open.reconcile.finish(books, Some(time_ns)),
                 None => {
-                    books.stats.stray_ends += 1;
-                    books.account.stray += 1;
+                    books.stray_end();
                 }
             },
             Function::Retry => self.retry(target, goroutine, time_ns, &name),
@@ -241,7 +224,7 @@ impl Assembler {
         queues.retain(|(target, _), queue| {
             if of(*target) {
                 let silent = queue.open.extract_if(.., |open| open.reconcile.end_ns < before_ns);
-                silent.for_each(|open| books.finish(open.reconcile, None));
+                silent.for_each(|open| open.reconcile.finish(books, None));
                 let silent = queue.added.extract_if(.., |_, added_ns| *added_ns < before_ns);
                 books.account.waiting += silent.count() as u64;
             }

@@ -23,8 +23,8 @@ const ADDRESS: Want = of_receiver(Value::Metrics, METRICS, &[]);
 const QUEUE: Want = of_receiver(Value::Queue, METRICS, LABEL);
 const WORD: Want = Want { value: Value::Word, of: &[], path: &[], seen_as: SeenAs::Word };
 const KEY: Want = Want { value: Value::Key, seen_as: SeenAs::Strings(&[Held("string", 1)]), ..WORD };
+/// Copies of the others are done: their address says nothing.
 const ANY_KEY: Want = Want {
-    // Copies of the others are done: their address says nothing.
     seen_as: SeenAs::Strings(&[
         Held("string", 1),
         Held("k8s.io/kubernetes/pkg/controller/tainteviction.nodeUpdateItem", 1),

@@ -1,8 +1,6 @@
 //! What is read at the sites of work queues.
 
-use gotrace::values;
-
-values! {
+gotrace::values! {
     /// A value read at a site.
     pub enum Value;
 

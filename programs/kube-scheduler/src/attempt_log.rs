@@ -1,5 +1,5 @@
-//! The attempts of the last minutes, kept in memory for `schedspan explain`: bounded by number and by bytes, the oldest
-//! go first.
+//! The attempts of the last minutes, kept in memory for `schedspan explain`: bounded by number and by bytes,
+//! oldest evicted first.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -11,11 +11,11 @@ use tokio::sync::oneshot;
 
 use crate::explain::{Account, Kept, Report};
 
-/// Bytes of all that is kept: 2 to 4 kB an attempt.
+/// Bytes of all entries; an attempt takes 2 to 4 kB.
 const MAX_BYTES: usize = 16 << 20;
-/// Attempts of one Pod that are told, the newest.
+/// Newest attempts of a Pod in a report.
 const MAX_TOLD: usize = 100;
-/// Clients that wait for an attempt.
+/// Clients waiting for an attempt.
 const MAX_WAITING: usize = 64;
 
 /// Too many clients wait already.
@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 64;
 #[error("{MAX_WAITING} clients wait for attempts already; try again later")]
 pub struct TooMany;
 
-/// What the daemon remembers. Clones are handles of the same.
+/// Log of attempts. Clones share the same log.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptLog(Arc<Mutex<Memory>>);
 
@@ -36,7 +36,7 @@ struct Memory {
     waiting: Vec<Waiting>,
 }
 
-/// An attempt, kept as the JSON that it is told in: it is small, and its size is known.
+/// An attempt, kept as serialized JSON: compact, and of known size.
 #[derive(Debug)]
 struct Entry {
     pod: Pod,
@@ -47,7 +47,7 @@ struct Entry {
 /// A Pod's namespace and name.
 type Pod = (Box<str>, Box<str>);
 
-/// Somebody who waits for a Pod's next attempt.
+/// A client that waits for a Pod's next attempt.
 #[derive(Debug)]
 struct Waiting {
     pod: Pod,
@@ -61,13 +61,13 @@ impl Entry {
 }
 
 impl AttemptLog {
-    /// Keeps so many attempts; none with 0, and then it still serves those who wait.
+    /// Creates a log of at most `limit` attempts. With 0 it keeps none, and still serves waiting clients.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(Arc::new(Mutex::new(Memory { limit, ..Memory::default() })))
     }
 
-    /// Remembers an attempt, and tells it those who wait for it.
+    /// Adds an attempt and sends it to the clients that wait for it.
     pub fn add(&self, trace: &Trace) {
         let mut memory = self.memory();
         if memory.limit == 0 && memory.waiting.is_empty() {
@@ -90,7 +90,7 @@ impl AttemptLog {
             .partition::<Vec<_>, _>(|waiting| waiting.pod == pod);
         memory.waiting = waiting;
         for Waiting { answer, .. } in called {
-            // Who does not wait any more does not matter.
+            // A client that no longer waits is ignored.
             let _gone = answer.send(account.clone());
         }
         if memory.limit > 0 {
@@ -99,7 +99,7 @@ impl AttemptLog {
         }
     }
 
-    /// What is known of a Pod.
+    /// Reports the kept attempts of a Pod.
     #[must_use]
     pub fn report(&self, namespace: &str, pod: &str, now_unix_us: u64) -> Report {
         let memory = self.memory();
@@ -131,11 +131,11 @@ impl AttemptLog {
         report
     }
 
-    /// The Pod's next attempt, when it comes.
+    /// Waits for the Pod's next attempt.
     ///
     /// # Errors
     ///
-    /// When too many wait already.
+    /// When too many clients wait already.
     pub fn next(&self, namespace: &str, pod: &str) -> Result<oneshot::Receiver<Account>, TooMany> {
         let mut memory = self.memory();
         memory.waiting.retain(|waiting| !waiting.answer.is_closed());
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_a_pod_come_back_in_their_order_and_the_oldest_go_first() {
+    fn keeps_order_and_evicts_the_oldest() {
         let history = AttemptLog::new(3);
         for trace in
             [unschedulable(), named(unschedulable(), "web-0"), scheduled(), named(scheduled(), "other")]
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_history_nothing_is_kept_and_who_waits_is_told_all_the_same() {
+    fn empty_log_still_serves_waiting_clients() {
         let history = AttemptLog::new(0);
         let mut next = history.next("default", "web-0").unwrap();
         history.add(&unschedulable());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_makes_room() {
+    fn departed_clients_free_their_slots() {
         let history = AttemptLog::new(0);
         let waiting: Vec<_> = (0..MAX_WAITING).map(|_| history.next("a", "b").unwrap()).collect();
         let error = history.next("a", "b").unwrap_err().to_string();

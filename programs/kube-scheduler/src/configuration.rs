@@ -1,5 +1,5 @@
-//! What a scheduler was told when it was started: its flags, and the KubeSchedulerConfiguration that `--config` names, read
-//! in its own mount namespace.
+//! The configuration that a scheduler was started with: its flags, and the KubeSchedulerConfiguration that
+//! `--config` names, read in the process's mount namespace.
 
 use std::{
     borrow::Cow,
@@ -19,22 +19,22 @@ use sha2::{Digest as _, Sha256};
 
 use gotrace::discover::ProcessId;
 
-/// Of a command line: the kernel's own limit is 2 MiB, and a scheduler's has some hundred bytes.
+/// Bytes of a command line. The kernel's limit is 2 MiB; a scheduler's has some hundred bytes.
 const MAX_COMMAND_LINE: u64 = 1 << 16;
-/// Of a file: a scheduler's has some hundred lines.
+/// Bytes of a configuration file; a scheduler's has some hundred lines.
 const MAX_FILE: u64 = 1 << 20;
-/// Bytes of all settings: each says again where in the file it is.
+/// Bytes of all settings; each setting repeats its path in the file.
 const MAX_TEXT: usize = 8 << 20;
-/// Settings that are told one by one; all are in the hash.
+/// Settings reported one by one; the hash covers all.
 const MAX_SETTINGS: usize = 1_024;
-/// Bytes of one.
+/// Bytes of one setting.
 const MAX_SETTING: usize = 256;
-/// `USER_HZ`, which is the same on all machines that schedspan runs on.
+/// `USER_HZ`, equal on all platforms that schedspan supports.
 const TICKS_PER_SECOND: u64 = 100;
-/// Levels of a file: a plugin's arguments have some ten.
+/// Nesting depth of a file; a plugin's arguments have about ten levels.
 const MAX_DEPTH: usize = 32;
-/// What keys and flags end with, but for `-`, `_` and capitals, that hold what nobody else should see: keys and certificates, as
-/// in an extender's `tlsConfig`, and whatever the arguments of plugins may need.
+/// Suffixes of keys and flags with secret values, without `-`, `_` and capitals: keys and certificates, as in
+/// an extender's `tlsConfig`, and credentials in the arguments of plugins.
 const SECRETS: [&str; 10] = [
     "data",
     "token",
@@ -49,46 +49,46 @@ const SECRETS: [&str; 10] = [
 ];
 const NOT_SHOWN: &str = "(not shown)";
 
-/// What a scheduler was told.
+/// A scheduler's flags and configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// What `--config` names.
+    /// Path that `--config` names.
     pub file: Option<PathBuf>,
-    /// SHA-256 of all settings, in hex: the same for files that differ in comments, order and secrets alone.
+    /// SHA-256 of all settings, in hex; independent of comments, order and the values of secrets.
     pub hash: String,
-    /// Flags as `--flag=value`, and what is in the file as `profiles[default-scheduler].plugins…=value`; sorted.
+    /// Flags as `--flag=value`, file settings as `profiles[default-scheduler].plugins…=value`; sorted.
     pub settings: Vec<String>,
-    /// The profiles that the file names; `default-scheduler` where it names none.
+    /// Profiles in the file; `default-scheduler` where it has none.
     pub profiles: Vec<String>,
-    /// Whether the file was written after the process had started, which then has read another one.
+    /// The file was modified after the start of the process, which therefore uses an older version.
     pub outdated: bool,
-    /// When the process was started, nanoseconds since the Unix epoch.
+    /// Start of the process, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
 }
 
-/// Why it is not known.
+/// Why a configuration is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something cannot be read.
+    /// A file cannot be read.
     #[error("cannot read `{}`: {reason}", path.display())]
     Unreadable {
-        /// What.
+        /// The file's path.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         reason: io::Error,
     },
-    /// The file is no configuration.
-    #[error("`{}` is no KubeSchedulerConfiguration: {reason}", path.display())]
+    /// The file is not a KubeSchedulerConfiguration.
+    #[error("`{}` is not a KubeSchedulerConfiguration: {reason}", path.display())]
     Invalid {
-        /// As the process sees it.
+        /// The file's path, as the process sees it.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         reason: String,
     },
 }
 
 impl Configuration {
-    /// What a process was told.
+    /// Reads the configuration of a process.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Configuration {
         if named.is_some() {
             let file = open_as(pid, &path).map_err(unreadable)?;
             let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
-            // Times of files are as exact as the kernel's tick, and that of the process is.
+            // File times have the resolution of the kernel's tick, as does the start of the process.
             outdated = written.is_some_and(|written| written > started + Duration::from_secs(1));
             let text = text(file, MAX_FILE).map_err(unreadable)?;
             value = serde_saphyr::from_str(&text).map_err(|reason| invalid(reason.to_string()))?;
@@ -149,7 +149,7 @@ impl Configuration {
         Ok(Self { hash, settings, profiles, ..Self::default() })
     }
 
-    /// The value of a flag.
+    /// Returns the value of a flag.
     #[must_use]
     pub fn flag(&self, name: &str) -> Option<&str> {
         self.settings
@@ -157,7 +157,8 @@ impl Configuration {
             .find_map(|setting| setting.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// What is different from an earlier one: with `-` what it had, with `+` what this one has.
+    /// Lists the settings that differ from an earlier configuration: `-` marks the old value, `+` the new
+    /// one.
     #[must_use]
     pub fn difference(&self, earlier: &Self) -> Vec<String> {
         let lacks = |these: &Self, those: &Self, sign: &str| -> Vec<String> {
@@ -172,7 +173,7 @@ impl Configuration {
 /// `v1.DefaultSchedulerName`.
 const DEFAULT: &str = "default-scheduler";
 
-/// The flags of a command line, whose arguments end with a zero each. A value may be an argument of its own, as pflag has it.
+/// Splits a NUL-separated command line into flags. A value may be an argument of its own, as in pflag.
 fn flags(command_line: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut arguments = command_line.split('\0').skip(1).peekable();
     std::iter::from_fn(move || {
@@ -189,10 +190,10 @@ fn flags(command_line: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// A line for each setting.
+/// Collects one line per setting.
 struct Settings {
     lines: Vec<String>,
-    /// Bytes that there still is room for.
+    /// Bytes left of [`MAX_TEXT`].
     room: usize,
 }
 
@@ -205,7 +206,7 @@ impl Settings {
         Ok(())
     }
 
-    /// A line for each value that is no map and no list.
+    /// Adds one line per scalar value.
     fn flatten(&mut self, value: &Value, path: &str, depth: usize) -> Result<(), String> {
         match value {
             Value::Null => Ok(()),
@@ -220,7 +221,7 @@ impl Settings {
                 }
             }),
             Value::Array(elements) => elements.iter().enumerate().try_for_each(|(index, element)| {
-                // By its name, so that one more before it makes no difference.
+                // Keyed by name, so that an inserted element does not change the paths of those after it.
                 let name = ["schedulerName", "name"].iter().find_map(|key| element.get(key)?.as_str());
                 let path = name.map_or_else(|| format!("{path}[{index}]"), |name| format!("{path}[{name}]"));
                 self.flatten(element, &path, depth + 1)
@@ -236,7 +237,7 @@ fn is_secret(key: &str) -> bool {
     SECRETS.iter().any(|secret| key.ends_with(secret))
 }
 
-/// A URL without the name and password that it may have.
+/// Removes the user name and password from a URL.
 fn without_user(text: &str) -> Cow<'_, str> {
     let cut = || {
         let (scheme, rest) = text.split_once("://")?;
@@ -247,8 +248,8 @@ fn without_user(text: &str) -> Cow<'_, str> {
     cut().map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Opens a file as a process would: an absolute path from its root, another one from where it works. Wherever links in it lead
-/// to, it is within that root.
+/// Opens a file as the process would: an absolute path from its root, a relative one from its working
+/// directory. Symbolic links never leave that root.
 fn open_as(pid: u32, path: &Path) -> io::Result<File> {
     let within = if path.is_absolute() {
         path.to_owned()
@@ -260,7 +261,7 @@ fn open_as(pid: u32, path: &Path) -> io::Result<File> {
 }
 
 fn open_below(root: OwnedFd, path: &Path) -> io::Result<File> {
-    // A pipe without a writer would be waited for.
+    // A pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?);
     if !file.metadata()?.is_file() {
@@ -278,7 +279,7 @@ fn text(file: File, limit: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// When a process was started: ticks since boot, which is so long ago as the clock since then says.
+/// Start time of a process: now, less the time since boot, plus its start in ticks since boot.
 fn started(process: ProcessId) -> SystemTime {
     let since_boot = clock_gettime(ClockId::Boottime);
     let since_boot = Duration::from_millis(
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_as_pflag_reads_them() {
+    fn parses_flags_like_pflag() {
         let line =
             "kube-scheduler\0--config=/etc/s.yaml\0-v\x002\0--leader-elect\0--bind-address\0::\0--x=\0";
         let read: Vec<_> = flags(line).collect();
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_names_what_was_and_what_is() {
+    fn difference_lists_old_and_new_values() {
         let profile = |weight: u32| {
             json!({
                 "profiles": [
@@ -340,12 +341,12 @@ mod tests {
         );
         assert_eq!(one.difference(&one), [""; 0]);
         assert_eq!((other.flag("v"), other.flag("config")), (Some("3"), None));
-        // The order of the flags says nothing.
+        // The order of the flags does not matter.
         assert_eq!(of("s --a=1 --b=2", &Value::Null).hash, of("s --b=2 --a=1", &Value::Null).hash);
     }
 
     #[test]
-    fn what_nobody_else_should_see_is_not_told() {
+    fn secrets_are_not_shown() {
         let content = json!({
             "clientConnection": { "kubeconfig": "/etc/s.conf" },
             "extenders": [{
@@ -390,7 +391,7 @@ mod tests {
         }
         let Configuration { settings, .. } = of("s", &deep);
         assert_eq!(settings, [format!("{}=(too deep)", "[0]".repeat(MAX_DEPTH))]);
-        // Each line has the whole path.
+        // Each line repeats the whole path.
         let mut wide = json!(vec![1; 10_000]);
         for _ in 0..10 {
             wide = json!({ "k".repeat(1_000): wide });
@@ -399,7 +400,7 @@ mod tests {
         assert!(error.contains("more than"), "{error}");
     }
 
-    /// A directory of this test, which goes with it.
+    /// A directory for one test, which the test removes.
     fn directory(name: &str) -> PathBuf {
         let directory = std::env::temp_dir().join(format!("schedspan-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_no_configuration_and_is_not_waited_for() {
+    fn rejects_a_pipe_without_blocking() {
         let directory = directory("pipe");
         let path = directory.join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -417,8 +418,8 @@ mod tests {
     }
 
     #[test]
-    fn a_link_leads_where_it_leads_the_process() {
-        // A process whose root is a directory: what an absolute link in there means is in there.
+    fn links_resolve_within_the_process_root() {
+        // A process whose root is a directory: absolute links resolve within it.
         let directory = directory("root");
         fs::create_dir_all(directory.join("etc/static")).unwrap();
         fs::write(directory.join("etc/static/s.yaml"), "inside").unwrap();
@@ -432,12 +433,12 @@ mod tests {
         assert_eq!(inside("/../../etc/static/s.yaml").unwrap(), "inside");
         assert_eq!(inside("/etc/host").unwrap_err().kind(), io::ErrorKind::NotFound);
         fs::remove_dir_all(&directory).unwrap();
-        // One that is not absolute is looked for where the process works.
+        // A relative path is resolved from the working directory of the process.
         assert!(open_as(std::process::id(), Path::new("Cargo.toml")).is_ok());
     }
 
     #[test]
-    fn this_test_was_told_what_its_command_line_says() {
+    fn reads_the_configuration_of_this_process() {
         let process = ProcessId::of(std::process::id()).expect("it runs");
         let Configuration { hash, file, outdated, .. } = Configuration::of(process).expect("it may be read");
         assert_eq!((hash.len(), file, outdated), (64, None, false));

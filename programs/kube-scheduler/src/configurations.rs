@@ -1,5 +1,5 @@
-//! Which scheduler makes the attempts from now on, and what it was told: a trace of its own, which the attempts that follow are
-//! linked to.
+//! The active scheduler and its configuration: each change of either is a trace of its own, which the
+//! attempts that follow link to.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -10,17 +10,17 @@ use spans::{
 
 use crate::{configuration::Configuration, spans::link};
 
-/// Schedulers that have ended and are remembered, to compare the next ones with: a node has a handful.
+/// Ended schedulers kept for comparison with their successors; a node has a handful.
 const MAX_REMEMBERED: usize = 64;
-/// Settings that differ and are told.
+/// Differing settings listed on the span; further ones are counted.
 const MAX_DIFFERENCES: usize = 64;
 
-/// The schedulers that there have been, by what they were told.
+/// Configurations of the running schedulers, and of the last active one per set of profiles.
 #[derive(Debug, Default)]
 pub struct Configurations {
-    /// Those that run, by their number.
+    /// Running schedulers by target number.
     running: HashMap<u32, Running>,
-    /// The last one that made attempts, of each set of profiles; the newest is the last.
+    /// The last scheduler that made attempts, per set of profiles; newest last.
     last: Vec<Last>,
 }
 
@@ -28,18 +28,18 @@ pub struct Configurations {
 struct Running {
     configuration: Configuration,
     pid: u32,
-    /// Whether it ran before anybody looked: since when it makes attempts is not known.
+    /// The process was running before the first look, so the time of its first attempt is unknown.
     already_ran: bool,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// It has made no attempt: another one leads, or it is just starting.
+    /// No attempt yet: another process holds the lease, or this one is starting.
     Waiting,
-    /// It makes attempts, and nothing was told about that.
+    /// It makes attempts; no span describes its configuration.
     Leads,
-    /// It makes attempts, and this span tells of it.
+    /// It makes attempts; this span describes its configuration.
     Told(Link),
 }
 
@@ -51,17 +51,18 @@ struct Last {
 }
 
 impl Configurations {
-    /// A scheduler runs, and was told this when it was started; `already_ran` says that this was before the first look.
+    /// Adds a running scheduler and its configuration; `already_ran`: it was started before the first look.
     pub fn found(&mut self, target: u32, pid: u32, configuration: Configuration, already_ran: bool) {
         self.running.insert(target, Running { configuration, pid, already_ran, state: State::Waiting });
     }
 
-    /// It has ended.
+    /// Removes an ended scheduler.
     pub fn gone(&mut self, target: u32) {
         self.running.remove(&target);
     }
 
-    /// Links an attempt to what tells about its scheduler. With the first attempt of a scheduler comes the trace that does.
+    /// Links an attempt to the span that describes its scheduler. Returns that span's trace with the
+    /// scheduler's first attempt.
     pub fn link(&mut self, trace: &mut Trace) -> Option<Trace> {
         let Source::Process(target) = trace.source else { return None };
         let running = self.running.get_mut(&target)?;
@@ -93,7 +94,7 @@ impl Configurations {
     }
 }
 
-/// From the start of the process to its first attempt.
+/// Builds the trace of a configuration: from the start of the process to its first attempt.
 fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
     let Running { configuration, pid, .. } = running;
     let started_unix_ns = configuration.started_unix_ns;
@@ -131,7 +132,7 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
     Trace { kind, source: first.source, trace_id: seed, parent: None, selected: None, spans: vec![span] }
 }
 
-/// What is told of a configuration: on the resource, and on the span that tells about it.
+/// Attributes of a configuration, for the resource and for the span that describes it.
 #[must_use]
 pub fn of(configuration: &Configuration) -> Vec<(&'static str, AttributeValue)> {
     let Configuration { file, hash, settings: _, profiles, outdated, started_unix_ns: _ } = configuration;
@@ -172,23 +173,23 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_that_ran_before_anybody_looked_is_not_told_about() {
+    fn running_schedulers_get_no_configuration_trace() {
         let mut configurations = Configurations::default();
         configurations.found(0, 40, told("a", "--v=1"), true);
         let mut first = attempt(0);
         assert_eq!(configurations.link(&mut first), None);
         assert_eq!(first, attempt(0));
-        // Nor is one that nobody has found.
+        // An unknown target gets no trace.
         assert_eq!(configurations.link(&mut attempt(7)), None);
     }
 
     #[test]
-    fn the_attempts_of_the_next_scheduler_are_linked_to_what_is_different_from_then_on() {
+    fn next_scheduler_reports_its_differences_and_links_attempts() {
         let mut configurations = Configurations::default();
         configurations.found(0, 40, told("a", "--v=1"), true);
         configurations.found(1, 41, told("b", "--v=2"), false);
         configurations.link(&mut attempt(0));
-        // It waits until it leads.
+        // The standby makes attempts only after the leader is gone.
         configurations.gone(0);
         let mut first = attempt(1);
         let trace = configurations.link(&mut first).expect("it is the first");
@@ -215,7 +216,7 @@ mod tests {
         for attempt in [&first, &second] {
             assert_eq!(attempt.root().links.last(), Some(&own));
         }
-        // The one after that is told with the same words, and linked to this one.
+        // A successor with an equal configuration gets a trace of the same form, linked to this one.
         configurations.found(2, 42, told("b", "--v=2"), false);
         let next = configurations.link(&mut attempt(2)).expect("it is the first");
         assert_eq!(next.root().links, [own]);
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn schedulers_of_other_profiles_are_not_compared() {
+    fn schedulers_with_different_profiles_are_not_compared() {
         let mut configurations = Configurations::default();
         let other =
             |profile: &str| Configuration { profiles: vec![profile.to_owned()], ..told("a", "--v=1") };
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_differences_it_is_said_how_many_are_left_out() {
+    fn omitted_differences_are_counted() {
         let mut configurations = Configurations::default();
         let settings = |value: u32| (0..40).map(|number| format!("--f{number:02}={value}")).collect();
         for (number, already_ran) in [(0, true), (1, false)] {

@@ -1,6 +1,7 @@
-//! The figures of the last minute, for `schedspan top`: counts and durations by phase and plugin, in slots of a second.
+//! Statistics of the last minute, for `schedspan top`: counts and durations by phase and plugin, in slots of
+//! a second.
 //!
-//! Bounded in every direction: slots, names, and buckets of durations.
+//! Slots, names and duration buckets are all bounded.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -10,36 +11,37 @@ use std::{
 use serde::{Deserialize, Serialize};
 use spans::{AttributeValue, Span, SpanKind, Trace, attributes, names::PLUGIN};
 
-/// Seconds that are remembered.
+/// Length of the window, in seconds.
 pub const WINDOW: u64 = 60;
-/// Phases, and plugins by extension point; a scheduler has some hundred. What comes after these is counted under [`OTHER`].
+/// Phases, and plugins by extension point; a scheduler has some hundred. Further ones are counted under
+/// [`OTHER`].
 const MAX_NAMES: usize = 512;
 const OTHER: &str = "other";
-/// Attempts that are named for being slow.
+/// Slowest attempts listed.
 const SLOWEST: usize = 20;
-/// Characters of a Pod's name, or of a Node's, that are shown.
+/// Characters shown of a Pod's or a Node's name.
 const MAX_TEXT: usize = 253;
-/// Buckets for each power of two: a bucket is less than a fifth wide.
+/// Buckets per power of two; a bucket is less than a fifth wide.
 const BUCKETS_PER_OCTAVE: f64 = 4.0;
 
-/// What is remembered, with the time given by who uses it.
+/// Statistics of the last minute. The caller supplies the current second.
 #[derive(Debug, Default)]
 pub struct Window {
     /// Oldest first.
     slots: VecDeque<Slot>,
-    /// What durations are of.
+    /// Phases and plugins with durations.
     keys: Vec<Key>,
-    /// Which of the keys, by name and extension point.
+    /// Indices into `keys`, by name and extension point.
     numbers: HashMap<Arc<str>, Vec<(Arc<str>, usize)>>,
 }
 
-/// What happened within a second.
+/// Statistics of one second.
 #[derive(Debug, Default)]
 struct Slot {
     second: u64,
     attempts: BTreeMap<&'static str, u64>,
     moves: BTreeMap<(String, String), u64>,
-    /// In the order of the keys, as far as there were any.
+    /// Durations in the order of `keys`; may be shorter.
     series: Vec<Durations>,
     slowest: Vec<Slow>,
 }
@@ -52,7 +54,7 @@ struct Key {
     point: Arc<str>,
 }
 
-/// Durations: how many, how long together, and how many of each size.
+/// Durations: number, sum, and a histogram.
 #[derive(Clone, Debug, Default)]
 struct Durations {
     count: u64,
@@ -61,67 +63,67 @@ struct Durations {
     buckets: BTreeMap<u8, u32>,
 }
 
-/// The figures of the last minute.
+/// Statistics of the last minute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastMinute {
-    /// The version of the daemon.
+    /// Version of the daemon.
     pub version: String,
-    /// Seconds that the figures are of: [`WINDOW`], or fewer after the daemon's start.
+    /// Seconds covered: [`WINDOW`], or fewer after the daemon's start.
     pub seconds: u64,
-    /// Schedulers that are traced.
+    /// Number of traced schedulers.
     pub schedulers: u64,
     /// Attempts by result.
     pub attempts: Vec<Count>,
     /// Pods that entered a queue.
     pub moves: Vec<Moves>,
-    /// The phases, cycles and the whole attempt.
+    /// Phases, cycles, and whole attempts.
     pub phases: Vec<Timing>,
-    /// The plugins.
+    /// Plugins, by extension point.
     pub plugins: Vec<Timing>,
     /// The slowest attempts, slowest first.
     pub slowest: Vec<Slow>,
-    /// What was lost since the daemon's start, by cause; zeros too.
+    /// Losses since the daemon's start, by cause, zeros included.
     pub losses: Vec<Count>,
 }
 
-/// How many of something.
+/// A count with a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// Of what.
+    /// The name of what is counted.
     pub name: String,
-    /// How many.
+    /// The number.
     pub count: u64,
 }
 
-/// Pods that entered a queue, by an event.
+/// Pods that entered a queue because of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
-    /// Which queue.
+    /// Name of the queue.
     pub queue: String,
-    /// Why.
+    /// The event.
     pub event: String,
-    /// How many.
+    /// Number of Pods.
     pub count: u64,
 }
 
-/// How long something took.
+/// Durations of a phase or a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timing {
-    /// Of the phase, or of the plugin.
+    /// Name of the phase or the plugin.
     pub name: String,
-    /// Where the plugin was called; empty for a phase.
+    /// The plugin's extension point; empty for a phase.
     pub extension_point: String,
-    /// Calls.
+    /// Number of calls.
     pub count: u64,
-    /// Together, nanoseconds.
+    /// Sum of the durations, nanoseconds.
     pub total_ns: u64,
-    /// Half of the calls took less, to about a tenth.
+    /// Median, nanoseconds, to about a tenth.
     pub p50_ns: u64,
-    /// All but a hundredth of the calls took less, to about a tenth.
+    /// 99th percentile, nanoseconds, to about a tenth.
     pub p99_ns: u64,
-    /// The longest.
+    /// Maximum, nanoseconds.
     pub max_ns: u64,
 }
 
@@ -129,22 +131,22 @@ pub struct Timing {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Slow {
-    /// How long it took.
+    /// Duration of the attempt, nanoseconds.
     pub duration_ns: u64,
-    /// Its Pod's namespace.
+    /// Namespace of the Pod.
     pub namespace: String,
-    /// Its Pod's name.
+    /// Name of the Pod.
     pub pod: String,
-    /// How it came out.
+    /// Result of the attempt.
     pub result: String,
-    /// Where it was bound.
+    /// Node that the Pod was bound to.
     pub node: String,
-    /// The phase that took longest.
+    /// Slowest phase.
     pub phase: String,
 }
 
 impl Window {
-    /// Takes an attempt that was seen at a second.
+    /// Adds an attempt that was seen at the given second.
     pub fn trace(&mut self, second: u64, result: &'static str, trace: &Trace) {
         let number = |(name, point)| self.number(name, point);
         let numbers: Vec<_> = trace.spans.iter().map(names).map(number).collect();
@@ -159,12 +161,12 @@ impl Window {
         }
     }
 
-    /// Takes entries of Pods into a queue. Queues and events must be few.
+    /// Adds queue moves. The caller bounds the numbers of queues and events.
     pub fn queue_moves(&mut self, second: u64, queue: &str, event: &str, count: u64) {
         *self.slot(second).moves.entry((queue.to_owned(), event.to_owned())).or_default() += count;
     }
 
-    /// The figures of the last minute, at a second.
+    /// Computes the statistics of the last minute, at the given second.
     #[must_use]
     pub fn figures(&self, second: u64) -> LastMinute {
         let mut sum = Slot::default();
@@ -213,12 +215,12 @@ impl Window {
                 self.slots.pop_front();
             }
         }
-        // A clock that went back a little counts for the newest.
+        // If the clock goes back a little, the newest slot is used.
         let last = self.slots.len() - 1;
         &mut self.slots[last]
     }
 
-    /// The number of a key. Names come from the traced process: they must not be without end.
+    /// Index of a key. Names come from the traced process, so their number is bounded.
     fn number(&mut self, name: &str, point: &str) -> usize {
         let known = self.numbers.get(name).and_then(|points| points.iter().find(|(of, _)| **of == *point));
         if let Some((_, number)) = known {
@@ -255,7 +257,7 @@ impl Slow {
             let text = root.attribute(key).map(ToString::to_string).unwrap_or_default();
             text.chars().take(MAX_TEXT).collect()
         };
-        // What outlasts the attempt did not make it slow.
+        // Steps that outlast the attempt did not make it slow.
         let phases = trace.spans.iter().filter(|span| is_step(span.kind) && span.parent_id.is_some());
         Self {
             duration_ns: root.duration_ns(),
@@ -271,7 +273,7 @@ impl Slow {
     }
 }
 
-/// Whether a span shows a step of the attempt, and neither the whole, nor a cycle, nor a plugin's part of a step.
+/// Whether a span shows a step of the attempt: not the attempt, a cycle, or a plugin.
 fn is_step(kind: SpanKind) -> bool {
     match kind {
         SpanKind::Phase(_)
@@ -287,7 +289,7 @@ fn is_step(kind: SpanKind) -> bool {
     }
 }
 
-/// What a span is of, and for a plugin's where that was called.
+/// Name of a span, and the extension point of a plugin's.
 fn names(span: &Span) -> (&str, &str) {
     if span.kind != SpanKind::Plugin {
         return (&span.name, "");
@@ -299,7 +301,7 @@ fn names(span: &Span) -> (&str, &str) {
     }
 }
 
-/// Keeps the slowest, in their order.
+/// Inserts an attempt into the list of the slowest, which stays sorted.
 fn push_slow(slowest: &mut Vec<Slow>, slow: Slow) {
     let at = slowest.partition_point(|other| other.duration_ns >= slow.duration_ns);
     if at < SLOWEST {
@@ -326,7 +328,7 @@ impl Durations {
         }
     }
 
-    /// The duration that so many percent of them do not exceed.
+    /// Duration that `percent` percent of the calls do not exceed.
     fn percentile(&self, percent: u64) -> u64 {
         let rank = (self.count * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -352,7 +354,7 @@ impl Durations {
     }
 }
 
-/// Buckets grow with what they hold: there are 256 for all of 64 bits.
+/// Logarithmic bucket of a duration; the whole range of `u64` fits into 256.
 fn bucket(ns: u64) -> u8 {
     ((ns.max(1) as f64).log2() * BUCKETS_PER_OCTAVE) as u8
 }
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_right_to_a_tenth() {
+    fn percentiles_are_accurate_to_a_tenth() {
         let mut durations = Durations::default();
         for us in 1..=1000 {
             durations.add(us * 1000);
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_a_minute_is_forgotten() {
+    fn forgets_after_a_minute() {
         let mut window = Window::default();
         window.trace(10, "Success", &scheduled());
         window.trace(40, "Unschedulable", &unschedulable());
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_are_told_apart_by_their_extension_points() {
+    fn plugins_are_separated_by_extension_point() {
         let mut trace = scheduled();
         for (span, point) in [(3, "preFilter"), (4, "score")] {
             trace.spans[span].kind = SpanKind::Plugin;
@@ -442,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_slowest_are_named() {
+    fn keeps_only_the_slowest() {
         let mut slowest = Vec::new();
         for duration_ns in 0..100 {
             push_slow(&mut slowest, Slow { duration_ns: duration_ns * 7 % 100, ..Slow::default() });

@@ -1,12 +1,13 @@
-//! kube-scheduler, described to `gotrace`.
+//! Describes kube-scheduler to `gotrace`.
 //!
 //! # Layout
 //!
-//! * [`table`]: the functions that are probed. [`values`]: what is read there. [`plugins`]: whose names an executable has.
-//! * [`attempt`]: which calls make up which attempt. [`spans`]: attempts as spans. Pure.
+//! * [`table`]: the probed functions. [`values`]: the values read there. `plugins`: the plugins in an
+//!   executable.
+//! * [`attempt`]: assembles calls into attempts. [`spans`]: turns attempts into spans. Both are pure.
 //! * [`configuration`], [`configurations`]: a scheduler's flags and configuration, and their trace.
-//! * [`attempt_log`], [`explain`]: the attempts of the last minutes, and what they say of a Pod.
-//! * [`metrics`], [`last_minute`]: figures of attempts, phases and plugins.
+//! * [`attempt_log`], [`explain`]: recent attempts, and the report about a Pod.
+//! * [`metrics`], [`last_minute`]: statistics of attempts, phases and plugins.
 
 #![forbid(unsafe_code)]
 
@@ -33,18 +34,18 @@ use gotrace::{
 
 use self::{attempt::Assembler, table::Function, values::Value};
 
-/// An event of a scheduler.
+/// An event of a kube-scheduler process.
 pub type Event = gotrace::Event<KubeScheduler>;
-/// What a hit read.
+/// Values read at a probe hit.
 pub type Values = gotrace::Values<Value>;
 
-/// kube-scheduler, and every scheduler that is built from its packages.
+/// kube-scheduler, and schedulers built from its packages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KubeScheduler;
 
 impl Program for KubeScheduler {
     const NAME: &'static str = "kube-scheduler";
-    /// By its names from 1.30 on and in 1.29.
+    /// Function names of Kubernetes 1.30 and later, and of 1.29.
     const MARKERS: &'static [&'static str] = &[
         "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
         "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).scheduleOne",

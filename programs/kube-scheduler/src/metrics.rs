@@ -1,4 +1,4 @@
-//! What the daemon counts of scheduling attempts, and the figures of the last minute.
+//! Metrics of scheduling attempts, and the statistics of the last minute.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{
     last_minute::{LastMinute, Window},
 };
 
-/// Metrics of attempts. Clones are handles of the same metrics.
+/// Metrics of attempts. Clones share the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Families>);
 
@@ -25,7 +25,7 @@ struct Families {
     group_attempts: Labelled<1>,
     started: Instant,
     window: Mutex<Window>,
-    /// The counts of queue moves when they were taken last.
+    /// Queue move counts at the last update, to add only the difference.
     moves: Mutex<HashMap<Vec<String>, u64>>,
 }
 
@@ -48,7 +48,7 @@ impl Metrics {
 
     /// Counts an attempt.
     pub fn attempt(&self, trace: &Trace) {
-        // Text of the traced process must not become labels without end.
+        // Unknown text of the traced process must not become labels: their number would be unbounded.
         let result = match trace.root().attribute(attributes::RESULT) {
             Some(AttributeValue::String(result)) => {
                 ["Success", "Unschedulable", "Error"].into_iter().find(|known| known == result)
@@ -71,7 +71,7 @@ impl Metrics {
         self.0.group_attempts.add([result.into()], 1);
     }
 
-    /// Takes what the assembler has counted so far.
+    /// Updates the queue metrics from the assembler's totals.
     pub fn counts(&self, counts: &[Count]) {
         let mut before = self.0.moves.lock().unwrap_or_else(PoisonError::into_inner);
         for Count { counter, labels, total } in counts {
@@ -86,13 +86,13 @@ impl Metrics {
         }
     }
 
-    /// The figures of the last minute.
+    /// Statistics of the last minute.
     #[must_use]
     pub fn last_minute(&self) -> LastMinute {
         self.window(|window, second| window.figures(second))
     }
 
-    /// Works with the last minute, and with the second that it is now.
+    /// Runs `work` on the window, with the current second.
     fn window<T>(&self, work: impl FnOnce(&mut Window, u64) -> T) -> T {
         let second = self.0.started.elapsed().as_secs();
         work(&mut self.0.window.lock().unwrap_or_else(PoisonError::into_inner), second)

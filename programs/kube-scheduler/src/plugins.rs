@@ -1,14 +1,15 @@
-//! The scheduling plugins in an executable: in-tree or not, whether a profile enables them or not.
+//! Finds the scheduling plugins in an executable: in-tree and out-of-tree, enabled in a profile or not.
 
 use std::collections::BTreeSet;
 
 use goexe::{BuildInfo, Executable, Functions, Kind, Type, Types};
 use gotrace::program::Named;
 
-/// Packages that declare the plugins' interfaces: from Kubernetes 1.34 on, and before.
+/// Packages that declare the plugin interfaces: from Kubernetes 1.34 on, and before.
 const FRAMEWORKS: [&str; 2] =
     ["k8s.io/kube-scheduler/framework", "k8s.io/kubernetes/pkg/scheduler/framework"];
-/// Extension points in the order of an attempt; `Plugin` behind each is the name of its interface
+/// Extension points in the order of an attempt; the interface's name is the extension point's followed by
+/// `Plugin`
 /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go#L435-L780>).
 const EXTENSION_POINTS: [&str; 16] = [
     "PreEnqueue",
@@ -23,18 +24,18 @@ const EXTENSION_POINTS: [&str; 16] = [
     "PreBind",
     "Bind",
     "PostBind",
-    // For groups of Pods, from 1.36 and 1.37 on.
+    // For Pod groups, from 1.36 and 1.37 on.
     "PlacementGenerate",
     "PlacementFeasible",
     "PlacementScore",
     "PodGroupPostFilter",
 ];
 
-/// All plugins, by name.
+/// Finds all plugins and returns their names.
 ///
 /// # Errors
 ///
-/// When the list of implementations is broken, or names no plugin.
+/// When the list of implementations is broken, or contains no plugin.
 pub(crate) fn find(
     executable: &Executable<'_>,
     functions: &Functions<'_>,
@@ -45,7 +46,7 @@ pub(crate) fn find(
     let Some((package, plugin)) = framework else {
         return Err(goexe::Error::NoType(format!("`{}.Plugin`", FRAMEWORKS[0])));
     };
-    // What an extension point asks for; an older Kubernetes has not all of them.
+    // Methods of each extension point; an older Kubernetes lacks some of the interfaces.
     let mut points = Vec::new();
     for point in EXTENSION_POINTS {
         if let Ok(interface) = types.find(package, &format!("{point}Plugin")) {
@@ -84,7 +85,7 @@ pub(crate) fn find(
     Ok(found.into_iter().collect())
 }
 
-/// With the package's path, and alone.
+/// Type name with the package's path, and the bare name.
 fn type_name(types: &Types<'_>, typ: &Type) -> Result<(String, String), goexe::Error> {
     let string = types.string(typ)?;
     let short = string.rsplit('.').next().unwrap_or(string);
@@ -92,7 +93,7 @@ fn type_name(types: &Types<'_>, typ: &Type) -> Result<(String, String), goexe::E
     Ok((format!("{package}.{short}"), short.to_owned()))
 }
 
-/// The module with the longest path that the type's begins with.
+/// The module whose path is the longest prefix of the type's.
 fn module(info: &BuildInfo, typ: &str) -> Option<String> {
     info.main
         .iter()
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_belongs_to_the_module_with_the_longest_path() {
+    fn type_belongs_to_the_module_with_the_longest_path() {
         let module_of = |path: &str, version: &str| Module { path: path.into(), version: version.into() };
         let info = BuildInfo {
             main: Some(module_of("example.com/scheduler", "(devel)")),

@@ -1,4 +1,4 @@
-//! Which values name somebody's objects.
+//! Decides which values to redact.
 
 use gotrace::values::Datum;
 
@@ -6,11 +6,11 @@ use crate::{Values, attempt::moved, values::Value};
 
 /// How a value is redacted.
 enum Name {
-    /// It names nothing of a user's.
+    /// Not redacted.
     No,
-    /// It names an object of this kind, or quotes what a plugin likes (`message`).
+    /// The name of an object of this kind, or free text from a plugin (`message`).
     Of(&'static str),
-    /// It is the label of a metric: of the queue's metric it stays, of another it may be anything.
+    /// A metric label: kept for the queue's metric, redacted for others.
     Label,
 }
 
@@ -39,7 +39,7 @@ fn name(value: Value) -> Name {
         | Value::FeasibleNodes
         | Value::RestrictedTo
         | Value::Victims
-        // It names plugins alone.
+        // Contains plugin names only.
         | Value::Statuses
         | Value::GroupSize
         | Value::ConditionReason
@@ -67,7 +67,7 @@ pub(crate) fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, 
             Datum::Top(top) => {
                 for element in &mut top.best {
                     replace(kind, &mut element.label);
-                    // Extenders are named by their URLs.
+                    // The names of extenders are URLs.
                     for (name, _) in element.parts.iter_mut().filter(|(name, _)| name.contains("://")) {
                         let mut url = name.to_string();
                         replace("extender", &mut url);

@@ -1,5 +1,5 @@
-//! The functions of kube-scheduler that are probed: how each is found, what is read there, from which level of detail on, and which
-//! span it becomes below which. A new probe is a new entry here.
+//! The probed functions of kube-scheduler: how each is found, what is read there, from which level of detail
+//! on, and which span it becomes below which. A new probe is a new entry here.
 //!
 //! Names, meaning and order of the calls are those of
 //! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/schedule_one.go> and
@@ -16,15 +16,15 @@ use crate::values::Value;
 type Row = RowOf<Value>;
 type Want = WantOf<Value>;
 
-/// The labels of the metric of extension points are the point, the status and the profile.
+/// Index of the status among the labels of the extension points' metric: point, status, profile.
 const STATUS_LABEL: u32 = 1;
 /// Package of the scheduling loop.
 pub(crate) const SCHEDULER: &str = "k8s.io/kubernetes/pkg/scheduler";
-/// Package of what plugins and scheduler share.
+/// Package shared by plugins and scheduler.
 pub(crate) const FRAMEWORK: &str = "k8s.io/kubernetes/pkg/scheduler/framework";
-/// Package of what runs the plugins.
+/// Package of the framework that runs the plugins.
 pub(crate) const RUNTIME: &str = "k8s.io/kubernetes/pkg/scheduler/framework/runtime";
-/// Packages of the queue: it has moved.
+/// Packages of the queue, which moved in 1.32.
 pub(crate) const QUEUES: [&str; 2] =
     ["k8s.io/kubernetes/pkg/scheduler/backend/queue", "k8s.io/kubernetes/pkg/scheduler/internal/queue"];
 
@@ -36,12 +36,12 @@ const STATUS: &[&str] = &["*framework.Status"];
 const STRING: &[&str] = &["string"];
 
 const STATE: Want = want(Value::CycleState, CYCLE_STATE, &[]);
-/// All Nodes' scores, and of each the plugins'.
+/// Total scores of the Nodes, each with the scores of its plugins.
 const SCORES: Want = Want {
     seen_as: SeenAs::TopOf(TopOf { key: "TotalScore", label: "Name", parts: ("Scores", "Name", "Score") }),
     ..want(Value::Scores, &["[]framework.NodePluginScores"], &[])
 };
-/// A map up to 1.31, later what holds one.
+/// A map up to 1.31, later a struct that holds one.
 const STATUSES: Want = Want {
     seen_as: SeenAs::EntriesOf(EntriesOf {
         holder: (FRAMEWORK, "NodeToStatus", "nodeToStatus", "absentNodesStatus"),
@@ -57,7 +57,7 @@ const PLUGIN: Want = Want {
     seen_as: SeenAs::Implementation { wrapper: (RUNTIME, "instrumented") },
     ..want(Value::Plugin, &[], &[])
 };
-/// profile.Map: the scheduler's name to its framework.
+/// `profile.Map`, from the scheduler name to its framework.
 pub(crate) const FRAMEWORK_METHODS: Interface =
     Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Profiles"));
 
@@ -69,7 +69,7 @@ const fn of_queued(value: Value, path: &'static [&'static str]) -> Want {
     want(value, QUEUED_POD_INFO, path)
 }
 
-/// A phase that the framework runs.
+/// A phase run by the framework.
 const fn phase(
     symbols: &'static [&'static str],
     method: &'static str,
@@ -88,7 +88,7 @@ const fn phase(
     }
 }
 
-/// One plugin's part in a phase that calls its plugins one after the other.
+/// One plugin's call in a phase that calls its plugins one after the other.
 const fn plugin(
     symbols: &'static [&'static str],
     list: &'static str,
@@ -106,7 +106,7 @@ const fn plugin(
     }
 }
 
-/// What is different where they may run beside each other, on goroutines of their own.
+/// Values at entry of plugins that may run concurrently, on goroutines of their own.
 const AT_ENTRY_BESIDE: &[Want] = &[PLUGIN, STATE, THE_POD];
 
 macro_rules! run {
@@ -121,7 +121,7 @@ macro_rules! scheduler {
     };
 }
 
-/// A Pod enters the active queue.
+/// Entry of a Pod into the active queue.
 const ENQUEUE: Row = Row {
     symbols: &[],
     signature: Signature::Unused,
@@ -133,10 +133,10 @@ const ENQUEUE: Row = Row {
     without: "no `k8s.scheduler.queue_wait_ms`",
 };
 
-/// A Pod enters another queue.
+/// Entry of a Pod into another queue.
 const ENQUEUE_ELSEWHERE: Row = Row { without: "Pods whose ways through the queues have gaps", ..ENQUEUE };
 
-/// An attempt begins.
+/// Start of an attempt.
 const POP: Row = Row {
     symbols: &[],
     signature: Signature::Unused,
@@ -160,14 +160,15 @@ const POPPED: &[Want] = &[
     of_queued(Value::Profile, &["Pod", "Spec", "SchedulerName"]),
 ];
 
-/// What client-go makes of an answer that is a failure:
+/// Error type that client-go returns for a failure response:
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go#L36-L40>.
 const STATUS_ERROR: &str = "*errors.StatusError";
-/// Types of errors that begin with their message: <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
+/// Error types whose first field is their message:
+/// <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
 /// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
 const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
 
-/// Its URL, its verbs and whether it may fail are in its struct:
+/// The extender's URL, verbs and whether it is ignorable are fields of its struct:
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/extender.go#L46-L57>.
 const EXTENDER: &[&str] = &["*scheduler.HTTPExtender"];
 const ERROR: &[&str] = &["error"];
@@ -186,8 +187,8 @@ const fn of_extender(value: Value, path: &'static [&'static str]) -> Want {
     of_receiver(value, EXTENDER, path)
 }
 
-/// Asks an extender over HTTP. The end is seen where the method returns, which costs nothing where there are no extenders,
-/// and next to nothing beside a request.
+/// A request to an extender over HTTP. The end is probed at the method's `ret`: no cost without extenders,
+/// and a negligible one next to a request.
 const fn extender(symbols: &'static [&'static str], method: &'static str, at_entry: &'static [Want]) -> Row {
     Row {
         symbols,
@@ -210,7 +211,7 @@ macro_rules! extender {
     };
 }
 
-/// What a call of the API server that others make came to.
+/// Error message of an asynchronous API call.
 const API_ERROR_MESSAGE: Want = Want {
     seen_as: SeenAs::MessageOf {
         of: ("k8s.io/apimachinery/pkg/api/errors", "StatusError"),
@@ -218,14 +219,14 @@ const API_ERROR_MESSAGE: Want = Want {
     },
     ..want(Value::StatusReason, ERROR, &["ErrStatus", "Message"])
 };
-/// The scheduler's interfaces moved in 1.35.
+/// Packages of the scheduler's interfaces, which moved in 1.35.
 const FRAMEWORKS: &[&str] = &["k8s.io/kube-scheduler/framework", FRAMEWORK];
 
 const fn of_receiver(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
     Want { seen_as: SeenAs::Receiver, ..want(value, of, path) }
 }
 
-/// A call of the API server that was queued is made. All of it is in slow functions: their `ret` costs next to nothing.
+/// Execution of a queued API call. The functions are slow, so the cost of a `ret` probe is negligible.
 const API_CALL: Row = Row {
     symbols: &[],
     signature: Signature::Method(Interface::Named(FRAMEWORKS, "APICall"), "Execute"),
@@ -239,7 +240,7 @@ const API_CALL: Row = Row {
 const BINDING_CALL: &[&str] = &["*apicalls.PodBindingCall"];
 const STATUS_PATCH_CALL: &[&str] = &["*apicalls.PodStatusPatchCall"];
 
-/// A victim is made to go: a patch of its status, and a deletion.
+/// Eviction of a victim: a patch of its status, and a deletion.
 const PREEMPT_POD: Row = Row {
     symbols: &[],
     signature: Signature::Unused,
@@ -256,7 +257,7 @@ const PREEMPT_POD: Row = Row {
 };
 const CANDIDATE_ADDRESS: Want = want(Value::PreemptionCandidate, &["preemption.Candidate"], &[]);
 
-/// The package of the queue has moved.
+/// Symbol in a package of the queue, whose path has changed.
 macro_rules! queue {
     ($package:literal, $method:literal) => {
         concat!("k8s.io/kubernetes/pkg/scheduler/", $package, "/queue.", $method)
@@ -270,7 +271,7 @@ const SCHEDULE_RESULT: &[&str] = &["scheduler.ScheduleResult"];
 const LABELS: &[&str] = &["[]string"];
 const LOGGER: &str = "github.com/go-logr/logr.Logger";
 const CONTEXT: &str = "context.Context";
-/// What holds the chosen Node and its victims.
+/// The struct of the chosen Node and its victims.
 const CANDIDATE: (&str, &str) = ("k8s.io/kubernetes/pkg/scheduler/framework/preemption", "candidate");
 
 const fn of_candidate(value: Value, path: &'static [&'static str]) -> Want {
@@ -280,17 +281,17 @@ const fn of_candidate(value: Value, path: &'static [&'static str]) -> Want {
     }
 }
 
-/// Who must go, and from where.
+/// Victims and the Node they are on.
 const VICTIMS: &[Want] = &[
     of_candidate(Value::Victims, &["victims", "Pods", "#"]),
     of_candidate(Value::PreemptionNode, &["name"]),
     of_candidate(Value::VictimNames, &["victims", "Pods", "*", "Name"]),
-    // Where there are fewer, what is read here is not looked at.
+    // With fewer victims, the values read here are ignored.
     of_candidate(Value::VictimNames, &["victims", "Pods", "*1", "Name"]),
     of_candidate(Value::VictimNames, &["victims", "Pods", "*2", "Name"]),
 ];
 
-/// Victims are chosen.
+/// Choice of the victims.
 const PREEMPTION: Row = Row {
     symbols: &[],
     signature: Signature::Unused,
@@ -302,7 +303,7 @@ const PREEMPTION: Row = Row {
     without: "no victims of preemption",
 };
 
-/// The part of an attempt that runs beside others.
+/// The part of an attempt that runs concurrently with the next attempts.
 const BINDING_CYCLE: Row = Row {
     symbols: &[scheduler!("bindingCycle")],
     signature: Signature::Unused,
@@ -321,7 +322,7 @@ const BINDING: &[Want] = &[
 const FRAMEWORK_INTERFACE: &str = "k8s.io/kubernetes/pkg/scheduler/framework.Framework";
 const PODS_TO_ACTIVATE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.PodsToActivate";
 
-/// The message of a failure is written down.
+/// Update of the Pod's condition with the failure message.
 const FAILURE_MESSAGE: Row = Row {
     symbols: &["k8s.io/kubernetes/pkg/scheduler.updatePod"],
     signature: Signature::Unused,
@@ -345,7 +346,7 @@ const fn of_group(value: Value, path: &'static [&'static str]) -> Want {
     want(value, &["*framework.QueuedPodGroupInfo"], path)
 }
 
-/// A part of what is done for a group of Pods, of which nothing is read.
+/// A step in scheduling a Pod group, without captured values.
 const OF_GROUP: Row = Row {
     symbols: &[],
     signature: Signature::Unused,
@@ -357,7 +358,7 @@ const OF_GROUP: Row = Row {
     without: "",
 };
 
-/// A Pod of a group is tried.
+/// Trial of a Pod of a group.
 const MEMBER: Row = Row {
     symbols: &[scheduler!("podGroupPodSchedulingAlgorithm")],
     at_entry: POPPED,
@@ -365,7 +366,7 @@ const MEMBER: Row = Row {
     ..OF_GROUP
 };
 
-/// How a group's attempt came out is written down.
+/// Update of the group's condition with the outcome of its attempt.
 const CONDITION_OF_GROUP: Row = Row {
     symbols: &[scheduler!("updatePodGroupCondition")],
     at_entry: &[
@@ -377,95 +378,95 @@ const CONDITION_OF_GROUP: Row = Row {
     ..OF_GROUP
 };
 
-/// What a function is to an attempt, and which span its calls become.
+/// Role of a function in an attempt, and the span of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A Pod enters a queue.
+    /// Entry of a Pod into a queue.
     EntersQueue {
-        /// Whether that is the active queue.
+        /// The queue is the active queue.
         active: bool,
     },
-    /// The scheduler counts a Pod that enters a queue.
+    /// The scheduler counts a Pod's queue entry.
     CountsMove,
-    /// A Pod leaves the queue: its attempt begins.
+    /// A Pod leaves the queue and its attempt begins.
     Pop,
-    /// A group of Pods is tried: an attempt of its own.
+    /// Start of a group's attempt.
     Group,
-    /// A call of the API server is put into the queue of those that others make.
+    /// An API call enters the queue of the asynchronous dispatcher.
     QueuesApiCall,
-    /// Something about the attempt that the goroutine is on: it becomes attributes.
+    /// A fact about the goroutine's current attempt, which becomes attributes.
     Fact(Fact),
-    /// A phase: a span below the call that it is a part of, or else below the root.
+    /// A phase, with a span below its parent call, or below the root without one.
     Phase(Phase, Option<Function>),
-    /// The same of a call that changes the attempt's stage.
+    /// Like `Phase`, for a call that changes the attempt's stage.
     Stage(Stage, Option<Function>),
-    /// One plugin's part of a phase.
+    /// One plugin's call in a phase.
     Plugin {
-        /// The extension point.
+        /// Name of the extension point.
         point: &'static str,
-        /// The phase.
+        /// The phase that calls the plugin.
         phase: Function,
-        /// Whether it may run on a goroutine of its own, beside others.
+        /// Whether it may run concurrently, on a goroutine of its own.
         beside: bool,
     },
     /// A request to an extender.
     Extender {
-        /// The extension point.
+        /// Name of the extension point.
         point: &'static str,
-        /// The call that it is a part of.
+        /// The call that makes the request.
         part_of: Function,
-        /// Whether it may run on a goroutine of its own, beside others.
+        /// Whether it may run concurrently, on a goroutine of its own.
         beside: bool,
     },
-    /// What is done for the attempt, for this call, and may outlast both.
+    /// Late work for this call, which may outlast the call and the attempt.
     Late(Late, Function),
 }
 
-/// What an attempt is told about itself.
+/// A fact about an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// Whether a Node is known that did for a Pod of the same kind.
+    /// Whether the scheduler has a Node hint from a Pod with the same signature.
     NodeHint,
-    /// The scores of all Nodes.
+    /// The highest scores of Nodes.
     Scores,
-    /// Victims, and the Node for which they go.
+    /// Victims, and the Node that their eviction frees.
     Preemption,
-    /// Why it failed.
+    /// Message of the Pod's condition.
     FailureMessage,
-    /// On which part of the cluster a group is tried.
+    /// The placement that a group is tried on.
     Placement,
-    /// How the attempt of a group came out.
+    /// Outcome of a group's attempt.
     GroupCondition,
 }
 
 /// A call that changes an attempt's stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// All Pods of a group are tried.
+    /// Trial of all Pods of a group.
     PlacementTrial,
-    /// A Pod of a group is tried.
+    /// Trial of one Pod of a group.
     Member,
-    /// The part of an attempt that runs one Pod at a time.
+    /// The part of an attempt that runs for one Pod at a time.
     SchedulingCycle,
-    /// The part of an attempt that runs beside the next attempts.
+    /// The part of an attempt that runs concurrently with the next attempts.
     BindingCycle,
-    /// What is done about an attempt that failed.
+    /// Failure handling.
     HandleFailure,
 }
 
-/// What is done for an attempt, and may outlast it.
+/// Late work: work for an attempt that may outlast it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
-    /// A victim of preemption has to go.
+    /// Eviction of a victim of preemption.
     PreemptPod,
-    /// The API server is asked to bind the Pod.
+    /// API call that binds the Pod.
     PodBinding,
-    /// The API server is asked to set the Pod's condition.
+    /// API call that patches the Pod's status.
     PodStatusPatch,
 }
 
 impl Part {
-    /// What its span shows; `None` for what becomes no span.
+    /// Kind of the span; `None` without a span.
     #[must_use]
     pub const fn shows(self) -> Option<SpanKind> {
         Some(match self {
@@ -488,7 +489,7 @@ impl Part {
         })
     }
 
-    /// The span's name; of a plugin or an extender the extension point. `None` for what becomes no span.
+    /// Name of the span, or the extension point of a plugin or an extender. `None` without a span.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
@@ -511,7 +512,7 @@ impl Part {
         })
     }
 
-    /// The call that it is a part of; `None` for what is below the root, and for what becomes no span.
+    /// The enclosing call; `None` below the root, and without a span.
     #[must_use]
     pub const fn parent(self) -> Option<Function> {
         match self {
@@ -528,7 +529,7 @@ impl Part {
         }
     }
 
-    /// Whether it may run on a goroutine of its own, beside others.
+    /// Whether it may run concurrently, on a goroutine of its own.
     #[must_use]
     pub const fn runs_beside(self) -> bool {
         match self {
@@ -545,19 +546,19 @@ impl Part {
         }
     }
 
-    /// Which stage of an attempt it is.
+    /// The stage of an attempt that the call represents, if any.
     #[must_use]
     pub const fn stage(self) -> Option<Stage> {
         if let Self::Stage(stage, ..) = self { Some(stage) } else { None }
     }
 
-    /// Whether it is done for an attempt, and not by it.
+    /// Whether it is late work.
     #[must_use]
     pub const fn is_late(self) -> bool {
         matches!(self, Self::Late(..))
     }
 
-    /// The phase that calls the plugin, where it calls one plugin after the other.
+    /// The phase that calls the plugin, if that calls its plugins one after the other.
     #[must_use]
     pub const fn serial_phase(self) -> Option<Function> {
         if let Self::Plugin { phase, beside: false, .. } = self { Some(phase) } else { None }
@@ -565,10 +566,10 @@ impl Part {
 }
 
 functions! {
-    /// What a probed function is to an attempt.
+    /// A probed function.
     pub enum Function: Part, Value;
 
-    /// A Pod enters the active queue.
+    /// Entry of a Pod into the active queue.
     Enqueue {
         detail: Phases,
         about: Part::EntersQueue { active: true },
@@ -581,7 +582,7 @@ functions! {
             Row {
                 symbols: &[queue!("backend", "(*activeQueue).add")], // 1.37
                 signature: Signature::Method(Interface::In(Field("k8s.io/kubernetes/pkg/scheduler/backend/queue", "PriorityQueue", "activeQ")), "add"),
-                // What enters may also be a group of Pods: its address is never that of a Pod that leaves.
+                // A Pod group may enter too. Its address never equals that of a popped Pod.
                 at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
                 ..ENQUEUE
             },
@@ -600,7 +601,7 @@ functions! {
             },
         ],
     }
-    /// A Pod enters the backoff queue.
+    /// Entry of a Pod into the backoff queue.
     EnqueueBackoff {
         detail: Full,
         about: Part::EntersQueue { active: false },
@@ -622,7 +623,7 @@ functions! {
             },
         ],
     }
-    /// A Pod enters the unschedulable Pods.
+    /// Entry of a Pod into the unschedulable Pods.
     EnqueueUnschedulable {
         detail: Full,
         about: Part::EntersQueue { active: false },
@@ -651,13 +652,13 @@ functions! {
                     queue!("backend", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.32
                     queue!("internal", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.29 to 1.31
                 ],
-                // The strategy is a number.
+                // The strategy is an integer.
                 signature: Signature::Declared(&[LOGGER, QUEUED, "int", "string"]),
                 ..ENQUEUE_ELSEWHERE
             },
         ],
     }
-    /// The scheduler counts a Pod that enters a queue, and says which and why.
+    /// The scheduler counts a Pod's queue entry, with queue and event.
     QueueMove {
         detail: Full,
         about: Part::CountsMove,
@@ -678,7 +679,7 @@ functions! {
             },
         ],
     }
-    /// A Pod leaves the queue: its attempt begins.
+    /// A Pod leaves the queue and its attempt begins.
     Pop {
         detail: Phases,
         about: Part::Pop,
@@ -689,12 +690,12 @@ functions! {
                     queue!("internal", "(*PriorityQueue).Pop"), // 1.29 to 1.31
                 ],
                 signature: Signature::Called(Field(SCHEDULER, "Scheduler", "NextPod")),
-                // It blocks while the queue is empty: when it began means nothing.
+                // `Pop` blocks while the queue is empty, so its begin means nothing.
                 at_end: POPPED,
                 ..POP
             },
             Row {
-                // From 1.37 on, what is popped may be a group: the next function takes Pods alone.
+                // From 1.37 on, `Pop` may return a group; this function takes Pods only.
                 symbols: &[scheduler!("scheduleOnePod")],
                 signature: Signature::Declared(&["context.Context", QUEUED]),
                 begin: Begin::Entry,
@@ -704,7 +705,7 @@ functions! {
             },
         ],
     }
-    /// The part of an attempt that runs one Pod at a time.
+    /// The part of an attempt that runs for one Pod at a time.
     SchedulingCycle {
         detail: Phases,
         about: Part::Stage(Stage::SchedulingCycle, Some(Function::PodGroupMember)),
@@ -721,7 +722,7 @@ functions! {
             },
         ],
     }
-    /// Takes the state of all Nodes from the cache.
+    /// Update of the Node snapshot from the cache.
     Snapshot {
         detail: Phases,
         about: Part::Phase(Phase::Snapshot, Some(Function::SchedulingCycle)),
@@ -741,13 +742,13 @@ functions! {
             },
         ],
     }
-    /// Whether a Node is known that did for a Pod of the same kind (1.35 and later).
+    /// Whether the scheduler has a Node hint from a Pod with the same signature (1.35 and later).
     NodeHint {
         detail: Full,
         about: Part::Fact(Fact::NodeHint),
         rows: [
             Row {
-                // It is told which Node was hinted: the first of its strings.
+                // The first string argument is the hinted Node.
                 symbols: run!("StoreScheduleResults"),
                 signature: Signature::Method(FRAMEWORK_METHODS, "StoreScheduleResults"),
                 begin: Begin::Entry,
@@ -759,7 +760,7 @@ functions! {
             },
         ],
     }
-    /// A group of Pods is scheduled as one (1.36 and later, with its feature gate on).
+    /// Scheduling of a Pod group (1.36 and later, with its feature gate on).
     PodGroup {
         detail: Phases,
         about: Part::Group,
@@ -781,8 +782,8 @@ functions! {
             },
         ],
     }
-    /// A Pod of a group is tried, to see whether the group fits; tried once more for each placement.
-    // Of a Pod of a group, which has no scheduling cycle of its own.
+    /// Trial of a Pod of a group, to see whether the group fits; repeated for each placement.
+    // A Pod of a group has no scheduling cycle of its own.
     PodGroupMember {
         detail: Phases,
         about: Part::Stage(Stage::Member, None),
@@ -798,7 +799,7 @@ functions! {
                 ..MEMBER
             },
             Row {
-                // 1.36. How to run `PostFilter` plugins is a number.
+                // 1.36. How to run `PostFilter` plugins is an integer.
                 signature: Signature::Declared(&[
                     CONTEXT,
                     FRAMEWORK_INTERFACE,
@@ -811,7 +812,7 @@ functions! {
             },
         ],
     }
-    /// The scheduler turns to a part of the cluster that may hold the whole group.
+    /// Switch to a placement, a part of the cluster that may hold the whole group.
     Placement {
         detail: Phases,
         about: Part::Fact(Fact::Placement),
@@ -827,7 +828,7 @@ functions! {
             },
         ],
     }
-    /// All Pods of a group are tried, on that part of the cluster or on all of it.
+    /// Trial of all Pods of a group, on a placement or on the whole cluster.
     PlacementTrial {
         detail: Phases,
         about: Part::Stage(Stage::PlacementTrial, None),
@@ -839,8 +840,8 @@ functions! {
             },
         ],
     }
-    /// `PlacementGenerate` plugins: which parts of the cluster may hold the group.
-    // Of a group, whose Pods have spans of their own.
+    /// `PlacementGenerate` plugins, which generate the placements that may hold the group.
+    // Called for the group, whose Pods have spans of their own.
     PlacementGenerate {
         detail: Phases,
         about: Part::Phase(Phase::PlacementGenerate, None),
@@ -855,7 +856,7 @@ functions! {
             },
         ],
     }
-    /// `PlacementFeasible` plugins: whether it is worth going on (1.37 and later).
+    /// `PlacementFeasible` plugins, which decide whether to continue (1.37 and later).
     PlacementFeasible {
         detail: Phases,
         about: Part::Phase(Phase::PlacementFeasible, Some(Function::PlacementTrial)),
@@ -870,7 +871,7 @@ functions! {
             },
         ],
     }
-    /// `PlacementScore` plugins: which of the parts is best.
+    /// `PlacementScore` plugins, which rate the placements.
     PlacementScore {
         detail: Phases,
         about: Part::Phase(Phase::PlacementScore, None),
@@ -885,7 +886,7 @@ functions! {
             },
         ],
     }
-    /// What is done for a group that does not fit: preemption for all of it.
+    /// `PostFilter` for a group that does not fit: preemption for the whole group.
     PodGroupPostFilter {
         detail: Phases,
         about: Part::Phase(Phase::PodGroupPostFilter, None),
@@ -905,7 +906,7 @@ functions! {
             },
         ],
     }
-    /// The group's condition is written: it says how the attempt came out.
+    /// Update of the group's condition, with the outcome of its attempt.
     PodGroupCondition {
         detail: Phases,
         about: Part::Fact(Fact::GroupCondition),
@@ -939,7 +940,7 @@ functions! {
             },
         ],
     }
-    /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node alone.
+    /// `Filter` plugins on all Nodes. May run twice: first for a nominated Node only.
     Filter {
         detail: Phases,
         about: Part::Phase(Phase::Filter, Some(Function::SchedulingCycle)),
@@ -947,7 +948,7 @@ functions! {
             Row {
                 symbols: &[scheduler!("findNodesThatPassFilters")],
                 signature: Signature::Unused,
-                // Before it, lists for all Nodes are allocated.
+                // Lists for all Nodes are allocated before this call.
                 begin: Begin::FirstCall("time.Now"),
                 at_entry: &[],
                 end: End::Metric(STATUS_LABEL),
@@ -957,7 +958,7 @@ functions! {
             },
         ],
     }
-    /// `PostFilter` plugins, preemption among them.
+    /// `PostFilter` plugins, including preemption.
     PostFilter {
         detail: Phases,
         about: Part::Phase(Phase::PostFilter, Some(Function::SchedulingCycle)),
@@ -969,12 +970,12 @@ functions! {
             ),
         ],
     }
-    /// Preemption is tried on all Nodes that it may help on, without doing it.
+    /// Dry run of preemption on all candidate Nodes.
     DryRunPreemption {
         detail: Plugins,
         about: Part::Phase(Phase::DryRunPreemption, Some(Function::PostFilterPlugin)),
         rows: [
-            // It takes milliseconds, and failed attempts alone call it: a `ret` costs next to nothing.
+            // Takes milliseconds, and only failed attempts call it: the cost of a `ret` probe is negligible.
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).DryRunPreemption"],
                 signature: Signature::Unused,
@@ -987,13 +988,14 @@ functions! {
             },
         ],
     }
-    /// Victims are chosen, and the Node for which they go.
+    /// Choice of the victims and their Node.
     Preemption {
         detail: Plugins,
         about: Part::Fact(Fact::Preemption),
         rows: [
             Row {
-                // 1.36 and later. With the gate of asynchronous preemption switched off nobody calls it, and no victims are seen.
+                // 1.36 and later. Not called, and no victims are seen, with the gate of asynchronous
+                // preemption off.
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Executor).prepareCandidateAsync"],
                 signature: Signature::Declared(&[
                     "k8s.io/kubernetes/pkg/scheduler/framework/preemption.Candidate",
@@ -1012,7 +1014,7 @@ functions! {
                 ..PREEMPTION
             },
             Row {
-                // Up to 1.32. Its victims have gone when it returns.
+                // Up to 1.32. Returns after the eviction of the victims.
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/preemption.(*Evaluator).prepareCandidate"],
                 at_entry: VICTIMS,
                 signature: Signature::Declared(&[
@@ -1025,7 +1027,7 @@ functions! {
             },
         ],
     }
-    /// One victim is made to go; from 1.33 on by default when the attempt is over already.
+    /// Eviction of one victim; from 1.33 on by default after the end of the attempt.
     PreemptPod {
         detail: Plugins,
         about: Part::Late(Late::PreemptPod, Function::PostFilterPlugin),
@@ -1042,7 +1044,8 @@ functions! {
             },
         ],
     }
-    /// A call of the API server is put into the queue of those that others make (1.34 and later, with its feature gate on).
+    /// An API call enters the queue of the asynchronous dispatcher (1.34 and later, with its feature gate
+    /// on).
     ApiCallAdd {
         detail: Plugins,
         about: Part::QueuesApiCall,
@@ -1056,7 +1059,7 @@ functions! {
             },
         ],
     }
-    /// Such a call binds the Pod.
+    /// Asynchronous API call that binds the Pod.
     PodBindingCall {
         detail: Plugins,
         about: Part::Late(Late::PodBinding, Function::BindPlugin),
@@ -1071,7 +1074,7 @@ functions! {
             },
         ],
     }
-    /// Such a call writes the Pod's condition or its nominated Node.
+    /// Asynchronous API call that writes the Pod's condition or nominated Node.
     PodStatusPatchCall {
         detail: Plugins,
         about: Part::Late(Late::PodStatusPatch, Function::HandleFailure),
@@ -1113,7 +1116,7 @@ functions! {
             },
         ],
     }
-    /// All Nodes have their totals, extenders' scores included.
+    /// Totals of all Nodes, including the scores of extenders.
     Prioritize {
         detail: Full,
         about: Part::Fact(Fact::Scores),
@@ -1130,8 +1133,8 @@ functions! {
             },
         ],
     }
-    /// An extender is asked which Nodes will do.
-    // The phase, which the scheduler times by itself, is over.
+    /// Request to an extender to filter Nodes.
+    // Made after the phase, which the scheduler times separately.
     ExtenderFilter {
         detail: Phases,
         about: Part::Extender { point: "filter", part_of: Function::SchedulingCycle, beside: false },
@@ -1150,12 +1153,12 @@ functions! {
             },
         ],
     }
-    /// An extender is asked for its scores.
+    /// Request to an extender to score Nodes.
     ExtenderPrioritize {
         detail: Phases,
         about: Part::Extender { point: "prioritize", part_of: Function::SchedulingCycle, beside: true },
         rows: [
-            // On a goroutine of its own for each extender.
+            // Each extender runs on a goroutine of its own.
             extender(extender!("Prioritize"),
                 "Prioritize",
                 &[
@@ -1168,8 +1171,8 @@ functions! {
             ),
         ],
     }
-    /// An extender binds the Pod.
-    // In place of the phase.
+    /// Request to an extender to bind the Pod.
+    // Replaces the `Bind` phase.
     ExtenderBind {
         detail: Phases,
         about: Part::Extender { point: "bind", part_of: Function::BindingCycle, beside: false },
@@ -1184,7 +1187,7 @@ functions! {
             ),
         ],
     }
-    /// An extender is asked which victims will do.
+    /// Request to an extender to restrict the victims of preemption.
     ExtenderPreemption {
         detail: Phases,
         about: Part::Extender { point: "processPreemption", part_of: Function::PostFilterPlugin, beside: false },
@@ -1212,9 +1215,9 @@ functions! {
             ),
         ],
     }
-    /// `Unreserve` of `Reserve` plugins: what was reserved is given back.
-    // In the scheduling cycle when `Permit` or `Reserve` fails; later between the binding cycle and the handling of its
-    // failure.
+    /// `Unreserve` of `Reserve` plugins, which release what they reserved.
+    // Part of the scheduling cycle after a failure of `Permit` or `Reserve`; otherwise between the binding
+    // cycle and its failure handling.
     Unreserve {
         detail: Phases,
         about: Part::Phase(Phase::Unreserve, Some(Function::SchedulingCycle)),
@@ -1224,7 +1227,7 @@ functions! {
                 at_end: &[],
                 ..phase(run!("RunReservePluginsUnreserve"),
                     "RunReservePluginsUnreserve",
-                    // Of a group of Pods, it says whose.
+                    // For a Pod group, these identify the Pod.
                     &[STATE, THE_POD],
                     "no `unreserve` span",
                 )
@@ -1246,7 +1249,7 @@ functions! {
             },
         ],
     }
-    /// The part of an attempt that runs beside the next attempts.
+    /// The part of an attempt that runs concurrently with the next attempts.
     BindingCycle {
         detail: Phases,
         about: Part::Stage(Stage::BindingCycle, None),
@@ -1277,11 +1280,11 @@ functions! {
                 at_entry: BINDING,
                 ..BINDING_CYCLE
             },
-            // What is read there can be done without.
+            // Fallback without captured values, which are optional.
             BINDING_CYCLE,
         ],
     }
-    /// Whether `PreBind` plugins have anything to do (1.34 and later).
+    /// Whether `PreBind` plugins have any work (1.34 and later).
     PreBindPreFlight {
         detail: Phases,
         about: Part::Phase(Phase::PreBindPreFlight, Some(Function::BindingCycle)),
@@ -1297,13 +1300,13 @@ functions! {
             },
         ],
     }
-    /// Waits for what a `Permit` plugin asked to wait for.
+    /// Wait for the `Permit` plugins that returned Wait.
     WaitOnPermit {
         detail: Phases,
         about: Part::Phase(Phase::WaitOnPermit, Some(Function::BindingCycle)),
         rows: [
             Row {
-                // The metric, of those that waited alone, has no other label.
+                // The metric, recorded only for Pods that waited, has no other label.
                 end: End::Metric(0),
                 ..phase(run!("WaitOnPermit"),
                     "WaitOnPermit",
@@ -1334,7 +1337,8 @@ functions! {
         about: Part::Phase(Phase::Bind, Some(Function::BindingCycle)),
         rows: [
             Row {
-                // Its only caller does nothing but return the status through a deferred call of `finishBinding`, which gets it.
+                // The only caller returns the status through a deferred call of `finishBinding`, which takes
+                // it as an argument.
                 end: End::NextEntry(
                     scheduler!("finishBinding"),
                     &[
@@ -1368,8 +1372,8 @@ functions! {
             },
         ],
     }
-    /// What is done about an attempt that failed.
-    // KEP-5927 has no span for it, but it takes time: it asks the API server to set the Pod's condition.
+    /// Failure handling of an attempt.
+    // KEP-5927 has no span for it, but it takes time: it calls the API server to set the Pod's condition.
     HandleFailure {
         detail: Phases,
         about: Part::Stage(Stage::HandleFailure, None),
@@ -1382,7 +1386,7 @@ functions! {
                     CODE,
                     REASON,
                     want(Value::StatusPlugin, STATUS, &["plugin"]),
-                    // Whose failure it is, says the attempt; but of a group of Pods, some may fail that were not tried.
+                    // The attempt identifies the Pod; but Pods of a group may fail untried.
                     of_queued(Value::Pod, &["Pod"]),
                     of_queued(Value::PodUid, &["Pod", "UID"]),
                     of_queued(Value::PodName, &["Pod", "Name"]),
@@ -1396,7 +1400,7 @@ functions! {
             },
         ],
     }
-    /// The Pod's condition is written: it says why the attempt failed.
+    /// Update of the Pod's condition, with the reason of the failure.
     FailureMessage {
         detail: Phases,
         about: Part::Fact(Fact::FailureMessage),
@@ -1523,7 +1527,7 @@ functions! {
         detail: Plugins,
         about: Part::Plugin { point: "preBind", phase: Function::PreBind, beside: true },
         rows: [
-            // From 1.36 on several may run at once.
+            // From 1.36 on several may run concurrently.
             Row {
                 begin: Begin::Entry,
                 at_entry: AT_ENTRY_BESIDE,

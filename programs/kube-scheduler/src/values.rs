@@ -1,16 +1,16 @@
-//! What is read at the sites of kube-scheduler.
+//! The values that probes read in kube-scheduler.
 
 use gotrace::values;
 
 values! {
-    /// A value read at a site.
+    /// A value that a probe reads.
     pub enum Value;
 
-    /// Address of the `CycleState`: the same in both cycles of an attempt.
+    /// Address of the `CycleState`, equal in both cycles of an attempt.
     CycleState: Number,
-    /// Address of the Pod: it changes once, when the Pod is assumed.
+    /// Address of the Pod; changes once, when the Pod is assumed.
     Pod: Number,
-    /// Address of the entry in the queue.
+    /// Address of the `QueuedPodInfo`.
     QueuedPodInfo: Number,
     /// `metadata.name`.
     PodName: Text,
@@ -18,74 +18,75 @@ values! {
     PodNamespace: Text,
     /// `metadata.uid`.
     PodUid: Text,
-    /// `spec.schedulerName`: the profile.
+    /// `spec.schedulerName`, the profile.
     Profile: Text,
-    /// How many attempts there have been, this one included.
+    /// Number of attempts, this one included.
     Attempts: Number,
-    /// When the Pod was put into the queue.
+    /// Time at which the Pod was added to the queue.
     QueueTimestamp: Time,
-    /// The Node that was chosen.
+    /// The chosen Node.
     NodeName: Text,
-    /// `Status.code`; a nil `*Status` reads as 0, Success. Of an error: 0 for nil, else 1.
+    /// `Status.code`; a nil `*Status` reads as 0, Success. For an error: 0 for nil, otherwise 1.
     StatusCode: Signed,
-    /// The first of `Status.reasons`. Of an error its message, or else the name of its type.
+    /// The first of `Status.reasons`. For an error: its message, or the name of its type.
     StatusReason: Text,
     /// `Status.plugin`.
     StatusPlugin: Text,
-    /// The plugin that is called.
+    /// Name of the called plugin.
     Plugin: Name,
-    /// When the Pod was first tried.
+    /// Time of the Pod's first attempt.
     FirstAttempt: Time,
-    /// Into which queue the Pod goes.
+    /// The queue that the Pod enters: `active`, `backoff` or `unschedulable`.
     Queue: Text,
-    /// Why it goes there.
+    /// The event that moved the Pod into the queue.
     QueueEvent: Text,
-    /// How many labels a metric has.
+    /// Number of labels of a metric.
     Labels: Number,
-    /// Length of the hinted Node's name; 0 for no hint.
+    /// Length of the hinted Node's name; 0 without a hint.
     HintLength: Number,
     /// `ScheduleResult.EvaluatedNodes`.
     EvaluatedNodes: Number,
     /// `ScheduleResult.FeasibleNodes`.
     FeasibleNodes: Number,
-    /// To how many Nodes `PreFilter` restricts the search; 0 for no restriction, and for none at all.
+    /// Number of Nodes that `PreFilter` restricts the search to; 0 both without a restriction and for a
+    /// restriction to no Node.
     RestrictedTo: Number,
-    /// The condition's message.
+    /// Message of the Pod's condition.
     Message: LongText,
-    /// The Node for which victims go.
+    /// The Node that preemption frees.
     PreemptionNode: Text,
-    /// How many victims there are.
+    /// Number of victims.
     Victims: Number,
-    /// The Nodes with the best scores.
+    /// The Nodes with the highest scores.
     Scores: Top,
-    /// Why Nodes would not do.
+    /// Rejection statuses of Nodes.
     Statuses: Entries,
-    /// Name of the group of Pods.
+    /// Name of the Pod group.
     GroupName: Text,
-    /// Namespace of the group of Pods.
+    /// Namespace of the Pod group.
     GroupNamespace: Text,
-    /// How many Pods of the group are to be scheduled.
+    /// Number of the group's Pods to schedule.
     GroupSize: Number,
-    /// Name of the part of the cluster that is tried for a group.
+    /// Name of the placement tried for a group.
     PlacementName: Text,
-    /// The condition's reason.
+    /// Reason of the condition.
     ConditionReason: Text,
-    /// The URL that an extender is asked at, up to the verb.
+    /// The extender's URL, up to the verb.
     ExtenderUrl: Text,
-    /// What comes behind it: empty where the extender is not asked.
+    /// The verb appended to the extender's URL; empty where the extender is not called.
     ExtenderVerb: Text,
-    /// Whether the scheduler goes on without the extender's answer.
+    /// Scheduling continues if the extender fails.
     Ignorable: Flag,
-    /// How many Nodes an extender is told about, or lets pass.
+    /// Number of Nodes sent to an extender, or passed by it.
     Nodes: Number,
-    /// Address of what is asked of the API server: the same where it is queued and where it is done.
+    /// Address of the API call, equal where it is queued and where it is executed.
     ApiCall: Number,
-    /// Address of the candidate for preemption: the same where it is chosen and where its victims are made to go.
+    /// Address of the preemption candidate, equal where it is chosen and where its victims are evicted.
     PreemptionCandidate: Number,
-    /// When the call began that is over, `CLOCK_MONOTONIC`, nanoseconds.
+    /// Start of the returning call, `CLOCK_MONOTONIC`, nanoseconds.
     StartedNs: Number,
-    /// Whether a panic is its end.
+    /// The call ends in a panic.
     Panics: Flag,
-    /// Names of the first victims, as far as they could be read; there may be fewer victims.
+    /// Names of the first victims, as far as readable. May hold more entries than there are victims.
     VictimNames: Texts,
 }

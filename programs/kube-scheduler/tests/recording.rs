@@ -1,4 +1,4 @@
-//! What is written is read again, and what is broken is named.
+//! Recordings round-trip, and errors name the broken line.
 
 use std::{borrow::Cow, io, sync::Arc};
 
@@ -17,7 +17,7 @@ use proptest::{collection::vec, option, prelude::*};
 type Line<'a> = recording::Line<'a, KubeScheduler>;
 
 const NO_LIMIT: u64 = u64::MAX / 2;
-/// What no redacted file may hold.
+/// Text that no redacted file may contain.
 const SECRET: &str = "s3cret";
 
 fn write(lines: &[Line<'_>], max_size: u64, redact: bool) -> (String, Summary) {
@@ -35,7 +35,7 @@ fn read(text: &str) -> Result<Vec<Line<'static>>, Error> {
     Reader::new(text.as_bytes())?.collect()
 }
 
-/// The lines between header and end.
+/// Writes lines and reads them back, without header and end.
 fn read_again(lines: &[Line<'_>], redact: bool) -> Vec<Line<'static>> {
     let mut read = read(&write(lines, NO_LIMIT, redact).0).expect("it is whole");
     assert_eq!(read.pop(), Some(Line::End(End::default())));
@@ -65,7 +65,7 @@ fn event(target: u32, function: Function, role: Role, values: Values) -> Line<'s
     Line::Event(Cow::Owned(hit(target, function, role, values)))
 }
 
-/// Texts of which JSON must write much otherwise.
+/// Texts that JSON must escape.
 fn any_text() -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..8).prop_map(String::from_iter)
 }
@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(config(1_000))]
 
     #[test]
-    fn what_is_recorded_is_read_again(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
+    fn recordings_round_trip(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
         let clocks = Clocks { monotonic_ns, unix_ns_at_zero: u64::MAX };
         let mut lines = vec![found(3), Line::Clocks(clocks)];
         lines.extend(events);
@@ -209,7 +209,7 @@ proptest! {
 }
 
 #[test]
-fn redaction_keeps_what_a_report_is_about() {
+fn redaction_keeps_what_a_report_needs() {
     let values = Values::default()
         .with(Value::PodName, "web")
         .with(Value::NodeName, "web")
@@ -241,7 +241,7 @@ fn the_first_line_says_what_the_file_is() {
 }
 
 #[test]
-fn what_was_not_read_takes_no_room() {
+fn absent_values_take_no_space() {
     let (text, _) =
         write(&[found(0), event(0, Function::Pop, Role::Ret, Values::default())], NO_LIMIT, false);
     let line = text.lines().nth(2).expect("it is the third");
@@ -251,7 +251,7 @@ fn what_was_not_read_takes_no_room() {
     );
 }
 
-/// A short recording of everything there is.
+/// A short recording with every kind of line.
 fn recording() -> String {
     let values = Values::default().with(Value::PodName, "web\n\"1\"");
     let lines = [
@@ -264,7 +264,7 @@ fn recording() -> String {
 }
 
 #[test]
-fn a_file_that_is_cut_anywhere_names_the_line_where_it_ends() {
+fn truncated_file_names_its_last_line() {
     let whole = recording();
     assert!(read(&whole).is_ok());
     for length in 0..whole.len() {
@@ -275,7 +275,7 @@ fn a_file_that_is_cut_anywhere_names_the_line_where_it_ends() {
 }
 
 #[test]
-fn a_broken_line_is_named() {
+fn broken_line_is_named() {
     let whole = recording();
     let lines: Vec<&str> = whole.lines().collect();
     let overlong = format!("{{\"gone\":{{\"target\":{}0}}}}", " ".repeat(MAX_LINE));
@@ -306,18 +306,18 @@ fn a_broken_line_is_named() {
 }
 
 #[test]
-fn what_is_no_recording_is_said_to_be_none() {
+fn rejects_other_files() {
     for other in ["", "\n", "hello\n", "{}\n", "{\"resourceSpans\":[]}\n"] {
         let error = read(other).expect_err("it has no header");
         assert_eq!(error.line, 1);
     }
     let newer = "{\"header\":{\"format\":2,\"schedspan\":\"9.0\",\"redacted\":false,\"colour\":\"red\"}}\n";
-    let error = read(newer).expect_err("nobody knows it yet");
+    let error = read(newer).expect_err("the format is newer");
     assert_eq!(error.to_string(), "line 1: format 2 of schedspan 9.0; this schedspan reads format 1");
 }
 
 #[test]
-fn a_scheduler_is_found_once_and_nothing_comes_after_the_end() {
+fn rejects_duplicate_processes_and_lines_after_the_end() {
     let twice = write(&[found(0), found(0)], NO_LIMIT, false).0;
     assert_eq!(read(&twice).expect_err("twice").to_string(), "line 3: process 0 was found before");
     let more = recording() + "\n";
@@ -325,7 +325,7 @@ fn a_scheduler_is_found_once_and_nothing_comes_after_the_end() {
 }
 
 #[test]
-fn a_full_file_is_whole_and_says_what_is_left_out() {
+fn full_file_is_complete_and_counts_omissions() {
     let mut lines = vec![found(0)];
     lines.extend((0..1_000).map(|_| event(0, Function::Pop, Role::Ret, Values::default())));
     let (text, summary) = write(&lines, 64 << 10, false);
@@ -337,7 +337,7 @@ fn a_full_file_is_whole_and_says_what_is_left_out() {
     assert_eq!(read.len() as u64, summary.events + 1);
 }
 
-/// A disk with room for so many bytes.
+/// A disk with room for this many bytes.
 struct Disk(usize);
 
 impl io::Write for Disk {
@@ -357,7 +357,7 @@ impl io::Write for Disk {
 }
 
 #[test]
-fn a_full_disk_ends_the_recording_and_is_an_error() {
+fn full_disk_ends_the_recording_with_an_error() {
     assert!(Recorder::<_, KubeScheduler>::new(Disk(10), NO_LIMIT, false).is_err());
     let mut recorder =
         Recorder::<_, KubeScheduler>::new(Disk(1_000), NO_LIMIT, false).expect("the header fits");
@@ -402,7 +402,7 @@ fn a_replay_makes_of_events_what_the_daemon_makes_of_them() {
     let failed = "Failed { code: Some(Code(2)), reason: \"\", plugin: \"\" } of u by 9";
     assert_eq!(steps, ["found 0", failed, "gone 0"]);
     assert_eq!((replay.events(), replay.pipeline().stats().stray_ends), (6, 1));
-    // What was lost before there were events is known from the recording, the rest is found again.
+    // Losses before the first event come from the recording; later ones are detected again.
     let lost: Vec<_> = replay.losses().filter(|(_, lost)| *lost > 0).collect();
     assert_eq!(lost, [("ring_full", 3)]);
 }

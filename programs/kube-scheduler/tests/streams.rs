@@ -1,12 +1,13 @@
-//! What real schedulers did once, one of each generation of signatures: replayed, it gives the attempts that were made.
+//! Recordings of real schedulers, one per generation of signatures: a replay yields the expected attempts.
 //!
-//! The streams in `tests/streams` were recorded by `schedspan record --pid PID --redact`, each on a cluster of two Nodes, where:
+//! The streams in `tests/streams` were recorded by `schedspan record --pid PID --redact`, each on a cluster
+//! of two Nodes, where:
 //!
 //! * three Pods (`pod-1` to `pod-3`) and one that fills the first Node (`pod-4`) are bound;
-//! * a Pod that fits nowhere (`pod-5`) is tried again whenever the cluster changes;
-//! * a Pod of a higher priority (`pod-6`) lets `pod-4` go, and is bound in its place;
-//! * a larger Node comes, and `pod-5` is bound there;
-//! * another Pod fits nowhere.
+//! * an unschedulable Pod (`pod-5`) is retried whenever the cluster changes;
+//! * a Pod of a higher priority (`pod-6`) preempts `pod-4` and is bound in its place;
+//! * a larger Node joins, and `pod-5` is bound there;
+//! * another Pod is unschedulable.
 
 use std::{
     collections::HashMap,
@@ -28,10 +29,10 @@ use kube_scheduler::{
 };
 use spans::{Anchor, Origin, SpanKind};
 
-/// Version, and the attempts in the order of their ends: Pod, number of the attempt, whether it was bound.
+/// Version, and the attempts sorted by end: Pod, number of the attempt, whether it was bound.
 type Expected = (&'static str, &'static [(&'static str, u64, bool)]);
 
-/// A Pod that is popped from the backoff queue (1.33 and later) is tried sooner, and so may be tried once more.
+/// A Pod popped from the backoff queue (1.33 and later) is retried sooner, and may need one more attempt.
 const STREAMS: [Expected; 5] = [
     (
         "1.29",
@@ -144,7 +145,7 @@ fn replay(version: &str) -> Replayed {
 }
 
 #[test]
-fn each_stream_gives_the_attempts_that_were_made() {
+fn streams_yield_the_expected_attempts() {
     for (version, expected) in STREAMS {
         let Replayed { found, attempts, .. } = replay(version);
         let [found] = found.as_slice() else { panic!("{version}: one scheduler was recorded: {found:?}") };
@@ -189,7 +190,7 @@ fn every_span_is_inside_its_parent_and_every_plugin_has_its_name() {
             let trace = build(&attempt, anchor, Origin::default());
             let spans: HashMap<_, _> = trace.spans.iter().map(|span| (span.span_id, span)).collect();
             for span in &trace.spans {
-                // What is done to victims when the attempt is over stands by itself, as the root does.
+                // The eviction of victims after the attempt has no parent, like the root.
                 let parent = span.parent_id.map_or(span, |parent| spans[&parent]);
                 assert!(
                     parent.start_unix_ns <= span.start_unix_ns && span.end_unix_ns <= parent.end_unix_ns,
@@ -215,7 +216,7 @@ fn every_span_is_inside_its_parent_and_every_plugin_has_its_name() {
 }
 
 #[test]
-fn each_attempt_of_a_pod_after_the_first_is_linked_to_the_one_before() {
+fn attempts_link_to_their_predecessors() {
     for (version, _) in STREAMS {
         let mut last = HashMap::new();
         let attempts = replay(version).attempts;
@@ -235,7 +236,7 @@ fn each_attempt_of_a_pod_after_the_first_is_linked_to_the_one_before() {
 }
 
 #[test]
-fn a_preempting_attempt_names_its_victim_and_where_it_was() {
+fn preemption_names_victim_and_node() {
     for (version, _) in STREAMS {
         let attempts = replay(version).attempts;
         let node_of = |pod: &str| {
@@ -253,7 +254,7 @@ fn a_preempting_attempt_names_its_victim_and_where_it_was() {
 }
 
 #[test]
-fn plugins_on_goroutines_of_their_own_are_in_the_trace() {
+fn plugins_on_worker_goroutines_are_traced() {
     for (version, _) in STREAMS {
         let attempts = replay(version).attempts;
         let normalized = attempts

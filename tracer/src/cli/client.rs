@@ -1,4 +1,4 @@
-//! What `explain` and `top` ask a running daemon.
+//! HTTP client of `explain` and `top` for a running daemon.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
 
-/// How long a daemon may take to begin its answer, beyond what it is told to wait.
+/// Time until the first byte of an answer, in addition to the requested wait.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of an answer: several times the longest that a daemon gives.
+/// Largest accepted answer: several times what a daemon sends.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Which daemon is asked.
+/// The daemon's address.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Server {
-    /// Where the daemon listens: what its --listen says
+    /// Address of the daemon, as in its --listen
     #[arg(
         long,
         short,
@@ -25,7 +25,7 @@ pub(super) struct Server {
     pub(super) server: String,
 }
 
-/// A connection to a daemon.
+/// HTTP client with the address of a daemon.
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
     client: Client,
@@ -34,26 +34,26 @@ pub(super) struct Daemon {
 
 impl Daemon {
     pub(super) fn of(Server { server }: &Server) -> Result<Self> {
-        // reqwest wants it chosen; where it is already, that choice stays.
+        // reqwest requires a default crypto provider. An error means that one is already installed.
         let _chosen = rustls::crypto::ring::default_provider().install_default();
         let with_scheme = if server.contains("://") { server.clone() } else { format!("http://{server}") };
         let url: Url = with_scheme
             .parse()
-            .with_context(|| format!("`{server}` is no URL; give --server http://HOST:PORT"))?;
+            .with_context(|| format!("`{server}` is not a URL; give --server http://HOST:PORT"))?;
         ensure!(
             ["http", "https"].contains(&url.scheme()),
-            "`{server}` is no URL of HTTP; give --server http://HOST:PORT"
+            "`{server}` is not an HTTP URL; give --server http://HOST:PORT"
         );
-        // A proxy of the environment is for other places.
+        // The daemon is local: ignore the proxy of the environment.
         let client = Client::builder().no_proxy().build().context("cannot make an HTTP client")?;
         Ok(Self { client, url })
     }
 
-    /// Asks, and waits for the answer, longer by `wait` than usual.
+    /// Sends a query and returns the decoded answer. `wait` extends the timeout.
     ///
     /// # Errors
     ///
-    /// When there is no daemon, it refuses, or it does not answer in time or in JSON.
+    /// When the daemon is not reachable, refuses the query, or does not answer in time with JSON.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -61,7 +61,7 @@ impl Daemon {
         wait: Duration,
     ) -> Result<T> {
         let Self { client, url } = self;
-        let mut address = url.join(path).context("the path is none")?;
+        let mut address = url.join(path).context("the path is not valid")?;
         address.query_pairs_mut().extend_pairs(question);
         let answer = client.get(address).timeout(TIMEOUT + wait).send().await;
         let answer = answer.map_err(reqwest::Error::without_url).with_context(|| {
@@ -71,12 +71,14 @@ impl Daemon {
             )
         })?;
         let status = answer.status();
-        let body = body(answer).await.with_context(|| format!("the answer of {url} broke off"))?;
+        let body = body(answer).await.with_context(|| format!("the answer of {url} was cut off"))?;
         match status {
             StatusCode::OK => serde_json::from_slice(&body)
-                .with_context(|| format!("what answers at {url} is no schedspan, or one of another version")),
-            StatusCode::NOT_FOUND => bail!("what answers at {url} is no schedspan, or an older one"),
-            status => bail!("the daemon at {url} says {status}: {}", String::from_utf8_lossy(&body).trim()),
+                .with_context(|| format!("the server at {url} is not schedspan, or has another version")),
+            StatusCode::NOT_FOUND => bail!("the server at {url} is not schedspan, or is older"),
+            status => {
+                bail!("the daemon at {url} answers {status}: {}", String::from_utf8_lossy(&body).trim())
+            }
         }
     }
 }

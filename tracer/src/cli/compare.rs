@@ -1,4 +1,4 @@
-//! `schedspan compare`: spans next to those of another witness.
+//! `schedspan compare`: compares spans with those of another source.
 
 use std::{
     fs, io,
@@ -12,87 +12,87 @@ use clap::ValueEnum;
 use spandiff::{Limits, Report, Span};
 use spans::figures::parse_duration;
 
-/// Bytes of metrics: a scheduler has some hundred thousand.
+/// Largest metrics file. A scheduler exports some hundred kilobytes.
 const MAX_METRICS: u64 = 64 << 20;
 
 /// Options of `compare`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Spans of the one side: OTLP as JSON lines, or as protobuf
+    /// Spans of side A: OTLP as JSON lines, or as protobuf
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// Spans of the other side
+    /// Spans of side B
     #[arg(value_name = "B", required_unless_present = "metrics")]
     b: Option<PathBuf>,
-    /// Of A only the spans of this instrumentation scope, where a Collector wrote both sides into one file
+    /// Read only this instrumentation scope of A, for a file that holds both sides
     #[arg(long, value_name = "SCOPE")]
     scope_a: Option<String>,
-    /// The same of B
+    /// Read only this instrumentation scope of B
     #[arg(long, value_name = "SCOPE")]
     scope_b: Option<String>,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     output: Output,
-    /// Write a page with the distributions and the pairs that differ most
+    /// Write an HTML page with the distributions and the pairs that differ most
     #[arg(long, value_name = "FILE", requires = "b")]
     html: Option<PathBuf>,
     /// Compare A with the scheduler's own metrics, in Prometheus' text format; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "b")]
     metrics: Option<PathBuf>,
-    /// What these metrics were when A began; none where A began with the scheduler
+    /// The same metrics at the start of A; not needed if A starts with the scheduler
     #[arg(long, value_name = "FILE", requires = "metrics")]
     metrics_before: Option<PathBuf>,
     #[command(flatten)]
     bounds: Bounds,
 }
 
-/// What must hold: else the exit code is 1.
+/// Limits of the differences. Beyond one of them, the exit code is 1.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Limits: beyond one of them the exit code is 1")]
 struct Bounds {
-    /// Spans without a twin, of kinds that both sides make; with --metrics, calls that one side has more
+    /// Spans without a twin, of kinds that both sides have; with --metrics, attempts or calls that only one side has
     #[arg(long, value_name = "N")]
     max_missing: Option<u64>,
-    /// Twins with parents of different kinds
+    /// Twins whose parents differ in kind
     #[arg(long, value_name = "N")]
     max_parents: Option<u64>,
-    /// Twins of which one is an error
+    /// Twins of which only one is an error
     #[arg(long, value_name = "N")]
     max_status: Option<u64>,
-    /// Twins with an attribute that both have, and not the same
+    /// Twins whose common attributes differ in a value
     #[arg(long, value_name = "N")]
     max_attributes: Option<u64>,
-    /// Twins of which B's interval is not inside of A's
+    /// Twins where B's interval is outside A's
     #[arg(long, value_name = "N")]
     max_outside: Option<u64>,
-    /// Between the starts of twins, median
+    /// Difference of the start times of twins, median
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_start_p50: Option<Duration>,
-    /// Between the ends of twins, median
+    /// Difference of the end times of twins, median
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_end_p50: Option<Duration>,
-    /// Between the durations of twins, median
+    /// Difference of the durations of twins, median
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_duration_p50: Option<Duration>,
-    /// Between the durations of twins, 99th percentile
+    /// Difference of the durations of twins, 99th percentile
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_duration_p99: Option<Duration>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Output {
-    /// For people
+    /// Readable table
     #[default]
     Table,
-    /// For programs: one object
+    /// One JSON object
     Json,
 }
 
-/// Runs the command, and says whether the two sides agree.
+/// Runs the command. Returns whether the two sides agree within the limits.
 ///
 /// # Errors
 ///
-/// When a file cannot be read, understood or written.
+/// When a file cannot be read, parsed or written.
 pub fn run(options: &Options) -> Result<bool> {
     let Options { a, b, scope_a, scope_b, output, html, metrics, metrics_before, bounds } = options;
     let spans = read(a, scope_a.as_deref())?;
@@ -113,7 +113,7 @@ pub fn run(options: &Options) -> Result<bool> {
         (None, None) => anyhow::bail!("nothing to compare with: give B or --metrics"),
     };
     match io::stdout().write_all(shown.as_bytes()) {
-        // Whoever reads, such as `head`, has seen enough.
+        // The reader, such as `head`, has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot write to stdout")?,
     }
@@ -169,12 +169,12 @@ fn text(file: &Path) -> Result<String> {
     let length = read.with_context(|| format!("cannot read `{shown}`"))?;
     ensure!(
         (length as u64) < MAX_METRICS,
-        "`{shown}` is longer than {MAX_METRICS} bytes: that is no scheduler's"
+        "`{shown}` is longer than {MAX_METRICS} bytes: not the metrics of a scheduler"
     );
     Ok(text)
 }
 
-/// What a side is called.
+/// Name of a side in messages: the file, and the scope if there is one.
 fn side(file: &Path, scope: Option<&str>) -> String {
     let scope = scope.map(|scope| format!(", scope {scope}")).unwrap_or_default();
     format!("{}{scope}", file.display())

@@ -1,4 +1,4 @@
-//! `schedspan doctor`: whether it can work here, and what keeps it if not.
+//! `schedspan doctor`: checks whether this host can be traced, and reports what is missing.
 
 use std::{
     io::{self, Write as _},
@@ -21,7 +21,7 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// If something keeps it from tracing or from exporting; if nobody takes what is printed.
+/// When tracing or exporting is not possible, or stdout cannot be written to.
 pub async fn run(options: Options) -> Result<()> {
     let findings = doctor::examine(options.kubeconfig).await;
     let mut out = io::stdout().lock();
@@ -35,7 +35,7 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let broken = findings.iter().filter(|finding| finding.state == State::Broken).count();
     if broken > 0 {
-        bail!("{broken} of {} things are missing; each line above says what to do", findings.len());
+        bail!("{broken} of {} checks failed; each line above has the remedy", findings.len());
     }
     Ok(())
 }

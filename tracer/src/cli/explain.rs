@@ -1,4 +1,4 @@
-//! `schedspan explain`: why a Pod is where it is.
+//! `schedspan explain`: why a Pod is on its Node, or still Pending.
 
 use std::{
     io::{self, Write as _},
@@ -11,9 +11,9 @@ use spans::{export::Style, text::clean};
 use super::client::{Daemon, Server};
 use kube_scheduler::explain::{self, Report};
 
-/// How long the daemon is asked to wait at once.
+/// Wait of one request to the daemon.
 const WAIT: Duration = Duration::from_secs(600);
-/// Columns of text beyond which lines are tiring.
+/// Maximum line length of the text.
 const MAX_WIDTH: usize = 120;
 
 /// Options of `explain`.
@@ -25,10 +25,10 @@ pub struct Options {
     /// The Pod's name
     #[arg(value_name = "POD")]
     pod: String,
-    /// Wait for the Pod's next attempt first
+    /// Wait for the Pod's next attempt
     #[arg(long)]
     wait: bool,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
@@ -37,10 +37,10 @@ pub struct Options {
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Output {
-    /// In words
+    /// Readable text
     #[default]
     Text,
-    /// For programs: one object, with `schemaVersion` at its top
+    /// One JSON object, with `schemaVersion` at its top
     Json,
 }
 
@@ -48,7 +48,7 @@ enum Output {
 ///
 /// # Errors
 ///
-/// When the daemon cannot be asked, or knows nothing of the Pod.
+/// When the daemon cannot be asked, or has no attempt of the Pod.
 pub async fn run(options: Options) -> Result<()> {
     let Options { namespace, pod, wait, output, server } = options;
     let daemon = Daemon::of(&server)?;
@@ -70,7 +70,7 @@ pub async fn run(options: Options) -> Result<()> {
         Output::Text => explain::text(&report, Style::of_stdout().width.min(MAX_WIDTH)),
     };
     match io::stdout().write_all(shown.as_bytes()) {
-        // Whoever reads, such as `head`, has seen enough.
+        // The reader, such as `head`, has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result.context("cannot write to stdout")?,
     }

@@ -1,4 +1,4 @@
-//! `schedspan inspect`: what would be probed in an executable, and what not.
+//! `schedspan inspect`: lists the probes for an executable, and what is missing.
 
 use std::{
     io::{self, Write as _},
@@ -17,23 +17,23 @@ use crate::programs::{PROGRAMS, Registration};
 /// Show what is probed in an executable, what each hit costs, and what is missing and why
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// A process id or the path of an executable
+    /// Process id, or path of an executable
     #[arg(value_name = "PID|FILE")]
     what: String,
-    /// How to print it
+    /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     output: Output,
-    /// Show the machine code around the sites of a function instead: `preFilter`, or `RunPreFilterPlugins`
+    /// Show the machine code around the sites of a function instead, such as `preFilter` or `RunPreFilterPlugins`
     #[arg(long, value_name = "FUNCTION", conflicts_with = "output")]
     explain: Option<String>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default)]
 enum Output {
-    /// For people
+    /// Readable table
     #[default]
     Text,
-    /// For programs: one object, with `complete` and `missing` at its top
+    /// One JSON object, with `complete` and `missing` at its top
     Json,
 }
 
@@ -41,7 +41,7 @@ enum Output {
 ///
 /// # Errors
 ///
-/// When there is no such process or file, or no program that schedspan knows is in it.
+/// When the process or file does not exist, or contains no supported program.
 pub fn run(options: &Options) -> Result<()> {
     let what = &options.what;
     let (path, hint) = match what.parse::<u32>() {
@@ -64,13 +64,13 @@ pub fn run(options: &Options) -> Result<()> {
         (None, Output::Text) => text(&first(|program| (program.report)(data)).with_context(cannot_trace)?),
     };
     match io::stdout().write_all(shown.as_bytes()) {
-        // Whoever reads, such as `head`, has seen enough.
+        // The reader, such as `head`, has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
 }
 
-/// The answer for the first program that is inside; where none is, why the first is not.
+/// Result for the first program that the executable contains; if there is none, the error of the first program.
 fn first<T>(ask: impl Fn(&Registration) -> Result<T, plan::Error>) -> Result<T, plan::Error> {
     let mut refusal = None;
     for program in PROGRAMS {
@@ -126,7 +126,7 @@ fn text(report: &Report) -> String {
     let width = report.names.iter().map(|plugin| plugin.name.len()).max().unwrap_or_default();
     line(format!("{:<width$}  EXTENSION POINTS", "PLUGIN"));
     for Named { name, extension_points, module, .. } in &report.names {
-        // Where all come from is said once.
+        // Modules of Kubernetes itself are in the header already.
         let module = module.as_deref().filter(|module| !module.starts_with("k8s.io/kubernetes "));
         let from = module.map(|module| format!("  (from {module})")).unwrap_or_default();
         line(format!("{name:<width$}  {}{from}", extension_points.join(", ")));

@@ -1,4 +1,4 @@
-//! `schedspan lifecycle`: the life of a Pod as all who trace tell it.
+//! `schedspan lifecycle`: the lifecycle of a Pod, from the spans of all sources.
 
 use std::{
     io::{self, Write as _},
@@ -12,12 +12,12 @@ use spans::export::{Style, waterfall};
 /// Options of `lifecycle`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// The Pod
+    /// Name of the Pod
     pod: String,
-    /// Spans as a Collector received them: OTLP as JSON lines, or as protobuf
+    /// Spans that a Collector received: OTLP as JSON lines, or as protobuf
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Its namespace
+    /// Namespace of the Pod
     #[arg(long, short, default_value = "default")]
     namespace: String,
 }
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
     let trace = joined(&spans, namespace, pod).with_context(|| {
         format!("no span PodLifecycle is of {namespace}/{pod}: `schedspan run --lifecycle` makes it once the Pod is Ready")
     })?;
-    // A closed terminal is nobody to tell.
+    // Ignored: stdout may be closed.
     let _ = io::stdout().write_all(waterfall(&trace, &Style::of_stdout()).as_bytes());
     Ok(())
 }

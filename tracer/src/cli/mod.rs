@@ -19,10 +19,10 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "schedspan", version, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
+    /// The selected subcommand.
     #[command(subcommand)]
     pub command: Command,
-    /// What to log to stderr: a level, or directives such as `debug,kube=warn`
+    /// Log filter for stderr: a level, or directives such as `debug,kube=warn`
     #[arg(
         long,
         global = true,
@@ -33,56 +33,71 @@ pub struct Cli {
     pub log: String,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Trace every scheduler on this node, until stopped
     ///
-    /// A scheduler is found by what its executable holds, whatever its name and container; restarts and upgrades are
-    /// followed. Spans go where the OTEL_EXPORTER_OTLP_* variables say, by default to http://localhost:4317.
+    /// Schedulers are found by the contents of their executable, whatever its name and container. Restarts and upgrades
+    /// are followed. Spans go to the endpoint in the OTEL_EXPORTER_OTLP_* variables, by default http://localhost:4317.
     Run(run::Options),
     /// Show attempts live, as waterfalls
     Trace(trace::Options),
-    /// Say why a Pod is where it is, or why it is still Pending
+    /// Explain why a Pod is on its Node, or why it is still Pending
     ///
-    /// Asks a running `schedspan run --listen` for the Pod's attempts of the last minutes. The exit code is 1 if it knows
-    /// none.
+    /// Asks a running `schedspan run --listen` for the Pod's attempts of the last minutes. The exit code is 1 if there
+    /// are none.
     Explain(explain::Options),
-    /// Show what schedulers do, live: attempts, queues, phases, plugins, the slowest Pods, losses
+    /// Show live figures of schedulers: attempts, queues, phases, plugins, the slowest Pods, losses
     ///
-    /// Asks a running `schedspan run --listen`. Prints one table and ends where standard output is no terminal.
+    /// Asks a running `schedspan run --listen`. If standard output is not a terminal, prints one table and exits.
     Top(top::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
     Inspect(inspect::Options),
-    /// Say whether it can work here, and what keeps it if not: kernel, rights, schedulers, API server, Collector
+    /// Check whether this host can be traced: kernel, capabilities, schedulers, API server, Collector
     ///
-    /// Tries everything out, with the same variables as `schedspan run`, and changes nothing. A line for each thing; the exit
-    /// code is 1 if there are no traces, or if they get nowhere.
+    /// Tests each of them with the same variables as `schedspan run`, and changes nothing. Prints one line for each.
+    /// The exit code is 1 if traces cannot be made or exported.
     Doctor(doctor::Options),
-    /// Record what schedulers do into a file, for `schedspan replay`
+    /// Record the activity of schedulers into a file, for `schedspan replay`
     ///
-    /// Traces as `schedspan run` does, and writes what the probes read instead of making spans of it: one JSON object a
-    /// line. This is what to attach to a bug report. Ends with Ctrl-C, after --duration, or when the file is full.
+    /// Traces as `schedspan run` does, but writes what the probes read instead of making spans: one JSON object a line.
+    /// Attach this file to a bug report. Ends with Ctrl-C, after --duration, or when the file is full.
     Record(record::Options),
     /// Show the attempts of a recording
     ///
-    /// They go the way of live ones, without a scheduler and without rights. Links to who created the Pods are not in a
-    /// recording. Its figures, and what was lost, are said at the end on stderr.
+    /// Events take the same path as live ones, without a scheduler and without privileges. A recording has no links to
+    /// the requests that created the Pods. Figures and losses are printed at the end on stderr.
     Replay(replay::Options),
-    /// Draw the life of a Pod, out of what a Collector received: with what API server, kubelet and whoever asked for it tell
+    /// Draw the lifecycle of a Pod from spans that a Collector received, with spans of the API server, the kubelet and
+    /// clients
     ///
-    /// Needs spans of `schedspan run --lifecycle`. Joins the others by trace, by k8s.pod.uid, and by the key that the API server
-    /// wrote. What is shorter than a twentieth of its part is counted.
+    /// Needs spans of `schedspan run --lifecycle`. Joins other spans by trace, by k8s.pod.uid, and by the key that the
+    /// API server wrote. Spans shorter than a twentieth of their part are only counted.
     Lifecycle(lifecycle::Options),
-    /// Compare spans with those of another witness, such as a scheduler that makes spans itself
+    /// Compare spans with those of another source, such as a scheduler that makes spans itself
     ///
-    /// Twins are spans of the same kind in the same attempt of the same Pod. Says which spans have none, where twins differ,
-    /// and by how much. The exit code is 1 beyond a limit and without any twins, and 2 if a side cannot be read.
+    /// Twins are spans of the same kind in the same attempt of the same Pod. Reports which spans have no twin, where
+    /// twins differ, and by how much. The exit code is 1 beyond a limit or without any twins, and 2 if a side cannot be
+    /// read.
     Compare(compare::Options),
     /// Give new Pods the trace context of the request that creates them: a mutating admission webhook
     ///
     /// The API server's calls carry the context of its own span, or the client's. A Pod without the annotation
-    /// tracing.k8s.io/traceparent gets it, and so does the Pod template of a workload, where the webhook's configuration asks for
-    /// that. Needs no privileges, and nothing of the daemon.
+    /// tracing.k8s.io/traceparent gets it. So does the Pod template of a workload, if the webhook's configuration
+    /// includes workloads. Needs neither privileges nor the daemon.
     Webhook(webhook::Options),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    /// Only dev builds check this when the program starts.
+    #[test]
+    fn names_of_arguments_and_groups_are_unique() {
+        Cli::command().debug_assert();
+    }
 }

@@ -1,4 +1,4 @@
-//! `schedspan record`: events into a file.
+//! `schedspan record`: records events into a file.
 
 use std::{
     fs::File,
@@ -33,30 +33,30 @@ use wire::RING_BYTES;
 
 use crate::{metrics::Metrics, programs::story, supervisor::Supervisor};
 
-/// Some hundred events; a smaller file would be full at once.
+/// Room for some hundred events. A smaller file is full at once.
 const SMALLEST: u64 = 64 << 10;
 
 /// Options of `record`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// The file to write, which must not exist yet; standard output if it is `-`
+    /// File to write, which must not exist yet; `-` is standard output
     file: PathBuf,
     /// Record only this process
     #[arg(long)]
     pid: Option<u32>,
-    /// End after this time, such as `30s`
+    /// Stop after this time, such as `30s`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Write pseudonyms for the names of Pods, namespaces, Nodes and profiles and for UIDs and messages
+    /// Replace the names of Pods, namespaces, Nodes and profiles, UIDs and messages by pseudonyms
     ///
-    /// Equal names stay equal. Of messages and reasons nothing stays, since they quote anything. Names of plugins, functions
-    /// and queue events are kept, and so are all times.
+    /// Equal names get equal pseudonyms. Messages and reasons are replaced completely, since they quote names. Names of
+    /// plugins, functions and queue events are kept, and so are all times.
     #[arg(long)]
     redact: bool,
-    /// End when the file is as large as this, such as `64KiB` or `1GiB`
+    /// Stop at this file size, such as `64KiB` or `1GiB`
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     max_size: u64,
-    /// Load this eBPF object instead of the one inside
+    /// Load this eBPF object instead of the built-in one
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
     ebpf_object: Option<PathBuf>,
 }
@@ -65,19 +65,19 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When there is such a file already, or it cannot be written; when probes cannot be loaded; when the process that was
-/// named is no scheduler.
+/// When the file exists already or cannot be written; when probes cannot be loaded; when the process of `--pid` is not
+/// a scheduler.
 pub async fn run(options: Options) -> Result<()> {
     let Options { file, pid, duration, redact, max_size, ebpf_object } = options;
     if let Some(pid) = pid {
         let executable = Opened::open(format!("/proc/{pid}/exe").as_ref());
         let known = executable.is_ok_and(|opened| Plan::<KubeScheduler>::of(opened.data()).is_ok());
-        ensure!(known, "process {pid} is not a kube-scheduler; `pgrep -a kube-scheduler` may know one");
+        ensure!(known, "process {pid} is not a kube-scheduler; `pgrep -a kube-scheduler` lists them");
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let name = file.display();
-    // Not over an old recording, nor over what somebody made of it in a folder that all may write to.
+    // Creates the file exclusively: never overwrites a recording, nor follows a link in a world-writable folder.
     let out = if file.as_os_str() == "-" {
         stdout().as_fd().try_clone_to_owned().map(File::from)
     } else {
@@ -97,7 +97,7 @@ pub async fn run(options: Options) -> Result<()> {
             }
         })
     });
-    // Attempts are not wanted here.
+    // Traces are not needed here.
     let (sender, _) = mpsc::channel(1);
     let (metrics, health) = (Metrics::default(), Health::default());
     let supervisor =
@@ -117,7 +117,7 @@ pub async fn run(options: Options) -> Result<()> {
         }
     };
     let ended = tokio::select! {
-        // The file is full, or cannot be written.
+        // The file is full, or a write failed.
         result = &mut supervisor => Some(result),
         _ = interrupt.recv() => None,
         _ = terminate.recv() => None,
@@ -144,7 +144,7 @@ pub async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// A size as people write it: `64KiB`, `256MiB`, `1GiB`.
+/// Parses a size such as `64KiB`, `256MiB` or `1GiB`.
 fn size(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

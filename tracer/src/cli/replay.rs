@@ -1,4 +1,4 @@
-//! `schedspan replay`: what the daemon would have shown.
+//! `schedspan replay`: shows the traces of a recording.
 
 use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
 
@@ -17,20 +17,20 @@ use crate::{
     metrics::Metrics,
 };
 
-/// A reader may leaf through the last traces for as long as he likes.
+/// Time to write the last traces. A pager such as `less` may block for long.
 const FLUSH: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Options of `replay`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// The recording
+    /// File with the recording
     file: PathBuf,
     #[command(flatten)]
     filter: Filter,
-    /// How to print them
+    /// Output format; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "terminal")]
     output: Vec<Output>,
-    /// In waterfalls: a line for each plugin, also where it was quick and had nothing to say
+    /// Show one line for each plugin in waterfalls, even if it was quick
     #[arg(long)]
     wide: bool,
 }
@@ -39,7 +39,7 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or is no whole recording: the attempts before the place are shown.
+/// When the file cannot be read, or is not a complete recording. Attempts before the fault are shown.
 pub async fn run(options: Options) -> Result<()> {
     let Options { file, filter, output, wide } = options;
     let name = file.display();
@@ -63,7 +63,7 @@ pub async fn run(options: Options) -> Result<()> {
             }
             Ok(Step::Found(found)) => {
                 let mut resource = resource(&found, None);
-                // It did not happen on this host.
+                // The events come from another host.
                 resource.attributes.retain(|(key, _)| *key != "host.name");
                 outlet.sinks.register(&resource);
             }
@@ -73,7 +73,7 @@ pub async fn run(options: Options) -> Result<()> {
                 break;
             }
         }
-        // As `head` does.
+        // The reader, such as `head`, has closed the pipe.
         if for_reader && outlet.sinks.ended() {
             return Ok(());
         }

@@ -17,28 +17,28 @@ use crate::{
     programs::{DEFAULT, PROGRAMS},
 };
 
-/// [`wire::RING_BYTES`], as people write it.
+/// Text form of [`wire::RING_BYTES`].
 const RING_BUFFER: &str = "4MiB";
 
-/// How `run` and `trace` find what they trace and link.
+/// Common options of `run` and `trace`.
 #[derive(clap::Args, Debug)]
 pub struct Common {
-    /// Which contexts of Pods are read, and how.
+    /// How the trace contexts of Pods are read.
     #[command(flatten)]
     pub context: context::Options,
-    /// Which programs to trace; may be given several times
-    #[arg(long = "program", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
+    /// Program to trace; may be given several times
+    #[arg(long = "program", env = "SCHEDSPAN_PROGRAM", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
     pub programs: Vec<String>,
-    /// How much to ask of a traced program
+    /// Level of detail
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
     pub detail: Level,
     /// Size of the ring buffer between the probes and this program: a power of two, 4KiB to 1GiB
     #[arg(long, default_value = RING_BUFFER, value_name = "SIZE", value_parser = ring_bytes)]
     pub ring_buffer: u32,
-    /// In waterfalls: a line for each plugin, also where it was quick and had nothing to say
+    /// Show one line for each plugin in waterfalls, even if it was quick
     #[arg(long)]
     pub wide: bool,
-    /// Load this eBPF object instead of the one inside
+    /// Load this eBPF object instead of the built-in one
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
     pub ebpf_object: Option<PathBuf>,
 }
@@ -52,22 +52,22 @@ pub struct Options {
     sample: sample::Options,
     #[command(flatten)]
     reinject: reinject::Options,
-    /// Where spans go; may be given several times
+    /// Destination of spans; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp")]
     output: Vec<Output>,
     /// Make a span of each stay of a Pod in a queue, before the root
     #[arg(long)]
     queue_spans: bool,
-    /// Make a trace of the life of each Pod until it is Ready, `PodLifecycle`: reads whole Pods
+    /// Make a trace of the lifecycle of each Pod until it is Ready, `PodLifecycle`; reads complete Pods
     #[arg(long, env = "SCHEDSPAN_LIFECYCLE")]
     lifecycle: bool,
-    /// Say on each span when it began and ended by CLOCK_MONOTONIC, for `schedspan compare`
+    /// Add the start and end by CLOCK_MONOTONIC to each span, for `schedspan compare`
     #[arg(long)]
     monotonic: bool,
     /// Serve /metrics, /healthz and /readyz on this address, and answer `schedspan explain` and `top`
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// With --listen: how many attempts to remember for `schedspan explain`, within 16 MiB; none with 0
+    /// With --listen: number of attempts to keep for `schedspan explain`, within 16 MiB; 0 keeps none
     #[arg(long, default_value_t = 1024, value_name = "ATTEMPTS")]
     history: usize,
 }
@@ -113,19 +113,19 @@ impl Common {
     }
 }
 
-/// The names of all programs.
+/// Accepts the names of all programs.
 fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(PROGRAMS.iter().map(|program| program.name))
 }
 
-/// [`Detail`], as people write it.
+/// Command-line values of [`Detail`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Level {
     /// Attempts, their phases, and why they failed
     Phases,
-    /// The calls of each plugin as well, and preemption
+    /// Adds the calls of each plugin, and preemption
     Plugins,
-    /// The ways of Pods through the queues as well, the best Nodes and who rejected the others
+    /// Adds queue moves, top Nodes and rejections per plugin
     #[default]
     Full,
 }
@@ -140,7 +140,7 @@ impl From<Level> for Detail {
     }
 }
 
-/// A size that the kernel takes for a ring buffer.
+/// Parses a size that the kernel accepts for a ring buffer.
 fn ring_bytes(text: &str) -> Result<u32, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -149,7 +149,7 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
         "KiB" | "Ki" => 1 << 10,
         "MiB" | "Mi" => 1 << 20,
         "GiB" | "Gi" => 1 << 30,
-        _ => return Err(format!("`{unit}` is no unit: KiB, MiB, GiB")),
+        _ => return Err(format!("`{unit}` is not a unit: use KiB, MiB or GiB")),
     };
     let bytes = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
     bytes

@@ -1,4 +1,4 @@
-//! `schedspan top`: what schedulers do, live.
+//! `schedspan top`: live figures of schedulers.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -20,7 +20,7 @@ use kube_scheduler::last_minute::LastMinute;
 
 use crate::top::{Sort, View};
 
-/// How often the figures are asked for.
+/// Interval of the requests to the daemon.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Options of `top`.
@@ -30,13 +30,13 @@ pub struct Options {
     server: Server,
 }
 
-/// What the screen is waiting for.
+/// Events of the screen's loop.
 enum News {
     LastMinute(Result<LastMinute>),
     Key(KeyCode, KeyModifiers),
-    /// The window has another size.
+    /// The terminal's size has changed.
     Resized,
-    /// There is no keyboard any more.
+    /// The keyboard cannot be read any more.
     Gone,
 }
 
@@ -44,11 +44,11 @@ enum News {
 ///
 /// # Errors
 ///
-/// When the daemon cannot be asked at first, or the terminal cannot be written to.
+/// When the first request to the daemon fails, or the terminal cannot be written to.
 pub async fn run(options: Options) -> Result<()> {
     let Options { server } = options;
     let daemon = Daemon::of(&server)?;
-    // What is wrong from the start is said where it can be read.
+    // Asks before the screen is taken over, so that an error stays readable.
     let recent: LastMinute = daemon.ask("/debug/top", &[], Duration::ZERO).await?;
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return live(daemon, &server.server, recent).await;
@@ -62,7 +62,7 @@ pub async fn run(options: Options) -> Result<()> {
     };
     let width = u16::try_from(Style::of_stdout().width).unwrap_or(u16::MAX);
     match io::stdout().write_all(view.text(width).as_bytes()) {
-        // Whoever reads, such as `head`, has seen enough.
+        // The reader, such as `head`, has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
@@ -75,7 +75,7 @@ async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {
     tokio::spawn(ask(daemon, sender.clone()));
     // Restores the terminal in a panic as well.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
-    // Reading keys blocks, so it does that on a thread of its own, which ends with the process.
+    // Reading keys blocks: it has a thread of its own, which ends with the process.
     thread::spawn(move || read_keys(&sender));
     let (mut recent, mut trouble, mut sort) = (first, None::<String>, Sort::default());
     let result = loop {

@@ -1,4 +1,4 @@
-//! `schedspan trace`: attempts as they happen.
+//! `schedspan trace`: shows attempts as they end.
 
 use anyhow::Result;
 use spans::export::{Filter, Output};
@@ -11,10 +11,10 @@ use crate::daemon;
 pub struct Options {
     #[command(flatten)]
     filter: Filter,
-    /// Show the lives of Pods until they are Ready, in the place of attempts
+    /// Show Pod lifecycles until Ready instead of attempts
     #[arg(long)]
     lifecycle: bool,
-    /// How to print them
+    /// Output format; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "terminal")]
     output: Vec<Output>,
     #[command(flatten)]

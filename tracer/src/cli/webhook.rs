@@ -1,4 +1,4 @@
-//! `schedspan webhook`: the context of requests, as annotations of the Pods that they create.
+//! `schedspan webhook`: writes the trace context of requests into annotations of the Pods that they create.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -8,16 +8,16 @@ use spans::figures::parse_duration;
 /// Options of `webhook`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Where the API server asks: TLS, with certificates of its own
+    /// Address for the API server's calls, by TLS with certificates of its own
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
     address: SocketAddr,
-    /// Name or address under which the API server asks, as SERVICE.NAMESPACE.svc; may be given several times
+    /// Name or address that the API server calls, as SERVICE.NAMESPACE.svc; may be given several times
     #[arg(long, required = true, value_name = "HOST", value_delimiter = ',')]
     host: Vec<String>,
-    /// Name of its MutatingWebhookConfiguration, into whose `caBundle` it puts its certificates: needs `get` and `patch` of it
+    /// Name of its MutatingWebhookConfiguration, whose `caBundle` it sets: needs `get` and `patch` of it
     #[arg(long, default_value = "schedspan-webhook", value_name = "NAME")]
     configuration: String,
-    /// How long a certificate is valid; another one is served when two thirds are over
+    /// Validity of a certificate; it is replaced after two thirds of this time
     #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = parse_duration)]
     certificate_lifetime: Duration,
     /// Inject contexts that are not sampled as well

@@ -1,4 +1,4 @@
-//! What `schedspan explain` and `schedspan top` ask.
+//! Handlers of `schedspan explain` and `schedspan top`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,18 +17,18 @@ use kube_scheduler::{
 
 use crate::metrics::Metrics;
 
-/// Longest that a client may wait for an attempt.
+/// Longest `wait` of a request.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Longest name that Kubernetes allows.
 const MAX_NAME: usize = 253;
 
-/// Which Pod's attempts.
+/// Query of `/debug/attempts`: a Pod.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
     namespace: String,
     pod: String,
-    /// Seconds to wait for its next attempt.
+    /// Seconds to wait for the Pod's next attempt.
     #[serde(default)]
     wait: u64,
 }
@@ -41,7 +41,7 @@ pub(super) async fn attempts(
     if let Some(wrong) = [&namespace, &pod].into_iter().find(|name| !is_name(name)) {
         return refused(
             StatusCode::BAD_REQUEST,
-            &format!("`{}` is no name of Kubernetes", wrong.escape_default()),
+            &format!("`{}` is not a Kubernetes name", wrong.escape_default()),
         );
     }
     let wait = Duration::from_secs(wait);
@@ -51,7 +51,7 @@ pub(super) async fn attempts(
     let mut next: Option<Account> = None;
     if !wait.is_zero() {
         match history.next(&namespace, &pod) {
-            // Both ways of nothing coming are the same to the client.
+            // A timeout and a dropped sender are the same to the client: no attempt.
             Ok(receiver) => next = timeout(wait, receiver).await.ok().and_then(Result::ok),
             Err(error) => return refused(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         }
@@ -59,7 +59,7 @@ pub(super) async fn attempts(
     let mut report = history.report(&namespace, &pod, now_unix_us());
     if let Some(account) = next {
         if !report.attempts.contains(&account) {
-            // There is no history, or it was full of others meanwhile.
+            // The history is switched off, or other attempts have displaced this one.
             report.attempts.push(account);
             report = Report::new(namespace, pod, report.now_unix_us, report.history, report.attempts);
         }
@@ -73,7 +73,7 @@ pub(super) async fn top(State(metrics): State<Metrics>) -> Response {
     json(&metrics.last_minute())
 }
 
-/// What a name of Kubernetes may be made of; what it may begin with does not matter here.
+/// Whether all characters are allowed in a Kubernetes name. The first one is not checked separately.
 fn is_name(name: &str) -> bool {
     let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed)
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pods_attempts_are_told() {
+    async fn attempts_of_a_pod_are_reported() {
         let history = AttemptLog::new(10);
         history.add(&unschedulable());
         history.add(&scheduled());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_the_next_attempt_without_a_history_too() {
+    async fn waiting_returns_the_next_attempt_even_without_a_history() {
         let history = AttemptLog::new(0);
         let address = serving(&history, &Metrics::default()).await;
         let adding = tokio::spawn(async move {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_is_none_is_refused() {
+    async fn an_invalid_query_is_refused() {
         let address = serving(&AttemptLog::new(1), &Metrics::default()).await;
         let long = "x".repeat(MAX_NAME + 1);
         for question in [
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_figures_of_the_last_minute_are_told() {
+    async fn the_figures_of_the_last_minute_are_served() {
         let metrics = Metrics::default();
         metrics.trace(&scheduled());
         let address = serving(&AttemptLog::new(1), &metrics).await;

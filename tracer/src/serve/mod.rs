@@ -1,4 +1,4 @@
-//! The daemon's own web server: metrics, health, and what `schedspan explain` and `top` ask. Off unless an address is
+//! The daemon's web server: metrics, health, and the answers to `schedspan explain` and `top`. Off unless an address is
 //! given.
 
 mod debug;
@@ -12,8 +12,8 @@ use kube_scheduler::attempt_log::AttemptLog;
 
 use crate::metrics::Metrics;
 
-/// Serves `/metrics`, `/healthz`, `/readyz`, `/debug/attempts` and `/debug/top` in the background, within a tokio runtime, until the process
-/// ends. Returns the address, with the port that a port of 0 became.
+/// Serves `/metrics`, `/healthz`, `/readyz`, `/debug/attempts` and `/debug/top` in the background, within a tokio
+/// runtime, until the process ends. Returns the bound address, with the actual port if 0 was given.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! How `schedspan top` looks: figures in, a screen out.
+//! Rendering of `schedspan top`, from figures to a screen.
 //!
 //! Pure: no terminal, no network.
 
@@ -19,9 +19,9 @@ use spans::{figures::duration, names::ROOT, text::clean};
 use self::Column::{Figure, Rest, Words};
 use kube_scheduler::last_minute::{LastMinute, Slow, Timing};
 
-/// Rows that the slowest Pods have at least, their heading among them.
+/// Minimum rows of the slowest Pods, including their heading.
 const SLOWEST: u16 = 6;
-/// Columns from which on there is room for more figures.
+/// Minimum width for additional columns.
 const WIDE: u16 = 120;
 const WIDE_COLUMNS: [Column; 6] = [Rest, Figure(7), Figure(7), Figure(8), Figure(8), Figure(8)];
 const HEADING: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -29,17 +29,17 @@ const LABEL: Style = Style::new().fg(Color::Cyan);
 const BAD: Style = Style::new().fg(Color::Red);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// What phases and plugins are sorted by.
+/// Order of phases and plugins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// The time that all calls took together.
+    /// By the total time of all calls.
     #[default]
     Time,
-    /// The 99th percentile.
+    /// By the 99th percentile.
     P99,
-    /// The number of calls.
+    /// By the number of calls.
     Calls,
-    /// The name.
+    /// By name.
     Name,
 }
 
@@ -51,13 +51,13 @@ impl Sort {
         (Self::Name, 'n', "name"),
     ];
 
-    /// What a key stands for.
+    /// The order that a key selects.
     #[must_use]
     pub fn of_key(key: char) -> Option<Self> {
         Self::ALL.iter().find(|(_, known, _)| *known == key).map(|(sort, ..)| *sort)
     }
 
-    /// The next one.
+    /// The next order, in a cycle.
     #[must_use]
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|(sort, ..)| *sort == self).unwrap_or_default();
@@ -77,23 +77,23 @@ impl Sort {
     }
 }
 
-/// What is shown.
+/// The state that is rendered.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// The figures, once there are some.
+    /// The figures; `None` before the first answer.
     pub recent: Option<&'a LastMinute>,
-    /// Who gave them.
+    /// Address of the daemon.
     pub server: &'a str,
-    /// Why there are no newer ones.
+    /// Error of the last request, if it failed.
     pub trouble: Option<&'a str>,
-    /// The order of phases and plugins.
+    /// Order of phases and plugins.
     pub sort: Sort,
-    /// Whether keys are of use.
+    /// Whether the help for keys is shown.
     pub keys: bool,
 }
 
 impl View<'_> {
-    /// As plain text of so many columns, with everything that there is.
+    /// Renders all rows as plain text, `width` columns wide.
     #[must_use]
     pub fn text(&self, width: u16) -> String {
         let rows = self.recent.map_or(0, |recent| recent.phases.len().max(recent.plugins.len()));
@@ -147,7 +147,7 @@ impl Widget for &View<'_> {
     }
 }
 
-/// A rate per second.
+/// Formats a rate per second.
 fn rate(count: u64, seconds: u64) -> String {
     let rate = count as f64 / seconds.max(1) as f64;
     match rate {
@@ -201,14 +201,14 @@ fn head(recent: Option<&LastMinute>, server: &str, trouble: Option<&str>) -> Vec
     ]
 }
 
-/// How a column is set.
+/// Width and alignment of a column.
 #[derive(Clone, Copy)]
 enum Column {
-    /// Words, in what the others leave.
+    /// Text, in the remaining width.
     Rest,
-    /// Words, to the left.
+    /// Text of this width, left-aligned.
     Words(u16),
-    /// A figure, to the right.
+    /// Figure of this width, right-aligned.
     Figure(u16),
 }
 
@@ -232,7 +232,7 @@ fn table<const N: usize>(
     Table::new(rows.map(|cells| Row::new(align(cells))).collect::<Vec<_>>(), widths).header(heading)
 }
 
-/// The time that all attempts took together.
+/// Total time of all attempts.
 fn whole(recent: &LastMinute) -> u64 {
     recent.phases.iter().find(|timing| timing.name == ROOT).map_or(0, |root| root.total_ns)
 }

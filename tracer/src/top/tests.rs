@@ -71,7 +71,7 @@ fn view(recent: &LastMinute) -> View<'_> {
     }
 }
 
-/// The screen, with the spaces at the ends of its lines left out.
+/// The screen as text, without trailing spaces.
 fn screen(view: &View<'_>, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| frame.render_widget(view, frame.area())).unwrap();
@@ -113,7 +113,7 @@ q quit   s sort, now by time   t time   p p99   c calls   n name
 }
 
 #[test]
-fn a_large_screen_holds_more() {
+fn a_large_screen_shows_more() {
     let expected = "\
 schedspan top  http://127.0.0.1:9090  1 scheduler  last 60 s
 attempts/s   Success 100  Unschedulable 1.5  Error 0  unknown 0.03
@@ -170,7 +170,7 @@ q quit   s sort, now by time   t time   p p99   c calls   n name
 }
 
 #[test]
-fn any_size_does() {
+fn any_size_renders() {
     let recent = recent();
     for width in [1, 2, 20, 79, 119, 121, 400] {
         for height in [1, 2, 5, 10, 23, 100] {
@@ -190,7 +190,7 @@ fn no_control_character_gets_through() {
 }
 
 #[test]
-fn phases_and_plugins_are_sorted_by_what_is_asked_for() {
+fn phases_and_plugins_are_sorted_by_the_selected_key() {
     let recent = recent();
     for (key, first, second) in [
         ('t', "SchedulePod", "bindingCycle"),
@@ -209,7 +209,7 @@ fn phases_and_plugins_are_sorted_by_what_is_asked_for() {
 }
 
 #[test]
-fn a_daemon_that_went_away_is_said_beside_its_last_figures() {
+fn an_error_is_shown_with_the_last_figures() {
     let recent = recent();
     let text = screen(&View { trouble: Some("cannot reach a daemon"), ..view(&recent) }, 120, 24);
     assert!(text.lines().next().is_some_and(|line| line.ends_with("cannot reach a daemon")), "{text}");
@@ -218,7 +218,7 @@ fn a_daemon_that_went_away_is_said_beside_its_last_figures() {
 }
 
 #[test]
-fn nothing_lost_is_said() {
+fn zero_losses_are_shown() {
     let mut recent = recent();
     recent.losses[1].count = 0;
     assert!(view(&recent).text(80).contains("lost         nothing since"), "{}", view(&recent).text(80));

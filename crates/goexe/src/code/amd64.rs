@@ -1,4 +1,4 @@
-//! x86-64.
+//! x86-64 machine code.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use iced_x86::{
 
 use super::{Call, Callee, Class, Instruction as Listed, MAX_STRAIGHT_LINE, Return, Site};
 
-/// `push %rbp`, the first thing that a Go function with a frame does after its stack check.
+/// `push %rbp`, the first instruction after the stack check of a Go function with a frame.
 const PUSH_RBP: u8 = 0x55;
 
 /// Go's sequence of integer registers on amd64.
@@ -25,20 +25,20 @@ const INTEGER_REGISTERS: [Register; 9] = [
     Register::R11,
 ];
 
-/// The class of an instruction under a uprobe, by the kernel's `branch_setup_xol_ops` and `push_setup_xol_ops`
+/// Class of an instruction under a uprobe, by the kernel's `branch_setup_xol_ops` and `push_setup_xol_ops`
 /// (<https://github.com/torvalds/linux/blob/v6.18/arch/x86/kernel/uprobes.c#L1480-L1620>).
 fn class(instruction: &Instruction) -> Class {
     let emulated = match instruction.mnemonic() {
         Mnemonic::Nop => instruction.len() == 1,
         Mnemonic::Push => instruction.op0_kind() == OpKind::Register && instruction.len() <= 2,
-        // A near or short branch with its target in the instruction.
+        // A near or short branch with an immediate target.
         Mnemonic::Call | Mnemonic::Jmp => instruction.op0_kind() == OpKind::NearBranch64,
         _ => instruction.is_jcc_short_or_near(),
     };
     if emulated { Class::Emulated } else { Class::SingleStepped }
 }
 
-/// All instructions of a function, in the order of their addresses; `Err` holds the address that did not decode.
+/// All instructions of a function, by address; `Err` holds the address that did not decode.
 fn instructions(code: &[u8], address: u64) -> Result<Vec<Instruction>, u64> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut list = Vec::with_capacity(code.len() / 4);
@@ -52,13 +52,13 @@ fn instructions(code: &[u8], address: u64) -> Result<Vec<Instruction>, u64> {
     Ok(list)
 }
 
-/// The class of the first instruction.
+/// Class of the first instruction.
 pub(super) fn first(code: &[u8], address: u64) -> Option<Class> {
     let instruction = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
     (instruction.code() != Code::INVALID).then(|| class(&instruction))
 }
 
-/// How many bytes the instruction has that moves the stack pointer first and ends at the end of `code`; or what is wrong.
+/// Length of the instruction that ends at the end of `code` and sets up the frame; else a description of the mismatch.
 pub(super) fn frame_set_up(code: &[u8]) -> Result<u64, &'static str> {
     match code.last() {
         Some(&PUSH_RBP) => Ok(1),
@@ -66,7 +66,7 @@ pub(super) fn frame_set_up(code: &[u8]) -> Result<u64, &'static str> {
     }
 }
 
-/// Every instruction, with its text in the syntax of GNU tools.
+/// All instructions as text, in GNU syntax.
 pub(super) fn listing(code: &[u8], address: u64) -> Vec<Listed> {
     let mut formatter = GasFormatter::new();
     formatter.options_mut().set_uppercase_hex(false);
@@ -83,7 +83,7 @@ pub(super) fn listing(code: &[u8], address: u64) -> Vec<Listed> {
         .collect()
 }
 
-/// The address and length of the string that a function returns first, where both are in its code.
+/// Address and length of the string that a function returns first, if both are constants in its code.
 pub(super) fn constant_string(code: &[u8], address: u64) -> Option<(u64, u64)> {
     let (mut pointer, mut length) = (None, None);
     for instruction in instructions(code, address).ok()? {
@@ -101,7 +101,7 @@ pub(super) fn constant_string(code: &[u8], address: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// The `ret` instructions of a function.
+/// Addresses of a function's `ret` instructions.
 pub(super) fn returns(code: &[u8], address: u64) -> Result<Vec<u64>, u64> {
     Ok(instructions(code, address)?
         .iter()
@@ -110,7 +110,7 @@ pub(super) fn returns(code: &[u8], address: u64) -> Result<Vec<u64>, u64> {
         .collect())
 }
 
-/// The calls that a function makes.
+/// The calls in a function.
 pub(super) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     let instructions = instructions(code, address)?;
     let mut loads = Loads::default();
@@ -143,7 +143,7 @@ pub(super) fn calls(code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     Ok(calls)
 }
 
-/// How far above the stack pointer an integer register points where the code ends.
+/// Offset from the stack pointer of the address in an integer register, at the end of the code.
 pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Option<u64> {
     let wanted = *INTEGER_REGISTERS.get(register)?;
     let mut info = InstructionInfoFactory::new();
@@ -166,7 +166,7 @@ pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Opti
 fn return_site(rest: &[Instruction], targets: &HashSet<u64>, info: &mut InstructionInfoFactory) -> Return {
     let mut found = Return::NONE;
     for instruction in rest.iter().take(MAX_STRAIGHT_LINE) {
-        // Not only the call leads there, as to the condition of a loop.
+        // A branch target, such as the condition of a loop: it is not only reached by the call's return.
         if targets.contains(&instruction.ip()) {
             break;
         }
@@ -203,8 +203,8 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
-/// What the registers were last loaded from, within straight-line code: enough to tell which slot of an itab, or
-/// which closure field, an indirect call goes through.
+/// The last load into each register, in straight-line code: identifies the itab slot or closure field of an indirect
+/// call.
 #[derive(Default)]
 struct Loads([Option<Load>; 16]);
 
@@ -247,7 +247,7 @@ impl Loads {
         let moves = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64);
         let known = match (instruction.op0_kind(), instruction.op1_kind()) {
             (OpKind::Register, OpKind::Memory) if moves => Some(self.load(instruction)),
-            // A move between registers carries its knowledge along.
+            // A move between registers copies what is known about the source.
             (OpKind::Register, OpKind::Register) if moves => self.of(instruction.op1_register()),
             _ => None,
         };
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_to_the_stack_after_a_call_is_known_by_its_lowest_place() {
+    fn the_lowest_stack_write_after_a_call_is_found() {
         let stored = |instruction: &[u8]| {
             // call; the instruction; jne
             let code = [&[0xe8, 0, 0, 0, 0], instruction, &[0x75, 0x00, 0xc3]].concat();
@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn a_return_site_is_reached_by_the_calls_return_alone() {
+    fn a_return_site_is_only_reached_by_the_calls_return() {
         // call; jne over what follows; two bytes; ret
         let with = |two: [u8; 2]| {
             let code = [0xe8, 0, 0, 0, 0, 0x75, 0x02, two[0], two[1], 0xc3];
             calls(&code, 0x1000).expect("it decodes")[0].return_site
         };
         assert_eq!(with([0x90, 0x90]), Some(0x1005));
-        // As at the end of a loop: jmp to the jne.
+        // jmp to the jne, as at the end of a loop.
         assert_eq!(with([0xeb, 0xfc]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! AArch64: every instruction has four bytes, and Go uses few kinds of them where it matters here.
+//! AArch64 machine code. Every instruction has four bytes, and few kinds matter here.
 //!
 //! Encodings are those of the Arm Architecture Reference Manual, chapter C4.
 
@@ -6,11 +6,11 @@ use std::collections::HashSet;
 
 use super::{Call, Callee, Class, Instruction, MAX_STRAIGHT_LINE, Return, Site};
 
-/// Integer arguments and results are in R0 to R15.
+/// R0 to R15 hold integer arguments and results.
 const INTEGER_REGISTERS: u32 = 16;
 const STACK_POINTER: u32 = 31;
 
-/// What an instruction is, as far as it matters.
+/// The relevant kinds of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// `b`, and the conditional branches.
@@ -26,10 +26,10 @@ enum Kind {
     CallRegister {
         register: u32,
     },
-    /// `br`, or anything else that does not go on.
+    /// `br`, or anything else after which the next instruction is not executed.
     Leave,
     Return,
-    /// `adr` or `adrp`: the address goes to a register.
+    /// `adr` or `adrp`: loads an address.
     Address {
         register: u32,
         address: u64,
@@ -51,30 +51,30 @@ enum Kind {
         from: u32,
         immediate: u64,
     },
-    /// `movz` or `orr` from the zero register: a constant goes to a register.
+    /// `movz`, or `orr` with the zero register: loads a constant.
     Constant {
         register: u32,
         value: u64,
     },
-    /// Writes these registers, if any.
+    /// Any other instruction, with the registers that it may write.
     Other {
         first: Option<u32>,
         second: Option<u32>,
     },
 }
 
-/// The words of a function with their addresses.
+/// The instruction words of a function, with their addresses.
 fn words(code: &[u8], address: u64) -> impl Iterator<Item = (u64, u32)> {
     let words = code.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
     (address..).step_by(4).zip(words)
 }
 
-/// The bits of a word from `low` on.
+/// `count` bits of a word, from bit `low` on.
 const fn bits(word: u32, low: u32, count: u32) -> u32 {
     word >> low & ((1 << count) - 1)
 }
 
-/// A field of `count` bits as a signed number of units of four bytes.
+/// `address` plus a signed field of `count` bits, in units of four bytes.
 fn displaced(address: u64, field: u32, count: u32) -> u64 {
     let shift = 64 - count;
     address.wrapping_add_signed((i64::from(field) << shift >> shift).wrapping_mul(4))
@@ -102,7 +102,7 @@ fn kind(word: u32, address: u64) -> Kind {
         0xd65f_0000 => return Kind::Return,
         _ => {}
     }
-    // brk, udf, svc and their kind.
+    // brk, udf, svc and similar.
     if word & 0xff00_0000 == 0xd400_0000 || word >> 16 == 0 {
         return Kind::Leave;
     }
@@ -136,7 +136,7 @@ fn kind(word: u32, address: u64) -> Kind {
         return Kind::Constant { register: d, value };
     }
     let register = |number: u32| (number != STACK_POINTER).then_some(number);
-    // Loads and stores: a store writes no register but its base, and that only when it moves it.
+    // A load or store. A store writes no register, except a base that it updates.
     if bits(word, 27, 1) == 1 && bits(word, 25, 1) == 0 {
         let pair = word & 0x3a00_0000 == 0x2800_0000;
         let vector = bits(word, 26, 1) == 1;
@@ -153,11 +153,11 @@ fn kind(word: u32, address: u64) -> Kind {
         let second = if pair { register(bits(word, 10, 5)) } else { base };
         return Kind::Other { first: register(d), second };
     }
-    // Floating point and vectors, which write an integer register only when they convert: taken as if they did.
+    // Floating point and vectors. Only conversions write an integer register; all are treated as if they did.
     Kind::Other { first: register(d), second: None }
 }
 
-/// The constant of `orr xD, xzr, #bitmask`, for masks of a single run of ones within 64 bits.
+/// The constant of `orr xD, xzr, #bitmask`, for masks of a single run of ones in 64 bits.
 fn run_of_ones(word: u32) -> Option<u64> {
     let (n, rotate, ones) = (bits(word, 22, 1), bits(word, 16, 6), bits(word, 10, 6));
     let wide = word >> 31 == 1 && n == 1;
@@ -169,7 +169,7 @@ fn run_of_ones(word: u32) -> Option<u64> {
     Some(if wide { mask.rotate_right(rotate) } else { u64::from((mask as u32).rotate_right(rotate & 31)) })
 }
 
-/// The kernel simulates what depends on where it stands
+/// Class of an instruction: the kernel simulates those that depend on their address
 /// (<https://github.com/torvalds/linux/blob/v6.12/arch/arm64/kernel/probes/decode-insn.c#L102-L150>).
 fn class(word: u32) -> Class {
     match kind(word, 0) {
@@ -187,7 +187,8 @@ pub(super) fn first(code: &[u8]) -> Option<Class> {
     words(code, 0).next().map(|(_, word)| class(word))
 }
 
-/// `str x30, [sp, #-N]!`, or `mov sp, xN` for a large frame: all of four bytes.
+/// Length of the instruction that sets up the frame: `str x30, [sp, #-N]!`, or `mov sp, xN` for a large frame. Always
+/// four bytes.
 pub(super) fn frame_set_up(code: &[u8]) -> Result<u64, &'static str> {
     let last = code.len().checked_sub(4).and_then(|start| words(&code[start..], 0).next());
     match last {
@@ -203,14 +204,14 @@ pub(super) fn returns(code: &[u8], address: u64) -> Vec<Site> {
         .collect()
 }
 
-/// What a register was last loaded from, within straight-line code.
+/// The last load into a register, in straight-line code.
 #[derive(Clone, Copy)]
 struct Loaded {
     offset: u64,
     base: Option<u64>,
 }
 
-/// The calls that a function makes.
+/// The calls in a function.
 pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
     let list: Vec<_> = words(code, address).collect();
     let target = |(address, word): &(u64, u32)| match kind(*word, *address) {
@@ -252,7 +253,7 @@ pub(super) fn calls(code: &[u8], address: u64) -> Vec<Call> {
     calls
 }
 
-/// How far above the stack pointer an integer register points where the code ends.
+/// Offset from the stack pointer of the address in an integer register, at the end of the code.
 pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Option<u64> {
     let wanted = u32::try_from(register).ok().filter(|register| *register < INTEGER_REGISTERS)?;
     let mut found = None;
@@ -270,13 +271,13 @@ pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Opti
 fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> Return {
     let mut found = Return::NONE;
     for (address, word) in rest.iter().copied().take(MAX_STRAIGHT_LINE) {
-        // Not only the call leads there, as to the condition of a loop.
+        // A branch target, such as the condition of a loop: it is not only reached by the call's return.
         if targets.contains(&address) {
             break;
         }
         let kind = kind(word, address);
         match kind {
-            // They say nothing about where the code goes on, but they are always carried out themselves.
+            // Emulated, and always executed themselves, wherever they lead.
             Kind::Branch { .. } | Kind::Call { .. } | Kind::CallRegister { .. } | Kind::Address { .. } => {
                 return Return { site: Some(address), ..found };
             }
@@ -291,7 +292,7 @@ fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> Return {
     found
 }
 
-/// How far above the stack pointer an instruction stores something, if it does; 0 for what is not looked at more closely.
+/// Offset from the stack pointer of an instruction's store, if it is one; 0 for stores that are not decoded.
 fn stored(word: u32) -> Option<u64> {
     let is_store = bits(word, 27, 1) == 1 && bits(word, 25, 1) == 0 && bits(word, 5, 5) == STACK_POINTER;
     let immediate = u64::from(bits(word, 10, 12));
@@ -301,7 +302,7 @@ fn stored(word: u32) -> Option<u64> {
         0xb900_0000 if is_store => Some(immediate * 4),
         // ldr xT, ldr wT
         0xf940_0000 | 0xb940_0000 => None,
-        // stp xT, xU: seven bits, with a sign.
+        // stp xT, xU: a signed immediate of seven bits.
         0xa900_0000 if is_store => {
             u64::try_from(displaced(0, bits(word, 15, 7), 7).cast_signed() * 2).ok().or(Some(0))
         }
@@ -323,7 +324,7 @@ fn written(kind: Kind) -> [Option<u32>; 2] {
     }
 }
 
-/// The string whose address is in R0 and whose length is in R1 at the first return.
+/// Address in R0 and length in R1 at the first return: the string that a function returns.
 pub(super) fn constant_string(code: &[u8], address: u64) -> Option<(u64, u64)> {
     let mut values: [Option<u64>; 32] = [None; 32];
     for (address, word) in words(code, address) {
@@ -345,7 +346,7 @@ pub(super) fn constant_string(code: &[u8], address: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// A listing: what matters has its text, the rest its word.
+/// All instructions: decoded kinds as text, the others as a word.
 pub(super) fn listing(code: &[u8], address: u64) -> Vec<Instruction> {
     words(code, address)
         .map(|(address, word)| {
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_through_an_itab_is_known_by_its_slot() {
+    fn a_call_through_an_itab_has_its_slot() {
         // ldr x3, [x2, #24]; blr x3; mov x1, x0; cbz x0, .+8
         let calls = calls(&code(&[0xf940_0c43, 0xd63f_0060, 0xaa00_03e1, 0xb400_0040]), 0x1000);
         assert_eq!(calls.len(), 1);
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_the_stack_after_a_call_is_known_by_its_lowest_place() {
+    fn the_lowest_stack_write_after_a_call_is_found() {
         let stored = |word: u32| {
             // bl .+8; the instruction; cbz x0, .+8
             calls(&code(&[0x9400_0002, word, 0xb400_0040]), 0x1000)[0].stored

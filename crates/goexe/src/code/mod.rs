@@ -1,62 +1,62 @@
-//! Machine code: what an instruction costs under a probe, where calls return to.
+//! Machine code: cost of an instruction under a probe, calls, and where they return.
 
 mod amd64;
 mod arm64;
 
 use crate::Machine;
 
-/// What the kernel does with an instruction that carries a uprobe.
+/// How the kernel executes an instruction under a uprobe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Carried out by the kernel itself: cheap.
+    /// Emulated: cheap.
     Emulated,
-    /// Copied aside and single-stepped, with a second trap: 2 to 20 times as dear.
+    /// Copied and single-stepped, with a second trap: 2 to 20 times the cost.
     SingleStepped,
 }
 
-/// An instruction to put a probe on.
+/// An instruction to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// Virtual address in the file.
     pub address: u64,
-    /// What a hit there costs.
+    /// Cost class of a hit.
     pub class: Class,
 }
 
-/// What a call instruction calls, as far as its surroundings tell.
+/// The target of a call instruction, as far as the code around it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// The function at this address.
     Direct(u64),
-    /// What a word in memory points to.
+    /// The function whose address is in a word in memory.
     Indirect {
         /// Offset of that word from its base: 24 + 8 × slot for an itab, 0 for a closure.
         offset: u64,
-        /// Offset of the word that the base itself came from, where it was loaded: a closure's field.
+        /// Offset that the base was loaded from, if it was loaded: a closure's field.
         base: Option<u64>,
     },
 }
 
-/// A call, and the cheapest place that sees its return.
+/// A call, and the cheapest site that sees its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What is called.
+    /// The called function.
     pub callee: Callee,
-    /// The call instruction itself: emulated when the callee is direct.
+    /// The call instruction: emulated if the call is direct.
     pub site: Site,
     /// Address of the instruction after the call.
     pub resume: u64,
-    /// The first emulated instruction in straight line after the call: always carried out when the call has
-    /// returned. `None` when a return or an indirect jump comes first.
+    /// The first emulated instruction in straight line after the call, which every return of the call executes. `None`
+    /// if a return or an indirect jump comes first.
     pub return_site: Option<u64>,
-    /// Bit n is set when the n-th integer register of Go's sequence was overwritten before `return_site`.
+    /// Bit n is set if the n-th integer register of Go's sequence is overwritten before `return_site`.
     pub overwritten: u16,
-    /// The lowest place above the stack pointer that was written to before `return_site`, in bytes: what the callee kept of
-    /// its arguments below it is still there. `u64::MAX` if there is none.
+    /// Lowest offset from the stack pointer that is written before `return_site`, in bytes: arguments that the callee
+    /// spilled below it are intact. `u64::MAX` if there is none.
     pub stored: u64,
 }
 
-/// What there is in a straight line after a call.
+/// The straight line after a call.
 struct Return {
     site: Option<u64>,
     overwritten: u16,
@@ -67,23 +67,23 @@ impl Return {
     const NONE: Self = Self { site: None, overwritten: 0, stored: u64::MAX };
 }
 
-/// An instruction of a listing.
+/// A disassembled instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Its address in the file.
+    /// Virtual address in the file.
     pub address: u64,
-    /// What it does, as an assembler writes it.
+    /// Assembler text.
     pub text: String,
-    /// What a probe on it costs.
+    /// Cost class of a probe on it.
     pub class: Class,
-    /// Where it branches to or what it calls, when it says so itself.
+    /// Target of a direct branch or call.
     pub target: Option<u64>,
 }
 
-/// Straight lines longer than this after a call are given up.
+/// Maximum number of instructions searched in straight line after a call.
 const MAX_STRAIGHT_LINE: usize = 48;
 
-/// Every instruction of a function, as far as they decode.
+/// All instructions of a function, as far as they decode.
 pub(crate) fn listing(machine: Machine, code: &[u8], address: u64) -> Vec<Instruction> {
     match machine {
         Machine::Amd64 => amd64::listing(code, address),
@@ -91,7 +91,7 @@ pub(crate) fn listing(machine: Machine, code: &[u8], address: u64) -> Vec<Instru
     }
 }
 
-/// The class of the instruction that `code` begins with; `None` if it is none.
+/// Class of the first instruction in `code`; `None` if it does not decode.
 pub(crate) fn first(machine: Machine, code: &[u8], address: u64) -> Option<Class> {
     match machine {
         Machine::Amd64 => amd64::first(code, address),
@@ -99,7 +99,7 @@ pub(crate) fn first(machine: Machine, code: &[u8], address: u64) -> Option<Class
     }
 }
 
-/// How many bytes the instruction has that `code` ends with, if it is one that sets up a frame; else what is wrong.
+/// Length of the instruction at the end of `code`, if it sets up a frame; else a description of the mismatch.
 pub(crate) fn frame_set_up(machine: Machine, code: &[u8]) -> Result<u64, &'static str> {
     match machine {
         Machine::Amd64 => amd64::frame_set_up(code),
@@ -107,7 +107,7 @@ pub(crate) fn frame_set_up(machine: Machine, code: &[u8]) -> Result<u64, &'stati
     }
 }
 
-/// The `ret` instructions of a function; `Err` holds the address of what is no instruction.
+/// The `ret` instructions of a function; `Err` holds the address that did not decode.
 pub(crate) fn returns(machine: Machine, code: &[u8], address: u64) -> Result<Vec<Site>, u64> {
     match machine {
         Machine::Amd64 => {
@@ -118,7 +118,7 @@ pub(crate) fn returns(machine: Machine, code: &[u8], address: u64) -> Result<Vec
     }
 }
 
-/// The calls that a function makes; `Err` holds the address of what is no instruction.
+/// The calls in a function; `Err` holds the address that did not decode.
 pub(crate) fn calls(machine: Machine, code: &[u8], address: u64) -> Result<Vec<Call>, u64> {
     match machine {
         Machine::Amd64 => amd64::calls(code, address),
@@ -126,8 +126,8 @@ pub(crate) fn calls(machine: Machine, code: &[u8], address: u64) -> Result<Vec<C
     }
 }
 
-/// How far above the stack pointer an integer register of Go's sequence points at the call at `call`, in bytes, where the code
-/// before it says so.
+/// Offset in bytes from the stack pointer of the address in an integer register of Go's sequence, at the call at
+/// `call`; `None` if the preceding code does not show it.
 pub(crate) fn stack_argument(
     machine: Machine,
     code: &[u8],
@@ -142,7 +142,7 @@ pub(crate) fn stack_argument(
     }
 }
 
-/// The address and length of the string constant that a function returns.
+/// Address and length of the string constant that a function returns.
 pub(crate) fn constant_string(machine: Machine, code: &[u8], address: u64) -> Option<(u64, u64)> {
     match machine {
         Machine::Amd64 => amd64::constant_string(code, address),

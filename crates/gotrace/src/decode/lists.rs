@@ -1,4 +1,4 @@
-//! What the eBPF program found in a list or a map.
+//! Decodes records of slices and maps.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,18 +12,18 @@ use wire::{
     TopHit,
 };
 
-/// The elements of a slice that have the highest keys.
+/// The elements of a slice with the highest keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Top {
-    /// Elements of the slice.
+    /// Length of the slice.
     #[serde(rename = "nodes")]
     pub elements: u64,
-    /// How many of them were looked at; fewer than all of a very long slice.
+    /// Number of elements examined; less than [`Top::elements`] for a very long slice.
     pub looked_at: u64,
-    /// How many of these have the highest key.
+    /// Number of examined elements that share the highest key.
     pub ties: u64,
-    /// The best of them, the highest key first. A recording leaves an empty list out.
+    /// The best elements, highest key first. A recording omits an empty list.
     #[serde(default)]
     pub best: Vec<Element>,
 }
@@ -32,50 +32,50 @@ pub struct Top {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Element {
-    /// Its label.
+    /// The element's label, such as a Node's name.
     #[serde(rename = "node")]
     pub label: String,
-    /// Its key.
+    /// The sort key, such as a score.
     #[serde(rename = "total")]
     pub key: i64,
-    /// What the key is made of, by name, in the slice's order.
+    /// Named parts of the key, in the slice's order.
     #[serde(default, rename = "scores")]
     pub parts: Vec<(Arc<str>, i64)>,
-    /// Whether there are more parts than are listed.
+    /// Whether parts are omitted from the list.
     pub cut: bool,
 }
 
-/// The values of a map, counted.
+/// The values of a map, counted by equality.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entries {
-    /// Keys in the map.
+    /// Number of keys in the map.
     #[serde(rename = "nodes")]
     pub keys: u64,
-    /// How many of them were looked at.
+    /// Number of keys examined.
     pub looked_at: u64,
-    /// Equal values, the most frequent first.
+    /// Groups of equal values, the most frequent first.
     #[serde(default, rename = "rejections")]
     pub groups: Vec<Group>,
-    /// The name in the value of all keys that are not in the map, where there is one.
+    /// Name in the value that applies to all keys outside the map, if there is one.
     pub others: Option<Arc<str>>,
 }
 
-/// Keys that have equal values.
+/// A group of keys with equal values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Group {
-    /// The value's name; `None` where it is not known.
+    /// Name in the value; `None` if its address is unknown.
     #[serde(rename = "plugin")]
     pub name: Option<Arc<str>>,
-    /// The value's number.
+    /// Number in the value.
     pub code: i64,
-    /// How many keys.
+    /// Number of keys in the group.
     #[serde(rename = "nodes")]
     pub keys: u64,
 }
 
-/// Stands for who gave a score and is not known.
+/// Placeholder for an unknown name of a score's part.
 const UNKNOWN: &str = "?";
 
 /// Reads fields at their offsets; `None` beyond the end.
@@ -104,11 +104,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads a [`TopHit`].
+/// Decodes a [`TopHit`].
 pub(super) fn top(record: &[u8]) -> Option<Top> {
     let fields = Fields(record);
-    // The names that were read are those of the first candidate, and others may have other scores, or in another order: not
-    // every extender has one for every Node. But a name is at the same address everywhere.
+    // Only the first candidate's names are in the record. Other candidates may have other parts, or another order: an
+    // extender need not score every Node. Equal names have equal addresses, so parts are matched by address.
     let first = offset_of!(TopHit, top) + offset_of!(TopElement, parts);
     let scored = fields.int(offset_of!(TopHit, top) + offset_of!(TopElement, parts_len))? as usize;
     let names = (0..scored.min(MAX_PARTS))
@@ -143,7 +143,7 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
     })
 }
 
-/// Reads a [`MapHit`]; `name` knows a name by its address.
+/// Decodes a [`MapHit`]. `name` resolves the address of a name.
 pub(super) fn entries(record: &[u8], name: impl Fn(u64) -> Option<Arc<str>>) -> Option<Entries> {
     let fields = Fields(record);
     let status = |at: usize| {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_scored_is_known_by_the_address_of_the_name_and_not_by_the_place_in_the_list() {
+    fn scores_are_matched_to_plugins_by_the_address_of_the_name_not_by_position() {
         let mut record = vec![0; size_of::<TopHit>()];
         put(&mut record, offset_of!(TopHit, top_len), &2u32.to_ne_bytes());
         for (place, scored) in [&[(0x10u64, 1u64), (0x20, 2)][..], &[(0x20, 3), (0x30, 4)]].iter().enumerate()

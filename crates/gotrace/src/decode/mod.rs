@@ -1,4 +1,4 @@
-//! What the eBPF program sent, in a program's terms.
+//! Decodes records of the eBPF programs into events of a program.
 
 mod lists;
 #[cfg(test)]
@@ -20,37 +20,37 @@ use crate::{
     values::{Datum, Kind, Value as _, Values},
 };
 
-/// Seconds from year 1 to 1885, the zero of a `time.Time` with a monotonic reading, and to 1970.
+/// Seconds from year 1 to 1885 (the zero of a `time.Time` with a monotonic reading) and to 1970.
 /// <https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L504-L514>
 const GO_WALL_ZERO: i64 = (1884 * 365 + 1884 / 4 - 1884 / 100 + 1884 / 400) * 86_400;
 const UNIX_ZERO: i64 = (1969 * 365 + 1969 / 4 - 1969 / 100 + 1969 / 400) * 86_400;
 
-/// The longest that may pass between two readings of clocks.
+/// Longest plausible time between Go's readings of the two clocks.
 const MAX_BETWEEN_CLOCKS_NS: i64 = 10_000_000;
 
-/// One hit.
+/// A decoded hit of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound = "")]
 pub struct Event<P: Program> {
-    /// Which process.
+    /// Target number of the process.
     pub target: u32,
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// Which goroutine.
+    /// `runtime.g.goid`, unique within the process.
     pub goroutine: u64,
-    /// Bytes from the top of the goroutine's stack to the called function's frame: the same at a call's entry and
-    /// at its return.
+    /// Bytes from the top of the goroutine's stack to the called function's frame: equal at a call's entry and at its
+    /// return.
     pub depth: u64,
-    /// Which function.
+    /// The probed function.
     pub function: P::Function,
-    /// What about it.
+    /// Which point of the call was hit.
     pub role: Role,
-    /// How much later what came next began, nanoseconds: where the time is that of an end, and of a beginning behind it.
+    /// Nanoseconds from `time_ns`, the end of a call, to the start of the following call, if the hit means both.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub took_ns: u64,
-    /// Names the last loss of a record before this one.
+    /// Identifies the last loss of a record before this one, on any CPU.
     pub last_loss: u64,
-    /// What was read there.
+    /// The values read by the probe.
     #[serde(default)]
     pub values: Values<P::Value>,
 }
@@ -59,31 +59,31 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Why a record cannot be understood. It never happens between a daemon and its own eBPF object.
+/// Why a record cannot be decoded. This does not happen with the eBPF object of the same build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
-    /// Neither a hit nor a hit with strings.
+    /// The length matches no kind of record.
     #[error("a record of {0} bytes")]
     Length(usize),
-    /// A site that has been taken away, or never was.
+    /// The site is detached, or was never attached.
     #[error("a record of site {0}, which is not attached")]
     Site(u32),
 }
 
-/// Knows what the sites' numbers mean, and which names and types of errors are where in each process.
+/// Decodes records: maps site numbers to functions, and addresses in each process to names and error types.
 #[derive(Debug)]
 pub struct Decoder<P: Program> {
-    /// By their number.
+    /// Sites by number.
     sites: Vec<Option<Meaning<P>>>,
     /// Names by process and address, of a type descriptor or of the name itself.
     names: HashMap<(u32, u64), Arc<str>>,
-    /// Names of types by process and address of their descriptor.
+    /// Names of error types by process and address of their descriptor.
     errors: HashMap<(u32, u64), Arc<str>>,
-    /// By process, how far from its own addresses the executable is loaded.
+    /// Load bias of the executable, by process.
     biases: HashMap<u32, u64>,
     /// Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
     unix_ns_at_zero: u64,
-    /// By process, what `CLOCK_MONOTONIC` was at the zero of Go's own monotonic clock.
+    /// `CLOCK_MONOTONIC` at the zero of Go's monotonic clock, by process.
     zeros: HashMap<u32, i64>,
 }
 
@@ -97,14 +97,14 @@ struct Meaning<P: Program> {
     list: Option<P::Value>,
 }
 
-/// What several reads of a site together say.
+/// Reads of a site that are only meaningful in combination.
 #[derive(Default)]
 struct Together {
     start_wall: Option<u64>,
     start_monotonic: Option<i64>,
     result: Option<u64>,
     result_length: Option<u64>,
-    /// Of an error that is not nil, or could not be read: the name of its type, where that is known.
+    /// `Some` for an error that is not nil, or was not readable, with the name of its type if known.
     error: Option<Option<Arc<str>>>,
 }
 
@@ -122,7 +122,7 @@ impl<P: Program> Default for Decoder<P> {
 }
 
 impl<P: Program> Decoder<P> {
-    /// From now on, a hit with this number is a hit at this site.
+    /// Assigns this number to a site.
     pub fn add(&mut self, number: u32, site: &PlannedSite<P>) {
         let PlannedSite { function, role, stack_depth, called_by, values, list, .. } = site.clone();
         let meaning = Meaning { function, role, stack_depth, called_by, values, list };
@@ -133,14 +133,14 @@ impl<P: Program> Decoder<P> {
         self.sites[number] = Some(meaning);
     }
 
-    /// The number has no meaning any more.
+    /// Forgets the site with this number.
     pub fn remove(&mut self, number: u32) {
         if let Some(meaning) = self.sites.get_mut(number as usize) {
             *meaning = None;
         }
     }
 
-    /// From now on, these names are known in a process: `bias` is how far from its own addresses the executable is loaded.
+    /// Adds the names of a process. `bias` is the load bias of its executable.
     pub fn add_names(&mut self, target: u32, names: &[Named], bias: u64) {
         self.biases.insert(target, bias);
         for Named { name, descriptor, constant, .. } in names {
@@ -151,19 +151,20 @@ impl<P: Program> Decoder<P> {
         }
     }
 
-    /// From now on, the types of errors of a process are known, by the addresses of their descriptors.
+    /// Adds the error types of a process, by the address of their descriptors. `bias` is the load bias of its
+    /// executable.
     pub fn add_errors(&mut self, target: u32, errors: &[(u64, String)], bias: u64) {
         for (descriptor, name) in errors {
             self.errors.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
         }
     }
 
-    /// From now on, the clocks stand so: `CLOCK_MONOTONIC` is 0 at this Unix time, nanoseconds.
+    /// Sets the Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
     pub fn set_clock(&mut self, unix_ns_at_zero: u64) {
         self.unix_ns_at_zero = unix_ns_at_zero;
     }
 
-    /// The process has ended.
+    /// Forgets the names of a process that has ended.
     pub fn remove_names(&mut self, target: u32) {
         self.zeros.remove(&target);
         self.biases.remove(&target);
@@ -171,19 +172,19 @@ impl<P: Program> Decoder<P> {
         self.errors.retain(|(of, _), _| *of != target);
     }
 
-    /// Whether a site with this number is one of this decoder's.
+    /// Whether this decoder has a site with this number.
     #[must_use]
     pub fn knows(&self, number: u32) -> bool {
         self.sites.get(number as usize).is_some_and(Option::is_some)
     }
 
-    /// Reads one record of the ring buffer.
+    /// Decodes one record of the ring buffer.
     ///
     /// # Errors
     ///
-    /// When its length is that of no record, or its site is not attached.
+    /// When its length matches no kind of record, or its site is not attached.
     pub fn decode(&mut self, record: &[u8]) -> Result<Event<P>, Undecodable> {
-        // The strings' lengths, the strings, and the room for each.
+        // Lengths of the strings, the strings, and the capacity of each.
         let texts = match record.len() {
             length if [size_of::<Hit>(), size_of::<TopHit>(), size_of::<MapHit>()].contains(&length) => None,
             length if length == size_of::<TextHit>() => {
@@ -202,14 +203,14 @@ impl<P: Program> Decoder<P> {
         let (target, faults) = (int(28), int(32));
         let mut read = Values::with_capacity(values.len());
         let mut together = Together::default();
-        // Of what an interface holds: the value that its strings are, and how many it has.
+        // For an interface: the value that receives its strings, and their number.
         let mut held = None;
         for (index, (reading, slot)) in values.iter().enumerate() {
             if faults >> index & 1 != 0 {
                 match reading {
-                    // Its place stays empty.
+                    // The read failed: the place stays empty.
                     Reading::TextAt(value, place) => read.set_text_at(*value, (*place).into(), None),
-                    // Of an unknown type, if it is an error at all.
+                    // The read failed: an error of an unknown type, or nil.
                     Reading::Failure(_) => together.error = Some(None),
                     Reading::Value(_)
                     | Reading::MessageOf(..)
@@ -231,7 +232,7 @@ impl<P: Program> Decoder<P> {
                             Kind::Flag => read.set(*value, word & 0xff != 0),
                             Kind::Time => read.set(*value, unix_ns(word)),
                             Kind::Name => read.set(*value, self.names.get(&(target, word)).cloned()),
-                            // Their leaf is a string or a list.
+                            // Unreachable: these kinds are read as strings or lists.
                             Kind::Text | Kind::LongText | Kind::Texts | Kind::Top | Kind::Entries => {}
                         },
                         Reading::Failure(value) => {
@@ -255,7 +256,7 @@ impl<P: Program> Decoder<P> {
                                 types.iter().find(|Held(held, _)| name.is_some_and(|name| **name == **held));
                             held = Some((*value, count.map_or(0, |Held(_, count)| (*count).into())));
                         }
-                        // Their leaf is a string.
+                        // Unreachable: these are read as strings.
                         Reading::TextAt(..) | Reading::MessageOf(..) => {}
                     }
                 }
@@ -270,7 +271,7 @@ impl<P: Program> Decoder<P> {
                         Reading::TextAt(value, place) => {
                             read.set_text_at(*value, (*place).into(), Some(text));
                         }
-                        // Their leaf is a word.
+                        // Unreachable: these are read as words.
                         Reading::Failure(_)
                         | Reading::Holds(..)
                         | Reading::StartWall
@@ -285,7 +286,7 @@ impl<P: Program> Decoder<P> {
         }
         if let Some(error) = &together.error {
             for (reading, _) in values {
-                // What was read of another type of error is anything.
+                // Of another error type, the bytes have no meaning.
                 if let Reading::MessageOf(value, types) = reading
                     && !error.as_ref().is_some_and(|error| types.contains(&error.as_ref()))
                 {
@@ -299,11 +300,15 @@ impl<P: Program> Decoder<P> {
             read.set(value, Some(Datum::Texts(texts)).filter(|_| strings > 0));
         }
         if let Some(list) = list.filter(|_| faults & 1 == 0) {
-            if record.len() == size_of::<TopHit>() {
-                read.set(list, lists::top(record));
-            } else if record.len() == size_of::<MapHit>() {
-                let entries = lists::entries(record, |address| self.names.get(&(target, address)).cloned());
-                read.set(list, entries);
+            let length = record.len();
+            match list.kind() {
+                Kind::Top if length == size_of::<TopHit>() => read.set(list, lists::top(record)),
+                Kind::Entries if length == size_of::<MapHit>() => {
+                    let name = |address| self.names.get(&(target, address)).cloned();
+                    read.set(list, lists::entries(record, name));
+                }
+                // Another site's record.
+                _ => {}
             }
         }
         if let Some(metric) = P::METRIC {
@@ -329,7 +334,7 @@ impl<P: Program> Decoder<P> {
     }
 }
 
-/// The number of the site that a record is of.
+/// The site number of a record.
 ///
 /// # Errors
 ///
@@ -339,22 +344,22 @@ pub fn site_of(record: &[u8]) -> Result<u32, Undecodable> {
     bytes.map(u32::from_ne_bytes).ok_or(Undecodable::Length(record.len()))
 }
 
-/// `CLOCK_MONOTONIC` at a `time.Time`, whose process has this among its zeros. Go reads both clocks one after the other, and
-/// counts the monotonic one from when the process began
-/// (<https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L1325-L1345>): when that was, the reading tells best in which
-/// least time passed between the two.
+/// `CLOCK_MONOTONIC` at a `time.Time`; `zero` is the entry of its process. Go reads both clocks one after the other,
+/// and counts the monotonic one from the start of the process
+/// (<https://github.com/golang/go/blob/go1.26.5/src/time/time.go#L1325-L1345>). The zero is estimated best by the pair
+/// of readings with the least time between them.
 fn started(zero: Entry<'_, u32, i64>, unix_ns_at_zero: u64, wall: u64, monotonic: i64) -> Option<u64> {
     let by_wall = i64::try_from(wall).ok()?.checked_sub_unsigned(unix_ns_at_zero)?;
     let seen = by_wall.checked_sub(monotonic)?;
     let zero = zero.or_insert(seen);
-    // More is a wall clock that was set.
+    // A larger difference means that the wall clock was set.
     if (0..MAX_BETWEEN_CLOCKS_NS).contains(&seen.saturating_sub(*zero)) {
         *zero = seen;
     }
     u64::try_from(monotonic.checked_add(*zero)?).ok()
 }
 
-/// The place of a label among those of results, by its first bytes and its length.
+/// Index of a label in `results`, by its first bytes and its length.
 fn result(results: &[&str], begins: u64, length: u64) -> Option<u64> {
     let begins = begins.to_ne_bytes();
     let is = |name: &&str| {
@@ -363,7 +368,7 @@ fn result(results: &[&str], begins: u64, length: u64) -> Option<u64> {
     results.iter().position(is).map(|place| place as u64)
 }
 
-/// A string that was cut says so.
+/// Decodes a string. A truncated one ends in `…`.
 fn text(lengths: &[u8], texts: &[u8], room: usize, number: usize) -> Option<String> {
     let length = lengths.get(4 * number..4 * number + 4)?;
     let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
@@ -375,8 +380,8 @@ fn text(lengths: &[u8], texts: &[u8], room: usize, number: usize) -> Option<Stri
     Some(text)
 }
 
-/// The wall clock in the first word of a `time.Time`, which `time.Now` fills with seconds since 1885 and
-/// nanoseconds. `None` for a time without them: one that did not come from the clock.
+/// Unix time, nanoseconds, from the first word of a `time.Time`, which `time.Now` fills with seconds since 1885 and
+/// nanoseconds. `None` for a time that did not come from the clock.
 fn unix_ns(wall: u64) -> Option<u64> {
     const HAS_MONOTONIC: u64 = 1 << 63;
     if wall & HAS_MONOTONIC == 0 {

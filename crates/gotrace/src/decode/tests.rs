@@ -53,7 +53,7 @@ fn string(value: Value, number: usize) -> (Reading<Value>, Slot) {
 
 fn hit(site: u32, faults: u32, words: [u64; MAX_WORDS]) -> Vec<u8> {
     let longs = [1_000u64, 42, 512];
-    let ints = [site, TARGET, faults, 0];
+    let ints = [site, TARGET, faults, 9];
     let mut bytes: Vec<u8> = longs.iter().flat_map(|long| long.to_ne_bytes()).collect();
     bytes.extend(ints.iter().flat_map(|int| int.to_ne_bytes()));
     bytes.extend(0u64.to_ne_bytes());
@@ -100,7 +100,6 @@ fn named(name: &str, descriptor: u64, constant: Option<u64>) -> Named {
 fn a_hit_carries_what_its_site_reads() {
     let mut decoder = decoder(Role::Entry, &[word(Value::Orders, 0), word(Value::Change, 1)]);
     let mut record = hit(SITE, 0, words(&[0xc000, 2]));
-    record[offset_of!(Hit, took)..][..4].copy_from_slice(&9u32.to_ne_bytes());
     record[offset_of!(Hit, last_loss)..][..8].copy_from_slice(&77u64.to_ne_bytes());
     let event = decoder.decode(&record).expect("it is well-formed");
     assert_eq!((event.target, event.time_ns, event.goroutine, event.depth), (TARGET, 1_000, 42, 512));

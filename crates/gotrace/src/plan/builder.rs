@@ -1,4 +1,4 @@
-//! Follows the rows of the table: sites and reads out of functions, signatures and layouts.
+//! Chooses sites and reads for the rows of a program's table, from functions, signatures and layouts of the executable.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -16,16 +16,16 @@ use super::{
 };
 use crate::program::{Metric, Program};
 
-/// An itab begins with the interface, the type, the hash: 24 bytes before the first method.
+/// Size of an itab before the first method: interface, type, hash.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
 const ITAB_METHODS: u64 = 24;
-/// Where a method with labels has their address: behind its receiver.
+/// Register of the labels' address in a call of a method with labels: after the receiver.
 const LABELS_REGISTER: usize = 1;
 /// Bytes of a string's header: address, length.
 const STRING: u32 = 16;
-/// Functions whose calls are looked at: 500 in kube-scheduler 1.36.
+/// Maximum number of functions whose calls are searched. kube-scheduler 1.36 has 500.
 const MAX_CALLERS: usize = 4_000;
-/// Bytes of their code, together: 600 KB there.
+/// Maximum size of their code. kube-scheduler 1.36 has 600 KB.
 const MAX_CALLERS_CODE: u64 = 16 << 20;
 
 pub(super) struct Builder<'a, P: Program> {
@@ -33,27 +33,28 @@ pub(super) struct Builder<'a, P: Program> {
     functions: &'a Functions<'a>,
     pub(super) types: &'a Types<'a>,
     found: &'a [goexe::Function<'a>],
-    /// The calls of functions in [`Program::CALLERS`], with who makes them.
+    /// The calls made by functions in [`Program::CALLERS`], with the caller's name.
     calls: Vec<(&'a str, Call)>,
     pub(super) goid_offset: u32,
     pub(super) sites: Vec<PlannedSite<P>>,
     pub(super) missing: Vec<Missing>,
     pub(super) not_yet: Vec<P::Function>,
-    /// Filled as paths are followed.
+    /// The fields on all followed paths.
     pub(super) structs: RefCell<Structs>,
-    /// What debug information says about the functions, once that is asked for: it is read as a whole.
+    /// Debug information about the functions. Loaded on demand, because it is read completely.
     debug_info: OnceCell<Option<DebugInfo>>,
 }
 
-/// A function type, and how a call through the interface or field that it came from looks in machine code.
+/// A function's signature, and the shape of an indirect call of it.
 struct Found {
     signature: goexe::Signature,
-    /// Offset of the function's address, and of where the base of that came from; `None` where only direct calls are.
+    /// Offset of the function's address in the itab or closure, and the offset that their own address was loaded from.
+    /// `None` if only direct calls are recognized.
     called: Option<(u64, Option<u64>)>,
 }
 
 impl Found {
-    /// Where an itab was loaded from is known of a field alone, where a closure was always.
+    /// Whether this is a call of the function. The offset of the base is known for a field only; then it must match.
     fn called_by(&self, callee: Callee) -> bool {
         matches!((callee, self.called), (Callee::Indirect { offset, base }, Some((wanted, from)))
             if offset == wanted && (from.is_none() || base == from))
@@ -75,7 +76,7 @@ impl<'a, P: Program> Builder<'a, P> {
             if code > MAX_CALLERS_CODE {
                 break;
             }
-            // A function that does not decode makes no calls that could be seen; the row that needs one says so.
+            // A function that does not decode contributes no calls. A row that needs one of them reports it.
             calls.extend(
                 executable.calls(caller).unwrap_or_default().into_iter().map(|call| (caller.name, call)),
             );
@@ -96,11 +97,11 @@ impl<'a, P: Program> Builder<'a, P> {
         })
     }
 
-    /// Adds the sites of the first row of a function that can be followed.
+    /// Adds the sites of a function, by the first row that the executable can follow.
     pub(super) fn add(&mut self, of: P::Function) {
         let rows = P::rows(of);
         let (mut reasons, mut is_followed) = (Vec::new(), false);
-        // Instantiations that no row could follow so far, while others are followed; and why.
+        // Instantiations that no row could follow yet, although others were followed, with the reasons.
         let mut left = BTreeMap::new();
         for row in rows {
             let others_are = is_followed;
@@ -144,7 +145,7 @@ impl<'a, P: Program> Builder<'a, P> {
         self.missing.push(Missing { function, why, without });
     }
 
-    /// A function among those that are looked at that holds the body of another.
+    /// The searched function into which this one is inlined.
     fn inlined_into(&self, symbol: &str) -> Option<&'a str> {
         let holds = |caller: &&goexe::Function<'_>| {
             self.functions.inlined(caller).iter().any(|inlined| inlined.name == symbol)
@@ -183,7 +184,7 @@ impl<'a, P: Program> Builder<'a, P> {
         self.add_end(of, row, function, found.as_ref())
     }
 
-    /// Where a call begins: in which function, at which instruction, and how deep the stack is there.
+    /// Sites of a call's start: caller, instruction, and stack depth there.
     fn beginnings(
         &self,
         row: &Row<P::Value>,
@@ -202,7 +203,7 @@ impl<'a, P: Program> Builder<'a, P> {
         let depth = |site: goexe::Site| Some((site, self.functions.stack_depth(function, site.address)?));
         match first.and_then(depth) {
             Some((site, depth)) => Ok(vec![(function.name, site, depth.cast_signed())]),
-            // Another version may not call it: then the call begins at its entry.
+            // This version of the program does not call it: the start is the function's entry.
             None => {
                 let site = self.executable.entry_site(self.functions, function)?;
                 Ok(vec![(function.name, site, 0)])
@@ -210,7 +211,7 @@ impl<'a, P: Program> Builder<'a, P> {
         }
     }
 
-    /// The calls of a function in these packages.
+    /// The sites of all calls of a function from these packages.
     fn calls_in(
         &self,
         packages: &[&str],
@@ -230,7 +231,8 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(calls)
     }
 
-    /// Adds a site that sees all of a call at its end: where the function, or a closure of it, takes the time for a metric.
+    /// Adds a site that sees both start and end of a call: where the function, or a closure of it, takes the time for a
+    /// metric.
     fn add_metric(
         &mut self,
         of: P::Function,
@@ -250,7 +252,7 @@ impl<'a, P: Program> Builder<'a, P> {
         let parameters = &found.signature.parameters;
         let locations = self.types.parameter_locations(parameters, false)?;
         let mut reads = self.start_of(parameters, &locations)?;
-        // The labels are still where they were for the call before.
+        // The labels of the preceding call are still in place.
         let labelled = self.function(metric.labelled).map(|function| Callee::Direct(function.range.start));
         let mut before = self.calls[..place].iter().rev().take_while(|(of, _)| *of == caller.name);
         let labelled = before.find(|(_, call)| Some(call.callee) == labelled);
@@ -284,7 +286,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(true)
     }
 
-    /// How far above the stack pointer a function's return address is, where the function has taken so much of the stack.
+    /// Offset of a function's return address from the stack pointer, when the function uses `depth` bytes of stack.
     fn return_address_at(&self, depth: u64) -> Option<u32> {
         match self.executable.machine() {
             Machine::Amd64 => u32::try_from(depth).ok(),
@@ -292,7 +294,7 @@ impl<'a, P: Program> Builder<'a, P> {
         }
     }
 
-    /// Where a function, or a closure of it, takes the time for a metric: the place among the calls, and who makes it.
+    /// Index of the call by which a function, or a closure of it, takes the time for a metric, and the caller.
     fn metric(
         &self,
         function: &goexe::Function<'a>,
@@ -306,7 +308,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Some((place, self.function(self.calls[place].0)?))
     }
 
-    /// The first direct call of a function in another.
+    /// The first direct call of `callee` in `caller`.
     fn first_call(&self, caller: &goexe::Function<'a>, callee: &str) -> Option<Call> {
         let callee = Callee::Direct(self.function(callee)?.range.start);
         let calls = self.executable.calls(caller).ok()?;
@@ -362,8 +364,8 @@ impl<'a, P: Program> Builder<'a, P> {
         }
     }
 
-    /// Adds sites that see all of an implementation's call at its end, if it can be read there whose it was: from where the
-    /// callee kept its arguments, in its caller's frame.
+    /// Adds sites that see both start and end of a call of an implementation. Needs the arguments that the callee has
+    /// spilled into its caller's frame; returns `false` if they are not readable there.
     fn add_in_turn(
         &mut self,
         of: P::Function,
@@ -371,7 +373,7 @@ impl<'a, P: Program> Builder<'a, P> {
         function: &goexe::Function<'a>,
         found: &Found,
     ) -> Result<bool, Why> {
-        /// Receiver, context (two words), implementation.
+        /// Index of the implementation's part: after the receiver and the context, which has two words.
         const IMPLEMENTATION: usize = 3;
         let returns = self.executable.return_instructions(function)?;
         let kept =
@@ -382,7 +384,8 @@ impl<'a, P: Program> Builder<'a, P> {
         else {
             return Ok(false);
         };
-        // Seen from the callee; after the return, the stack pointer is nearer.
+        // The offset is relative to the callee's entry; after the return, the stack pointer has moved past the return
+        // address.
         let offset = u64::from(argument.offset).saturating_sub(self.return_address());
         let Found { signature, .. } = found;
         let types: Vec<_> = signature.parameters[..2].iter().chain(&signature.results).copied().collect();
@@ -391,7 +394,7 @@ impl<'a, P: Program> Builder<'a, P> {
             [Location::Elsewhere, Location::Stack { offset }].into_iter().chain(results).collect();
         let wants = [row.at_end, row.at_entry].concat();
         let reads = self.reads(function.name, &wants, &types, &locations)?;
-        // It is an interface, of two words.
+        // An interface has two words.
         let end = u64::from(argument.offset) + 16;
         let Some(sites) = self.return_sites(function, Some(found), needed(&reads.site), end) else {
             return Ok(false);
@@ -402,8 +405,8 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(true)
     }
 
-    /// The sites after all calls of a function, and how deep the stack is there, if these registers and as many bytes of
-    /// the argument area are still what they were when the function returned.
+    /// The sites after all calls of a function, with their stack depth. `None` if, at one of them, one of the `needed`
+    /// registers or the first `kept` bytes of the argument area may be overwritten.
     fn return_sites(
         &self,
         function: &goexe::Function<'a>,
@@ -417,7 +420,7 @@ impl<'a, P: Program> Builder<'a, P> {
             .iter()
             .filter(|(caller, call)| match call.callee {
                 Callee::Direct(address) => address == function.range.start,
-                // Elsewhere the same place in an itab is another interface's.
+                // In other packages, the same itab slot may belong to another interface.
                 Callee::Indirect { .. } => {
                     is_in(caller, P::CALLS_INDIRECTLY)
                         && found.is_some_and(|found| found.called_by(call.callee))
@@ -432,7 +435,7 @@ impl<'a, P: Program> Builder<'a, P> {
         (!sites.is_empty()).then_some(sites)
     }
 
-    /// Bytes that a call takes off the stack when it returns: on x86-64, its return address.
+    /// Size of the return address that a return pops: 8 on x86-64, 0 on AArch64.
     fn return_address(&self) -> u64 {
         match self.executable.machine() {
             Machine::Amd64 => 8,
@@ -474,7 +477,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(())
     }
 
-    /// The functions that a row's symbol stands for.
+    /// The functions that a row's symbol matches.
     fn instances(&self, symbol: &str) -> Vec<&'a goexe::Function<'a>> {
         if symbol.contains(ANY_ARGUMENTS) {
             self.found.iter().filter(|function| stands_for(symbol, function.name)).collect()
@@ -484,15 +487,15 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     fn function(&self, symbol: &str) -> Option<&'a goexe::Function<'a>> {
-        // Two functions of one name are an ABI0 wrapper and the body: the body is the larger.
+        // Two functions of one name are an ABI0 wrapper and the body. The body is larger.
         self.found
             .iter()
             .filter(|function| function.name == symbol)
             .max_by_key(|function| function.range.end - function.range.start)
     }
 
-    /// An interface, and how its methods' calls look: `None` where only direct calls are recognized, else where the itab was
-    /// loaded from, if that is known.
+    /// An interface type, and how its methods are called: `None` if only direct calls are recognized, else the offset
+    /// that the itab was loaded from, if known.
     pub(super) fn interface(&self, interface: Interface) -> Result<(Type, Option<Option<u64>>), Why> {
         match interface {
             Interface::Named(packages, name) => {
@@ -501,12 +504,12 @@ impl<'a, P: Program> Builder<'a, P> {
             }
             Interface::In(field) => {
                 let path = self.field(field)?;
-                // Another interface may have a method at the same place.
+                // Distinguishes it from other interfaces with a method in the same slot.
                 Ok((path.typ, Some(Some(path.offset))))
             }
             Interface::ElementOf(field) => {
                 let holder = self.field(field)?.typ;
-                // Where the itab comes from is not known of an element of a list.
+                // For a list element, the offset of the itab is unknown.
                 let called = if holder.kind == Kind::Map { Some(None) } else { None };
                 Ok((self.types.element(&holder)?, called))
             }
@@ -524,7 +527,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(follow(self.types, &self.structs, &holder, &[field])?)
     }
 
-    /// The signature of a method of an interface, and the offset of its address in an itab.
+    /// The signature of an interface's method, and the offset of its address in an itab.
     fn method(&self, interface: &Type, name: &str) -> Result<(goexe::Signature, u64), Why> {
         let methods = self.types.interface_methods(interface)?;
         let slot = methods
@@ -560,7 +563,7 @@ impl<'a, P: Program> Builder<'a, P> {
                 let names = split_arguments(type_arguments(function.name).unwrap_or_default());
                 let types = names.map(|name| self.types.by_name(name));
                 let parameters = types.collect::<Result<_, _>>()?;
-                // The compiler writes nothing down of the arguments of a wrapper.
+                // The compiler emits no argument info for a wrapper, so there is nothing to check against.
                 Found { signature: goexe::Signature { parameters, results: Vec::new() }, called: None }
             }
             Signature::CallerOf(list, methods) => {
@@ -569,11 +572,11 @@ impl<'a, P: Program> Builder<'a, P> {
                 let mut signature = goexe::Signature::default();
                 for name in methods {
                     (signature, _) = self.method(&interface, name)?;
-                    // It matters only where another method follows.
+                    // Only needed if another method follows.
                     interface = signature.results.first().copied().unwrap_or(implementation);
                 }
                 let Some((context, rest)) = signature.parameters.split_first() else {
-                    return Err(Why(format!("`{}` takes nothing", methods.join("."))));
+                    return Err(Why(format!("`{}` has no parameter", methods.join("."))));
                 };
                 let parameters = [*context, implementation].into_iter().chain(rest.iter().copied()).collect();
                 self.checked(function, goexe::Signature { parameters, ..signature }, true)?
@@ -582,7 +585,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(Some(found))
     }
 
-    /// The signature with these parameters, if the function's arguments agree with it.
+    /// A signature of these parameters, if it agrees with the function's argument info.
     fn declared(&self, function: &goexe::Function<'a>, names: &[&str]) -> Result<Found, Why> {
         let types = names.iter().map(|name| match name.strip_prefix("[]") {
             Some(_) => self.types.find_unnamed(name),
@@ -592,15 +595,15 @@ impl<'a, P: Program> Builder<'a, P> {
         self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false)
     }
 
-    /// The signature that debug information gives, if the function's arguments agree with it: of a version whose parameters are not
-    /// among those that are declared.
+    /// The signature in the debug information, if it agrees with the function's argument info: for versions whose
+    /// parameters are not declared in the table.
     fn by_debug_info(&self, function: &goexe::Function<'a>) -> Option<Found> {
         if self.executable.stripped() {
             return None;
         }
         let info = self.debug_info.get_or_init(|| {
             let names = self.found.iter().map(|function| function.name).collect();
-            // What it does not say is missing all the same.
+            // Unreadable debug information counts as absent.
             self.executable.debug_info(&BTreeSet::new(), &names).ok().flatten()
         });
         let parameters = &info.as_ref()?.functions.get(function.name)?.parameters;
@@ -613,7 +616,7 @@ impl<'a, P: Program> Builder<'a, P> {
         self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false).ok()
     }
 
-    /// A signature that is not the function's own, if the function's arguments agree with it.
+    /// Returns the signature if it agrees with the function's argument info.
     fn checked(
         &self,
         function: &goexe::Function<'a>,
@@ -636,7 +639,7 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 }
 
-/// Whether a row's symbol with `[...]` stands for a function: not for one by shape.
+/// Whether a row's symbol with `[...]` matches a function. Instantiations by GC shape do not match.
 pub(super) fn stands_for(symbol: &str, function: &str) -> bool {
     let arguments = || {
         let (before, behind) = symbol.split_once(ANY_ARGUMENTS)?;
@@ -645,13 +648,13 @@ pub(super) fn stands_for(symbol: &str, function: &str) -> bool {
     arguments().is_some_and(|arguments| !arguments.contains("go.shape."))
 }
 
-/// The type arguments in a function's name, as tracebacks find them.
+/// The type arguments in a function's name, delimited as in tracebacks.
 /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/traceback.go> (`funcNamePiecesForPrint`)
 pub(super) fn type_arguments(function: &str) -> Option<&str> {
     function.get(function.find('[')? + 1..function.rfind(']')?)
 }
 
-/// One by one: a comma within brackets or braces belongs to an argument.
+/// Splits type arguments at commas, except those within brackets or braces.
 fn split_arguments(arguments: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_i32;
     arguments.split(move |letter| {
@@ -664,12 +667,12 @@ fn split_arguments(arguments: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a function belongs to a package, and not to one below it.
+/// Whether a function is declared in exactly this package.
 fn is_in(function: &str, package: &str) -> bool {
     function.strip_prefix(package).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Whether calls that a function makes are looked at.
+/// Whether the calls of a function are searched.
 pub(super) fn is_caller<P: Program>(function: &str) -> bool {
     P::CALLERS.iter().any(|callers| is_in(function, callers))
 }

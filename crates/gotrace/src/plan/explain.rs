@@ -1,4 +1,4 @@
-//! The machine code around the sites of a function, for people who want to see why a probe is where it is.
+//! Renders the machine code around the sites of a function.
 
 use std::fmt::Write as _;
 
@@ -8,15 +8,15 @@ use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
 use super::{Error, Plan, PlannedSite, name};
 use crate::program::Program;
 
-/// Instructions shown before and behind a site.
+/// Instructions shown before and after a site.
 const AROUND: usize = 6;
 
-/// The code around the sites of every planned function that is called so: by schedspan's name, such as `preFilter`, or by
-/// the end of a symbol, such as `RunPreFilterPlugins`.
+/// The code around the sites of all matching functions. `wanted` is schedspan's name, such as `preFilter`, or the end
+/// of a symbol, such as `RunPreFilterPlugins`.
 ///
 /// # Errors
 ///
-/// When the executable cannot be read, or nothing that is probed has this name.
+/// When the executable cannot be read, or no probed function matches.
 pub fn explain<P: Program>(data: &[u8], wanted: &str) -> Result<String, Error> {
     let plan = Plan::<P>::of(data)?;
     let executable = Executable::parse(data)?;
@@ -69,13 +69,13 @@ fn reads<P: Program>(text: &mut String, site: &PlannedSite<P>, machine: Machine)
     }
     let _ = writeln!(
         text,
-        "   the stack pointer is {} bytes {} its place at the call",
+        "   the stack pointer is {} bytes {} its value at the call",
         site.stack_depth.abs(),
         if site.stack_depth < 0 { "above" } else { "below" }
     );
 }
 
-/// The pointers that a read follows, as C would write them.
+/// The pointers that a read follows, in C syntax.
 fn way(read: &Read, machine: Machine) -> String {
     let register = |number: u8| match number {
         STACK_POINTER => "sp",

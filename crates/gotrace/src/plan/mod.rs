@@ -1,8 +1,8 @@
-//! Which sites of an executable to probe, and what to read there.
+//! Chooses the sites of an executable to probe, and what to read there.
 //!
-//! The table of functions says what is wanted; the executable itself says where it is: functions and call sites from its
-//! function table and code, layouts and signatures from its type descriptors. What cannot be established is not
-//! probed, and the plan says what follows from that.
+//! The program's table says what is wanted. The executable says where it is: functions and call sites come from its
+//! function table and code, layouts and signatures from its type descriptors. What cannot be established is not probed,
+//! and the plan reports what is missing as a result.
 
 mod builder;
 mod explain;
@@ -30,85 +30,85 @@ pub use self::{
 };
 use crate::program::{Detail, Function as _, Named, Program};
 
-/// What stands for type arguments in a row's symbols and types, as a traceback prints them.
+/// Placeholder for type arguments in a row's symbols and types, as in a traceback.
 const ANY_ARGUMENTS: &str = "[...]";
 
-/// Which executable a plan is for.
+/// Identity and build properties of an executable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Identity {
-    /// For example `v1.36.4`; `None` where the build information does not say.
+    /// For example `v1.36.4`; `None` if the build information has no version.
     pub kubernetes_version: Option<String>,
     /// For example `go1.26.5`.
     pub go_version: String,
     /// The GNU build id, in hex.
     pub build_id: Option<String>,
-    /// As Go names it: `amd64` or `arm64`.
+    /// GOARCH: `amd64` or `arm64`.
     pub machine: Cow<'static, str>,
     /// `static`, `pie` or `dynamic`.
     pub link_mode: Cow<'static, str>,
-    /// Whether the symbol table is gone.
+    /// Whether the symbol table is removed.
     pub stripped: bool,
     /// Virtual address of the first instruction.
     #[serde(skip)]
     pub entry_point: u64,
 }
 
-/// What a hit at a site means.
+/// Meaning of a hit at a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
-    /// The function has been called; or, where it prepares for long, has come to its work.
+    /// Start of the call: its entry, or a later point after a long preparation.
     Entry,
-    /// The function has returned: an instruction in its caller.
+    /// End of the call: an instruction in its caller.
     ReturnSite,
-    /// The function is over: the entry of the function that comes next, or where it takes the time for its metric.
+    /// End of the call: the entry of the function that comes next, or the call that takes the time for a metric.
     NextEntry,
-    /// The function is about to return: its `ret`.
+    /// End of the call: its `ret`.
     Ret,
-    /// The function has been called and has returned, as with [`Role::ReturnSite`]. It was called when the one before it in the
-    /// same phase had returned, or when the phase began.
+    /// Both start and end of the call, at a site as with [`Role::ReturnSite`]. It started at the end of the preceding
+    /// call in the same phase, or at the start of the phase.
     InTurn,
-    /// The function has been called and is over: it takes the time for its metric, and knows when it began.
+    /// Both start and end of the call: at the call that takes the time for its metric and has the start as an argument.
     Metric,
 }
 
-/// Which part of a record a value is in.
+/// Part of a record that holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// Index of a word.
+    /// Index in the words.
     Word(usize),
-    /// Index of a string.
+    /// Index in the strings.
     Text(usize),
 }
 
-/// What a read brings, and what is made of it.
+/// Interpretation of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading<V> {
-    /// A value, as its [kind](crate::values::Kind) says.
+    /// A value of its [kind](crate::values::Kind).
     Value(V),
-    /// One place of a list of strings.
+    /// One element of a list of strings, by index.
     TextAt(V, u8),
-    /// The type of what an error holds: the value is 0 for nil, else 1.
+    /// Type descriptor in an error: the value is 0 for nil, else 1.
     Failure(V),
-    /// The beginning of what an error holds: its message, if its type is one of these; else the value is the type's name.
+    /// First field of what an error holds: its message, if its type is one of these; else the value is the type's name.
     MessageOf(V, &'static [&'static str]),
-    /// The type of what an interface holds: the value is read if it is one of these, and has as many strings as that.
+    /// Type descriptor in an interface: the value is read if the type is one of these, with that number of strings.
     Holds(V, &'static [Held]),
-    /// First word of the `time.Time` at which the call began.
+    /// First word of the `time.Time` at the start of the call.
     StartWall,
-    /// Its second word: nanoseconds since the process began, near enough.
+    /// Second word of that `time.Time`: nanoseconds since about the start of the process.
     StartMonotonic,
-    /// The first eight bytes of the result's label, and whatever comes behind a shorter one.
+    /// First eight bytes of the result's label. A shorter label is followed by unrelated bytes.
     Result,
     /// Length of that label.
     ResultLength,
-    /// Where a closure returns to: into its function, unless a panic runs it.
+    /// Return address of a closure: in the enclosing function, unless a panic runs the closure.
     ReturnAddress,
 }
 
 impl<V: Serialize> Reading<V> {
-    /// As `schedspan inspect` shows it: the value's serialized name, or its own.
+    /// Name in the output of `schedspan inspect`: the value's serialized name, or its own.
     pub fn name(&self) -> String {
         match self {
             Self::Value(value) | Self::MessageOf(value, _) => name(value),
@@ -124,114 +124,114 @@ impl<V: Serialize> Reading<V> {
     }
 }
 
-/// A probe site.
+/// An instruction to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedSite<P: Program> {
-    /// The function that a hit is about.
+    /// The function that a hit refers to.
     pub function: P::Function,
     /// What a hit means.
     pub role: Role,
-    /// Virtual address.
+    /// Virtual address in the executable.
     pub address: u64,
     /// Offset in the file.
     pub file_offset: u64,
-    /// What a hit costs.
+    /// Cost class of a hit.
     pub class: Class,
-    /// How far below its place at the call's entry the stack pointer is here, in bytes; negative above it.
+    /// Bytes from the stack pointer here up to its value at the call's entry; negative if it is above that.
     pub stack_depth: i64,
-    /// The function that the instruction is in.
+    /// Symbol of the function that contains the instruction.
     pub symbol: String,
-    /// That of a closure: where it returns to, unless a panic runs it.
+    /// For a closure: the range of the enclosing function, to which it returns unless a panic runs it.
     pub called_by: Option<Range<u64>>,
-    /// What the eBPF program is told to read.
+    /// The site's reads, for the eBPF program.
     pub spec: Site,
-    /// What the reads are; the index is the index of the read.
+    /// The interpretation of each read, by index.
     pub values: Vec<(Reading<P::Value>, Slot)>,
-    /// What the list is that the eBPF program goes through, where it goes through one.
+    /// The value that receives the list or map, if the site reads one.
     pub list: Option<P::Value>,
 }
 
-/// A field of a struct that is gone through, and where the executable says it is.
+/// A field of a struct on the path of a read, and its offset in the executable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Layout {
-    /// The struct's type, with its package's path.
+    /// Struct type, with its package's path.
     #[serde(rename = "type")]
     pub typ: String,
-    /// The field.
+    /// Name of the field.
     pub field: String,
-    /// Bytes from the start of the struct.
+    /// Offset in bytes from the start of the struct.
     pub offset: u64,
-    /// Whether it is looked at.
+    /// Whether a read uses the field.
     pub read: bool,
 }
 
-/// The fields on the ways of the plan, by the struct that they are in.
+/// The fields on the plan's paths, by struct.
 type Structs = BTreeMap<String, (Type, BTreeSet<String>)>;
 
-/// What type descriptors and function table say, against debug information.
+/// Comparison of type descriptors and function table with debug information.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CrossCheck {
-    /// Fields and functions that both tell about.
+    /// Number of fields and functions that both contain.
     pub compared: usize,
-    /// How many of these they do not agree on.
+    /// Number of these that differ.
     pub disagreements: usize,
-    /// A sentence for each, or why there is nothing to compare with.
+    /// A sentence for each difference, or the reason why nothing was compared.
     pub details: Vec<String>,
 }
 
-/// Something that the executable does not give.
+/// A function that cannot be traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Missing {
-    /// The serialized name of the function that it would have been about.
+    /// Serialized name of the function.
     pub function: String,
-    /// What was looked for and not found.
+    /// What was searched for and not found.
     pub why: String,
-    /// What a user misses.
+    /// What is missing from the traces.
     pub without: String,
 }
 
 /// The sites chosen for one executable.
 #[derive(Clone, Debug)]
 pub struct Plan<P: Program> {
-    /// Which executable.
+    /// The executable.
     pub identity: Identity,
-    /// Where probes go.
+    /// The sites to probe.
     pub sites: Vec<PlannedSite<P>>,
     /// What cannot be traced, and why.
     pub missing: Vec<Missing>,
     /// Functions that this Kubernetes version does not have yet.
     pub not_yet: Vec<P::Function>,
-    /// The implementations in the executable whose names events may say.
+    /// The implementations in the executable whose names can appear in events.
     pub names: Vec<Named>,
-    /// The types of errors in the executable, and those that [`Held`] names: virtual address of the type descriptor, and name.
+    /// Error types in the executable, and types named by [`Held`]: virtual address of the type descriptor, and name.
     pub errors: Vec<(u64, String)>,
-    /// The structs that are gone through, by the type descriptors.
+    /// All fields of the structs on the paths of reads, by the type descriptors.
     pub layouts: Vec<Layout>,
-    /// The signatures that the executable spells out, probed or not.
+    /// Signatures in the executable's type descriptors, including functions that are not probed.
     pub signatures: Vec<FunctionSignature>,
-    /// Whether debug information says the same; `None` in a stripped file.
+    /// Comparison with debug information; `None` in a stripped file.
     pub debug_info: Option<CrossCheck>,
 }
 
-/// Why there is no plan at all.
+/// Why an executable cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not a Go executable that can be read.
+    /// Not a readable Go executable.
     #[error(transparent)]
     Executable(#[from] goexe::Error),
-    /// A Go program, but another one.
+    /// A Go program, but not the expected one.
     #[error("a Go program, but not {program}: it has no function `{marker}`")]
     AnotherProgram {
-        /// The program that was looked for.
+        /// Name of the expected program.
         program: &'static str,
-        /// What only that program has.
+        /// A function that only the expected program has.
         marker: &'static str,
     },
-    /// Nothing that is probed is called so.
-    #[error("nothing that is probed is called `{0}`: `schedspan inspect` without --explain lists what is")]
+    /// No probed function has this name.
+    #[error("no probed function is called `{0}`: `schedspan inspect` without --explain lists them")]
     NotProbed(String),
 }
 
@@ -240,14 +240,14 @@ impl<P: Program> Plan<P> {
     ///
     /// # Errors
     ///
-    /// When the file is not a readable Go executable or not this program. What is missing from the program is not an error: see
-    /// [`Plan::missing`].
+    /// When the file is not a readable Go executable, or contains another program. A missing function is not an error:
+    /// see [`Plan::missing`].
     pub fn of(data: &[u8]) -> Result<Self, Error> {
         let executable = Executable::parse(data)?;
         Self::choose(&executable, &executable.functions()?)
     }
 
-    /// The same of an executable that is read already.
+    /// Chooses the sites of an executable that is already parsed.
     ///
     /// # Errors
     ///
@@ -294,8 +294,7 @@ impl<P: Program> Plan<P> {
         Ok(Self { identity, sites, missing, not_yet, names, errors, layouts, signatures, debug_info: None })
     }
 
-    /// As [`Plan::of`], and compares what the plan rests on with the debug information, where there is some. It is read
-    /// whole.
+    /// Like [`Plan::of`], with a comparison against the debug information, if there is any. Reads it completely.
     ///
     /// # Errors
     ///
@@ -306,7 +305,7 @@ impl<P: Program> Plan<P> {
         Ok(plan)
     }
 
-    /// With the sites of this level of detail alone.
+    /// Keeps only the sites of this level of detail.
     #[must_use]
     pub fn with_detail(mut self, detail: Detail) -> Self {
         self.sites.retain(|site| P::detail(site.function) <= detail);
@@ -318,34 +317,34 @@ impl<P: Program> Plan<P> {
         self
     }
 
-    /// Whether everything can be traced.
+    /// Whether no function is missing.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.missing.is_empty()
     }
 }
 
-/// Whether a Go program has this program inside.
+/// Whether an executable contains this program.
 #[must_use]
 pub fn has<P: Program>(functions: &Functions<'_>) -> bool {
     P::MARKERS.iter().any(|marker| functions.names_contain(marker))
 }
 
-/// Whether the name of one of these functions stands somewhere in a file: all that can be said of one whose tables cannot be
-/// read, so that a user hears of it.
+/// Whether a file contains one of these function names anywhere. For executables whose tables cannot be read, so that
+/// they are reported instead of ignored.
 #[must_use]
 pub fn names_stand_in(data: &[u8], markers: &[&str]) -> bool {
     markers.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some())
 }
 
-/// Compares what the plan rests on with debug information, where there is some.
+/// Compares the plan's layouts and addresses with debug information, if there is any.
 fn cross_check<P: Program>(executable: &Executable<'_>, plan: &Plan<P>) -> Result<Option<CrossCheck>, Error> {
     let structs = plan.layouts.iter().map(|layout| layout.typ.as_str()).collect();
     let probed = plan.sites.iter().map(|site| site.symbol.as_str()).collect();
     let info = match executable.debug_info(&structs, &probed) {
         Ok(None) => return Ok(None),
         Ok(Some(info)) => info,
-        // It is a second opinion: without it the plan is as good as that of a stripped file.
+        // The comparison is optional: without it, the plan is as good as that of a stripped file.
         Err(error) => {
             return Ok(Some(CrossCheck { compared: 0, disagreements: 0, details: vec![error.to_string()] }));
         }
@@ -356,7 +355,7 @@ fn cross_check<P: Program>(executable: &Executable<'_>, plan: &Plan<P>) -> Resul
         check.compared += 1;
         if ours != theirs {
             check.disagreements += 1;
-            check.details.push(format!("{what}: {ours:#x}, and {theirs:#x} by the debug information"));
+            check.details.push(format!("{what}: {ours:#x}, but {theirs:#x} in the debug information"));
         }
     };
     for Layout { typ, field, offset, read: _ } in &plan.layouts {
@@ -379,7 +378,7 @@ fn identity(executable: &Executable<'_>) -> Identity {
     let info = executable.build_info();
     let version = |path: &str| info.module_version(path).map(str::to_owned);
     let kubernetes = version("k8s.io/kubernetes").filter(|version| version.starts_with("v1."));
-    // A build in the Kubernetes tree has no version of its own; its libraries' v0.X is Kubernetes v1.X.
+    // A build in the Kubernetes tree has no version of its own. Version v0.X of its libraries is Kubernetes v1.X.
     let client =
         || version("k8s.io/client-go").and_then(|v| v.strip_prefix("v0.").map(|rest| format!("v1.{rest}")));
     Identity {
@@ -402,14 +401,14 @@ fn identity(executable: &Executable<'_>) -> Identity {
     }
 }
 
-/// The types that an `error` may hold.
+/// The types that can be in an `error`.
 fn errors(types: &Types<'_>) -> Result<Vec<(u64, String)>, goexe::Error> {
     let error = types.by_name("error")?;
     let of_errors = types.itabs()?.into_iter().filter(|itab| itab.interface == error);
     of_errors.map(|itab| Ok((itab.concrete.address(), types.string(&itab.concrete)?.to_owned()))).collect()
 }
 
-/// The types that are told apart behind an interface.
+/// The types of all [`Held`] lists of the program.
 fn held<V: 'static>(
     types: &Types<'_>,
     wants: impl Iterator<Item = &'static Want<V>>,
@@ -433,7 +432,7 @@ fn layouts(types: &Types<'_>, structs: &Structs) -> Result<Vec<Layout>, goexe::E
     Ok(layouts)
 }
 
-/// A path from a struct, whose fields are written down.
+/// Follows a path from a struct, and records its fields.
 fn follow<'a>(
     types: &Types<'a>,
     structs: &RefCell<Structs>,
@@ -451,7 +450,7 @@ fn follow<'a>(
     Ok(path)
 }
 
-/// The name that the JSON output has, too.
+/// Serialized name of an enum variant, as in the JSON output.
 pub fn name(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What to read at a site: from parameters and results through fields, by the layouts that the executable tells.
+//! Builds the reads of a site: from parameters and results through fields, by the layouts in the executable.
 
 use goexe::{Kind, Location, Path, Type};
 use wire::{
@@ -20,46 +20,46 @@ use crate::{
 
 /// Offset of the type in an itab.
 const ITAB_TYPE: u32 = 8;
-/// Offset of the address of what an interface holds.
+/// Offset of the data pointer in an interface.
 const INTERFACE_DATA: u64 = 8;
 /// Bytes of a string's header: address, length.
 const STRING: u64 = 16;
 
-/// The most parts of an argument that are looked at: ten words fill the registers.
+/// Maximum parts of an argument. Ten words fill the registers.
 const MAX_LEAVES: usize = 64;
 
-/// What is read at a site.
+/// The reads of a site.
 #[derive(Clone, Debug)]
 pub(super) struct Reads<V> {
     pub(super) site: Site,
     pub(super) values: Vec<(Reading<V>, Slot)>,
-    /// What the list is that is gone through.
+    /// The value that receives the list or map, if there is one.
     pub(super) list: Option<V>,
 }
 
 impl<V> Reads<V> {
-    /// Adds a read whose leaf is of this kind.
+    /// Adds a read that ends in a value of this kind.
     fn push(&mut self, reading: Reading<V>, mut read: Read, leaf: Kind) -> Result<(), Why> {
         let is_text = leaf == Kind::String;
         let same = |slot: &Slot| matches!(slot, Slot::Text(_)) == is_text;
         let number = self.values.iter().filter(|(_, slot)| same(slot)).count();
         if number >= if is_text { MAX_TEXTS } else { MAX_WORDS } {
-            return Err(Why("more values than a record has".into()));
+            return Err(Why("more values than a record can hold".into()));
         }
         read.slot = number as u8;
         let place = self.values.len();
-        *self.site.reads.get_mut(place).ok_or_else(|| Why("more reads than a site has".into()))? = read;
+        *self.site.reads.get_mut(place).ok_or_else(|| Why("more reads than a site can hold".into()))? = read;
         self.values.push((reading, if is_text { Slot::Text(number) } else { Slot::Word(number) }));
         self.site.reads_len += 1;
         Ok(())
     }
 }
 
-/// A part of an argument that is a string, or a word.
+/// A part of an argument: a string or a word.
 struct Leaf {
-    /// How many integer registers are before it, where the argument is in registers.
+    /// Number of integer registers before it, if the argument is in registers.
     register: u8,
-    /// Where it is in memory.
+    /// Offset in memory, if the argument is on the stack.
     offset: u64,
     is_text: bool,
 }
@@ -77,7 +77,7 @@ impl<'a, P: Program> Builder<'a, P> {
         let mut list = None;
         for want in wants {
             let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
-                // Behind the context.
+                // The parameter after the context.
                 SeenAs::Implementation { .. } => *place == 1,
                 SeenAs::Strings(_) | SeenAs::Word => *place == 0,
                 SeenAs::Declared
@@ -89,7 +89,7 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::TopOf(_)
                 | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
             };
-            // Go passes the receiver first.
+            // Go passes the receiver in the first register.
             let receiver = (want.seen_as == SeenAs::Receiver)
                 .then(|| {
                     let arguments = type_arguments(function).map(|arguments| format!("[{arguments}]"));
@@ -156,7 +156,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(reads)
     }
 
-    /// What a wanted read brings.
+    /// The interpretation of a wanted read.
     fn reading(&self, want: &Want<P::Value>, before: &Reads<P::Value>) -> Reading<P::Value> {
         let value = want.value;
         match want.seen_as {
@@ -188,7 +188,7 @@ impl<'a, P: Program> Builder<'a, P> {
         }
     }
 
-    /// The two words of a `time.Time` that is the only parameter: when a call began.
+    /// Reads of a call's start: the two words of the `time.Time` that is the only parameter.
     pub(super) fn start_of(
         &self,
         parameters: &[Type],
@@ -197,7 +197,7 @@ impl<'a, P: Program> Builder<'a, P> {
         let site = Site { goid_offset: self.goid_offset, texts: NO_TEXTS, ..Site::default() };
         let mut reads = Reads { site, values: Vec::new(), list: None };
         let (Some(typ), Some(location)) = (parameters.first(), locations.first()) else {
-            return Err(Why("no start of the call".into()));
+            return Err(Why("no `time.Time` with the start of the call".into()));
         };
         for (reading, path) in [(Reading::StartWall, &["wall"]), (Reading::StartMonotonic, &["ext"])] {
             let (read, leaf) = self.read_path(typ, *location, SeenAs::Declared, path)?;
@@ -206,11 +206,11 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(reads)
     }
 
-    /// Where the elements of a slice are.
+    /// Layout of a slice for [`TOP`].
     fn top(&self, typ: &Type, location: Location, of: TopOf) -> Result<[u32; LAYOUT_LEN], Why> {
         let TopOf { key, label, parts: (parts, part, value) } = of;
         let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+            return Err(Why(format!("`{}` is not in a register", self.name(typ))));
         };
         let element = self.types.element(typ)?;
         let offset = |field: &str| follow(self.types, &self.structs, &element, &[field]);
@@ -238,11 +238,11 @@ impl<'a, P: Program> Builder<'a, P> {
         .into())
     }
 
-    /// Where the values of a map are.
+    /// Layout of a map for [`MAP_WALK`].
     fn entries(&self, typ: &Type, location: Location, of: EntriesOf) -> Result<[u32; LAYOUT_LEN], Why> {
         let EntriesOf { holder: (package, holder, map, absent), fields: (number, text) } = of;
         let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+            return Err(Why(format!("`{}` is not in a register", self.name(typ))));
         };
         let has_holder = typ.kind == Kind::Interface;
         let map = if has_holder {
@@ -286,7 +286,7 @@ impl<'a, P: Program> Builder<'a, P> {
         .into())
     }
 
-    /// One read: from the parameter or result through the fields.
+    /// A read from the parameter or result through the fields.
     fn read(&self, typ: &Type, location: Location, want: &Want<P::Value>) -> Result<(Read, Kind), Why> {
         self.read_path(typ, location, want.seen_as, want.path)
     }
@@ -300,9 +300,9 @@ impl<'a, P: Program> Builder<'a, P> {
     ) -> Result<(Read, Kind), Why> {
         let mut steps: Vec<u64> = Vec::new();
         let base = match location {
-            // The program keeps the stack pointer in this place.
+            // The eBPF program uses this slot for the stack pointer.
             Location::Registers { first, count } if first + count > STACK_POINTER => {
-                return Err(Why(format!("`{}` is in a register that is not kept", self.name(typ))));
+                return Err(Why(format!("`{}` is in a register that is not saved", self.name(typ))));
             }
             // The second word of an interface points to the value.
             Location::Registers { first, .. } if typ.kind == Kind::Interface => first + 1,
@@ -315,26 +315,26 @@ impl<'a, P: Program> Builder<'a, P> {
             Location::Registers { first, .. } => first,
             Location::Stack { offset } if typ.kind == Kind::Struct => {
                 let path = follow(self.types, &self.structs, typ, fields)?;
-                // It is there itself.
+                // The struct itself is on the stack.
                 let mut read = Read { base: STACK_POINTER, kind: READ_WORD, steps: 1, ..Read::default() };
                 let offset = 8 + offset + path.offset;
                 read.offsets[0] = u32::try_from(offset).map_err(|_| Why(format!("{offset} bytes away")))?;
                 return Ok((read, path.typ.kind));
             }
             Location::Stack { offset } => {
-                // At the stack pointer itself is the return address, or a place for one.
+                // The stack pointer points to the return address, or to a slot for one.
                 steps.push(8 + offset + if typ.kind == Kind::Interface { 8 } else { 0 });
                 STACK_POINTER
             }
             Location::Elsewhere => {
-                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
+                return Err(Why(format!("`{}` is not in an integer register", self.name(typ))));
             }
         };
         let (leaf, last) = if fields.is_empty() {
             (typ.kind, 0)
         } else {
             let path = self.path(typ, seen_as, fields)?;
-            // The pointer itself is in the register: the first step goes from there.
+            // The register holds the pointer itself: the first step starts there.
             steps.extend(&path.dereferences);
             if path.typ.kind == Kind::String {
                 (Kind::String, path.offset)
@@ -357,8 +357,8 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok((read, leaf))
     }
 
-    /// The type of an implementation: from its itab, or from that of the implementation which a wrapper holds as its first field,
-    /// as in
+    /// Reads the type of an implementation: from its itab or, for a wrapper, from the itab in the wrapper's first
+    /// field, as in
     /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/instrumented_plugins.go>.
     fn implementation(
         &self,
@@ -383,7 +383,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok((read, kind))
     }
 
-    /// The type of what an interface holds: from its itab, the first of its words.
+    /// Reads the type of what an interface holds, from its itab, the first word.
     fn interface_type(&self, typ: &Type, location: Location) -> Result<(Read, Kind), Why> {
         let mut read = Read { kind: READ_WORD, ..Read::default() };
         match location {
@@ -396,13 +396,13 @@ impl<'a, P: Program> Builder<'a, P> {
                 read.offsets[..2].copy_from_slice(&[offset, ITAB_TYPE]);
             }
             Location::Elsewhere => {
-                return Err(Why(format!("`{}` is in no integer register", self.name(typ))));
+                return Err(Why(format!("`{}` is not in an integer register", self.name(typ))));
             }
         }
         Ok((read, Kind::Integer))
     }
 
-    /// All strings of an argument; and, behind an interface, what says whether they are strings.
+    /// Reads all strings of an argument. For an interface, also its type, which decides whether they are strings.
     fn strings(
         &self,
         reads: &mut Reads<P::Value>,
@@ -435,11 +435,11 @@ impl<'a, P: Program> Builder<'a, P> {
             return Ok(());
         }
         let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is in no register", self.name(typ))));
+            return Err(Why(format!("`{}` is not in a register", self.name(typ))));
         };
         let mut most = 0;
         for Held(name, count) in held {
-            // What the executable does not have is in no interface.
+            // A type without a descriptor is never in an interface.
             let Ok(typ) = self.types.by_name(name) else { continue };
             let strings = self.leaves(&typ)?.iter().filter(|leaf| leaf.is_text).count();
             if (strings, typ.size) != (usize::from(*count), u64::from(*count) * STRING) {
@@ -460,7 +460,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(())
     }
 
-    /// The first word of an argument that is not part of a string.
+    /// Reads the first word of an argument that is not part of a string.
     fn word(&self, typ: &Type, location: Location) -> Result<Option<Read>, Why> {
         let leaf = match typ.kind {
             Kind::Interface => Some(Leaf { register: 1, offset: INTERFACE_DATA, is_text: false }),
@@ -479,7 +479,7 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(Some(read))
     }
 
-    /// The strings and words of an argument. Of what else it is made only the registers count.
+    /// The strings and words of an argument. Other parts only count as registers.
     fn leaves(&self, typ: &Type) -> Result<Vec<Leaf>, Why> {
         let (mut leaves, mut register) = (Vec::new(), 0);
         self.add_leaves(typ, 0, &mut register, &mut leaves)?;
@@ -505,7 +505,7 @@ impl<'a, P: Program> Builder<'a, P> {
             }
             Kind::String => (2, Some(true)),
             Kind::Integer | Kind::Pointer | Kind::UnsafePointer | Kind::Chan | Kind::Func | Kind::Map => {
-                // A word on the stack has neighbours where it is shorter.
+                // A shorter value on the stack shares its word with others.
                 (1, (typ.size == 8).then_some(false))
             }
             Kind::Bool => (1, None),
@@ -519,25 +519,25 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(())
     }
 
-    /// A field of a struct whose words are in registers.
+    /// A field of a struct that is in registers.
     fn register_of(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
         let path = follow(self.types, &self.structs, typ, fields)?;
         let all = self.types.fields(typ)?;
         let whole_words = all.iter().all(|field| field.offset % 8 == 0 && field.typ.kind != Kind::Float);
         if !whole_words || !path.dereferences.is_empty() {
-            return Err(Why(format!("`{}` is not made of words", self.name(typ))));
+            return Err(Why(format!("`{}` does not consist of words", self.name(typ))));
         }
         let base = first + (path.offset / 8) as u8;
         Ok((Read { base, kind: READ_WORD, ..Read::default() }, path.typ.kind))
     }
 
-    /// An element of a slice, or the length of a slice, string or map, that is in registers.
+    /// An element of a slice, or the length of a slice, string or map, when its header is in registers.
     fn element_or_length(&self, typ: &Type, first: u8, fields: &[&str]) -> Result<(Read, Kind), Why> {
         if fields == ["#"] && matches!(typ.kind, Kind::Slice | Kind::String) {
             return Ok((Read { base: first + 1, kind: READ_WORD, ..Read::default() }, Kind::Integer));
         }
         if fields == ["#"] && typ.kind == Kind::Map {
-            // It begins with the number of entries.
+            // A map begins with the number of entries.
             return Ok((Read { base: first, kind: READ_WORD, steps: 1, ..Read::default() }, Kind::Integer));
         }
         let element = self.types.element(typ)?;
@@ -546,11 +546,11 @@ impl<'a, P: Program> Builder<'a, P> {
                 let last = (index(one)? * element.size) as u32;
                 Ok((Read { base: first, kind: READ_TEXT, last, ..Read::default() }, Kind::String))
             }
-            _ => Err(Why(format!("nothing to read in a `{}`", self.name(typ)))),
+            _ => Err(Why(format!("cannot read a `{}`", self.name(typ)))),
         }
     }
 
-    /// A path from a pointer.
+    /// The offsets on a path that starts at a pointer.
     fn path(&self, pointer: &Type, seen_as: SeenAs, fields: &[&str]) -> Result<Path<'a>, Why> {
         let target = match seen_as {
             SeenAs::PointerTo(package, name) | SeenAs::MessageOf { of: (package, name), .. } => {
@@ -588,7 +588,7 @@ impl<'a, P: Program> Builder<'a, P> {
                 let element = self.types.element(&way.typ)?;
                 way = Path { offset: index(part[0])? * element.size, typ: element, ..way };
             } else if way.typ.kind == Kind::Map {
-                // Both kinds of map that Go has had begin with the number of entries.
+                // Both of Go's map types begin with the number of entries.
                 way.dereferences.push(way.offset);
                 way = Path { offset: 0, typ: self.types.by_name("int")?, ..way };
             } else {
@@ -599,38 +599,38 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 }
 
-/// The registers that a site's reads start from.
+/// The registers that a site's reads start from, one bit each.
 pub(super) fn needed(site: &Site) -> u16 {
     let reads = &site.reads[..site.reads_len as usize];
     let list = if site.texts == TOP { 0b11 << site.layout[0] } else { 0 };
     reads.iter().fold(list, |all, read| all | registers(*read))
 }
 
-/// A register, if the program keeps it.
+/// A register number, if the eBPF program saves that register.
 fn register(number: u8) -> Result<u8, Why> {
-    if number < STACK_POINTER { Ok(number) } else { Err(Why(format!("register {number} is not kept"))) }
+    if number < STACK_POINTER { Ok(number) } else { Err(Why(format!("register {number} is not saved"))) }
 }
 
-/// How far above the stack pointer something in the argument area is at a function's entry: at the stack pointer itself is
-/// the return address, or a place for one.
+/// Offset from the stack pointer at a function's entry of an offset in the argument area. The stack pointer points to
+/// the return address, or to a slot for one.
 fn on_stack(offset: u64) -> Result<u32, Why> {
     u32::try_from(offset.saturating_add(8)).map_err(|_| Why(format!("{offset} bytes away")))
 }
 
-/// Whether a part of a path names no field.
+/// Whether a part of a path is not a field's name.
 fn is_special(part: &str) -> bool {
     part.starts_with(['*', '#', '('])
 }
 
-/// Which element a part of a path stands for.
+/// The index of the element that a part of a path selects.
 fn index(part: &str) -> Result<u64, Why> {
     match part {
         "*" => Ok(0),
-        _ => part.trim_start_matches('*').parse().map_err(|_| Why(format!("`{part}` is no element"))),
+        _ => part.trim_start_matches('*').parse().map_err(|_| Why(format!("`{part}` is not an element"))),
     }
 }
 
-/// The registers that a read starts from, as the bits of [`Call::overwritten`].
+/// The registers that a read starts from, as bits like [`Call::overwritten`].
 fn registers(read: Read) -> u16 {
     let bit = |register: u8| if register < STACK_POINTER { 1 << register } else { 0 };
     bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }

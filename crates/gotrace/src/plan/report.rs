@@ -1,4 +1,4 @@
-//! A plan as people and other programs read it.
+//! Serializable form of a plan, for `schedspan inspect`.
 
 use goexe::Class;
 use serde::Serialize;
@@ -6,30 +6,30 @@ use serde::Serialize;
 use super::{CrossCheck, Error, FunctionSignature, Identity, Layout, Missing, Plan, Role, name};
 use crate::program::{Named, Program};
 
-/// A plan, whatever the program.
+/// A plan of any program.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The program that was found.
+    /// Name of the program in the executable.
     pub program: &'static str,
-    /// Whether everything can be traced.
+    /// Whether no function is missing.
     pub complete: bool,
     /// What cannot be traced, and why.
     pub missing: Vec<Missing>,
     /// Functions that this version does not have yet.
     pub not_in_this_version: Vec<String>,
-    /// Which executable.
+    /// The executable.
     pub identity: Identity,
-    /// Where probes go.
+    /// The sites to probe.
     pub sites: Vec<Site>,
-    /// The structs that are gone through.
+    /// All fields of the structs on the paths of reads.
     pub layouts: Vec<Layout>,
-    /// Whether debug information says the same.
+    /// Comparison with debug information.
     pub dwarf: Option<CrossCheck>,
-    /// The implementations whose names events may say.
+    /// The implementations whose names can appear in events.
     #[serde(rename = "plugins")]
     pub names: Vec<Named>,
-    /// The signatures that the executable spells out.
+    /// Signatures in the executable's type descriptors.
     pub signatures: Vec<FunctionSignature>,
 }
 
@@ -37,24 +37,24 @@ pub struct Report {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Site {
-    /// The function that a hit is about.
+    /// Serialized name of the function that a hit refers to.
     pub function: String,
-    /// What a hit means.
+    /// Meaning of a hit.
     pub role: Role,
-    /// What a hit costs: `emulated` or `single-stepped`.
+    /// Cost class of a hit: `emulated` or `single-stepped`.
     pub class: &'static str,
     /// Virtual address, in hex.
     pub address: String,
     /// Offset in the file.
     pub file_offset: u64,
-    /// The function that the instruction is in.
+    /// Symbol of the function that contains the instruction.
     pub symbol: String,
-    /// What is read.
+    /// Names of the values that are read.
     pub reads: Vec<String>,
 }
 
 impl Report {
-    /// The plan for a file, checked against its debug information.
+    /// Plans a file and compares the plan with its debug information.
     ///
     /// # Errors
     ///

@@ -1,182 +1,189 @@
-//! What a row of a program's table of functions is made of.
+//! Types for the rows of a program's table.
 
 /// A field of a struct: package, struct, field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field(pub &'static str, pub &'static str, pub &'static str);
 
-/// Where an interface type is found.
+/// How an interface type is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {
-    /// By its name, in one of these packages: it moved.
+    /// By name, in the first of these packages that has it: it moved between packages.
     Named(&'static [&'static str], &'static str),
-    /// What a field holds.
+    /// The type of a field.
     In(Field),
-    /// The elements of the list or the values of the map that a field holds.
+    /// Element type of the list or map in a field.
     ElementOf(Field),
-    /// The first parameter of functions of this type.
+    /// The first parameter of this function type.
     FirstParameterOf(&'static str),
 }
 
-/// How a function's parameters and results are found: signatures are read, not assumed.
+/// How a function's signature is found. Signatures are read from the executable, not assumed.
 #[derive(Clone, Copy, Debug)]
 pub enum Signature {
-    /// Nothing is read there.
+    /// Not needed: nothing is read.
     Unused,
     /// A method of an interface.
     Method(Interface, &'static str),
-    /// The results are those of a method of an interface. The parameters are not known.
+    /// The results of an interface's method. The parameters are unknown.
     ResultsOf(Interface, &'static str),
-    /// What a field of a struct holds: a function that is called through it.
+    /// The type of a function that is called through this field.
     Called(Field),
-    /// A closure that a field of a struct holds.
+    /// The type of a closure that this field holds.
     Closure(Field),
-    /// A function with these parameters, which nothing in the executable spells out; its argument info must agree.
+    /// These parameters, for a function that no type descriptor describes. They must agree with its argument info.
     Declared(&'static [&'static str]),
-    /// A method of a generic type that takes one value of each of its type arguments.
+    /// One parameter for each type argument, for a method of a generic type.
     TypeArguments,
-    /// A function that calls a method of one of the implementations in a list: the field that holds the list, and the method, by
-    /// way of another that returns an interface. Context and implementation come first, then what the method takes.
+    /// For a function that calls a method of one of the implementations in a list: the field with the list, and the
+    /// path of methods, of which all but the last return an interface. The parameters are context and implementation,
+    /// then those of the last method.
     CallerOf(Field, &'static [&'static str]),
 }
 
-/// Where a hit says that a function has been called.
+/// Where the start of a call is seen.
 #[derive(Clone, Copy, Debug)]
 pub enum Begin {
-    /// The call itself means nothing.
+    /// The start is not traced.
     Unused,
-    /// At its entry.
+    /// At the entry.
     Entry,
-    /// Where the call before it in the same phase has ended, or the phase has begun: nothing else is done in between. The hit at
-    /// the return carries the entry's values. As [`Begin::Entry`] where they cannot be read any more at the end.
+    /// At the end of the preceding call in the same phase, or at the start of the phase: nothing else runs in between.
+    /// The hit at the return carries the entry's values. Falls back to [`Begin::Entry`] if they are not readable at the
+    /// end.
     InTurn,
-    /// When the function calls this one for the first time: what it does before is not part of what the program's own metric
-    /// times. Nothing can be read there.
+    /// At the function's first call of this one: the code before it is not part of the program's own metric. Nothing
+    /// can be read there.
     FirstCall(&'static str),
-    /// When the function has called this one for the first time: as [`Begin::FirstCall`], a little later. For functions that
-    /// take long from the end of what is timed to their own.
+    /// After the return of the function's first call of this one. Like [`Begin::FirstCall`], but later: for functions
+    /// that return long after the end of their own metric.
     AfterFirstCall(&'static str),
-    /// Where functions of these packages call it.
+    /// At the calls from functions of these packages.
     CallsIn(&'static [&'static str]),
 }
 
 /// Where the end of a call is seen.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// Only the entry matters.
+    /// The end is not traced.
     Unused,
-    /// At the cheapest instruction after each call by the program's callers; `ret` where there is none.
+    /// At the cheapest instruction after each call by [`Program::CALLERS`](crate::Program::CALLERS); at `ret` if one of
+    /// the calls has none.
     Return,
-    /// At the entry of the function that always comes next; as [`End::Return`] where there is none of that name. What is read
-    /// are its parameters, which are one of these lists; nothing where its arguments agree with none.
+    /// At the entry of the function that always comes next. Falls back to [`End::Return`] if it does not exist. The
+    /// values are its parameters, which match one of these lists; if none agrees with its argument info, nothing is
+    /// read.
     NextEntry(&'static str, &'static [&'static [&'static str]]),
-    /// Where the function, or a closure of it that runs as it returns, takes the time for the program's own
-    /// [metric](crate::program::Metric): the start is an argument there, and the label in this place is the result, so that one
-    /// hit tells it all. As [`Row::begin`] and [`End::Return`] where there is no such place, or where its result is wanted and
-    /// no label can be read.
+    /// Where the function, or a deferred closure of it, takes the time for the program's
+    /// [metric](crate::program::Metric). The start is an argument there, and the label with this index is the result:
+    /// one hit sees the complete call. Falls back to [`Row::begin`] and [`End::Return`] if the function does not take
+    /// that metric, or if its result is wanted and the label is not readable.
     Metric(u32),
-    /// There as well, for functions without a result whose entry is read. As [`End::Return`] where there is no such place.
+    /// At the same place as [`End::Metric`], for functions without a result whose entry is read. Falls back to
+    /// [`End::Return`].
     AtMetric,
 }
 
 /// One value to read.
 #[derive(Clone, Copy, Debug)]
 pub struct Want<V> {
-    /// The slot that receives it. Several reads of one [`Kind::Texts`](crate::values::Kind::Texts) fill it place by place.
+    /// The slot for the value. Several reads of one [`Kind::Texts`](crate::values::Kind::Texts) fill its places in
+    /// order.
     pub value: V,
-    /// The parameter or result, by any of these type strings: they moved between packages. Of a receiver `[...]` stands for the
-    /// function's own type arguments, if it has any.
+    /// Possible types of the parameter or result, because types moved between packages. In a receiver, `[...]` stands
+    /// for the function's own type arguments, if any.
     pub of: &'static [&'static str],
-    /// Fields to go through from there; embedded ones are found by themselves. `*` stands for the first element of a
-    /// slice, `*1` for the second and so on, and for what a pointer points to; `#` for the length of a slice or map;
-    /// `(package.Type)`, as in Go, for what an interface holds, where that is a pointer to this.
+    /// Fields to follow; embedded fields are found automatically. `*` selects the first element of a slice, `*1` the
+    /// second and so on, and the target of a pointer; `#` the length of a slice or map; `(package.Type)` what an
+    /// interface holds, if that is a pointer to this type.
     pub path: &'static [&'static str],
-    /// What the parameter or result is taken for.
+    /// Selects and interprets the parameter or result.
     pub seen_as: SeenAs,
 }
 
-/// What a parameter or result is taken for.
+/// Interpretation of a parameter or result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenAs {
-    /// What its type says.
+    /// By its declared type.
     Declared,
-    /// The implementation that is called, behind the context: its type names it. `wrapper` is a package and the beginning of the
-    /// names of structs there that hold an implementation as their first field, where the program counts calls that way.
+    /// The called implementation, after the context: its type gives the name. `wrapper` is the package and name prefix
+    /// of structs that hold an implementation as their first field, which the program uses to count calls.
     Implementation {
-        /// Package and beginning of the name.
+        /// Package and prefix of the name.
         wrapper: (&'static str, &'static str),
     },
     /// The receiver, which no signature lists.
     Receiver,
-    /// The last of several of that type.
+    /// The last parameter or result of that type.
     Last,
     /// An error: 0 for nil, else 1.
     Failure,
     /// An interface that holds a pointer to this struct: package and name.
     PointerTo(&'static str, &'static str),
-    /// The message of the error that a [`SeenAs::Failure`] of the same site is about, where the error is one of these types and
-    /// so begins like this struct; else the name of its type.
+    /// The message of the error that a [`SeenAs::Failure`] of the same site reads, if its type is one of these and so
+    /// begins like this struct; else the name of its type.
     MessageOf {
         /// Package and name of the struct.
         of: (&'static str, &'static str),
-        /// Types of errors.
+        /// Error types with that layout.
         types: &'static [&'static str],
     },
-    /// A slice of structs, whose elements with the highest keys are wanted.
+    /// A slice of structs, of which the elements with the highest keys are read.
     TopOf(TopOf),
-    /// A map whose values are wanted.
+    /// A map, of which the values are read.
     EntriesOf(EntriesOf),
-    /// The first parameter, of whatever type: all its strings. They are itself, or fields of the struct that it is; there may be
-    /// none, but not more than a record has room for. Of an interface those of what it holds, if that is one of these.
+    /// The first parameter, of any type: all its strings. They are itself, or fields of a struct. Their number may be
+    /// zero, up to the capacity of a record. For an interface, the strings of what it holds, if that is one of these
+    /// types.
     Strings(&'static [Held]),
-    /// The first parameter, of whatever type: its first word that is not part of a string, if it has one. Of an interface the
-    /// address of what it holds.
+    /// The first parameter, of any type: its first word that is not part of a string, if there is one. For an
+    /// interface, the address of what it holds.
     Word,
 }
 
-/// A type that an interface may hold, made of nothing but strings: its full name, and how many strings it has.
+/// A type that consists of strings only and can be in an interface: full name, and number of strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held(pub &'static str, pub u8);
 
-/// A slice of structs that have a key, a label, and a list of named parts of the key.
+/// A slice of structs with a key, a label, and a list of named parts of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopOf {
-    /// The field with the key, an `int64`.
+    /// Name of the key field, an `int64`.
     pub key: &'static str,
-    /// The field with the label, a string.
+    /// Name of the label field, a string.
     pub label: &'static str,
-    /// The field with the parts: a slice of structs of a string and an `int64`, by these names.
+    /// Name of the field with the parts, a slice of structs of a string and an `int64`, and the names of these two.
     pub parts: (&'static str, &'static str, &'static str),
 }
 
 /// A map from strings to pointers to structs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntriesOf {
-    /// Where an interface is passed: the package and name of the struct behind it, its field with the map, and the one with the
-    /// value of all keys that are not in it.
+    /// If an interface is passed: package and name of the struct in it, its field with the map, and its field with the
+    /// value of all other keys.
     pub holder: (&'static str, &'static str, &'static str, &'static str),
-    /// The two fields of a value that are read: a number, and a string that is known by its address.
+    /// Two fields of a map value: a number, and a string that is identified by its address.
     pub fields: (&'static str, &'static str),
 }
 
-/// A way to find a function; of several rows of a function, the first that the executable can follow.
+/// A way to find a function. Of several rows of a function, the first that the executable can follow is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<V: 'static> {
-    /// Full symbol names, newest first: the first that the executable has is taken. `[...]`, as in a traceback, stands for any
-    /// type arguments: a site is needed in each of the instantiations, which may follow different rows. Those by shape, which
-    /// the wrappers of these call with a dictionary, are not meant.
+    /// Full symbol names, newest first: the first that exists is used. `[...]` stands for any type arguments, as in a
+    /// traceback: all instantiations need a site, and may follow different rows. Instantiations by GC shape, which
+    /// wrappers call with a dictionary, are excluded.
     pub symbols: &'static [&'static str],
     /// How its parameters and results are found.
     pub signature: Signature,
-    /// Where a hit says that it has been called.
+    /// Where the start of a call is seen.
     pub begin: Begin,
-    /// What to read when it is called.
+    /// Reads at the start.
     pub at_entry: &'static [Want<V>],
-    /// Where its end is seen.
+    /// Where the end of a call is seen.
     pub end: End,
-    /// What to read there.
+    /// Reads at the end.
     pub at_end: &'static [Want<V>],
-    /// The Kubernetes minor that brought it, where older ones do without.
+    /// The Kubernetes minor version that introduced it; its absence in older versions is not reported as missing.
     pub since: Option<u32>,
-    /// What a user misses without it.
+    /// What is missing from the traces without it.
     pub without: &'static str,
 }

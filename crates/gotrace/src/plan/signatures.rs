@@ -1,4 +1,4 @@
-//! The signatures that the executable spells out, and where the calling convention puts what they name.
+//! Signatures in the executable's type descriptors, with the location of each parameter and result.
 
 use goexe::{Location, Machine, Signature, Type, Types};
 use serde::Serialize;
@@ -10,30 +10,30 @@ use crate::program::{Program, SpelledOut};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSignature {
-    /// A method of an interface, or a field of a struct that holds a function.
+    /// Name: a method of an interface, or a field of a struct that holds a function.
     pub function: String,
-    /// In order, without the receiver.
+    /// Parameters in order, without the receiver.
     pub parameters: Vec<Place>,
-    /// In order.
+    /// Results in order.
     pub results: Vec<Place>,
 }
 
-/// Where a value is: parameters at the entry, results at the return.
+/// Location of a value: of parameters at the entry, of results at the return.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// Its type, with the last element of the package's path.
+    /// Type, with the last element of the package's path.
     #[serde(rename = "type")]
     pub typ: String,
-    /// The registers of its words, joined by `+`; `stack` or `elsewhere`.
+    /// Registers of its words, joined by `+`; else `stack` or `elsewhere`.
     pub place: String,
 }
 
-/// Those of all methods of these interfaces and of all functions in these structs, as far as the executable has them.
+/// The signatures of all methods and function fields in [`Program::SPELLED_OUT`] that the executable has.
 ///
 /// # Errors
 ///
-/// When a type is broken.
+/// When a type descriptor is malformed.
 pub(super) fn find<P: Program>(
     builder: &Builder<'_, P>,
     machine: Machine,

@@ -1,10 +1,10 @@
-//! Whether this host lets probes in: rights and kernel.
+//! Checks whether this host allows probes: capabilities and kernel.
 
 use std::{io, path::Path};
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-/// Where the kernel describes its own types.
+/// BTF of the kernel's own types.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 const SYS_PTRACE: Capability = Capability {
     bit: CapabilitySet::SYS_PTRACE,
@@ -26,12 +26,12 @@ struct Capability {
     what: &'static str,
 }
 
-/// A right that is needed, and whether it is there.
+/// A required capability, and whether this process has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Right {
     /// Such as `CAP_BPF`.
     pub name: &'static str,
-    /// What it is for.
+    /// Purpose, in the infinitive, for messages.
     pub what: &'static str,
     held: bool,
 }
@@ -39,65 +39,66 @@ pub struct Right {
 impl Right {
     /// # Errors
     ///
-    /// If it is missing.
+    /// When the capability is missing.
     pub fn check(self) -> Result<(), Unfit> {
         let Self { name, what, held } = self;
         if held { Ok(()) } else { Err(Unfit::Capability { name, what }) }
     }
 }
 
-/// What keeps probes out.
+/// Why this host does not allow probes.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
-    /// A right is missing.
+    /// A capability is missing.
     #[error(
         "capability {name} is missing, which is needed to {what}: run schedspan as root, or grant it {name}"
     )]
     Capability {
         /// Such as `CAP_BPF`.
         name: &'static str,
-        /// What it is for.
+        /// Purpose, in the infinitive.
         what: &'static str,
     },
-    /// The kernel was built without type information.
+    /// The kernel was built without BTF.
     #[error(
         "the kernel has no BTF (`{BTF}` is not there): boot one that is built with CONFIG_DEBUG_INFO_BTF=y, as distributions do"
     )]
     NoBtf,
-    /// The kernel does not say what is allowed.
+    /// The capabilities of this process cannot be read.
     #[error("cannot ask for this process's capabilities: {0}; run schedspan as root")]
     Unknown(io::Error),
 }
 
-/// Puts to use what this process, and every thread that it starts, may have: the capabilities that the image's executable
-/// carries are permitted to a user who is not root, and not in effect. They are not in effect by themselves because then
-/// the kernel would refuse to start it where one of them is withheld.
+/// Makes the permitted capabilities of this process effective, also for threads that it starts later. The executable in
+/// the image permits capabilities to users other than root, but does not make them effective: the kernel would refuse
+/// to start such an executable if one of them is withheld.
 ///
 /// # Errors
 ///
-/// If the kernel does not say what is allowed.
+/// When the capabilities cannot be read or set.
 pub fn raise() -> io::Result<()> {
     let mut sets = capabilities(None)?;
     sets.effective = sets.permitted;
     Ok(set_capabilities(None, sets)?)
 }
 
-/// What is needed, where uprobes can only be attached one by one too, and whether it is there.
+/// The required capabilities, with those for attaching uprobes one by one if `one_by_one`, and whether this process has
+/// them.
 ///
 /// # Errors
 ///
-/// If the kernel does not say.
+/// When the capabilities of this process cannot be read.
 pub fn rights(one_by_one: bool) -> Result<Vec<Right>, Unfit> {
     let effective = capabilities(None).map_err(|error| Unfit::Unknown(error.into()))?.effective;
     let needed = [BPF, PERFMON, SYS_PTRACE].into_iter().chain(one_by_one.then_some(SYS_ADMIN));
-    // CAP_SYS_ADMIN includes what CAP_BPF and CAP_PERFMON were split from.
+    // CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, which were split from it.
     let held = |bit| effective.contains(bit) || bit != SYS_PTRACE.bit && effective.contains(SYS_ADMIN.bit);
     Ok(needed.map(|Capability { bit, name, what }| Right { name, what, held: held(bit) }).collect())
 }
 
 /// # Errors
 ///
-/// If the kernel has no BTF.
+/// When the kernel has no BTF.
 pub fn check_btf() -> Result<(), Unfit> {
     if Path::new(BTF).exists() { Ok(()) } else { Err(Unfit::NoBtf) }
 }

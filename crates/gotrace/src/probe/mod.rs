@@ -1,4 +1,4 @@
-//! Loads the eBPF object, attaches the sites of a plan, and takes what the programs send.
+//! Loads the eBPF object, attaches the sites of a plan, and drains the ring buffer.
 
 mod host;
 
@@ -32,64 +32,64 @@ use wire::{
 pub use self::host::{Right, Unfit, check_btf, raise, rights};
 use crate::discover::Process;
 
-/// The object that the build put inside; empty when it was built without.
+/// The built-in eBPF object; empty if the build had none.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf.o"));
-/// Records taken from the ring buffer in one go, so that other work gets its turn.
+/// Maximum number of records in one drain, so that other work gets its turn.
 const MAX_DRAIN: usize = 65_536;
-/// One part of so many of the ring buffer is full when the programs wake up whoever waits for them: the rest is for what comes
-/// until it runs.
+/// The eBPF programs wake up the daemon when the ring buffer is full to this fraction, one eighth. The rest holds the
+/// records until the daemon runs.
 const WAKE_AT: u64 = 8;
-/// Target of the programs' log points. They are switched on if it is logged at the level `debug`.
+/// Log target of the eBPF programs' log points. They are active if its level is `debug`.
 const LOG_TARGET: &str = "tracer_ebpf";
-/// Size of the ring buffer of the programs' log lines; the kernel rounds it up to a page.
+/// Size of the ring buffer for log lines. The kernel rounds it up to a page.
 const LOG_BYTES: u32 = 1 << 17;
 
 /// Why probes cannot be loaded or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This build has no eBPF object inside and none was named.
+    /// The build has no eBPF object, and no path was given.
     #[error(
         "this schedspan was built without its eBPF object: build it with `cargo xtask build`, or name an object with --ebpf-object"
     )]
     NoObject,
-    /// The object that was named cannot be read.
+    /// The object's file cannot be read.
     #[error("cannot read the eBPF object `{path}`; `cargo xtask build-ebpf` makes one")]
     ReadObject {
-        /// As it was named.
+        /// The given path.
         path: PathBuf,
-        /// Why not.
+        /// Error of the read.
         source: std::io::Error,
     },
-    /// The kernel or the process's rights do not suffice.
+    /// The kernel or the capabilities of the process do not suffice.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// It is no eBPF object, or the kernel refused it.
+    /// The object is malformed, or the kernel refused one of its maps.
     #[error("cannot load the eBPF object {name}; `cargo xtask build-ebpf` makes one")]
     Load {
-        /// `inside`, or the file.
+        /// `inside`, or the path.
         name: String,
-        /// Why not.
+        /// Error of the load.
         source: Box<EbpfError>,
     },
-    /// The kernel refused a program.
-    #[error("the kernel does not take the eBPF program")]
+    /// The kernel refused an eBPF program.
+    #[error("the kernel refuses the eBPF program")]
     Program(#[from] ProgramError),
-    /// A map of the object is not there or of another kind: the object is of another version.
+    /// A map of the object is missing or of another kind: the object belongs to another version.
     #[error(
         "the eBPF object does not fit this schedspan: map `{name}`: {why}; rebuild it with `cargo xtask build-ebpf`"
     )]
     Map {
         /// The map's name.
         name: &'static str,
-        /// What is wrong with it.
+        /// Description of the problem.
         why: String,
     },
-    /// More executables or namespaces than there is room for.
+    /// The limit of executables, namespaces or processes is reached.
     #[error("no room to trace another {0}")]
     Full(&'static str),
 }
 
-/// The programs, with `uprobe.multi` and without, and which sites they serve: those with these [`Site::texts`].
+/// The eBPF programs, with `uprobe.multi` and without, and the sites that each serves, by [`Site::texts`].
 const PROGRAMS: [Program; 3] = [
     Program { multi: "on_top_multi", single: "on_top_single", for_lists: true, serves: |texts| texts == TOP },
     Program {
@@ -119,24 +119,24 @@ impl Program {
     }
 }
 
-/// Whether the kernel attaches many uprobes at once; nothing if it does not say, because rights are missing.
+/// Whether the kernel attaches many uprobes at once; `None` if that cannot be tested because capabilities are missing.
 #[must_use]
 pub fn has_uprobe_multi() -> Option<bool> {
     is_uprobe_multi_supported(UProbeMultiFeature::LinkCreation).ok()
 }
 
-/// The eBPF programs in the kernel.
+/// The loaded eBPF programs and their maps.
 pub struct Probes {
     ebpf: Ebpf,
     /// Whether the kernel has `uprobe.multi`.
     multi: bool,
-    /// Whether the kernel takes the programs that go through lists: it has `bpf_loop` from 5.17 on.
+    /// Whether the kernel accepts the programs that iterate over lists. It has `bpf_loop` from 5.17 on.
     lists: bool,
-    /// Present if the programs' log points are on.
+    /// Present if the log points are active.
     logger: Option<Logger>,
     ring: RingBuf<MapData>,
-    /// Of the ring buffer alone, and edge-triggered: it tells when the programs want somebody to look, not whether there is
-    /// something.
+    /// Watches the ring buffer only, edge-triggered: an event means that a program requested a wake-up, not that there
+    /// is a record.
     epoll: OwnedFd,
     sites: Array<MapData, Site>,
     namespaces: Array<MapData, PidNamespace>,
@@ -144,28 +144,29 @@ pub struct Probes {
     counters: PerCpuArray<MapData, u64>,
     free_sites: Vec<u32>,
     known_namespaces: Vec<PidNamespace>,
-    /// As they stand in the map.
+    /// Copy of the entries in the map.
     known_targets: Vec<Target>,
 }
 
-/// Writes the lines of the programs' log points to the daemon's log.
+/// Forwards the lines of the log points to the daemon's log.
 type Logger = EbpfLogger<&'static dyn Log>;
 
-/// The sites of one executable in the kernel; detached when the [`Probes`] are dropped, at the latest.
+/// The attached sites of one executable. They are detached when the [`Probes`] are dropped, at the latest.
 #[derive(Debug)]
 pub struct Attached {
-    /// By the program's name.
+    /// Links, with the name of their eBPF program.
     links: Vec<(&'static str, UProbeLinkId)>,
-    /// The number of each site of the plan.
+    /// Site numbers, in the order of the plan's sites.
     pub numbers: Vec<u32>,
 }
 
 impl Probes {
-    /// Loads the object inside, or the one in `file`, with a ring buffer of this size: a power of two, and at least a page.
+    /// Loads the built-in object, or the one in `file`. `ring_bytes` is the size of the ring buffer: a power of two,
+    /// and at least a page.
     ///
     /// # Errors
     ///
-    /// When there is no object, rights or kernel do not suffice, or the kernel refuses it.
+    /// When there is no object, capabilities or kernel do not suffice, or the kernel refuses it.
     pub fn load(file: Option<&Path>, ring_bytes: u32) -> Result<Self, Error> {
         let read;
         let object = match file {
@@ -198,7 +199,7 @@ impl Probes {
                 Ok(()) => {}
                 Err(error) if program.for_lists => {
                     warn!(
-                        "nothing is read of lists and maps: the kernel does not take `{}`: {error}",
+                        "lists and maps are not read: the kernel refuses `{}`: {error}",
                         program.name(multi)
                     );
                     lists = false;
@@ -225,17 +226,17 @@ impl Probes {
         })
     }
 
-    /// Whether attempts will say the scores of Nodes, and the rejections by plugin.
+    /// Whether lists and maps are read: attempts then have the scores of Nodes, and the rejections by plugin.
     #[must_use]
     pub const fn reads_lists(&self) -> bool {
         self.lists
     }
 
-    /// Attaches sites, by their offset in the file, for every process that runs this file or will.
+    /// Attaches sites, given by their file offset, in all present and future processes of this file.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses, or there is no room for so many sites.
+    /// When the kernel refuses, or the number of sites exceeds a limit.
     pub fn attach(&mut self, sites: &[(u64, Site)], file: &File) -> Result<Attached, Error> {
         let left = self.free_sites.len().checked_sub(sites.len()).ok_or(Error::Full("executable"))?;
         let numbers = self.free_sites.split_off(left);
@@ -257,7 +258,7 @@ impl Probes {
         numbers: &[u32],
     ) -> Result<Vec<(&'static str, UProbeLinkId)>, Error> {
         let texts = |site: &Site| match site.texts {
-            // All but the list.
+            // The list is skipped, the other reads stay.
             TOP | MAP_WALK if !self.lists => NO_TEXTS,
             texts => texts,
         };
@@ -300,7 +301,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Takes the sites of an executable away.
+    /// Detaches the sites of an executable.
     ///
     /// # Errors
     ///
@@ -311,11 +312,11 @@ impl Probes {
         self.unlink(links)
     }
 
-    /// Lets the programs send the hits of a process, under this number.
+    /// Enables records of a process, under this target number.
     ///
     /// # Errors
     ///
-    /// When there is no room for another PID namespace or process.
+    /// When the number of PID namespaces or processes exceeds a limit.
     pub fn trace(&mut self, process: &Process, target: u32) -> Result<(), Error> {
         let known = self.known_namespaces.iter().position(|known| *known == process.namespace);
         let index = match known {
@@ -342,17 +343,17 @@ impl Probes {
         Ok(())
     }
 
-    /// The process has ended. Its number may be used by another program.
+    /// Disables records of a process that has ended: its pid may be reused by another program.
     pub fn untrace(&mut self, process: &Process) {
         let namespace = self.known_namespaces.iter().position(|known| *known == process.namespace);
         let Some(namespace) = namespace else { return };
         let key = Target::key(namespace as u32, process.namespaced_pid);
-        // It is not there when it never fitted in.
+        // A process beyond the limit has no entry.
         let Some(place) = self.known_targets.iter().position(|known| known.key == key) else { return };
         self.known_targets.swap_remove(place);
-        // The last takes its place before it loses its own: the programs always find it.
+        // Copies the last entry over this one, then clears the last: the programs find every other process at any time.
         for place in [place, self.known_targets.len()] {
-            // The map has as many places as there can be targets.
+            // The map has a slot for every possible target.
             let _ = self.set_target(place, self.known_targets.get(place).copied());
         }
     }
@@ -361,7 +362,7 @@ impl Probes {
         self.targets.set(place as u32, &target.map_or(0, u64::from), 0)
     }
 
-    /// Hands over the records that have come, oldest first, up to a bound; says how many.
+    /// Hands over available records, oldest first, up to a limit. Returns their number.
     pub fn drain(&mut self, mut take: impl FnMut(&[u8])) -> usize {
         if let Some(logger) = &mut self.logger {
             logger.flush();
@@ -375,7 +376,7 @@ impl Probes {
         MAX_DRAIN
     }
 
-    /// Waits until the ring buffer has filled so far that it should be emptied, and no longer than this.
+    /// Waits until the ring buffer should be drained, or this time is over.
     pub fn wait(&self, longest: Duration) {
         let timeout = longest.try_into().ok();
         let mut events = [MaybeUninit::uninit()];
@@ -385,7 +386,7 @@ impl Probes {
         }
     }
 
-    /// One of the programs' counters, over all CPUs.
+    /// Sum of an eBPF counter over all CPUs.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.get(&(counter as u32), 0).map_or(0, |values| values.iter().sum())
@@ -401,12 +402,12 @@ fn epoll_of(ring: &RingBuf<MapData>) -> rustix::io::Result<OwnedFd> {
 
 fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, Error> {
     let program =
-        ebpf.program_mut(name).ok_or(Error::Map { name, why: "there is no such program".into() })?;
+        ebpf.program_mut(name).ok_or(Error::Map { name, why: "the program does not exist".into() })?;
     Ok(program.try_into()?)
 }
 
 fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
-    let map = ebpf.take_map(name).ok_or(Error::Map { name, why: "it is not there".into() })?;
+    let map = ebpf.take_map(name).ok_or(Error::Map { name, why: "it does not exist".into() })?;
     map.try_into().map_err(|error| unfit(name, &error))
 }
 

@@ -1,28 +1,29 @@
-//! Events in a file: what a user attaches to a report, and what tests replay.
+//! Recordings: events in a file, for bug reports, tests and replays.
 //!
 //! # Format
 //!
-//! One JSON object a line, each with one key that says what it is; see [`Line`].
+//! One JSON object a line, each with one key for its kind; see [`Line`].
 //!
-//! * `header`, first: the format's version and schedspan's.
-//! * `found`, `event`, `clocks`, `gone`: what goes into the [pipeline](crate::pipeline), in its order. What was not read
-//!   is absent.
-//! * `end`, last: what was lost, by cause, and what the assembler counted. A file without it was cut off.
+//! * `header`, first: the version of the format and of schedspan.
+//! * `found`, `event`, `clocks`, `gone`: the input of the [pipeline](crate::pipeline), in order. Values that were not
+//!   read are absent.
+//! * `end`, last: the losses by cause, and the assembler's counts. A file without it was cut off.
 //!
-//! What the daemon learns elsewhere, such as trace contexts from the API server, is not recorded: a replayed trace is linked to
-//! traces of the same recording alone.
+//! Data from other sources, such as trace contexts from the API server, is not recorded: a replayed trace only links to
+//! traces of the same recording.
 //!
 //! # Redaction
 //!
-//! The program says which values name objects of users. They become pseudonyms of the same kind (`pod-1`, `node-3`), equal names
-//! equal ones; text that quotes anything keeps nothing but which texts are equal (`message-2`). Of the executable's path the
-//! file's name stays. Names of functions, codes, numbers, times and addresses are kept: they are what a report is about.
+//! The program defines which values name objects of users. They become pseudonyms of the same kind (`pod-1`, `node-3`),
+//! equal for equal names. Free text is replaced completely (`message-2`), equal for equal texts. Only the file name of
+//! the executable's path is kept. Names of functions, codes, numbers, times and addresses are kept: a report needs
+//! them.
 //!
 //! # Design constraints
 //!
-//! * A file comes from anywhere: lines, times and the number of processes are bounded, unknown keys refused, and an
-//!   error names the line.
-//! * The engine waits while a line is written, so nothing is written but into a buffer and a file of bounded size.
+//! * A file is untrusted: lines, times and the number of processes are bounded, unknown keys are refused, and errors
+//!   name the line.
+//! * The supervisor waits while a line is written, so lines only go to a buffer and a file of bounded size.
 
 mod read;
 mod redact;
@@ -43,58 +44,58 @@ use crate::{
     program::Program,
 };
 
-/// Version of the format. A file of another one is refused.
+/// Version of the format. Files of other versions are refused.
 pub const FORMAT: u32 = 1;
-/// Bytes of a line. The longest text has some 2,000, each of which JSON may write as six.
+/// Maximum length of a line, in bytes. The longest text has some 2,000 bytes; JSON may escape each as six.
 pub const MAX_LINE: usize = 64 << 10;
-/// Processes in a file, one after the other.
+/// Maximum number of processes in a file.
 const MAX_TARGETS: usize = 4_096;
-/// No machine runs for 18 years; sums of some such times still fit into 64 bits.
+/// 18 years, longer than any uptime. Sums of a few such times fit into 64 bits.
 pub const MAX_TIME_NS: u64 = 1 << 59;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "")]
 pub enum Line<'a, P: Program> {
-    /// What the file is.
+    /// Version and properties of the file.
     Header(Header),
-    /// A process is traced from now on.
+    /// Tracing of a process starts.
     Found(Cow<'a, Found>),
-    /// The clocks were compared, and what was silent for too long was given up.
+    /// A tick: readings of the clocks. What has had no event for too long expires.
     Clocks(Clocks),
     /// A hit of a probe.
     Event(Cow<'a, Event<P>>),
     /// A process has ended.
     Gone {
-        /// Its number.
+        /// Its target number.
         target: u32,
     },
-    /// The recording was ended in order.
+    /// The regular end of the recording.
     End(End),
 }
 
-/// What a file is. Unknown keys are none of a reader's business until it knows the format.
+/// Version and properties of a file. Unknown keys are allowed: they are judged by the format's version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
     /// [`FORMAT`].
     pub format: u32,
-    /// The schedspan that wrote it.
+    /// Version of the schedspan that wrote it.
     pub schedspan: String,
-    /// Whether names were replaced.
+    /// Whether names are replaced by pseudonyms.
     pub redacted: bool,
 }
 
-/// What became of what is not in the file.
+/// Losses and counts at the end of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct End {
-    /// Losses by cause, zeros too.
+    /// Losses by cause, including zeros.
     pub losses: BTreeMap<String, u64>,
-    /// What the assembler counted.
+    /// The assembler's losses.
     pub stats: Stats,
-    /// What became of each event.
+    /// Fates of all events.
     pub account: Account,
-    /// Events that came when the file was full. The figures above count them, too.
+    /// Events dropped because the file was full. The other counts include them.
     pub left_out: u64,
 }

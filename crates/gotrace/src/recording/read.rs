@@ -1,4 +1,4 @@
-//! Lines out of a file, and what the daemon would have made of them.
+//! Reads recordings, and replays them.
 
 use std::{
     collections::BTreeSet,
@@ -15,64 +15,64 @@ use crate::{
     program::Program,
 };
 
-/// What is wrong with a file, and where.
+/// A fault in a file, with its line.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct Error {
     /// The line's number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The fault.
     pub what: Fault,
 }
 
-/// What can be wrong with a line.
+/// Faults of a line.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The system does not read on.
-    #[error("cannot read on: {0}")]
+    /// The file cannot be read.
+    #[error("cannot read further: {0}")]
     Io(#[from] io::Error),
-    /// Nothing that schedspan writes is so long.
+    /// Longer than any line that schedspan writes.
     #[error("it is longer than {MAX_LINE} bytes")]
     TooLong,
-    /// No end of the line, or none of the recording.
+    /// The line or the recording has no end.
     #[error("the recording is cut off here")]
     CutOff,
-    /// No JSON, or not of this form.
+    /// Not JSON, or not of this form.
     #[error("{0}")]
     Form(String),
-    /// Another kind of file.
-    #[error("this is no recording: it does not begin with a header; `schedspan record` makes one")]
+    /// Not a recording.
+    #[error("this is not a recording: it does not begin with a header; `schedspan record` makes one")]
     NoHeader,
-    /// From another schedspan.
+    /// The format belongs to another version of schedspan.
     #[error("format {format} of schedspan {schedspan}; this schedspan reads format {FORMAT}")]
     Format {
         /// The file's format.
         format: u32,
-        /// Who wrote it.
+        /// Version of the schedspan that wrote it.
         schedspan: String,
     },
-    /// A line where it cannot be.
+    /// A line that is not allowed at this place.
     #[error("{0}")]
     Order(&'static str),
-    /// An event or an end of a process that was not found before.
+    /// An event or the end of a process without a `found` line.
     #[error("process {0} was not found before")]
     Unknown(u32),
-    /// The same number again.
+    /// A second `found` line with the same target number.
     #[error("process {0} was found before")]
     Again(u32),
-    /// More than a machine runs.
+    /// More processes than [`MAX_TARGETS`].
     #[error("more than {MAX_TARGETS} processes")]
     TooMany,
-    /// After the end of the world.
+    /// A time beyond [`MAX_TIME_NS`].
     #[error("{0} nanoseconds are more than a machine runs")]
     Time(u64),
 }
 
-/// Reads a recording, line by line.
+/// Reads a recording line by line.
 #[derive(Debug)]
 pub struct Reader<R, P> {
     input: R,
-    /// The line that was read last.
+    /// Number of the last line read.
     number: u64,
     buffer: Vec<u8>,
     header: Header,
@@ -84,9 +84,9 @@ pub struct Reader<R, P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// The last line was read.
+    /// The `end` line was read.
     Ended,
-    /// There is nothing more to read: the input is over, or wrong.
+    /// The input has ended, or is faulty.
     Over,
 }
 
@@ -95,7 +95,7 @@ impl<R: BufRead, P: Program> Reader<R, P> {
     ///
     /// # Errors
     ///
-    /// When the input does not begin with one, or with one of another format.
+    /// When the input does not begin with a header, or the header has another format.
     pub fn new(mut input: R) -> Result<Self, Error> {
         let mut buffer = Vec::new();
         let first = |what| Error { line: 1, what };
@@ -122,7 +122,7 @@ impl<R: BufRead, P: Program> Reader<R, P> {
         })
     }
 
-    /// What the file is.
+    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -172,7 +172,7 @@ impl<R: BufRead, P: Program> Iterator for Reader<R, P> {
     }
 }
 
-/// Reads a line, without its end; `false` if there is none.
+/// Reads a line, without its line feed; `false` at the end of the input.
 fn read(input: &mut impl BufRead, buffer: &mut Vec<u8>) -> Result<bool, Fault> {
     buffer.clear();
     input.take(MAX_LINE as u64 + 1).read_until(b'\n', buffer)?;
@@ -188,32 +188,32 @@ fn time(ns: u64) -> Result<(), Fault> {
     if ns <= MAX_TIME_NS { Ok(()) } else { Err(Fault::Time(ns)) }
 }
 
-/// What serde_json says; its line is the first of one.
+/// Message of serde_json without its line, which is always 1.
 fn form(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
     format!("column {}: {what}", error.column())
 }
 
-/// What a replay gives, in the order in which the daemon gave it.
+/// A result of a replay, in the order of the daemon.
 #[derive(Clone, Debug)]
 pub enum Step<T> {
-    /// A process is traced from now on.
+    /// Tracing of a process starts.
     Found(Box<Found>),
-    /// Something has ended, and the clocks by which it is dated.
+    /// A finished output, and the clocks that date it.
     Finished(T, Clocks),
     /// A process has ended.
     Gone(u32),
 }
 
-/// What the daemon gave its outputs: the lines of a recording, gone through the pipeline.
+/// Replays a recording: hands its lines to the pipeline, and returns what the daemon would have sent.
 #[derive(Debug)]
 pub struct Replay<R, P: Program> {
     reader: Reader<R, P>,
     pipeline: Pipeline<P>,
     targets: BTreeSet<u32>,
     events: u64,
-    /// What comes before the next line is read, the last first.
+    /// Results to return before the next line is read, in reverse order.
     ready: Vec<Step<Output<P>>>,
     end: Option<End>,
 }
@@ -235,17 +235,17 @@ impl<R: BufRead, P: Program> Replay<R, P> {
         })
     }
 
-    /// How many events have been read.
+    /// Number of events read.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The last line, once it was read: what was lost before there was an event, a replay cannot find again.
+    /// The `end` line, once it was read. It has the losses before decoding, which a replay cannot reproduce.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// Losses by cause: those before there was an event as the recording says, the others as they came about again.
+    /// Losses by cause: those before decoding from the recording, the others from the replay.
     pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let recorded = |cause: &RecordLoss| {
             let lost = self.end.as_ref().and_then(|end| end.losses.get(cause.label())).copied();
@@ -255,13 +255,13 @@ impl<R: BufRead, P: Program> Replay<R, P> {
         RecordLoss::ALL.iter().map(recorded).chain(again)
     }
 
-    /// What follows upon the events.
+    /// The pipeline that handles the events.
     pub fn pipeline(&self) -> &Pipeline<P> {
         &self.pipeline
     }
 
     fn take(&mut self, line: Line<'static, P>) {
-        // An ended process is forgotten after its last traces, a found one known before its first.
+        // A process is removed after its last traces, and added before its first.
         let mut gone = None;
         match line {
             Line::Header(_) => {}

@@ -1,16 +1,16 @@
-//! Names replaced by pseudonyms.
+//! Replaces names by pseudonyms.
 
 use std::{borrow::Cow, collections::HashMap, marker::PhantomData, path::PathBuf};
 
 use super::Line;
 use crate::{pipeline::Found, program::Program};
 
-/// Replaces names by pseudonyms, which are stable within a file. Which values are names the program says.
+/// Replaces names by pseudonyms, which are stable within a file. The program defines which values are names.
 #[derive(Debug)]
 pub(super) struct Redactor<P> {
-    /// By kind and name.
+    /// Numbers of pseudonyms, by kind and name.
     known: HashMap<(&'static str, String), usize>,
-    /// How many of a kind there are.
+    /// Number of pseudonyms of a kind.
     count: HashMap<&'static str, usize>,
     program: PhantomData<P>,
 }
@@ -37,7 +37,7 @@ impl<P: Program> Redactor<P> {
         }
     }
 
-    /// An empty name hides nothing, and says something.
+    /// An empty name is kept: it reveals nothing, and has a meaning.
     fn replace(&mut self, kind: &'static str, name: &mut String) {
         if name.is_empty() {
             return;

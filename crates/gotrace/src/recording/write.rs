@@ -1,4 +1,4 @@
-//! Lines into a file.
+//! Writes recordings.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use tracing::warn;
 use super::{End, FORMAT, Header, Line, redact::Redactor};
 use crate::program::Program;
 
-/// Bytes that are kept free for the last line.
+/// Bytes reserved for the last line.
 const END_ROOM: u64 = 16 << 10;
 
 /// Writes a recording.
@@ -16,7 +16,7 @@ const END_ROOM: u64 = 16 << 10;
 pub struct Recorder<W, P> {
     out: W,
     redactor: Option<Redactor<P>>,
-    /// Bytes that may still be written.
+    /// Remaining bytes.
     room: u64,
     full: bool,
     summary: Summary,
@@ -24,36 +24,36 @@ pub struct Recorder<W, P> {
     ended: bool,
 }
 
-/// What is in a file.
+/// Counts of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Processes.
+    /// Number of processes.
     pub processes: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Events that came when the file was full.
+    /// Number of events dropped because the file was full.
     pub left_out: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Why there is no recording.
+/// Why a recording is not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// What the system said.
+    /// A write failed.
     #[error("cannot write the recording")]
     Io(#[from] io::Error),
-    /// Nobody said that it is over.
+    /// The `end` line is missing.
     #[error("the recording was not ended: the thread that records has panicked")]
     NotEnded,
 }
 
 impl<W: Write, P: Program> Recorder<W, P> {
-    /// Begins a recording of at most `max_size` bytes; `redact` replaces names.
+    /// Begins a recording of at most `max_size` bytes. `redact` replaces names by pseudonyms.
     ///
     /// # Errors
     ///
-    /// When nothing can be written.
+    /// When the header cannot be written.
     pub fn new(out: W, max_size: u64, redact: bool) -> Result<Self, WriteError> {
         let mut recorder = Self {
             out,
@@ -73,7 +73,7 @@ impl<W: Write, P: Program> Recorder<W, P> {
         }
     }
 
-    /// Takes the next line; whether there is use in more. The last one is taken in any case.
+    /// Writes a line. Returns whether further lines can be written. There is always room for the `end` line.
     pub fn take(&mut self, line: Line<'_, P>) -> bool {
         let line = match &mut self.redactor {
             Some(redactor) => redactor.line(line),
@@ -83,7 +83,7 @@ impl<W: Write, P: Program> Recorder<W, P> {
         let (processes, events, last, flush) = match &line {
             Line::Found(_) => (1, 0, false, false),
             Line::Event(_) => (0, 1, false, false),
-            // Once a second: what is there after a crash is not much older.
+            // Flushes once a second, so that a crash loses little.
             Line::Clocks(_) => (0, 0, false, true),
             Line::Header(_) | Line::Gone { .. } => (0, 0, false, false),
             Line::End(_) => (0, 0, true, true),
@@ -121,11 +121,11 @@ impl<W: Write, P: Program> Recorder<W, P> {
         true
     }
 
-    /// What was written, once the last line was.
+    /// Counts of the file, after the `end` line.
     ///
     /// # Errors
     ///
-    /// When not everything could be written.
+    /// When a write has failed, or the `end` line is missing.
     pub fn finish(&mut self) -> Result<Summary, WriteError> {
         match self.failed.take() {
             Some(error) => Err(error.into()),
@@ -135,15 +135,15 @@ impl<W: Write, P: Program> Recorder<W, P> {
     }
 }
 
-/// A line as it is written: what is `None` is left out, which no attribute of serde does for all fields at once.
+/// Serializes a line without its `None` fields. Serde has no attribute for all fields at once.
 fn text<P: Program>(line: &Line<'_, P>) -> String {
-    // Strings and numbers: nothing that JSON could not say.
+    // A line has only strings and numbers, which JSON can represent.
     let mut value = serde_json::to_value(line).expect("a line becomes JSON");
     prune(&mut value);
     format!("{value}\n")
 }
 
-/// Takes out what says nothing; places in a list stay, unless all are empty.
+/// Removes null values. Elements of a list stay, unless all are empty.
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {

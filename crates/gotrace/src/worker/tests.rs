@@ -1,4 +1,4 @@
-//! A worker without a kernel: its plan and its sites are put in place by hand.
+//! Tests of a worker without a kernel: plan and sites are set directly.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,12 +28,13 @@ fn own(line: Line<'_, Kitchen>) -> Line<'static, Kitchen> {
     }
 }
 
-/// A worker whose site reads a name, and what its observer sees. Of what has ended it says the number.
+/// A worker whose site reads a name, and the lines that its observer receives. Its output is the number of the finished
+/// attempt.
 fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
     let seen = Seen::default();
     let observed = Arc::clone(&seen);
     let mut worker = ProgramWorker::<Kitchen, u64>::new(Detail::Full, |event| event.goroutine)
-        .observed(Box::new(move |line| observed.lock().expect("nobody panics").push(own(line))));
+        .observed(Box::new(move |line| observed.lock().expect("no thread panics").push(own(line))));
     let site = PlannedSite {
         function: Function::Serve,
         role,
@@ -61,7 +62,7 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
     (worker, seen)
 }
 
-/// A hit on a goroutine, at a time, with a word.
+/// A record of a hit, with one word.
 fn record(site: u32, goroutine: u64, time_ns: u64, word: u64) -> Vec<u8> {
     let mut words = [0; MAX_WORDS];
     words[0] = word;
@@ -81,13 +82,13 @@ fn clocks(monotonic_ns: u64) -> Clocks {
 }
 
 #[test]
-fn a_record_of_a_foreign_site_is_left_to_others() {
+fn a_record_of_a_foreign_site_is_ignored() {
     let (mut worker, seen) = worker(Role::Ret);
     for site in [0, SITE - 1, SITE + 1, u32::MAX] {
         assert_eq!(worker.take(site, &record(site, 1, 7, 0)), None);
         assert_eq!(worker.take(site, &[]), None);
     }
-    assert_eq!(seen.lock().expect("nobody panics").len(), 0);
+    assert_eq!(seen.lock().expect("no thread panics").len(), 0);
     assert_eq!((worker.account(), worker.take_finished()), (Account::default(), (vec![], Clocks::default())));
 }
 
@@ -101,21 +102,21 @@ fn a_record_of_its_own_is_observed_and_goes_to_the_assembler() {
     assert_eq!(worker.take_finished(), (vec![], clocks(5)));
     assert_eq!(worker.account(), Account { events: 1, in_attempts: 1, ..Account::default() });
     assert_eq!(worker.counts()[0].total, 1);
-    let seen = seen.lock().expect("nobody panics");
+    let seen = seen.lock().expect("no thread panics");
     let [Line::Found(found), Line::Clocks(at), Line::Event(event)] = &seen[..] else { panic!("{seen:?}") };
     assert_eq!((found.pid, *at, event.function), (42, clocks(5), Function::Serve));
     assert_eq!(event.values, Values::default().with(Value::Cook, Arc::<str>::from("Anna")));
 }
 
 #[test]
-fn a_broken_record_of_its_own_is_an_error_and_no_event() {
+fn a_broken_record_of_its_own_is_an_error_and_not_an_event() {
     let (mut worker, seen) = worker(Role::Ret);
     assert_eq!(worker.take(SITE, &[0; 71]), Some(Err(Undecodable::Length(71))));
-    assert_eq!((worker.account(), seen.lock().expect("nobody panics").len()), (Account::default(), 0));
+    assert_eq!((worker.account(), seen.lock().expect("no thread panics").len()), (Account::default(), 0));
 }
 
 #[test]
-fn a_process_that_ends_takes_its_names_and_what_is_open_with_it() {
+fn the_end_of_a_process_drops_its_names_and_open_calls() {
     let (mut worker, seen) = worker(Role::Entry);
     worker.begin(FILE, 0, &found());
     let name = |worker: &mut ProgramWorker<Kitchen, u64>| {
@@ -123,7 +124,7 @@ fn a_process_that_ends_takes_its_names_and_what_is_open_with_it() {
             .take(SITE, &record(SITE, 1, 7, 0x1000))
             .expect("the site is its own")
             .expect("it is well-formed");
-        let seen = seen.lock().expect("nobody panics");
+        let seen = seen.lock().expect("no thread panics");
         let Some(Line::Event(event)) = seen.last() else { panic!("{seen:?}") };
         event.values.clone().take_name(Value::Cook)
     };
@@ -131,7 +132,7 @@ fn a_process_that_ends_takes_its_names_and_what_is_open_with_it() {
     assert_eq!(worker.account().open(), 1);
     worker.end(TARGET);
     assert_eq!((worker.account().open(), worker.stats().orphan_calls), (0, 1));
-    assert_eq!(seen.lock().expect("nobody panics").last(), Some(&Line::Gone { target: TARGET }));
+    assert_eq!(seen.lock().expect("no thread panics").last(), Some(&Line::Gone { target: TARGET }));
     assert_eq!(name(&mut worker), None);
 }
 
@@ -139,11 +140,11 @@ fn a_process_that_ends_takes_its_names_and_what_is_open_with_it() {
 fn a_process_of_an_executable_that_is_not_planned_does_not_begin() {
     let (mut worker, seen) = worker(Role::Entry);
     worker.begin(FileId { inode: 3, ..FILE }, 0, &found());
-    assert_eq!(seen.lock().expect("nobody panics").len(), 0);
+    assert_eq!(seen.lock().expect("no thread panics").len(), 0);
 }
 
 #[test]
-fn a_tick_gives_up_what_is_too_old() {
+fn a_tick_expires_old_attempts() {
     let (mut worker, _) = worker(Role::Entry);
     assert_eq!(worker.take(SITE, &record(SITE, 1, 7, 0)), Some(Ok(())));
     worker.look(clocks(7));
@@ -160,11 +161,11 @@ fn at_the_end_the_losses_and_the_figures_are_recorded() {
     worker.finish(losses.clone());
     let account = Account { events: 1, in_attempts: 1, ..Account::default() };
     let end = End { losses, stats: Stats::default(), account, left_out: 0 };
-    assert_eq!(seen.lock().expect("nobody panics").last(), Some(&Line::End(end)));
+    assert_eq!(seen.lock().expect("no thread panics").last(), Some(&Line::End(end)));
 }
 
 #[test]
-fn it_works_without_an_observer_and_says_what_its_program_says() {
+fn a_worker_needs_no_observer_and_reports_its_programs_counters() {
     let mut worker = ProgramWorker::<Kitchen, u64>::new(Detail::Phases, |event| event.goroutine);
     worker.look(clocks(1));
     worker.end(TARGET);
@@ -175,7 +176,7 @@ fn it_works_without_an_observer_and_says_what_its_program_says() {
 }
 
 #[test]
-fn what_two_programs_plan_for_an_executable_adds_up() {
+fn plans_of_two_programs_for_an_executable_add_up() {
     let missing =
         |function: &str| Missing { function: function.into(), why: String::new(), without: String::new() };
     let one = Summary {

@@ -7,6 +7,8 @@ use tracecontext::annotations::{Carriers, KEYS};
 
 /// Which contexts of Pods are read, and how
 #[derive(clap::Args, Clone, Debug)]
+// A command flattens several structs of this name.
+#[group(skip)]
 pub struct Options {
     /// Kubeconfig of the cluster whose Pods carry trace contexts [default: the ServiceAccount's, or ~/.kube/config]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]

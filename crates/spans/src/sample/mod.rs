@@ -18,6 +18,8 @@ const MAX_RULES: usize = 32;
 
 /// Which traces are exported
 #[derive(clap::Args, Clone, Debug, Default)]
+// A command flattens several structs of this name.
+#[group(skip)]
 pub struct Options {
     /// Export only traces that a rule keeps; may be given several times, and any of them keeps
     #[arg(

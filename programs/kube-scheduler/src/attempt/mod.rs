@@ -1,16 +1,18 @@
-//! Attempts out of events: which call belongs to which Pod, when it began and ended, and how the attempt came out.
+//! Assembles events into attempts: which call belongs to which Pod, when it began and ended, and the
+//! attempt's outcome.
 //!
 //! Pure: events in, attempts out, no clock and no I/O.
 //!
 //! # How calls are joined
 //!
-//! * A goroutine pairs a call's entry with its end, by function and stack depth; nothing else is concluded from it.
-//! * The scheduling loop is one goroutine that handles one Pod after the other: what happens on it between two
-//!   returns of `Pop` is one attempt.
-//! * The binding cycle runs on a goroutine of its own. Its calls carry the attempt's `CycleState`, or the assumed
-//!   Pod, whose addresses were learned in the scheduling cycle.
-//! * A group of Pods is an attempt of its own, and each of its Pods has one within it. The loop turns from one to the other
-//!   and back: a call that names its Pod or `CycleState` is that Pod's, what it calls is as well, and the rest is the group's.
+//! * A goroutine pairs a call's entry with its end, by function and stack depth, and by nothing else.
+//! * The scheduling loop is one goroutine that handles one Pod after the other: its calls between two
+//!   returns of `Pop` belong to one attempt.
+//! * The binding cycle runs on its own goroutine. Its calls carry the attempt's `CycleState` or the assumed
+//!   Pod, whose addresses were recorded in the scheduling cycle.
+//! * A Pod group has an attempt, and each of its Pods has one within it. The loop alternates between them: a
+//!   call that carries a Pod or a `CycleState` belongs to that Pod, as do the calls it makes; the rest belong
+//!   to the group.
 
 mod assembler;
 #[cfg(test)]
@@ -24,7 +26,7 @@ pub(crate) use self::assembler::moved;
 pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
 use crate::table::Function;
 
-/// Who an attempt is about.
+/// The Pod that an attempt is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// `metadata.uid`.
@@ -37,102 +39,102 @@ pub struct Pod {
     pub profile: String,
 }
 
-/// A group of Pods that are scheduled as one, and when that was tried.
+/// A Pod group that is scheduled as one, and when scheduling it began.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/schedule_one_podgroup.go>
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodGroup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the group.
     pub namespace: String,
-    /// When the scheduler turned to it, `CLOCK_MONOTONIC`, nanoseconds.
+    /// Start of the group's attempt, `CLOCK_MONOTONIC`, nanoseconds.
     pub start_ns: u64,
 }
 
-/// What an attempt is made for.
+/// The subject of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Subject {
-    /// A Pod by itself.
+    /// A single Pod.
     #[default]
     Pod,
     /// A Pod of a group.
     Member(Arc<PodGroup>),
-    /// A group: its Pods have attempts of their own.
+    /// A group; its Pods have attempts of their own.
     Group {
-        /// Which one.
+        /// The group.
         group: Arc<PodGroup>,
-        /// How many of its Pods were to be scheduled.
+        /// Number of its Pods to schedule.
         size: Option<u64>,
-        /// How many of these were bound.
+        /// Number of these that were bound.
         scheduled: u64,
     },
 }
 
-/// The attempt before another one, of the same Pod or group by the same process.
+/// The previous attempt of the same Pod or group by the same process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Previous {
-    /// When it began, `CLOCK_MONOTONIC`, nanoseconds.
+    /// Start, `CLOCK_MONOTONIC`, nanoseconds.
     pub start_ns: u64,
-    /// The group that it was made within.
+    /// The group whose attempt contains it.
     pub group: Option<Arc<PodGroup>>,
 }
 
-/// One pass of one Pod, or of one group, through the scheduler.
+/// One attempt to schedule a Pod or a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// Which scheduler process.
+    /// Target number of the scheduler process.
     pub target: u32,
-    /// What it is made for.
+    /// A single Pod, a Pod of a group, or a group.
     pub subject: Subject,
-    /// Which Pod; of a group name, namespace and profile.
+    /// The Pod; for a group only name, namespace and profile.
     pub pod: Pod,
-    /// 1 for the first attempt.
+    /// Number of the attempt, 1 for the first.
     pub number: Option<u64>,
-    /// When `Pop` returned, or a Pod of a group was first tried, `CLOCK_MONOTONIC`, nanoseconds.
+    /// When `Pop` returned, or when a Pod of a group was first tried; `CLOCK_MONOTONIC`, nanoseconds.
     pub start_ns: u64,
-    /// When the binding cycle or the handling of the failure ended; of a group, when those of all its Pods had.
+    /// When the binding cycle or the failure handling ended; for a group, when those of all its Pods ended.
     pub end_ns: u64,
-    /// The attempt before this one.
+    /// The previous attempt, for a link to it.
     pub previous: Option<Previous>,
-    /// When the Pod entered the active queue, if that was seen.
+    /// When the Pod entered the active queue; `None` if the entry was not seen.
     pub enqueued_ns: Option<u64>,
-    /// How the Pod went through the queues since its last attempt, oldest first: the first and the last of many.
+    /// The Pod's queue moves since its last attempt, oldest first. Of many, only the first and the last ones.
     pub moves: Vec<Move>,
-    /// How many moves in between are left out.
+    /// Number of moves left out in between.
     pub moves_left_out: u64,
     /// When the Pod's first attempt could have begun, nanoseconds since the Unix epoch.
     pub first_attempt: Option<u64>,
-    /// When the Pod was put into the scheduling queue, nanoseconds since the Unix epoch: at first by its creation,
-    /// later by the end of its last attempt.
+    /// When the Pod was added to the scheduling queue, nanoseconds since the Unix epoch: after its creation
+    /// at first, then after its last attempt.
     pub queue_timestamp: Option<u64>,
-    /// The Node that was chosen.
+    /// The chosen Node.
     pub node: Option<String>,
-    /// How many Nodes were looked at, and how many of them would do.
+    /// Numbers of evaluated and of feasible Nodes.
     pub nodes: Option<(u64, u64)>,
-    /// Whether the Node of a Pod of the same kind was tried first.
+    /// The Node of a Pod with the same signature was tried first.
     pub batched: bool,
-    /// To how many Nodes `PreFilter` plugins restricted the search.
+    /// Number of Nodes that `PreFilter` plugins restricted the search to.
     pub restricted_to: Option<u64>,
-    /// The Nodes with the best scores.
+    /// The Nodes with the highest scores.
     pub scores: Option<Box<Top>>,
-    /// Why Nodes would not do.
+    /// Rejection statuses of Nodes.
     pub statuses: Option<Box<Entries>>,
-    /// Who must go so that the Pod can come.
+    /// Victims to evict so that the Pod fits.
     pub preemption: Option<Preemption>,
-    /// The calls, in the order of their ends.
+    /// The calls, sorted by end.
     pub calls: Vec<Call>,
-    /// Of a Pod of a group: which of the times that it was tried came to be, counted from 0.
+    /// For a Pod of a group: the index of the trial whose result was used, from 0.
     pub chosen_trial: Option<usize>,
-    /// How it came out.
+    /// Bound, failed, or unknown.
     pub outcome: Outcome,
-    /// Whether something of it was lost: a call without an end, or an end that was never seen.
+    /// Records were lost: a call without an end, or an attempt whose end was not seen.
     pub incomplete: bool,
-    /// How many events it came about by: `Pop`, the beginnings and ends of its calls, and what else was told about it.
+    /// Number of events in the attempt: `Pop`, the beginnings and ends of its calls, and facts about it.
     pub events: u64,
 }
 
 impl PodGroup {
-    /// What all attempts of the group have in common.
+    /// `namespace/name`, equal for all attempts of the group.
     #[must_use]
     pub fn identity(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -140,7 +142,7 @@ impl PodGroup {
 }
 
 impl Attempt {
-    /// What the attempts of one Pod, or of one group, have in common: the Pod's UID, or namespace and name of the group.
+    /// Identity common to the attempts of one Pod or group: the Pod's UID, or the group's namespace and name.
     #[must_use]
     pub fn identity(&self) -> String {
         match &self.subject {
@@ -149,7 +151,7 @@ impl Attempt {
         }
     }
 
-    /// The group that it is made for, or within.
+    /// The group that the attempt is for, or within.
     #[must_use]
     pub fn group(&self) -> Option<&Arc<PodGroup>> {
         match &self.subject {
@@ -162,91 +164,92 @@ impl Attempt {
 /// A Pod's entry into a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// `CLOCK_MONOTONIC`, nanoseconds.
+    /// Time of the entry, `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
     /// `active`, `backoff` or `unschedulable`.
     pub queue: String,
-    /// Why: what the scheduler's metric `queue_incoming_pods_total` says.
+    /// The event, as in the scheduler's metric `queue_incoming_pods_total`.
     pub event: String,
 }
 
-/// Victims, and the Node that they free.
+/// Victims, and the Node that their eviction frees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preemption {
-    /// The Node.
+    /// Name of the Node.
     pub node: String,
-    /// How many victims there are.
+    /// Number of victims.
     pub victims: u64,
-    /// The first ones' names.
+    /// Names of the first victims.
     pub names: Vec<String>,
 }
 
 /// One call of a probed function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which function.
+    /// The probed function.
     pub function: Function,
-    /// `CLOCK_MONOTONIC`, nanoseconds.
+    /// Start, `CLOCK_MONOTONIC`, nanoseconds.
     pub start_ns: u64,
-    /// `CLOCK_MONOTONIC`, nanoseconds.
+    /// End, `CLOCK_MONOTONIC`, nanoseconds.
     pub end_ns: u64,
-    /// The plugin whose function it is, the placement that it tries, or the plugin that a phase was in when it was left.
+    /// Name of the plugin, or of the placement tried, or of the plugin that a phase was in when a panic left
+    /// it.
     pub plugin: Option<Arc<str>>,
-    /// The status that it returned, where it was read.
+    /// The returned status code, where it was read.
     pub code: Option<Code>,
-    /// The first reason of that status; empty where it has none.
+    /// The first reason of that status; empty without one.
     pub reason: String,
-    /// What an extender was asked.
+    /// The request to an extender.
     pub extender: Option<Box<Extender>>,
-    /// What was asked of the API server.
+    /// The request to the API server.
     pub api_call: Option<Box<ApiCall>>,
-    /// Whether the end was seen; otherwise it is when the call was found to be over.
+    /// The return was seen; otherwise `end_ns` is when the call was found to be over.
     pub returned: bool,
-    /// How many events it came about by: its beginning, its end, or one that told of both.
+    /// Number of events of the call: its entry and its end, or a single one that reports both.
     pub events: u64,
 }
 
-/// What the scheduler asks of the API server for an attempt, on another goroutine: it may outlast the attempt.
+/// A request to the API server on another goroutine, which may outlast the attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiCall {
-    /// UID of the Pod that it is about: the attempt's, or a victim.
+    /// UID of the Pod it is about: the attempt's, or a victim.
     pub pod_uid: String,
     /// Name of a victim.
     pub victim: Option<String>,
-    /// When it was put into the dispatcher's queue, `CLOCK_MONOTONIC`, nanoseconds.
+    /// When it entered the dispatcher's queue, `CLOCK_MONOTONIC`, nanoseconds.
     pub queued_ns: Option<u64>,
 }
 
-/// What the scheduler asks an extender.
+/// A request to an extender.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extender {
-    /// The URL up to the verb, which is what the scheduler calls it by.
+    /// The URL up to the verb, which is also the extender's name.
     pub url: String,
-    /// What is behind it; empty where the extender is not asked.
+    /// The verb appended to the URL; empty where the extender is not called.
     pub verb: String,
-    /// Whether the scheduler goes on without an answer.
+    /// Scheduling continues if the extender fails.
     pub ignorable: bool,
-    /// How many Nodes it was told about.
+    /// Number of Nodes sent to the extender.
     pub nodes: Option<u64>,
-    /// How many of them it let pass.
+    /// Number of Nodes that it passed.
     pub passed: Option<u64>,
 }
 
-/// How an attempt came out.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// The Pod was bound.
     Scheduled,
     /// The scheduler handled a failure.
     Failed {
-        /// The failure's status code.
+        /// Status code of the failure.
         code: Option<Code>,
-        /// What the scheduler writes into the Pod's condition, or else the first reason of the status.
+        /// Message of the Pod's condition, or else the first reason of the status.
         reason: String,
-        /// The plugin that the status names, if it does.
+        /// The plugin that the status names; empty without one.
         plugin: String,
     },
-    /// Its end was not seen.
+    /// The end was not seen.
     #[default]
     Unknown,
 }
@@ -266,7 +269,7 @@ impl Code {
     pub const SKIP: Self = Self(5);
     pub const PENDING: Self = Self(6);
 
-    /// Whether a plugin rejected the Pod: what the scheduler counts as unschedulable.
+    /// Whether a plugin rejected the Pod, which the scheduler counts as unschedulable.
     #[must_use]
     pub fn is_rejected(self) -> bool {
         [Self::UNSCHEDULABLE, Self::UNSCHEDULABLE_AND_UNRESOLVABLE, Self::PENDING].contains(&self)

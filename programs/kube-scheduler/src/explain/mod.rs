@@ -1,7 +1,7 @@
-//! What became of a Pod, and why, in words: attempts in, text out.
+//! Explains what happened to a Pod and why: attempts in, text out.
 //!
-//! Pure: no clock and no I/O. The daemon makes an [`Account`] of each trace and keeps it for a while, and whoever asks
-//! gets a [`Report`] of one Pod's, which [`text`] puts into words.
+//! Pure: no clock and no I/O. The daemon keeps an [`Account`] of each trace for a while. A request gets the
+//! [`Report`] of one Pod, which [`text`] formats.
 
 mod reasons;
 #[cfg(test)]
@@ -13,12 +13,12 @@ use spans::{AttributeValue, Phase as Point, Span, SpanKind, Status, Trace, attri
 
 pub use self::words::{conclusion, text, unknown};
 
-/// Changes when a field goes away or changes its meaning, not when one is added.
+/// Version of the JSON schema. Changes when a field is removed or changes its meaning, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
-/// Plugins of a phase that an account keeps: those that had something to say, and the slowest of the others.
+/// Plugins kept per phase: all with a notable result, and the slowest of the others.
 const PLUGINS: usize = 3;
 
-/// What the daemon knows of a Pod.
+/// A report on one Pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -28,13 +28,13 @@ pub struct Report {
     pub namespace: String,
     /// Its name.
     pub pod: String,
-    /// When the report was made, by the daemon's clock, microseconds since the Unix epoch.
+    /// Time of the report by the daemon's clock, microseconds since the Unix epoch.
     pub now_unix_us: u64,
-    /// What the daemon remembers of all Pods.
+    /// The daemon's history of all Pods.
     pub history: Kept,
-    /// Whether it was waited for the last attempt, and it came.
+    /// The client waited for the last attempt, and it arrived.
     pub waited_for_it: bool,
-    /// Other namespaces with attempts of a Pod of this name.
+    /// Other namespaces with attempts of a Pod with the same name.
     pub also_in: Vec<String>,
     /// The Pod's attempts, oldest first.
     pub attempts: Vec<Account>,
@@ -42,23 +42,23 @@ pub struct Report {
     pub conclusion: String,
 }
 
-/// What a daemon remembers.
+/// Extent of the daemon's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Kept {
     /// Attempts of all Pods.
     pub attempts: u64,
-    /// How many it may be; none are kept with 0.
+    /// Maximum of `attempts`; 0 disables the history.
     pub limit: u64,
-    /// When the oldest of them began, microseconds since the Unix epoch.
+    /// Start of the oldest attempt, microseconds since the Unix epoch.
     pub since_unix_us: Option<u64>,
 }
 
-/// An attempt, as it is told.
+/// Summary of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
-    /// The trace of the attempt, in hex.
+    /// Trace ID of the attempt, in hex.
     pub trace_id: String,
     /// The Pod's namespace.
     pub namespace: String,
@@ -68,89 +68,89 @@ pub struct Account {
     pub uid: String,
     /// Its scheduling profile.
     pub profile: String,
-    /// 1 for the first attempt.
+    /// Number of the attempt, 1 for the first.
     pub attempt: Option<u64>,
-    /// When it began, microseconds since the Unix epoch.
+    /// Start of the attempt, microseconds since the Unix epoch.
     pub start_unix_us: u64,
-    /// How long it took, nanoseconds; so are all durations.
+    /// Duration of the attempt, nanoseconds; so are all durations.
     pub duration_ns: u64,
-    /// `Success`, `Unschedulable` or `Error`; `None` where the end was not seen.
+    /// `Success`, `Unschedulable` or `Error`; `None` if the end was not seen.
     pub result: Option<String>,
-    /// Why it failed, as the scheduler words it.
+    /// The scheduler's failure message.
     pub message: String,
     /// The Node that the Pod was bound to.
     pub node: Option<String>,
-    /// How many Nodes were looked at.
+    /// Number of Nodes evaluated.
     pub evaluated_nodes: Option<u64>,
-    /// How many of these would do.
+    /// Number of feasible Nodes.
     pub feasible_nodes: Option<u64>,
-    /// To how many Nodes plugins restricted the search.
+    /// Number of Nodes that plugins restricted the search to.
     pub restricted_to_nodes: Option<u64>,
-    /// The Nodes with the best scores, best first, as `node: total (plugin score, ...)`.
+    /// The Nodes with the highest scores, highest first, as `node: total (plugin score, ...)`.
     #[serde(default)]
     pub candidates: Vec<String>,
-    /// How many Nodes have the highest score.
+    /// Number of Nodes with the highest score.
     #[serde(default)]
     pub ties: u64,
-    /// Who must go so that the Pod can come.
+    /// Victims to evict so that the Pod fits.
     pub preemption: Option<Preemption>,
-    /// The way through the queues before the attempt.
+    /// Queue history before the attempt.
     pub queue: Queue,
-    /// The plugins that said no.
+    /// The plugins that rejected the Pod.
     pub rejected_by: Vec<Rejection>,
-    /// The phases, in their order.
+    /// The phases, in order.
     pub phases: Vec<Phase>,
-    /// Whether records of it were lost.
+    /// Records of the attempt were lost.
     pub incomplete: bool,
 }
 
-/// Victims, and the Node that they free.
+/// Victims, and the Node that their eviction frees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemption {
-    /// The Node.
+    /// Name of the Node.
     pub node: String,
-    /// How many victims there are.
+    /// Number of victims.
     pub victims: u64,
-    /// The first ones' names.
+    /// Names of the first victims.
     pub names: Vec<String>,
 }
 
-/// Where a Pod was before its attempt.
+/// Times in the queues before an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Queue {
-    /// In the active queue, where that was seen.
+    /// Time in the active queue; `None` if the entry was not seen.
     pub active_ns: Option<u64>,
-    /// In the backoff queue.
+    /// Time in the backoff queue.
     pub backoff_ns: Option<u64>,
-    /// Among the unschedulable Pods.
+    /// Time among the unschedulable Pods.
     pub unschedulable_ns: Option<u64>,
-    /// In any queue.
+    /// Time in all queues.
     pub total_ns: Option<u64>,
-    /// Entries into queues, oldest first.
+    /// Queue entries, oldest first.
     pub moves: Vec<Move>,
-    /// How many entries in the middle are left out.
+    /// Number of entries left out in the middle.
     pub moves_left_out: u64,
 }
 
-/// An entry into a queue.
+/// A Pod's entry into a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Which queue.
+    /// Name of the queue.
     pub queue: String,
-    /// Why.
+    /// The event that caused the entry.
     pub event: String,
 }
 
-/// A plugin that said no.
+/// A plugin that rejected the Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejection {
-    /// Its name.
+    /// Name of the plugin.
     pub plugin: String,
-    /// Where; `None` where it is only known from the words of the message.
+    /// Extension point; `None` if it is only known from the text of the message.
     pub extension_point: Option<String>,
-    /// What it said.
+    /// The plugin's message.
     pub message: String,
 }
 
@@ -158,11 +158,11 @@ pub struct Rejection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Phase {
-    /// Its name.
+    /// Name of the phase.
     pub name: String,
-    /// How long it took.
+    /// Duration of the phase.
     pub duration_ns: u64,
-    /// Some of its plugins, the slowest first.
+    /// Some of the phase's plugins, slowest first.
     pub plugins: Vec<Plugin>,
 }
 
@@ -170,19 +170,19 @@ pub struct Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plugin {
-    /// Its name.
+    /// Name of the plugin.
     pub name: String,
-    /// How long it took.
+    /// Duration of the plugin's part.
     pub duration_ns: u64,
-    /// What it returned.
+    /// Status code that the plugin returned.
     pub result: Option<String>,
-    /// What it said.
+    /// The plugin's message.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 impl Report {
-    /// A report of attempts.
+    /// Builds a report of attempts.
     #[must_use]
     pub fn new(
         namespace: String,
@@ -207,7 +207,7 @@ impl Report {
 }
 
 impl Account {
-    /// Tells an attempt.
+    /// Summarizes an attempt.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
         let root = trace.root();
@@ -282,7 +282,8 @@ fn queue(root: &Span) -> Queue {
     }
 }
 
-/// The status of a root is `Code`, `Code by Plugin`, or one of these, a colon and the message.
+/// Failure message of a root. Its status is `Code`, `Code by Plugin`, or one of these, a colon and the
+/// message.
 fn message(root: &Span) -> String {
     let Status::Error(status) = &root.status else { return String::new() };
     status.split_once(": ").map(|(_, message)| message.to_owned()).unwrap_or_default()
@@ -301,7 +302,8 @@ fn phases(trace: &Trace) -> Vec<Phase> {
     phases.collect()
 }
 
-/// Whether a span takes time of its own that is worth a mention: cycles hold phases, and stays in queues are before the attempt.
+/// Whether a span is a phase of its own: not a cycle, which contains phases, and not a stay in a queue, which
+/// is before the attempt.
 fn is_phase(kind: SpanKind) -> bool {
     match kind {
         SpanKind::Phase(_)
@@ -316,7 +318,7 @@ fn is_phase(kind: SpanKind) -> bool {
     }
 }
 
-/// The plugins that returned something else than that all is well, and the slowest of the others.
+/// Plugins with a notable result, and the slowest of the others.
 fn worth_telling(mut plugins: Vec<&Span>) -> Vec<Plugin> {
     plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.duration_ns()));
     let mut quiet = 0;
@@ -347,8 +349,9 @@ impl Plugin {
     }
 }
 
-/// Who said no: plugins that were seen to, the one that the status names, and those that rejected Nodes. Where that was not
-/// read, as with less detail, it is those that the message's words are of. What preemption found is none of it.
+/// The rejecting plugins: those with a rejecting span, the one that the status names, and those that rejected
+/// Nodes. If Node statuses were not captured, as with less detail, the plugins follow from the message's
+/// text. Preemption messages do not count.
 fn rejections(root: &Span, phases: &[Phase], message: &str) -> Vec<Rejection> {
     let mut list = Vec::new();
     for Phase { name, plugins, .. } in phases.iter().filter(|phase| phase.name != Point::PostFilter.name()) {

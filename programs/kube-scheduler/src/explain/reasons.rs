@@ -1,13 +1,13 @@
-//! What the scheduler's own plugins say of Nodes, and what can be done about it.
+//! Known messages with which plugins reject Nodes, and remedies.
 
-/// Something that a plugin of the scheduler says of a Node.
+/// A known rejection message of an in-tree plugin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// What its words contain.
+    /// Substring that identifies the message.
     words: &'static str,
-    /// Whose words they are.
+    /// Name of the plugin.
     pub(super) plugin: &'static str,
-    /// What would let the Pod in.
+    /// A change that would let the Pod fit.
     pub(super) remedy: &'static str,
 }
 
@@ -15,7 +15,7 @@ const fn known(words: &'static str, plugin: &'static str, remedy: &'static str) 
     Known { words, plugin, remedy }
 }
 
-/// The words of Kubernetes 1.29 to 1.37.
+/// Messages of Kubernetes 1.29 to 1.37.
 /// <https://github.com/kubernetes/kubernetes/tree/v1.36.4/pkg/scheduler/framework/plugins>
 const KNOWN: [Known; 19] = [
     known("Insufficient ", "NodeResourcesFit", "room on a Node, a larger Node, or smaller requests"),
@@ -43,22 +43,22 @@ const KNOWN: [Known; 19] = [
     known("allocate all claims", "DynamicResources", "free devices for its ResourceClaims"),
 ];
 
-/// What is said of some Nodes.
+/// A reason that some Nodes were rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reason<'a> {
-    /// Of how many.
+    /// Number of Nodes; `None` if the message has no number.
     pub(super) nodes: Option<u64>,
-    /// What.
+    /// Text of the reason.
     pub(super) words: &'a str,
-    /// Whose words these are.
+    /// The matching known message.
     pub(super) known: Option<&'static Known>,
 }
 
-/// The parts of `0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: …`, or all of
-/// another message.
+/// Splits `0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: …` into its
+/// reasons. Another message is a single reason.
 pub(super) fn of(message: &str) -> Vec<Reason<'_>> {
     let all = message.split_once("nodes are available: ").map_or(message, |(_, all)| all);
-    // What preemption found follows.
+    // The results of preemption follow the reasons.
     let end =
         [". preemption:", ". no new claims", ", preemption:"].iter().filter_map(|end| all.find(end)).min();
     let all = end.map_or(all, |end| &all[..end]).trim_end_matches('.');
@@ -75,7 +75,7 @@ pub(super) fn of(message: &str) -> Vec<Reason<'_>> {
     parts
 }
 
-/// `3 Insufficient cpu`, taken apart.
+/// Splits `3 Insufficient cpu` into number and text.
 fn counted(text: &str) -> Option<(u64, &str)> {
     let (number, words) = text.split_once(' ')?;
     Some((number.parse().ok()?, words))
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_the_schedulers_message_names_its_plugin() {
+    fn maps_each_part_of_a_message_to_its_plugin() {
         let message = "0/23 nodes are available: 1 node(s) had untolerated taint {a: b, 2 c}, 20 Insufficient cpu, 2 my own \
                        words. no new claims to deallocate, preemption: 0/23 nodes are available: 23 No preemption victims \
                        found for incoming pod.";
         assert_eq!(
             parts(message),
             [
-                // A comma and a number inside of a reason cannot be told from the next one.
+                // A comma and a number inside a reason look like the start of the next one.
                 (Some(1), "node(s) had untolerated taint {a: b", "TaintToleration"),
                 (Some(2), "c}", ""),
                 (Some(20), "Insufficient cpu", "NodeResourcesFit"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn another_message_is_one_reason() {
+    fn other_messages_are_a_single_reason() {
         assert_eq!(
             parts(
                 "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 no."

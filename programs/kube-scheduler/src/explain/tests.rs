@@ -47,7 +47,7 @@ fn add_plugin(
     });
 }
 
-/// The attempt of `unschedulable`, in the scheduler's own words.
+/// The attempt of `unschedulable`, with a message as the scheduler writes it.
 fn failed() -> Trace {
     let mut trace = unschedulable();
     let message = "Unschedulable: 0/23 nodes are available: 20 Insufficient cpu, 3 node(s) had untolerated taint {gpu: yes}. no \
@@ -59,7 +59,7 @@ fn failed() -> Trace {
     trace
 }
 
-/// The same Pod's next attempt.
+/// The next attempt of the same Pod.
 fn bound() -> Trace {
     let mut trace = scheduled();
     set(&mut trace, attributes::POD_NAME, AttributeValue::String("big".into()));
@@ -79,7 +79,7 @@ fn bound() -> Trace {
 }
 
 #[test]
-fn a_pod_that_failed_and_then_was_bound_is_told_in_order() {
+fn reports_a_failed_then_bound_pod_in_order() {
     let expected = "\
 default/big: 2 attempts in the last 5 min
 
@@ -110,7 +110,7 @@ yes}), and then a Node was added (NodeAdd).
 }
 
 #[test]
-fn the_last_sentence_says_why_the_pod_is_still_pending() {
+fn conclusion_explains_a_pending_pod() {
     let conclusion = |trace: &Trace| conclusion(&[Account::of(trace)]);
     assert_eq!(
         conclusion(&failed()),
@@ -146,7 +146,7 @@ fn the_last_sentence_says_why_the_pod_is_still_pending() {
 }
 
 #[test]
-fn the_last_sentence_says_why_the_pod_is_where_it_is() {
+fn conclusion_explains_a_bound_pod() {
     let mut trace = scheduled();
     let conclusion = |trace: &Trace| conclusion(&[Account::of(trace)]);
     assert_eq!(conclusion(&trace), "default/web-0 is on node-3.");
@@ -164,7 +164,7 @@ fn the_last_sentence_says_why_the_pod_is_where_it_is() {
 }
 
 #[test]
-fn the_last_sentence_tells_preemption_and_minds_its_own_pod() {
+fn conclusion_mentions_preemption_and_ignores_earlier_pods() {
     let mut preempting = failed();
     set(&mut preempting, attributes::PREEMPTION_NODE, AttributeValue::String("node-3".into()));
     set(&mut preempting, attributes::PREEMPTION_VICTIMS, AttributeValue::Int(1));
@@ -183,7 +183,7 @@ fn the_last_sentence_tells_preemption_and_minds_its_own_pod() {
 }
 
 #[test]
-fn who_rejected_is_known_from_spans_from_the_status_and_from_words() {
+fn rejections_come_from_spans_status_and_message() {
     let mut trace = failed();
     add_plugin(&mut trace, "preFilter", "Quota", 5, "Pending", "not today");
     trace.spans[0].status =
@@ -202,7 +202,7 @@ fn who_rejected_is_known_from_spans_from_the_status_and_from_words() {
 }
 
 #[test]
-fn an_account_keeps_the_plugins_that_are_worth_telling() {
+fn account_keeps_notable_plugins() {
     let mut trace = scheduled();
     for (microseconds, name) in [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")] {
         add_plugin(&mut trace, "preFilter", name, microseconds, "Success", "");
@@ -215,7 +215,7 @@ fn an_account_keeps_the_plugins_that_are_worth_telling() {
 }
 
 #[test]
-fn who_is_not_known_gets_the_next_step() {
+fn unknown_pod_gets_a_next_step() {
     let mut report = report(&[]);
     assert!(
         unknown(&report).contains("among the 7 that the daemon remembers in the last 5 min"),
@@ -230,7 +230,7 @@ fn who_is_not_known_gets_the_next_step() {
 }
 
 #[test]
-fn the_schema_stays() {
+fn schema_is_stable() {
     let value = serde_json::to_value(report(&[bound()])).unwrap();
     let keys =
         |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
@@ -267,7 +267,7 @@ fn nothing_is_wider_than_asked_for_and_no_control_character_gets_through() {
 }
 
 #[test]
-fn the_best_nodes_and_who_rejected_the_others_come_from_what_was_read() {
+fn best_nodes_and_rejections_come_from_captured_values() {
     let mut trace = scheduled();
     let list = |texts: &[&str]| AttributeValue::Strings(texts.iter().map(ToString::to_string).collect());
     set(&mut trace, attributes::EVALUATED_NODES, AttributeValue::Int(30));

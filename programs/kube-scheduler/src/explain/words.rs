@@ -1,4 +1,4 @@
-//! Accounts in words.
+//! Formats accounts as text.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use spans::{figures::duration, text::clean};
 
 use super::{Account, Kept, Phase, Plugin, Preemption, Queue, Rejection, Report, reasons};
 
-/// Columns of `Rejected  `, the longest of the labels.
+/// Width of the label column: that of `Rejected  `, the longest label.
 const LABEL: usize = 12;
-/// Phases that are named for being slow.
+/// Slowest phases listed.
 const SLOWEST: usize = 3;
-/// A plugin that takes this part of its phase, in percent, is named with it.
+/// A plugin is listed with its phase if it takes at least this share of it, in percent.
 const PLUGIN_SHARE: u64 = 25;
 
-/// What the scheduler calls the causes of a Pod's entry into a queue.
+/// Descriptions of the events that move a Pod into a queue.
 const EVENTS: [(&str, &str); 22] = [
     ("PodAdd", "it was created"),
     ("UnscheduledPodAdd", "it was created"),
@@ -39,7 +39,7 @@ const EVENTS: [(&str, &str); 22] = [
     ("Nominated", "preemption has chosen a Node for it"),
 ];
 
-/// Puts a report into words, in lines of at most `width` columns.
+/// Formats a report as text, in lines of at most `width` columns.
 #[must_use]
 pub fn text(report: &Report, width: usize) -> String {
     let Report { namespace, pod, now_unix_us, history, attempts, .. } = report;
@@ -56,7 +56,7 @@ pub fn text(report: &Report, width: usize) -> String {
     out
 }
 
-/// What to do where nothing is known of the Pod.
+/// Suggests the next step if no attempt of the Pod is known.
 #[must_use]
 pub fn unknown(report: &Report) -> String {
     let Report { namespace, pod, now_unix_us, history, also_in, .. } = report;
@@ -83,13 +83,13 @@ pub fn unknown(report: &Report) -> String {
     )
 }
 
-/// Over which time the daemon remembers.
+/// Formats the time span that the history covers.
 fn span(history: &Kept, now_unix_us: u64) -> String {
     let since = history.since_unix_us.map(|since| now_unix_us.saturating_sub(since));
     since.map(|us| format!(" in the last {}", rough(us))).unwrap_or_default()
 }
 
-/// Why the Pod is where it is, in a sentence.
+/// Says in one sentence why the Pod is where it is.
 #[must_use]
 pub fn conclusion(attempts: &[Account]) -> String {
     let Some(last) = attempts.last() else { return String::new() };
@@ -107,7 +107,7 @@ pub fn conclusion(attempts: &[Account]) -> String {
     }
 }
 
-/// Why this Node.
+/// Why this Node was chosen.
 fn because(account: &Account) -> String {
     match (account.feasible_nodes, account.evaluated_nodes) {
         (Some(1), Some(1)) => ": it was the only one that was looked at, and it fits".to_owned(),
@@ -123,10 +123,10 @@ fn because(account: &Account) -> String {
     }
 }
 
-/// What it took.
+/// What preceded the successful attempt.
 fn after(attempts: &[Account]) -> String {
     let Some((last, before)) = attempts.split_last() else { return String::new() };
-    // A name may be used again; what became of another Pod does not matter.
+    // Names are reused: failures of an earlier Pod with the same name do not count.
     let Some(failure) = before.last().filter(|failure| failure.uid == last.uid) else { return String::new() };
     if let Some(Preemption { node, victims, .. }) = &failure.preemption
         && last.node.as_ref() == Some(node)
@@ -137,15 +137,15 @@ fn after(attempts: &[Account]) -> String {
     format!("; the attempt before failed: {}{}", shortly(failure), event.unwrap_or_default())
 }
 
-/// The event that took the Pod from among the unschedulable ones.
+/// The event that moved the Pod out of the unschedulable Pods.
 fn woken(queue: &Queue) -> Option<&str> {
     let from = queue.moves.iter().rposition(|entry| entry.queue == "unschedulable")?;
     queue.moves.get(from + 1).map(|entry| entry.event.as_str())
 }
 
-/// Why a failed attempt failed, in half a sentence.
+/// Summarizes in a clause why an attempt failed.
 fn shortly(account: &Account) -> String {
-    // What rejected Nodes one by one is in the message, with the reasons.
+    // Rejections of single Nodes are in the message, with the reasons.
     let by = account
         .rejected_by
         .iter()
@@ -169,9 +169,9 @@ fn shortly(account: &Account) -> String {
 }
 
 fn total(account: &Account, reasons: &[reasons::Reason<'_>]) -> u64 {
-    // `0/20 nodes are available`; where the plugin itself words it, the sum of its parts.
+    // Total of `0/20 nodes are available`; in messages of plugins, the sum of the parts.
     let said = account.message.strip_prefix("0/").and_then(|rest| rest.split(' ').next()?.parse().ok());
-    said.unwrap_or_else(|| reasons.iter().filter_map(|reason| reason.nodes).sum())
+    said.unwrap_or_else(|| reasons.iter().filter_map(|reason| reason.nodes).fold(0, u64::saturating_add))
 }
 
 fn pending(last: &Account, result: &str) -> String {
@@ -259,7 +259,7 @@ fn why(account: &Account) -> Vec<String> {
 fn rejected(rejections: &[Rejection]) -> Vec<String> {
     let line = |Rejection { plugin, extension_point, message }: &Rejection| {
         let point = extension_point.as_ref().map_or_else(
-            // On Nodes, one by one: nothing is traced there, but the words are known.
+            // `Filter` runs per Node and is not traced; the plugin follows from the message's text.
             || " (by its words)".to_owned(),
             |point| format!(" in {point}"),
         );
@@ -280,7 +280,7 @@ fn queue(queue: &Queue) -> Vec<String> {
         let event = |at: usize| moves.get(at).map(|entry| of_event(&entry.event));
         let stays = match moves.iter().filter(|entry| entry.queue == name).count() {
             stays @ 2.. => format!(" in {stays} stays"),
-            // What ended the stay before has been said.
+            // The previous line already names the event that ended the previous stay.
             _ if !lines.is_empty() => String::new(),
             _ => last.and_then(event).map(|event| format!(" since {event}")).unwrap_or_default(),
         };
@@ -296,17 +296,17 @@ fn queue(queue: &Queue) -> Vec<String> {
     lines
 }
 
-/// An event in words, with the name that the scheduler's metrics give it.
+/// Description of an event, followed by its name in the scheduler's metrics.
 fn of_event(event: &str) -> String {
     let known = EVENTS.iter().find(|(name, _)| *name == event);
     known.map_or_else(|| event.to_owned(), |(name, words)| format!("{words} ({name})"))
 }
 
 fn slowest(account: &Account) -> Vec<String> {
-    let share = |part: u64, whole: u64| (part.saturating_mul(100) + whole / 2) / whole.max(1);
+    let share = |part: u64, whole: u64| part.saturating_mul(100).saturating_add(whole / 2) / whole.max(1);
     let mut phases: Vec<&Phase> = account.phases.iter().collect();
     phases.sort_by_key(|phase| std::cmp::Reverse(phase.duration_ns));
-    // The slowest in any case, and others that matter.
+    // The slowest phase always, others only with a share of at least one percent.
     let matters = |phase: &&&Phase| share(phase.duration_ns, account.duration_ns) > 0;
     let first = phases.iter().take(1);
     let told = first.chain(phases.iter().skip(1).take(SLOWEST - 1).filter(matters)).map(
@@ -325,13 +325,13 @@ fn slowest(account: &Account) -> Vec<String> {
     if told.is_empty() { Vec::new() } else { vec![told] }
 }
 
-/// Sets a text behind a label, its further lines as far to the right.
+/// Appends a label and a text, wrapped with a hanging indent.
 fn wrap(out: &mut String, label: &str, text: &str, width: usize) {
     let indent = label.chars().count();
     let room = width.saturating_sub(indent).max(20);
     let mut line = label.to_owned();
     let mut column = 0;
-    // A word that is longer than a line is cut into lines.
+    // Words longer than a line are split.
     let words = text.split_whitespace().flat_map(|word| {
         let letters: Vec<char> = word.chars().collect();
         letters.chunks(room).map(|part| part.iter().collect::<String>()).collect::<Vec<_>>()
@@ -354,7 +354,7 @@ fn wrap(out: &mut String, label: &str, text: &str, width: usize) {
     out.push('\n');
 }
 
-/// Hours, minutes and seconds of a time since the Unix epoch.
+/// Formats a time since the Unix epoch as hours, minutes and seconds.
 fn time_of_day(unix_us: u64) -> String {
     let seconds = unix_us / 1_000_000 % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
@@ -364,7 +364,7 @@ fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A time that nobody wants to know exactly.
+/// Formats a duration in whole seconds, minutes or hours.
 fn rough(us: u64) -> String {
     match us / 1_000_000 {
         seconds @ ..120 => format!("{seconds} s"),

@@ -1,6 +1,6 @@
-//! Spans out of attempts: the tree of KEP-5927, with what it leaves out.
+//! Builds spans from attempts: the tree of KEP-5927, plus what it leaves out.
 //!
-//! Pure: an attempt, a clock anchor and a context in, a trace out.
+//! Pure: takes an attempt, a clock anchor and a context, returns a trace.
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +28,11 @@ use crate::{
     table::{Function, Part, Stage},
 };
 
-/// What KEP-5927 calls the event of a plugin that says no.
+/// Name of the event on the span of a rejecting plugin, as in KEP-5927.
 const REJECTED: &str = "plugin rejected";
 
-/// Makes the trace of an attempt; of a Pod of a group the part of the group's trace that is below the Pod's span, which
-/// has links only: its parent is the group's root.
+/// Builds the trace of an attempt. For a Pod of a group: the part of the group's trace below the Pod's span,
+/// which has links only, since its parent is the group's root.
 #[must_use]
 pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
     let Origin { mut causes, parent, attributes, selected } = origin;
@@ -68,14 +68,14 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         .calls
         .iter()
         .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
-        // The scheduler asks its own list first, and an extender without the verb not at all.
+        // The scheduler checks its list of extenders first; an extender without the verb is not called.
         .filter(|call| call.extender.as_ref().is_none_or(|extender| !extender.verb.is_empty()))
         .filter_map(|call| {
             let part = call.function.about();
             Some((part, Shown { kind: part.shows()?, name: part.name()? }, call))
         })
         .collect();
-    // What contains others begins before them.
+    // Sorts outer calls before the calls they contain.
     calls.sort_by(|(part, _, call), (other_part, _, other)| {
         let depth = |part: Part| ancestors(part).count();
         call.start_ns.cmp(&other.start_ns).then_with(|| depth(*part).cmp(&depth(*other_part)))
@@ -84,7 +84,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
     spans.push(root);
     let mut trials = 0..;
     for (index, (part, Shown { kind, name }, call)) in calls.iter().enumerate() {
-        // The innermost that was going on; behind a call that is over there is the next one further out.
+        // The innermost enclosing call; if the direct parent is already over, the next outer one.
         let parent = ancestors(*part).find_map(|function| {
             let holds = |(_, _, outer): &(Part, Shown, &Call)| {
                 outer.function == function && outer.start_ns <= call.start_ns && call.end_ns <= outer.end_ns
@@ -110,7 +110,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             }
             Part::Phase(..)
             | Part::Stage(Stage::SchedulingCycle | Stage::BindingCycle | Stage::HandleFailure, ..)
-            // These become no spans.
+            // These have no spans.
             | Part::EntersQueue { .. }
             | Part::CountsMove
             | Part::Pop
@@ -118,13 +118,13 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             | Part::QueuesApiCall
             | Part::Fact(_) => (Cow::Borrowed(*name), phase_attributes(attempt, name, call)),
         };
-        // What outlasts the attempt is not a part of it.
+        // Calls that outlast the attempt are not children of its spans.
         let outlasts = part.is_late() && call.end_ns > attempt.end_ns;
         let cause = outlasts.then(|| link(trace_id, spans[0].span_id, Relation::Attempt));
         spans.push(Span {
             kind: *kind,
             span_id: span_id(&seed, index as u64 + 1),
-            // The root is the first of the spans.
+            // The root is the first span.
             parent_id: (!outlasts).then(|| spans[parent.map_or(0, |index| index + 1)].span_id),
             name,
             start_unix_ns: anchor.unix(call.start_ns),
@@ -139,21 +139,21 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
     Trace { kind, source, trace_id, parent: remote, selected, spans }
 }
 
-/// How a call is shown.
+/// How a call appears in the trace.
 #[derive(Clone, Copy)]
 struct Shown {
     kind: SpanKind,
-    /// Name of the span; of a plugin or an extender the extension point.
+    /// Name of the span; for a plugin or an extender, the extension point.
     name: &'static str,
 }
 
-/// The functions that a call is a part of, the next one first.
+/// The functions that enclose a call, innermost first.
 fn ancestors(part: Part) -> impl Iterator<Item = Function> {
     iter::successors(part.parent(), |function| function.about().parent())
 }
 
-/// Adds a span for each stay of the Pod in a queue before the attempt. They have no parent: they are over when the root
-/// begins.
+/// Adds a span for each stay of the Pod in a queue before the attempt. These spans have no parent, since they
+/// end before the root begins.
 #[must_use]
 pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> Trace {
     let seed = seed(attempt, attempt.start_ns);
@@ -162,7 +162,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
         let event = event.as_str().into();
         trace.spans.push(Span {
             kind: SpanKind::QueueStay,
-            // Behind all that an attempt can have.
+            // Beyond the indices of an attempt's calls.
             span_id: span_id(&seed, u64::MAX - index as u64),
             parent_id: None,
             name: Cow::Owned(format!("{QUEUE}{queue}")),
@@ -180,7 +180,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
 impl Story for Attempt {
     fn pod_uid(&self) -> Option<&str> {
         match self.subject {
-            // The creators of its Pods are linked to the Pods' own attempts.
+            // The creators of the group's Pods are linked from the Pods' own attempts.
             Subject::Group { .. } => None,
             Subject::Pod | Subject::Member(_) => Some(&self.pod.uid),
         }
@@ -198,7 +198,7 @@ impl Story for Attempt {
     }
 }
 
-/// The root of the attempt before this one, which was below the same parent.
+/// Link to the root of the previous attempt, which had the same parent.
 fn previous(attempt: &Attempt, parent: Option<&RemoteContext>) -> Option<Link> {
     let Previous { start_ns, group } = attempt.previous.as_ref()?;
     let seed = seed(attempt, *start_ns);
@@ -212,7 +212,7 @@ pub(crate) fn link(trace_id: [u8; 16], span_id: [u8; 8], relation: Relation) -> 
     Link { context, relation }
 }
 
-/// A plugin says that the Pod cannot be scheduled.
+/// The event of a plugin that rejects the Pod.
 fn rejection(part: Part, call: &Call, anchor: Anchor) -> Option<Event> {
     let code = call.code.filter(|code| matches!(part, Part::Plugin { .. }) && code.is_rejected())?;
     let result = AttributeValue::String(code.into());
@@ -220,7 +220,8 @@ fn rejection(part: Part, call: &Call, anchor: Anchor) -> Option<Event> {
     Some(Event { name: REJECTED, unix_ns, attributes: vec![(attributes::RESULT, result)] })
 }
 
-/// `WaitOnPermit` is called for every Pod; the scheduler counts, and a user means, the Pods that had to wait.
+/// Whether the Pod had to wait. `WaitOnPermit` is called for every Pod; the scheduler's metric counts only
+/// those that waited.
 fn waited(attempt: &Attempt) -> bool {
     attempt.calls.iter().any(|call| call.function == Function::Permit && call.code == Some(Code::WAIT))
 }
@@ -240,7 +241,7 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
     if let Some(result) = result(&attempt.outcome) {
         list.push((attributes::RESULT, AttributeValue::String(Cow::Borrowed(result))));
     }
-    // A Node that was chosen and then not bound is no result.
+    // A chosen Node counts as a result only if the Pod was bound.
     if let (Some(node), Outcome::Scheduled) = (&attempt.node, &attempt.outcome) {
         list.push((attributes::SELECTED_NODE, node.as_str().into()));
     }
@@ -270,7 +271,7 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
     list
 }
 
-/// Which Nodes were best, and why others would not do.
+/// The best Nodes, and the rejections of the others.
 fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::new();
     if let Some(Top { elements, looked_at, ties, best }) = attempt.scores.as_deref() {
@@ -296,7 +297,7 @@ fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)>
 }
 
 fn candidate(Element { label: node, key: total, parts: scores, cut }: &Element) -> String {
-    // Long, and there are five of each attempt: at once and in one string.
+    // Built on a hot path, five per attempt: allocated once.
     let mut text = String::with_capacity(256);
     let mut put = |part: fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
     put(format_args!("{node}: {total} ("));
@@ -311,7 +312,7 @@ fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Att
     let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
     let since = |unix_ns: u64| milliseconds(anchor.unix(attempt.start_ns).saturating_sub(unix_ns));
     let mut list = Vec::new();
-    // A Pod of a group leaves the queue when the group does.
+    // A Pod of a group leaves the queue with the group.
     let popped_ns = attempt.group().map_or(attempt.start_ns, |group| group.start_ns);
     if let Some(enqueued) = attempt.enqueued_ns {
         list.push((attributes::QUEUE_WAIT_MS, milliseconds(popped_ns.saturating_sub(enqueued))));
@@ -357,7 +358,7 @@ fn phase_attributes(
         (attributes::PHASE, AttributeValue::String(Cow::Borrowed(name))),
         (attributes::PROFILE, attempt.pod.profile.as_str().into()),
     ]);
-    // Known of a phase that a panic has left.
+    // A phase that a panic left names the plugin it was in.
     list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
     if call.function == Function::WaitOnPermit {
         let asked = attempt
@@ -406,7 +407,7 @@ fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, A
         list.push((attributes::EXTENDER_VERB, verb.as_str().into()));
         list.push((attributes::EXTENDER_IGNORABLE, AttributeValue::Bool(*ignorable)));
         list.extend(nodes.map(|nodes| (attributes::EXTENDER_NODES, integer(nodes))));
-        // A list is none where there was no answer.
+        // Without a successful answer, an empty list means nothing.
         let passed = passed.filter(|_| call.code == Some(Code::SUCCESS));
         list.extend(passed.map(|nodes| (attributes::EXTENDER_PASSED_NODES, integer(nodes))));
     }
@@ -414,7 +415,7 @@ fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, A
     list
 }
 
-/// How a call ended, and why.
+/// Adds the status code and reason of a call.
 fn push_result(list: &mut Vec<(&'static str, AttributeValue)>, call: &Call) {
     if let Some(code) = call.code {
         list.push((attributes::RESULT, AttributeValue::String(code.into())));
@@ -427,7 +428,7 @@ fn push_result(list: &mut Vec<(&'static str, AttributeValue)>, call: &Call) {
     }
 }
 
-/// The words that `schedule_attempts_total` tells apart, as KEP-5927 writes them.
+/// The values of the label `result` of `schedule_attempts_total`, spelled as in KEP-5927.
 fn result(outcome: &Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Scheduled => Some("Success"),
@@ -459,12 +460,12 @@ fn call_status(call: &Call) -> Status {
     }
 }
 
-/// Identities follow from what the attempt is, so that the same attempt always has the same ones.
+/// Seed of an attempt's IDs. Derived from the attempt, so that replaying it yields the same IDs.
 fn seed(attempt: &Attempt, start_ns: u64) -> [u8; 16] {
     trace_id(&attempt.identity(), start_ns, attempt.target)
 }
 
-/// That of the group that a Pod is scheduled with.
+/// Seed of the group that a Pod is scheduled with.
 fn group_seed(attempt: &Attempt, group: &PodGroup) -> [u8; 16] {
     trace_id(&group.identity(), group.start_ns, attempt.target)
 }

@@ -1,4 +1,4 @@
-//! Trees of spans, as indented text.
+//! Tests span trees, formatted as indented text.
 
 use super::*;
 use crate::attempt::{ApiCall, Extender, Pod, Previous};
@@ -20,7 +20,7 @@ fn call(function: Function, start_ns: u64, end_ns: u64, code: Option<Code>) -> C
     }
 }
 
-/// An attempt that is bound; Permit returns `permit`.
+/// An attempt that ends bound; Permit returns `permit`.
 fn bound(permit: Code) -> Attempt {
     let ok = Some(Code::SUCCESS);
     Attempt {
@@ -32,7 +32,7 @@ fn bound(permit: Code) -> Attempt {
         enqueued_ns: Some(400),
         queue_timestamp: Some(ANCHOR.unix_ns_at_zero + 100),
         node: Some("node-7".into()),
-        // In the order of their ends, as the assembler gives them.
+        // Sorted by end, as the assembler returns them.
         calls: vec![
             call(Function::PreFilter, 1_200, 1_300, ok),
             call(Function::Filter, 1_300, 1_400, None),
@@ -66,7 +66,7 @@ fn text(span: &Span, key: &str) -> Option<String> {
 }
 
 #[test]
-fn a_bound_pod_gives_the_tree_of_the_kep() {
+fn bound_pod_has_the_span_tree_of_the_kep() {
     let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     let expected = "\
 SchedulePod
@@ -105,14 +105,14 @@ SchedulePod
 }
 
 #[test]
-fn wait_on_permit_is_a_span_only_when_permit_said_wait() {
+fn wait_on_permit_has_a_span_only_after_wait() {
     let waited = build(&bound(Code::WAIT), ANCHOR, Origin::default());
     assert!(tree(&waited).contains("  bindingCycle\n    waitOnPermit\n"));
     assert!(!tree(&build(&bound(Code::SUCCESS), ANCHOR, Origin::default())).contains("waitOnPermit"));
 }
 
 #[test]
-fn a_failure_is_an_error_that_names_code_plugin_and_reason() {
+fn failure_status_names_code_plugin_and_reason() {
     let mut attempt = bound(Code::UNSCHEDULABLE);
     attempt.calls.retain(|call| call.end_ns <= 2_400);
     attempt.calls.push(call(Function::HandleFailure, 2_500, 9_000, None));
@@ -131,7 +131,7 @@ fn a_failure_is_an_error_that_names_code_plugin_and_reason() {
 }
 
 #[test]
-fn the_result_is_what_the_scheduler_counts() {
+fn result_matches_the_scheduler_metric() {
     for (code, expected) in [
         (Code::UNSCHEDULABLE, "Unschedulable"),
         (Code::UNSCHEDULABLE_AND_UNRESOLVABLE, "Unschedulable"),
@@ -158,7 +158,7 @@ fn the_same_attempt_has_the_same_identities_and_another_one_has_others() {
 }
 
 #[test]
-fn the_context_of_the_pod_becomes_a_link_of_the_root_and_of_nothing_else() {
+fn only_the_root_links_to_the_context_of_the_pod() {
     let context =
         RemoteContext { trace_id: [7; 16], span_id: [8; 8], flags: 1, trace_state: "vendor=1".into() };
     let relation = Relation::Cause { annotation: "traceparent".into(), owner: None };
@@ -176,7 +176,7 @@ fn the_context_of_the_pod_becomes_a_link_of_the_root_and_of_nothing_else() {
 }
 
 #[test]
-fn what_was_lost_is_marked() {
+fn losses_are_marked() {
     let mut attempt = bound(Code::SUCCESS);
     attempt.incomplete = true;
     attempt.calls[0].returned = false;
@@ -199,7 +199,7 @@ fn plugin_call(function: Function, plugin: &str, start_ns: u64, code: Code, reas
 }
 
 #[test]
-fn plugins_are_below_their_phase_and_say_what_they_say() {
+fn plugin_spans_nest_below_their_phase() {
     let mut attempt = bound(Code::SUCCESS);
     attempt.calls.extend([
         plugin_call(Function::PreFilterPlugin, "NodePorts", 1_210, Code::SKIP, ""),
@@ -230,7 +230,7 @@ fn plugins_are_below_their_phase_and_say_what_they_say() {
 }
 
 #[test]
-fn extenders_are_where_they_were_asked_and_say_what_they_were_asked() {
+fn extender_spans_nest_below_their_phase() {
     let asked = |function, verb: &str, start_ns, code, nodes, passed| Call {
         extender: Some(Box::new(Extender {
             url: "http://extender".into(),
@@ -246,7 +246,7 @@ fn extenders_are_where_they_were_asked_and_say_what_they_were_asked() {
     attempt.calls.extend([
         asked(Function::ExtenderFilter, "sieve", 1_920, Code::SUCCESS, Some(30), Some(20)),
         asked(Function::ExtenderFilter, "sieve", 1_945, Code::ERROR, Some(20), Some(0)),
-        // Without the verb, nobody is asked.
+        // Without a verb the extender is not called.
         asked(Function::ExtenderPrioritize, "", 1_970, Code::SUCCESS, Some(20), None),
         asked(Function::ExtenderBind, "bind", 8_010, Code::SUCCESS, None, None),
     ]);
@@ -304,7 +304,7 @@ fn what_outlasts_its_attempt_is_in_its_trace_and_linked_to_it_but_no_part_of_it(
 }
 
 #[test]
-fn a_wait_names_the_plugins_that_asked_for_it() {
+fn permit_wait_names_its_plugins() {
     let mut attempt = bound(Code::WAIT);
     attempt.calls.extend([
         plugin_call(Function::PermitPlugin, "Gang", 2_210, Code::WAIT, ""),
@@ -316,7 +316,7 @@ fn a_wait_names_the_plugins_that_asked_for_it() {
 }
 
 #[test]
-fn unreserve_after_the_binding_cycle_hangs_under_the_root() {
+fn unreserve_after_the_binding_cycle_is_below_the_root() {
     let mut attempt = bound(Code::SUCCESS);
     attempt.end_ns = 9_900;
     attempt.calls.push(call(Function::Unreserve, 9_100, 9_200, None));
@@ -326,7 +326,7 @@ fn unreserve_after_the_binding_cycle_hangs_under_the_root() {
 }
 
 #[test]
-fn the_next_attempt_is_linked_to_the_one_before() {
+fn attempt_links_to_the_previous_one() {
     let first = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     let next = Attempt {
         previous: Some(Previous { start_ns: 1_000, group: None }),
@@ -341,7 +341,7 @@ fn the_next_attempt_is_linked_to_the_one_before() {
 }
 
 #[test]
-fn below_a_parent_an_attempt_is_in_its_trace_and_the_next_one_links_there() {
+fn attempt_below_a_parent_joins_its_trace() {
     let cause = |number: u8| Link {
         context: RemoteContext {
             trace_id: [number; 16],
@@ -369,7 +369,7 @@ fn below_a_parent_an_attempt_is_in_its_trace_and_the_next_one_links_there() {
 }
 
 #[test]
-fn the_root_says_how_the_pod_came_through_the_queues() {
+fn root_has_the_queue_history() {
     let entry =
         |time_ns, queue: &str, event: &str| Move { time_ns, queue: queue.into(), event: event.into() };
     let attempt = Attempt {
@@ -411,7 +411,7 @@ fn the_root_says_how_the_pod_came_through_the_queues() {
 }
 
 #[test]
-fn spans_say_when_they_were_by_the_monotonic_clock_where_that_is_asked_for() {
+fn spans_carry_monotonic_times_on_request() {
     let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     assert_eq!(trace.root().attribute(attributes::MONOTONIC_START), None);
     let mut trace = trace;

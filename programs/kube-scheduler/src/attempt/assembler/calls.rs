@@ -1,4 +1,4 @@
-//! Calls: an entry and its end on one goroutine, and what the attempt learns from them.
+//! Calls: pairs an entry with its end on one goroutine, and updates the attempt.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ pub(super) struct Open {
     pub(super) plugin: Option<Arc<str>>,
     pub(super) extender: Option<Box<Extender>>,
     pub(super) api_call: Option<Box<ApiCall>>,
-    /// Whose it is, where that is not what the goroutine is on: a Pod of the group.
+    /// The Pod's attempt, if the goroutine is on the attempt of the Pod's group.
     pub(super) owner: Option<u64>,
     pub(super) turns: Turns,
-    /// How many events told of its beginning: none where its end does.
+    /// Number of events of its beginning; 0 if only the end is reported.
     pub(super) events: u64,
 }
 
@@ -35,13 +35,14 @@ impl Process {
             return;
         }
         let mut goroutine = self.goroutines.remove(&number).unwrap_or_default();
-        // A call at this depth or above it says that deeper ones are over.
+        // An entry at this depth means that open calls at this depth or deeper are over.
         self.unwind(&mut goroutine, depth, time_ns);
         goroutine.last_ns = time_ns;
-        // It may have ended elsewhere.
+        // The attempt may have ended on another goroutine.
         goroutine.attempt = goroutine.attempt.filter(|id| self.attempts.contains_key(id));
         if goroutine.attempt.is_none() {
-            // A state that is not known is of an attempt that is over, even where its Pod's address is used again.
+            // An unknown state belongs to an attempt that is over, even if the address of its Pod is in use
+            // again.
             let found = match (values.number(Value::CycleState), values.number(Value::Pod)) {
                 (Some(state), _) => self.by_state.get(&state),
                 (None, Some(pod)) => self.by_pod.get(&pod),
@@ -51,8 +52,8 @@ impl Process {
             if goroutine.open.is_empty() {
                 goroutine.worker = function.about().runs_beside();
             }
-            // Addresses are used again: a call that began before the attempt is not of this one, nor is a second binding
-            // goroutine.
+            // Addresses are reused: a call that began before the attempt is not part of it, nor is a second
+            // binding goroutine.
             let began = goroutine.began().unwrap_or(time_ns);
             let own = |building: &Building| {
                 building.attempt.start_ns <= began && (goroutine.worker || !building.binding)
@@ -95,7 +96,7 @@ impl Process {
         self.goroutines.insert(number, goroutine);
     }
 
-    /// What the attempt learns from a call that begins.
+    /// Updates the attempt from the values at a call's entry.
     pub(super) fn begin_call(
         &mut self,
         owner: Option<u64>,
@@ -124,7 +125,7 @@ impl Process {
             }
         }
         if function == Function::HandleFailure {
-            // The Pod goes back into the queue, and may be popped before this has returned.
+            // The Pod returns to the queue and may be popped before this call returns.
             self.will_be_tried_again(id);
         }
     }
@@ -143,7 +144,7 @@ impl Process {
             };
             let bound = || goroutine.on().and_then(|id| self.attempts.get(&id)).is_some_and(by_extender);
             if (function, role) == (Function::Bind, Role::NextEntry) && bound() {
-                // Whoever binds, what comes next is the same.
+                // An extender has bound the Pod; the next entry is the same as after the `Bind` plugins.
                 self.books.account.unrelated += 1;
             } else {
                 self.books.stray_end();
@@ -159,7 +160,7 @@ impl Process {
         let on = goroutine.on();
         if let Some(building) = on.and_then(|id| self.attempts.get_mut(&id)) {
             let attempt = &mut building.attempt;
-            // No restriction and a restriction to no Node read the same; the latter is a rejection.
+            // No restriction and a restriction to no Node both read as 0; the latter is a rejection.
             attempt.restricted_to =
                 values.number(Value::RestrictedTo).filter(|count| *count > 0).or(attempt.restricted_to);
             attempt.scores = values.take_top(Value::Scores).or(attempt.scores.take());
@@ -168,7 +169,7 @@ impl Process {
             self.close(&mut goroutine, open, time_ns, Some(values));
         }
         if matches!(function, Function::BindingCycle | Function::HandleFailure) && on == goroutine.attempt {
-            // Nothing of an attempt is around these: what is still open has been left by a panic.
+            // These are the outermost calls of an attempt: calls still open were left by a panic.
             self.unwind(&mut goroutine, 0, time_ns);
         } else if let Some(id) = on.filter(|_| function == Function::HandleFailure) {
             self.unwind_of(&mut goroutine, id, time_ns);
@@ -177,7 +178,7 @@ impl Process {
         if ended && on == goroutine.attempt {
             goroutine.attempt = None;
         }
-        // The scheduling loop has an attempt again after the next Pop; a binding goroutine is over.
+        // The scheduling loop has an attempt again after the next `Pop`; a binding goroutine is over.
         let over = goroutine.worker && goroutine.open.is_empty();
         if !over && (goroutine.attempt.is_some() || !goroutine.open.is_empty()) {
             self.goroutines.insert(number, goroutine);
@@ -186,7 +187,7 @@ impl Process {
         }
     }
 
-    /// What the end of a call means for its attempt; whether the attempt is over.
+    /// Updates the attempt after a call's end. Returns whether the attempt is over.
     pub(super) fn after(&mut self, id: u64, function: Function, time_ns: u64) -> bool {
         let Some(building) = self.attempts.get_mut(&id) else { return true };
         match function.about().stage() {
@@ -215,7 +216,7 @@ impl Process {
         }
     }
 
-    /// Closes the open calls at this depth and deeper ones: they never returned.
+    /// Closes the open calls at this depth and deeper, which never returned.
     pub(super) fn unwind(&mut self, goroutine: &mut Goroutine, depth: u64, now_ns: u64) {
         while goroutine.open.last().is_some_and(|open| open.depth >= depth) {
             if let Some(open) = goroutine.open.pop() {
@@ -224,7 +225,7 @@ impl Process {
         }
     }
 
-    /// Closes the open calls of a Pod of a group: they never returned.
+    /// Closes the open calls of a Pod of a group, which never returned.
     pub(super) fn unwind_of(&mut self, goroutine: &mut Goroutine, id: u64, now_ns: u64) {
         let (of_pod, others): (Vec<_>, _) =
             std::mem::take(&mut goroutine.open).into_iter().partition(|open| open.owner == Some(id));
@@ -234,7 +235,7 @@ impl Process {
         }
     }
 
-    /// A call is over; `returned` is what was read when it returned, if it did.
+    /// Closes a call; `returned` holds the values read at its return, if it returned.
     pub(super) fn close(
         &mut self,
         goroutine: &mut Goroutine,
@@ -264,7 +265,7 @@ impl Process {
         };
         let returned = call.returned;
         if late && !owner.is_some_and(|id| self.attempts.contains_key(&id) || self.late.waits(id)) {
-            // Of nothing that is traced, or of an attempt that has not waited as long.
+            // Belongs to no traced attempt, or to one that is no longer waiting.
             self.books.account.unrelated += call.events;
             return;
         }
@@ -315,7 +316,7 @@ impl Open {
     }
 }
 
-/// What an extender is asked, where one is.
+/// The request to an extender, if there is one.
 fn extender(values: &mut Values) -> Option<Box<Extender>> {
     let url = values.take_text(Value::ExtenderUrl)?;
     let verb = values.take_text(Value::ExtenderVerb).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Groups of Pods: an attempt for the group, and within it one for each of its Pods.
+//! Pod groups: an attempt for the group, and within it one for each of its Pods.
 
 use std::sync::Arc;
 
@@ -12,37 +12,38 @@ use crate::{
     values::Value,
 };
 
-/// What the scheduler writes into the condition of a group that fits, and of one that does not; else it is an error.
+/// Reasons in the condition of a group that fits, and of one that does not; other reasons are errors.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/schedule_one_podgroup.go>,
 /// `submitPodGroupAlgorithmResult`
 const SCHEDULED: &str = "Scheduled";
 const UNSCHEDULABLE: &str = "Unschedulable";
 
-/// Whether an attempt has to do with a group.
+/// Relation of an attempt to a group.
 #[derive(Debug, Default)]
 pub(super) enum Membership {
     #[default]
     Alone,
     Member {
-        /// The group's attempt.
+        /// ID of the group's attempt.
         group: u64,
-        /// By what the group knows it.
+        /// Key of this attempt in `members`.
         key: String,
-        /// The `CycleState` of each time that it was tried; 0 as long as it is not known.
+        /// `CycleState` address of each trial; 0 while unknown.
         trials: Vec<u64>,
     },
     Group {
-        /// Attempts that are not over, by the UID of their Pods.
+        /// Open attempts by the UID of their Pods.
         members: HashMap<String, u64>,
-        /// The scheduling loop has turned to something else.
+        /// The scheduling loop has left the group.
         over: bool,
-        /// The placement that is about to be tried.
+        /// The placement to try next.
         placement: Option<Arc<str>>,
     },
 }
 
 impl Process {
-    /// The scheduler turns to a group of Pods. Up to 1.36 one of them was popped, and brings the others.
+    /// Begins the attempt of a group. Up to 1.36 a Pod is popped, and the scheduler collects the other Pods
+    /// of its group.
     pub(super) fn begin_group(&mut self, event: Event) {
         let Event { target, time_ns, goroutine: number, mut values, .. } = event;
         let fresh = |building: &Building| building.stage == Progress::Popped;
@@ -97,7 +98,7 @@ impl Process {
         (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
     }
 
-    /// The scheduler has done for a group of Pods what its loop does.
+    /// Ends the group's part of the scheduling loop.
     pub(super) fn end_group(&mut self, event: &Event) {
         let current = self.goroutines.get(&event.goroutine).and_then(|goroutine| goroutine.attempt);
         let Some(id) = current.filter(|id| self.is_group(*id)) else {
@@ -112,7 +113,7 @@ impl Process {
         self.leave_group(event.goroutine, id, event.time_ns);
     }
 
-    /// The scheduling loop turns to something else.
+    /// The scheduling loop leaves the group.
     pub(super) fn leave_group(&mut self, number: u64, id: u64, now_ns: u64) {
         if let Some(mut goroutine) = self.goroutines.remove(&number) {
             self.unwind(&mut goroutine, 0, now_ns);
@@ -131,7 +132,7 @@ impl Process {
             self.will_be_tried_again(id);
         }
         for member in members {
-            // Pods that are being deleted, for example; and what never returned from the handling of a failure.
+            // Pods that are being deleted, for example, and failure handling that never returned.
             let over = |building: &Building| {
                 !building.binding && [Progress::Popped, Progress::Failing].contains(&building.stage)
             };
@@ -146,7 +147,7 @@ impl Process {
         matches!(self.attempts.get(&id), Some(Building { part: Membership::Group { .. }, .. }))
     }
 
-    /// Whose a call is that begins while a group is being scheduled.
+    /// The attempt that a call belongs to, if it begins while a group is being scheduled.
     pub(super) fn owner_in_group(&mut self, group: u64, goroutine: &Goroutine, event: &Event) -> u64 {
         let Event { function, values, .. } = event;
         if matches!(function, Function::PodGroupMember | Function::HandleFailure)
@@ -154,7 +155,7 @@ impl Process {
         {
             return member;
         }
-        // A trial has a state of its own, whose address may have been that of another one's.
+        // A trial has its own state, whose address may have belonged to an earlier one.
         let trial = goroutine.open.iter().rev().find(|open| open.function == Function::PodGroupMember);
         if let Some(owner) = trial.and_then(|open| open.owner) {
             return owner;
@@ -166,7 +167,8 @@ impl Process {
         named.filter(of_group).or_else(|| goroutine.open.last()?.owner).unwrap_or(group)
     }
 
-    /// The attempt of a Pod of a group: it begins when it is tried first, or has failed untried.
+    /// The attempt of a Pod of a group. It begins with the first trial, or with the failure of an untried
+    /// Pod.
     fn member(&mut self, id: u64, event: &Event) -> Option<u64> {
         let Event { target, time_ns, goroutine, values, .. } = event;
         let uid = values.text(Value::PodUid).unwrap_or_default();
@@ -191,7 +193,7 @@ impl Process {
         };
         let key = key(uid, member);
         members.insert(key.clone(), member);
-        // What is read where a Pod fails that was never tried leaves out what the group knows.
+        // At the failure of an untried Pod not all values are read; the rest comes from the group.
         match values.text(Value::Profile) {
             Some(profile) => profile.clone_into(&mut pod.profile),
             None => attempt.pod.profile.clone_from(&pod.profile),
@@ -205,7 +207,7 @@ impl Process {
         Some(member)
     }
 
-    /// The attempt of a Pod of a group is over, and it may have been the last.
+    /// Ends a Pod's part in its group's attempt, which ends with its last Pod.
     pub(super) fn left(&mut self, part: &Membership, end_ns: u64, bound: bool) {
         let Membership::Member { group, key, .. } = part else { return };
         let Some(whole) = self.attempts.get_mut(group) else { return };
@@ -219,7 +221,7 @@ impl Process {
         self.end_group_with_its_last(*group);
     }
 
-    /// Nothing will be heard of a group any more, nor of these of its Pods.
+    /// Abandons a group's attempt and the selected attempts of its Pods.
     pub(super) fn abandon_members(&mut self, id: u64, which: impl Fn(&Building) -> bool) {
         let Some(Building { attempt, part: Membership::Group { members, .. }, .. }) =
             self.attempts.get_mut(&id)
@@ -250,14 +252,14 @@ impl Process {
 }
 
 impl Building {
-    /// The scheduler turns to a placement.
+    /// Records the placement that the scheduler tries next.
     pub(super) fn take_placement_name(&mut self, values: &Values) {
         if let Membership::Group { placement, .. } = &mut self.part {
             *placement = values.text(Value::PlacementName).filter(|name| !name.is_empty()).map(Arc::from);
         }
     }
 
-    /// How the attempt of a group came out.
+    /// Records the outcome of a group's attempt.
     pub(super) fn take_condition(&mut self, mut values: Values) {
         if !matches!(self.part, Membership::Group { .. }) {
             return;
@@ -271,12 +273,12 @@ impl Building {
         self.attempt.outcome = Outcome::Failed { code: Some(code), reason, plugin: String::new() };
     }
 
-    /// Which placement all Pods of the group are tried on.
+    /// The placement that all Pods of the group are tried on.
     pub(super) fn take_placement(&mut self) -> Option<Arc<str>> {
         if let Membership::Group { placement, .. } = &mut self.part { placement.take() } else { None }
     }
 
-    /// A Pod of a group is tried, by its `CycleState`; only that of one trial is bound.
+    /// Records the trial of a Pod of a group, by its `CycleState`; only one trial's is bound.
     pub(super) fn tried(&mut self, function: Function, state: Option<u64>) {
         let Membership::Member { trials, .. } = &mut self.part else { return };
         match (function.about().stage(), state) {
@@ -301,7 +303,7 @@ impl Building {
     }
 }
 
-/// Where the UID could not be read, nobody knows whose attempt it is, and it is nobody else's.
+/// Key of a Pod in its group. Without a UID the attempt's ID makes it unique.
 fn key(uid: &str, id: u64) -> String {
     if uid.is_empty() { format!("?{id}") } else { uid.to_owned() }
 }

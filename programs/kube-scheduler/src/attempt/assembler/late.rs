@@ -1,6 +1,7 @@
-//! What is done for an attempt on goroutines that it does not wait for: it may begin and end when the attempt is over.
+//! Late work: calls for an attempt on other goroutines, which may begin and end after the attempt is over.
 //!
-//! An attempt that is over is handed over when all of that has ended, or after some seconds: its spans leave together.
+//! A finished attempt is handed over once all of its late work has ended, or after a timeout: its spans are
+//! exported together.
 
 use super::{
     super::{ApiCall, Attempt, Call},
@@ -10,26 +11,26 @@ use gotrace::Role;
 
 use crate::{Event, values::Value};
 
-/// Attempts that wait at once.
+/// Finished attempts waiting at once.
 const MAX_WAITING: usize = 4_096;
-/// What is remembered at once of calls that are queued and of candidates; most have been taken.
+/// Queued calls and candidates remembered at once; most entries are of completed work.
 const MAX_KNOWN: usize = 16_384;
-/// How long an attempt waits. A call that another one replaced is never made, and a victim that is being deleted already is
-/// left alone.
+/// How long a finished attempt waits. A call that another one replaced is never made, and a victim that is
+/// already being deleted is skipped.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// What attempts have begun that others do.
+/// Late work by attempt.
 #[derive(Debug, Default)]
 pub(super) struct Late {
-    /// Calls in the dispatcher's queue, by their address: whose, and since when.
+    /// Calls in the dispatcher's queue, by address: ID of the attempt, and time of queueing.
     queued: HashMap<u64, (u64, u64)>,
-    /// Which call a goroutine is putting into that queue.
+    /// The call that a goroutine is putting into that queue.
     adding: HashMap<u64, Option<u64>>,
-    /// Who preempts, by the address of the candidate.
+    /// ID of the preempting attempt, by the address of the candidate.
     candidates: HashMap<u64, u64>,
-    /// Attempts that are over.
+    /// Finished attempts with late work.
     waiting: HashMap<u64, Waiting>,
-    /// Nothing will come any more.
+    /// No further events will arrive.
     closed: bool,
 }
 
@@ -41,7 +42,7 @@ struct Waiting {
 }
 
 impl Late {
-    /// Victims of this candidate go for the attempt.
+    /// Records that the candidate's victims are evicted for the attempt.
     pub(super) fn preempts(&mut self, candidate: u64, id: u64) {
         if self.candidates.len() >= MAX_KNOWN {
             self.candidates.clear();
@@ -49,7 +50,7 @@ impl Late {
         self.candidates.insert(candidate, id);
     }
 
-    /// For which attempt something is done, and what is known of it.
+    /// The attempt that late work belongs to, and its API call.
     pub(super) fn take(&mut self, event: &Event) -> (Option<u64>, Option<Box<ApiCall>>) {
         let values = &event.values;
         let queued = values.number(Value::ApiCall).and_then(|address| self.queued.remove(&address));
@@ -62,17 +63,17 @@ impl Late {
         (queued.map(|(id, _)| id).or_else(preempts), Some(Box::new(api_call)))
     }
 
-    /// Whether the attempt is over and has not been handed over.
+    /// Whether the attempt is over and not yet handed over.
     pub(super) fn waits(&self, id: u64) -> bool {
         self.waiting.contains_key(&id)
     }
 
-    /// What is waited for may have been lost, or is not done any more.
+    /// After a loss, outstanding work may have been lost or may never be done.
     pub(super) fn distrust(&mut self) {
         self.waiting.values_mut().for_each(|waiting| waiting.attempt.incomplete = true);
     }
 
-    /// No attempt waits from now on.
+    /// From now on no attempt waits.
     pub(super) fn close(&mut self) {
         self.closed = true;
     }
@@ -87,7 +88,8 @@ impl Late {
 }
 
 impl Process {
-    /// The goroutine puts a call into the dispatcher's queue, which may not want it: then it is not made.
+    /// Records a call that the goroutine adds to the dispatcher's queue. The dispatcher may reject it; then
+    /// it is never made.
     pub(super) fn queue_api_call(&mut self, event: &Event, role: Role) {
         let Event { goroutine, time_ns, values, .. } = event;
         let on = self.goroutines.get(goroutine).and_then(Goroutine::on);
@@ -121,7 +123,7 @@ impl Process {
         }
     }
 
-    /// Something has ended that was done for an attempt that is over.
+    /// Records the end of late work of a finished attempt.
     pub(super) fn close_late(&mut self, id: u64, mut call: Call) {
         let Some(waiting) = self.late.waiting.get_mut(&id) else { return };
         let Waiting { attempt, outstanding, .. } = waiting;
@@ -142,7 +144,7 @@ impl Process {
         }
     }
 
-    /// Hands over what has waited for long enough.
+    /// Hands over attempts whose wait has expired.
     pub(super) fn expire_late(&mut self, now_ns: u64) {
         // A group begins to wait when the last of its Pods is handed over.
         loop {

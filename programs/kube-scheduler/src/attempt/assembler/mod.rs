@@ -1,13 +1,12 @@
-//! Puts events together: what an attempt is, from its `Pop` to what is done when it is over.
+//! Assembles events into attempts: from `Pop` to the late work after the end.
 //!
 //! # Layout
 //!
-//! * [`calls`]: entries, ends and panics on one goroutine. [`turns`]: plugins that a phase calls one after the other.
-//! * [`queues`]: Pods before they are popped. [`groups`]: Pods that are scheduled as one.
-//! * [`late`]: what is done for an attempt on goroutines that it does not wait for.
-//! * [`books`]: what has ended, and what became of each event.
+//! * [`calls`]: entries, ends and panics on one goroutine. [`turns`]: plugins that a phase calls one after
+//!   the other.
+//! * [`queues`]: Pods before they are popped. [`groups`]: Pods that are scheduled as a group.
+//! * [`late`]: work on goroutines that the attempt does not wait for.
 
-mod books;
 mod calls;
 mod groups;
 mod late;
@@ -19,13 +18,12 @@ use std::mem;
 use foldhash::fast::RandomState;
 use gotrace::{
     Role,
-    assemble::{Account, Assemble, Count, Stats},
+    assemble::{Account, Assemble, Books as BooksOf, Count, Stats},
 };
 
 pub use self::queues::QUEUE_INCOMING_PODS;
 pub(crate) use self::queues::moved;
 use self::{
-    books::Books,
     calls::Open,
     groups::Membership,
     late::Late,
@@ -39,34 +37,37 @@ use crate::{
     values::Value,
 };
 
-/// For keys that are addresses and numbers, with some ten look-ups an event: the standard hash was half of the work. Seeded at
-/// random as well, and the tables are bounded.
+/// Shared by all processes: moved into the process whose event is handled.
+type Books = BooksOf<Attempt>;
+
+/// For keys that are addresses and numbers, with about ten look-ups per event: the standard hash took half of
+/// the CPU time. Also randomly seeded, and the tables are bounded.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
-/// Attempts that can be open at once in one process; with gang scheduling thousands wait on Permit together.
+/// Open attempts per process; with gang scheduling thousands wait on Permit together.
 const MAX_ATTEMPTS: usize = 65_536;
-/// Goroutines remembered at once in one process: one per binding cycle.
+/// Goroutines remembered per process: one per binding cycle.
 const MAX_GOROUTINES: usize = 65_536;
 /// Pods remembered as waiting in the active queue of one process.
 const MAX_ENQUEUED: usize = 262_144;
-/// Goroutines that are just putting a Pod into a queue.
+/// Goroutines that are putting a Pod into a queue.
 const MAX_MOVING: usize = 4_096;
-/// Moves remembered of one Pod between two attempts: the first and the last of them.
+/// Moves remembered of one Pod between two attempts: the first and the last ones.
 const MAX_MOVES: usize = 16;
-/// Pods whose last attempt is remembered, so that the next one can be linked to it.
+/// Pods whose last attempt is remembered, to link the next one to it.
 const MAX_PENDING: usize = 65_536;
-/// Open calls on one goroutine: the deepest true nesting is four.
+/// Open calls per goroutine: the deepest real nesting is four.
 const MAX_OPEN: usize = 32;
-/// Calls of one attempt, and calls of a goroutine that belong to no attempt yet.
+/// Calls per attempt, and unassigned calls per goroutine.
 const MAX_CALLS: usize = 1_024;
-/// A binding cycle that ended without `PostBind` is followed at once by the handling of its failure.
+/// After a binding cycle that ended without `PostBind`, its failure is handled at once.
 const FAILURE_FOLLOWS_NS: u64 = 10_000_000_000;
 /// The longest that Permit may wait is 15 minutes
 /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/framework.go>,
-/// `maxTimeout`); an attempt that is silent for twice as long is lost.
+/// `maxTimeout`); an attempt without events for twice as long is lost.
 const SILENCE_NS: u64 = 30 * 60 * 1_000_000_000;
 
-/// Puts events together to attempts.
+/// Assembles events into attempts.
 #[derive(Debug, Default)]
 pub struct Assembler {
     processes: HashMap<u32, Process>,
@@ -82,17 +83,17 @@ struct Process {
     goroutines: HashMap<u64, Goroutine>,
     by_state: HashMap<u64, u64>,
     by_pod: HashMap<u64, u64>,
-    /// By the address of the entry in the queue.
+    /// By the address of the `QueuedPodInfo`.
     queued: HashMap<u64, Queued>,
-    /// Which entry a goroutine is putting into a queue.
+    /// The queue entry that a goroutine is putting into a queue.
     moving: HashMap<u64, u64>,
-    /// When a goroutine took a Pod out of the backoff queue, which it is about to return.
+    /// When a goroutine took a Pod out of the backoff queue, to return it from `Pop`.
     popped_from_backoff: HashMap<u64, u64>,
     /// The last attempt of a Pod, by UID, or of a group, if it was not bound.
     pending: HashMap<String, Previous>,
     late: Late,
     orders: Orders,
-    /// The assembler's, while this process is at work.
+    /// The assembler's books, while this process handles an event.
     books: Books,
 }
 
@@ -100,12 +101,12 @@ struct Process {
 struct Goroutine {
     attempt: Option<u64>,
     last_ns: u64,
-    /// Whether it serves one plugin of an attempt, beside the goroutine that the attempt is on.
+    /// It runs one plugin or extender call beside the attempt's own goroutine.
     worker: bool,
     open: Vec<Open>,
-    /// Calls that ended before it was known whose they are.
+    /// Calls that ended before their attempt was known.
     closed: Vec<Call>,
-    /// Plugins of a phase that tells of itself at its end.
+    /// Plugins of a phase that is only reported at its end.
     turns: Vec<Turn>,
 }
 
@@ -114,33 +115,33 @@ struct Building {
     attempt: Attempt,
     stage: Progress,
     last_ns: u64,
-    /// Whether its binding goroutine is known: then the scheduling loop has nothing to do with it any more.
+    /// Its binding goroutine is known, so the scheduling loop no longer works on it.
     binding: bool,
     states: Vec<u64>,
     pods: Vec<u64>,
-    /// Those that it was on.
+    /// Goroutines that it ran on.
     goroutines: Vec<u64>,
-    /// What is done for it on other goroutines and has not come to its end.
+    /// Late calls on other goroutines that have not ended.
     outstanding: u64,
     part: Membership,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Out of the queue, nothing tried yet.
+    /// Popped, and no call yet.
     Popped,
     /// In its scheduling cycle.
     Scheduling,
-    /// The scheduling cycle is over: binding comes next, or the handling of a failure.
+    /// The scheduling cycle is over: binding comes next, or failure handling.
     Scheduled,
-    /// The binding cycle is over, and did not succeed.
+    /// The binding cycle is over and did not succeed.
     NotBound,
     /// The failure is being handled.
     Failing,
 }
 
 impl Assembler {
-    /// Lets a process work with the assembler's books.
+    /// Lends the assembler's books to a process while `work` runs.
     fn with<T>(books: &mut Books, process: &mut Process, work: impl FnOnce(&mut Process) -> T) -> T {
         process.books = mem::take(books);
         let result = work(process);
@@ -148,8 +149,8 @@ impl Assembler {
         result
     }
 
-    /// Records were lost: an end that comes now may belong to a beginning that did not, and the other way round. So
-    /// everything that is open is given up.
+    /// Drops everything that is open after a loss: a later end may belong to a lost beginning, and a later
+    /// beginning's end may be lost.
     fn distrust(&mut self) {
         let mut targets: Vec<u32> = self.processes.keys().copied().collect();
         targets.sort_unstable();
@@ -253,11 +254,11 @@ impl Process {
         }
     }
 
-    /// The process has ended: so have its attempts.
+    /// Ends a process and its attempts.
     fn exit(&mut self) {
         self.end_goroutines(|_| true);
         self.late.distrust();
-        // Pods of a group are handed over before the group is.
+        // Pods of a group are handed over before the group.
         self.late.close();
         self.expire_late(u64::MAX);
         let waiting = self.queued.values().map(|queued| queued.events).sum::<u64>();
@@ -271,7 +272,7 @@ impl Process {
 }
 
 impl Process {
-    /// Something about the attempt that the goroutine is on.
+    /// Records a fact about the attempt that the goroutine is on.
     fn take_fact(&mut self, fact: Fact, event: Event) {
         let Event { time_ns, goroutine, mut values, .. } = event;
         let id = self.goroutines.get(&goroutine).and_then(Goroutine::on);
@@ -300,7 +301,7 @@ impl Process {
                 attempt.batched = values.number(Value::HintLength).is_some_and(|length| length > 0);
             }
             Fact::FailureMessage => {
-                // Without a condition only a nominated Node is written.
+                // Without a condition, the call only writes a nominated Node.
                 if let Outcome::Failed { reason, .. } = &mut attempt.outcome
                     && let Some(message) = values.take_text(Value::Message).filter(|text| !text.is_empty())
                 {
@@ -341,7 +342,7 @@ impl Process {
         (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
     }
 
-    /// An attempt that begins, of the Pod that these values are of.
+    /// A new attempt of the Pod that these values describe.
     fn attempt_of_pod(&mut self, target: u32, time_ns: u64, mut values: Values, queued: Queued) -> Attempt {
         let uid = values.take_text(Value::PodUid).unwrap_or_default();
         Attempt {
@@ -359,12 +360,12 @@ impl Process {
         }
     }
 
-    /// The scheduling loop turns to the next Pod: what became of the one before?
+    /// Settles the attempt that the scheduling loop leaves for the next Pod.
     fn leave_attempt(&mut self, goroutine: u64, now_ns: u64) {
         let current = self.goroutines.get(&goroutine).and_then(|goroutine| goroutine.attempt);
         if let Some(id) = current.filter(|id| self.is_group(*id)) {
             self.books.stats.incomplete_attempts += 1;
-            // Those that are being bound will tell.
+            // Attempts that are being bound end on their own.
             self.abandon_members(id, |building| !building.binding);
             return self.leave_group(goroutine, id, now_ns);
         }
@@ -378,7 +379,7 @@ impl Process {
         }
     }
 
-    /// Nothing will come from these goroutines any more: what is open there never returned.
+    /// Closes the calls of goroutines without further events: they never returned.
     fn end_goroutines(&mut self, over: impl Fn(&Goroutine) -> bool) {
         let mut numbers: Vec<u64> = self
             .goroutines
@@ -396,8 +397,8 @@ impl Process {
         }
     }
 
-    /// Remembers by which addresses an attempt will be known. Addresses are used again after a garbage collection:
-    /// the newest owner is the right one.
+    /// Records the addresses that identify an attempt. Addresses are reused after a garbage collection, so
+    /// the newest owner wins.
     fn learn(&mut self, id: u64, state: Option<u64>, pod: Option<u64>) {
         let Some(building) = self.attempts.get_mut(&id) else { return };
         for (address, index, own) in
@@ -412,7 +413,7 @@ impl Process {
         }
     }
 
-    /// The end of an attempt was not seen.
+    /// Ends an attempt whose end was not seen.
     fn abandon(&mut self, id: u64) {
         self.abandon_members(id, |_| true);
         let Some(building) = self.attempts.get_mut(&id) else { return };
@@ -433,17 +434,17 @@ impl Process {
         self.finish(id, last);
     }
 
-    /// The next attempt of this one's Pod is to be linked to this one.
+    /// Remembers this attempt, to link the Pod's next attempt to it.
     fn will_be_tried_again(&mut self, id: u64) {
         let Some(Building { attempt, .. }) = self.attempts.get(&id) else { return };
         let identity = attempt.identity();
-        // Where the UID could not be read, nobody knows whose attempt it is.
+        // Without a UID the Pod is unknown.
         if identity.is_empty() {
             return;
         }
         let previous = Previous { start_ns: attempt.start_ns, group: attempt.group().cloned() };
         if self.pending.len() >= MAX_PENDING {
-            // Most are of Pods that are gone.
+            // Most entries are of deleted Pods.
             self.pending.clear();
         }
         self.pending.insert(identity, previous);
@@ -452,7 +453,7 @@ impl Process {
     fn finish(&mut self, id: u64, end_ns: u64) {
         let numbers = self.attempts.get_mut(&id).map(|building| mem::take(&mut building.goroutines));
         for number in numbers.into_iter().flatten() {
-            // Calls that are open elsewhere never return, or not to this attempt.
+            // Calls open on other goroutines never return, or not to this attempt.
             let Some(mut goroutine) = self.goroutines.remove(&number) else { continue };
             if goroutine.attempt == Some(id) {
                 self.unwind(&mut goroutine, 0, end_ns);
@@ -463,7 +464,7 @@ impl Process {
             }
         }
         if let Some(Building { mut attempt, last_ns, part, outstanding, .. }) = self.forget(id) {
-            // No goroutine's clock goes back, but what a file says may.
+            // A goroutine's clock never goes back, but a recording may be inconsistent.
             if let Subject::Member(group) = &attempt.subject {
                 attempt.start_ns = attempt.start_ns.max(group.start_ns);
             }
@@ -485,7 +486,7 @@ impl Process {
         self.books.account.in_attempts += attempt.events;
         let (end_ns, bound) = (attempt.end_ns, attempt.outcome == Outcome::Scheduled);
         self.books.finished.push(attempt);
-        // The group comes after its Pods.
+        // The group is handed over after its Pods.
         self.left(part, end_ns, bound);
     }
 
@@ -503,12 +504,12 @@ impl Process {
 }
 
 impl Goroutine {
-    /// The attempt that it is on just now.
+    /// The attempt that the innermost open call belongs to.
     fn on(&self) -> Option<u64> {
         self.open.last().and_then(|open| open.owner).or(self.attempt)
     }
 
-    /// What nobody has claimed of it nobody will.
+    /// Counts unclaimed calls as orphaned.
     fn give_up(&mut self, books: &mut Books) {
         let Self { closed, turns, .. } = self;
         books.stats.orphan_calls += (closed.len() + turns.len()) as u64;
@@ -517,7 +518,7 @@ impl Goroutine {
         turns.clear();
     }
 
-    /// When the first of its calls began that belong to no attempt yet.
+    /// Start of the first call without an attempt.
     fn began(&self) -> Option<u64> {
         let closed = self.closed.iter().map(|call| call.start_ns);
         self.open.iter().map(|open| open.start_ns).chain(closed).min()
@@ -539,7 +540,7 @@ impl Building {
         }
     }
 
-    /// Events of different goroutines may come a little out of order.
+    /// Events of different goroutines may arrive slightly out of order.
     fn seen(&mut self, time_ns: u64) {
         self.last_ns = self.last_ns.max(time_ns);
     }

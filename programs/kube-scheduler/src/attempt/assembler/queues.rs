@@ -1,4 +1,4 @@
-//! Pods on their way through the queues, until they are popped.
+//! Pods in the queues, until they are popped.
 
 use std::collections::HashMap as StdHashMap;
 
@@ -13,32 +13,32 @@ use crate::{
 
 /// The values of the label `queue`.
 const QUEUES: [&str; 3] = ["active", "backoff", "unschedulable"];
-/// The event of a Pod that is taken out of the backoff queue because no other is ready.
+/// The event of a Pod that is popped directly from the backoff queue because the active queue is empty.
 const POPPED_FROM_BACKOFF: &str = "PopFromBackoffQ";
 
-/// Events of a queue that are counted by name; more are counted as `other`.
+/// Events of a queue counted by name; further ones are counted as `other`.
 const MAX_EVENTS: usize = 512;
 const OTHER: &str = "other";
 
-/// The scheduler's own metric, as schedspan counts it.
+/// The scheduler's `queue_incoming_pods_total`, as schedspan counts it.
 pub const QUEUE_INCOMING_PODS: Counter = Counter {
     name: "queue_incoming_pods",
     help: "Pods that entered a queue of the scheduler, by queue and event",
     labels: &["queue", "event"],
 };
 
-/// A Pod in the queues.
+/// Queue history of a Pod.
 #[derive(Debug, Default)]
 pub(super) struct Queued {
     /// When it entered the active queue.
     active_ns: Option<u64>,
     moves: Vec<Move>,
     left_out: u64,
-    /// How many events it came about by.
+    /// Number of events in the history.
     pub(super) events: u64,
 }
 
-/// How many Pods entered which queue, and why.
+/// Numbers of Pods that entered a queue, by queue and event.
 #[derive(Debug, Default)]
 pub(super) struct QueueMoves([StdHashMap<String, u64>; QUEUES.len()]);
 
@@ -82,13 +82,13 @@ impl Process {
             queued.active_ns = Some(event.time_ns);
         }
         if self.moving.len() >= MAX_MOVING {
-            // Goroutines that are over.
+            // Entries of ended goroutines.
             self.moving.clear();
         }
         self.moving.insert(event.goroutine, entry);
     }
 
-    /// The scheduler counts the Pod that the goroutine has put into a queue last.
+    /// Records a queue move: the scheduler counts the Pod that the goroutine queued last.
     pub(super) fn queue_move(&mut self, event: Event) {
         let Event { time_ns, goroutine, values, .. } = event;
         let Some((queue, event)) = moved(&values) else {
@@ -100,7 +100,7 @@ impl Process {
                 self.popped_from_backoff.drain().for_each(|_| self.books.no_room(1));
             }
             if self.popped_from_backoff.insert(goroutine, time_ns).is_some() {
-                // The scheduler has popped a Pod that it schedules already, and looked for another one:
+                // The scheduler popped a Pod that it is already scheduling, and looked for another one:
                 // <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/backend/queue/active_queue.go>,
                 // `unlockedPop`
                 self.books.account.skipped += 1;
@@ -117,7 +117,7 @@ impl Process {
 }
 
 impl Queued {
-    /// An attempt that begins with its way through the queues, of nobody yet.
+    /// A new attempt with this queue history, and no Pod yet.
     pub(super) fn attempt(self, target: u32, time_ns: u64) -> Attempt {
         let Self { active_ns, moves, left_out, events } = self;
         Attempt {
@@ -132,13 +132,13 @@ impl Queued {
         }
     }
 
-    /// The scheduler takes the Pod out of the backoff queue because no other is ready.
+    /// Records that the Pod is popped directly from the backoff queue.
     pub(super) fn pop_from_backoff(&mut self, time_ns: u64) {
         self.events += 1;
         self.push(Move { time_ns, queue: QUEUES[0].to_owned(), event: POPPED_FROM_BACKOFF.to_owned() });
     }
 
-    /// The newest is always kept: it is why the Pod is where it is.
+    /// Adds a move. The newest is always kept, since it says why the Pod is where it is.
     pub(super) fn push(&mut self, next: Move) {
         if self.moves.len() == MAX_MOVES {
             self.moves.remove(MAX_MOVES / 2);
@@ -148,7 +148,7 @@ impl Queued {
     }
 }
 
-/// Which queue a Pod enters, and why, by the labels of a metric of the queue; `None` for other metrics.
+/// Queue and event from the labels of the queue's metric; `None` for other metrics.
 pub(crate) fn moved(values: &Values) -> Option<(&str, &str)> {
     let (queue, event) = (values.text(Value::Queue)?, values.text(Value::QueueEvent)?);
     (values.number(Value::Labels) == Some(2) && QUEUES.contains(&queue)).then_some((queue, event))

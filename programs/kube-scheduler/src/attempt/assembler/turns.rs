@@ -1,22 +1,23 @@
-//! Plugins that a phase calls one after the other: each is told about at its end, and began where the one before it ended.
+//! Plugins that a phase calls one after the other: each is reported at its end, and began when the previous
+//! one ended.
 
 use std::sync::Arc;
 
 use super::{Goroutine, HashMap, MAX_CALLS, Open, Process};
 use crate::{Event, Values, attempt::Attempt, table::Function, values::Value};
 
-/// Profiles whose plugins are remembered: a scheduler has a handful.
+/// Profiles whose plugins are remembered; a scheduler has a handful.
 const MAX_PROFILES: usize = 256;
 
-/// How far a phase has come with its plugins.
+/// Progress of a phase through its plugins.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// When the next of them begins: the last has ended, and so has the program that saw it.
+    /// When the next plugin begins: after the end of the last one and of the eBPF program that observed it.
     next_ns: Option<u64>,
     count: usize,
 }
 
-/// A plugin that has been called by a phase of which nothing has been told yet.
+/// A plugin that has returned, in a phase that is not reported yet.
 #[derive(Debug)]
 pub(super) struct Turn {
     function: Function,
@@ -26,12 +27,12 @@ pub(super) struct Turn {
     values: Values,
 }
 
-/// In which order the phases of a profile call their plugins: it stays the same as long as the process lives.
+/// The order in which the phases of a profile call their plugins. Constant for the lifetime of a process.
 #[derive(Debug, Default)]
 pub(super) struct Orders(HashMap<String, HashMap<Function, Vec<Arc<str>>>>);
 
 impl Orders {
-    /// A phase is over, which has had this many plugins: those that it calls, or as many of them as it came to.
+    /// Learns the order from a finished phase with this many plugins, which may be only the first ones.
     pub(super) fn learn(&mut self, function: Function, turns: &Turns, attempt: &Attempt) {
         if turns.count == 0 {
             return;
@@ -43,7 +44,7 @@ impl Orders {
         }
         let calls =
             attempt.calls.iter().rev().filter(|call| call.function.about().serial_phase() == Some(function));
-        // Where one has no name, the places of all others say nothing.
+        // Without all names the positions mean nothing.
         let names: Option<Vec<_>> = calls.take(turns.count).map(|call| call.plugin.clone()).collect();
         let Some(mut plugins) = names else { return };
         plugins.reverse();
@@ -53,7 +54,7 @@ impl Orders {
         self.0.entry(attempt.pod.profile.clone()).or_default().insert(function, plugins);
     }
 
-    /// The plugin that a phase was in when it was left, if that is known.
+    /// The plugin that a phase was in when a panic left it, if known.
     pub(super) fn next(&self, function: Function, turns: &Turns, attempt: &Attempt) -> Option<Arc<str>> {
         self.of(function, attempt)?.get(turns.count).cloned()
     }
@@ -64,7 +65,7 @@ impl Orders {
 }
 
 impl Process {
-    /// A plugin has been called and has returned.
+    /// Records a plugin's return.
     pub(super) fn take_turn(&mut self, event: Event) {
         let Event { time_ns, took_ns, goroutine: number, depth, function, values, .. } = event;
         let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
@@ -82,11 +83,11 @@ impl Process {
         self.goroutines.insert(number, goroutine);
     }
 
-    /// A phase that tells of itself at its end, with the plugins that were told about before.
+    /// Records a phase that is only reported at its end, with the plugins reported before it.
     pub(super) fn take_whole(&mut self, event: Event) {
         let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
         let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
-        // A file may say anything.
+        // A recording may hold any value.
         let start_ns = values.number(Value::StartedNs).unwrap_or(time_ns).min(time_ns);
         let owner = goroutine.open.last().and_then(|open| open.owner);
         let mut open = Open { owner, events: 0, ..Open::new(function, start_ns, depth) };
@@ -100,7 +101,7 @@ impl Process {
         self.goroutines.insert(number, goroutine);
     }
 
-    /// The goroutine that a call has returned on: what the call itself made is over.
+    /// The goroutine on which a call returned; closes the calls nested in it.
     fn returned(&mut self, number: u64, depth: u64, time_ns: u64) -> Option<Goroutine> {
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
             self.books.stray_end();
@@ -111,12 +112,12 @@ impl Process {
         Some(goroutine)
     }
 
-    /// The next plugin of a phase has returned.
+    /// Records the return of a phase's next plugin.
     fn close_turn(&mut self, goroutine: &mut Goroutine, phase: &mut Open, turn: Turn) {
         let Turn { function, end_ns, took_ns, depth, mut values } = turn;
         phase.turns.count += 1;
         let start_ns = phase.turns.next_ns.replace(end_ns.saturating_add(took_ns)).unwrap_or(phase.start_ns);
-        // A file may say anything.
+        // A recording may hold any value.
         let start_ns = start_ns.min(end_ns);
         let plugin = values.take_name(Value::Plugin);
         let call = Open { owner: phase.owner, plugin, events: 0, ..Open::new(function, start_ns, depth) };

@@ -1,7 +1,8 @@
 //! The assembler against schedules that could have happened, against scenes that are written by hand, and against events
-//! that make no sense.
+//! that make no sense; and its bounds.
 
 mod any_events;
+mod limits;
 mod scenarios;
 mod schedules;
 

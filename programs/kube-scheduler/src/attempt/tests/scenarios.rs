@@ -17,7 +17,7 @@ use crate::{
 
 /// How an attempt comes out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Bound,
     Unschedulable,
     /// Fails in the binding cycle.
@@ -25,9 +25,9 @@ enum Fate {
 }
 
 /// The events of one attempt on the scheduling loop, and those on its binding goroutine, without times.
-struct Scene {
-    scheduling: Vec<Event>,
-    binding: Vec<Event>,
+pub(super) struct Scene {
+    pub(super) scheduling: Vec<Event>,
+    pub(super) binding: Vec<Event>,
 }
 
 /// A call and its return.
@@ -43,7 +43,7 @@ fn fail(list: &mut Vec<Event>, goroutine: u64, depth: u64, code: i64) {
 }
 
 /// What is known of a Pod in the queue.
-fn queued(number: u64, pod: u64) -> Values {
+pub(super) fn queued(number: u64, pod: u64) -> Values {
     Values::default()
         .with(Value::QueuedPodInfo, 0x2000 + number)
         .with(Value::Pod, pod)
@@ -52,7 +52,7 @@ fn queued(number: u64, pod: u64) -> Values {
 }
 
 /// An attempt. Of `pool` addresses it has those that its number says: attempts of the same ones are not there at once.
-fn scene(number: u64, fate: Fate, pool: u64) -> Scene {
+pub(super) fn scene(number: u64, fate: Fate, pool: u64) -> Scene {
     let none = Values::default;
     let (state, place) = (0x1000 + number % pool, number % pool);
     let (pod, assumed) = (0x8000 + place, 0xf000 + place);
@@ -150,7 +150,7 @@ fn entered(goroutine: u64, function: Function, entry: u64) -> Event {
     event(goroutine, function, Role::Entry, 10, values)
 }
 
-fn counted(goroutine: u64, queue: &str, reason: &str) -> Event {
+pub(super) fn counted(goroutine: u64, queue: &str, reason: &str) -> Event {
     let values = Values::default()
         .with(Value::Queue, queue.to_owned())
         .with(Value::QueueEvent, reason.to_owned())

@@ -3,6 +3,8 @@
 use std::hint::black_box;
 
 use goexe::{Argument, Executable, Kind, Type, Types};
+use gotrace::{Plan, Program as _, plan};
+use kube_scheduler::KubeScheduler;
 
 /// Functions, itabs and types that are asked about in one case.
 const MAX_FUNCTIONS: usize = 6;
@@ -70,6 +72,15 @@ pub fn types(data: &[u8]) {
         about(&types, &itab.interface, 1);
         about(&types, &itab.concrete, 1);
     }
+}
+
+/// What kube-scheduler's table of functions finds in it.
+pub fn plan(data: &[u8]) {
+    black_box(plan::names_stand_in(data, KubeScheduler::MARKERS));
+    let Ok(executable) = Executable::parse(data) else { return };
+    let Ok(functions) = executable.functions() else { return };
+    black_box(plan::has::<KubeScheduler>(&functions));
+    black_box(Plan::<KubeScheduler>::choose(&executable, &functions).is_ok());
 }
 
 fn about(types: &Types<'_>, typ: &Type, depth: usize) {
