@@ -8,6 +8,9 @@ use crate::{
     otlp, record, recording,
 };
 
+/// What a target does with the bytes of a case.
+type Target = fn(&[u8]);
+
 /// `GOARCH` and `-buildmode` of the seeds, in the order of `cargo xtask fuzz`. All are built by one Go.
 const SEEDS: [(&str, &str); 8] = [
     ("amd64", "exe"),
@@ -19,10 +22,10 @@ const SEEDS: [(&str, &str); 8] = [
     ("amd64", "pie"),
     ("arm64", "pie"),
 ];
-const PARSERS: [(&str, fn(&[u8])); 4] =
+const PARSERS: [(&str, Target); 4] =
     [("record", record::run), ("recording", recording::run), ("otlp", otlp::run), ("context", context::run)];
 /// Targets that damage executables, and the program that they damage.
-const EXECUTABLES: [(&str, &str, fn(&[u8])); 4] = [
+const EXECUTABLES: [(&str, &str, Target); 4] = [
     ("elf", FIXTURE, questions::elf),
     ("functions", FIXTURE, questions::functions),
     ("types", FIXTURE, questions::types),
