@@ -95,7 +95,7 @@ mod tests {
     use std::collections::HashSet;
 
     use gotrace::{
-        assemble::{Account, Stats},
+        assemble::{Account, Counter, Stats},
         metrics::{RecordLoss, Total},
         plan::Identity,
         worker::Summary,
@@ -220,7 +220,10 @@ mod tests {
         metrics.trace(&scheduled());
         metrics.attempts.group_attempt("Success");
         metrics.spans.kept("failed");
-        metrics.counts(&[moved("Create")]);
+        for Counter { name, labels, .. } in PROGRAMS.iter().flat_map(|program| program.counters) {
+            let labels = vec!["x".to_owned(); labels.len()];
+            metrics.counts(&[Count { counter: name, labels, total: 1 }]);
+        }
         metrics.tracing.set_planned(std::iter::empty());
         let webhook = Registry::default();
         let _registered = webhook::Metrics::new(&webhook);
