@@ -38,7 +38,7 @@ const RIGHTS: [&str; 2] = ["--no-new-privs", "--bounding-set=-all,+bpf,+perfmon,
 const LESS: [(&str, &str, &str); 3] = [
     ("CAP_BPF", "--bounding-set=-all,+perfmon,+sys_ptrace", "load eBPF programs"),
     ("CAP_PERFMON", "--bounding-set=-all,+bpf,+sys_ptrace", "attach uprobes"),
-    ("CAP_SYS_PTRACE", "--bounding-set=-all,+bpf,+perfmon", "open a scheduler's executable"),
+    ("CAP_SYS_PTRACE", "--bounding-set=-all,+bpf,+perfmon", "open the executable of a traced process"),
 ];
 const KUBECONFIG: &str = "kubeconfig";
 /// The limit for the daemon to answer after its start.
