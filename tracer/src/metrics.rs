@@ -135,7 +135,7 @@ mod tests {
         metrics.trace(&scheduled());
         metrics.tracing.lose(RecordLoss::RingFull, 2);
         metrics.tracing.lose(RecordLoss::RingFull, 3);
-        metrics.tracing.set_lost("goroutine_fault", 7);
+        metrics.tracing.lose(RecordLoss::GoroutineFault, 7);
         metrics.tracing.set_total(Total::ReadFaults, 4);
         let account = Account { in_attempts: 60, ..Account::default() };
         metrics.tracing.set_accounts([(Stats::default(), account)].into_iter());

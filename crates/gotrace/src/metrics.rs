@@ -99,13 +99,6 @@ impl Metrics {
         self.record_losses.add(cause, records);
     }
 
-    /// Sets a loss to a total that is counted elsewhere, by its label. An unknown label is ignored.
-    pub fn set_lost(&self, cause: &str, total: u64) {
-        if let Some(cause) = RecordLoss::ALL.iter().find(|known| known.label() == cause) {
-            self.record_losses.set(*cause, total);
-        }
-    }
-
     /// All losses by cause, including zeros.
     #[must_use]
     pub fn lost(&self) -> Vec<(&'static str, u64)> {
