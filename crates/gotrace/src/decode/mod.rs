@@ -302,13 +302,26 @@ impl<P: Program> Decoder<P> {
         if let Some(list) = list.filter(|_| faults & 1 == 0) {
             let length = record.len();
             match list.kind() {
-                Kind::Top if length == size_of::<TopHit>() => read.set(list, lists::top(record)),
-                Kind::Entries if length == size_of::<MapHit>() => {
-                    let name = |address| self.names.get(&(target, address)).cloned();
-                    read.set(list, lists::entries(record, name));
+                Kind::Top => {
+                    if length == size_of::<TopHit>() {
+                        read.set(list, lists::top(record));
+                    }
                 }
-                // Another site's record.
-                _ => {}
+                Kind::Entries => {
+                    if length == size_of::<MapHit>() {
+                        let name = |address| self.names.get(&(target, address)).cloned();
+                        read.set(list, lists::entries(record, name));
+                    }
+                }
+                // Not lists.
+                Kind::Number
+                | Kind::Signed
+                | Kind::Flag
+                | Kind::Time
+                | Kind::Text
+                | Kind::LongText
+                | Kind::Texts
+                | Kind::Name => {}
             }
         }
         if let Some(metric) = P::METRIC {
