@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_trace_are_one_picture_however_they_are_joined() {
+    fn all_tracers_form_one_picture_in_any_order() {
         let uid = (attributes::POD_UID, "u");
         let pod = [
             uid,
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_drawn_all_the_same() {
+    fn a_file_with_inconsistent_spans_is_drawn() {
         let pod = [
             (attributes::POD_UID, ""),
             (attributes::POD_NAME, "shop"),

@@ -173,7 +173,7 @@ fn spans_without_an_attempt_are_counted_and_no_twins_are_a_failure() {
 }
 
 #[test]
-fn quantiles_are_readings_and_of_none_are_zero() {
+fn quantiles_are_readings_and_zero_without_any() {
     let mut readings: Vec<i64> = (1..=200).rev().collect();
     let expected = Quantiles { min: 1, p50: 100, p90: 180, p99: 198, max: 200 };
     assert_eq!(Quantiles::of(&mut readings), expected);

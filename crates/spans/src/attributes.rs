@@ -185,6 +185,9 @@ pub const CONFIG_DIFFERENCE: &str = "k8s.scheduler.config.difference";
 pub const CONFIG_DIFFERENCE_LEFT_OUT: &str = "k8s.scheduler.config.difference.left_out";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: &str = "schedspan.incomplete";
+/// True where the API server answers and has shown no pending Pod with the UID of the attempt: the records may be false.
+/// On the root.
+pub const UNVERIFIED: &str = "schedspan.pod.unverified";
 /// When the span began by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.
 pub const MONOTONIC_START: &str = "schedspan.monotonic.start_ns";
 /// When the span ended by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.

@@ -20,3 +20,10 @@ pub struct Error {
 pub fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
+
+/// A number above 0; `default` where the variable has no value.
+pub(crate) fn number(variable: &'static str, value: Option<String>, default: u64) -> Result<u64, Error> {
+    let Some(value) = value else { return Ok(default) };
+    let number = value.parse().ok().filter(|number| *number > 0);
+    number.ok_or(Error { variable, value, expected: "a whole number above 0" })
+}

@@ -2,17 +2,19 @@
 
 use std::borrow::Cow;
 
-use telemetry::{Counters, Labelled, Registry};
+use telemetry::{Counter, Counters, Gauge, Labelled, Registry};
 
 use crate::{Span, SpanKind, Stage, Trace};
 
 telemetry::labels! {
     /// Why spans are lost. The unit is spans.
     pub Loss {
-        /// The queue of the OTLP exporter is full.
+        /// The queue of the OTLP exporter is full; its oldest traces go.
         ExportQueueFull = "export_queue_full",
-        /// The Collector does not accept them.
+        /// The Collector refuses their request.
         ExportFailed = "export_failed",
+        /// The Collector rejects them, and accepts the rest of their request.
+        ExportRejected = "export_rejected",
         /// The queue of the terminal or of the JSON lines is full.
         OutputQueueFull = "output_queue_full",
         /// They cannot be written to standard output.
@@ -88,6 +90,9 @@ pub struct Metrics {
     dropped: Counters<Dropped>,
     losses: Counters<Loss>,
     exported: Counters<Exported>,
+    retries: Counter,
+    queued_spans: Gauge,
+    queued_bytes: Gauge,
 }
 
 impl Metrics {
@@ -104,6 +109,10 @@ impl Metrics {
             dropped: registry.counters("traces_dropped", "Traces that no sampler kept, by reason", "reason"),
             losses: registry.losses(),
             exported: registry.counters("export_spans", "Spans sent by OTLP, by result", "result"),
+            retries: registry.counter("export_retries", "Requests that are sent again"),
+            queued_spans: registry.gauge("export_queue_spans", "Spans that wait for the Collector"),
+            queued_bytes: registry
+                .gauge("export_queue_bytes", "Memory of the spans that wait for the Collector"),
         }
     }
 
@@ -136,5 +145,16 @@ impl Metrics {
     /// Counts spans that were sent by OTLP.
     pub fn exported(&self, result: Exported, spans: u64) {
         self.exported.add(result, spans);
+    }
+
+    /// Counts a request that is sent again.
+    pub(crate) fn retried(&self) {
+        self.retries.inc();
+    }
+
+    /// Sets what waits for the Collector.
+    pub(crate) fn queued(&self, spans: u64, bytes: u64) {
+        self.queued_spans.set(i64::try_from(spans).unwrap_or(i64::MAX));
+        self.queued_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }

@@ -40,7 +40,7 @@ pub(super) enum Refused {
     Version(String, String),
     #[error("the review has no request; send one with a uid and an object")]
     NoRequest,
-    #[error("the request has no uid; send the one that the answer shall carry")]
+    #[error("the request has no uid; send the one that the answer must carry")]
     NoUid,
 }
 

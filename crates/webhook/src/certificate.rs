@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_name_is_refused_and_named() {
+    fn an_invalid_name_is_refused_and_named() {
         let error = Certificate::new(&["é".to_owned()], SKEW).unwrap_err();
         assert!(format!("{error:#}").contains('é'), "{error:#}");
     }

@@ -44,6 +44,8 @@ pub(crate) fn main(options: &Options) -> Result<()> {
     ways.extend((!options.no_peer).then_some(Way::InProcess));
     let asked = |detail: &&Detail| options.detail.contains(detail);
     ways.extend(Detail::value_variants().iter().rev().filter(asked).copied().map(Way::Schedspan));
+    let highest = Detail::value_variants().iter().rev().copied().find(|detail| asked(&detail));
+    ways.extend(highest.filter(|_| options.against.is_some()).map(Way::Against));
     let cluster = cluster::Options {
         nodes: options.nodes,
         scheduler_qps: Some(QPS),

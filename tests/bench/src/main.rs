@@ -6,6 +6,7 @@ mod cost;
 mod draw;
 mod histogram;
 mod options;
+mod pipeline;
 mod report;
 mod round;
 mod usage;
@@ -46,6 +47,11 @@ enum What {
     /// Its memory and CPU time while Pods come and go and its watch is cut each minute. With an attempt that lacks its context, or
     /// more than 40 MiB, the exit code is 1.
     Context(context::Options),
+    /// Measure the steps from record to bytes
+    ///
+    /// Decoding, assembling, building and encoding the spans of a recorded stream on one core: time and allocations. Needs no
+    /// scheduler.
+    Pipeline,
     /// Measure the latency of the webhook
     ///
     /// On a real cluster: reviews over TLS with keep-alive, as the API server sends them, and the creation of Pods with and without
@@ -64,6 +70,7 @@ fn run(command: &Command) -> Result<()> {
     };
     match what {
         Some(What::Context(options)) => context::main(options),
+        Some(What::Pipeline) => pipeline::main(),
         Some(What::Webhook(options)) => webhook::main(options),
         None => cost::main(options),
     }

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Without the scheduler that makes spans itself
     #[arg(long)]
     pub(crate) no_peer: bool,
+    /// Another executable of schedspan, measured in turn with this one, at the highest of the levels
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
     /// Draw the result, as docs/cost.svg
     #[arg(long)]
     pub(crate) picture: bool,

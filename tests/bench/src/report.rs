@@ -51,6 +51,15 @@ pub(super) struct Cost {
     records_per_attempt: Option<Spread>,
 }
 
+/// This schedspan relative to another one, by the rounds of the same turn; CPU times in etcd's time.
+#[derive(Deserialize, Serialize)]
+struct Comparison {
+    scheduler_cpu_ratio: Mean,
+    daemon_cpu_ratio: Mean,
+    cpu_ratio: Mean,
+    daemon_resident_ratio: Mean,
+}
+
 /// A figure that ways may have.
 type Figure = (&'static str, fn(&Cost) -> Option<&Spread>);
 
@@ -62,6 +71,9 @@ pub(super) struct Report {
     pub(super) rounds: u32,
     /// Untraced first.
     pub(super) ways: Vec<Cost>,
+    /// Only with `--against`.
+    #[serde(default)]
+    against: Option<Comparison>,
     /// Over all ways.
     single_stepped_hits_per_attempt: f64,
     pub(super) lost: f64,
@@ -91,6 +103,7 @@ impl Report {
             pace,
             rounds: options.rounds,
             ways: rounds.iter().map(|(way, rounds)| Cost::of(*way, rounds, untraced)).collect(),
+            against: Comparison::of(rounds),
             single_stepped_hits_per_attempt,
             lost: daemons.map(|daemon| daemon.lost).sum(),
             sites_emulated: sites("emulated"),
@@ -137,10 +150,39 @@ impl Report {
                 );
             }
         }
+        if let Some(Comparison { scheduler_cpu_ratio, daemon_cpu_ratio, cpu_ratio, daemon_resident_ratio }) =
+            &self.against
+        {
+            println!(
+                "schedspan / against, geometric mean, in etcd's time: {scheduler_cpu_ratio} of the scheduler, \
+                 {daemon_cpu_ratio} of the daemon, {cpu_ratio} of both; {daemon_resident_ratio} of the daemon's memory"
+            );
+        }
         println!(
             "sites: {sites_emulated} emulated, {sites_single_stepped} single-stepped; hits on the latter in an attempt: {:.2}; lost: {lost}",
             self.single_stepped_hits_per_attempt
         );
+    }
+}
+
+impl Comparison {
+    /// `None` without rounds of both.
+    fn of(rounds: &[(Way, Vec<Round>)]) -> Option<Self> {
+        let (Way::Against(detail), theirs) = rounds.last()? else { return None };
+        let (_, ours) = rounds.iter().find(|(way, _)| *way == Way::Schedspan(*detail))?;
+        let ratio = |value: &dyn Fn(&Round) -> Option<f64>| {
+            let pairs = ours.iter().zip(theirs);
+            let ratios: Option<Vec<_>> =
+                pairs.map(|(our, their)| Some(value(our)? / value(their)?)).collect();
+            Some(Mean::of(&ratios?))
+        };
+        let daemon = |round: &Round| Some(round.daemon.as_ref()?.cpu_ms_per_pod / round.etcd_cpu_ms_per_pod);
+        Some(Self {
+            scheduler_cpu_ratio: ratio(&|round| Some(round.cpu_ms_per_pod / round.etcd_cpu_ms_per_pod))?,
+            daemon_cpu_ratio: ratio(&daemon)?,
+            cpu_ratio: ratio(&|round| Some(round.cpu() / round.etcd_cpu_ms_per_pod))?,
+            daemon_resident_ratio: ratio(&|round| Some(round.daemon.as_ref()?.resident_mib))?,
+        })
     }
 }
 
@@ -269,5 +311,28 @@ mod tests {
         );
         // Everything was slower by the same factor.
         assert!((cost.steadied_scheduler_cpu_ratio.mean - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn another_schedspan_is_compared_by_turn_and_in_etcds_time() {
+        let round = |etcd_cpu_ms_per_pod, daemon: f64| Round {
+            cpu_ms_per_pod: 2.0 * etcd_cpu_ms_per_pod,
+            etcd_cpu_ms_per_pod,
+            daemon: Some(Daemon {
+                cpu_ms_per_pod: daemon * etcd_cpu_ms_per_pod,
+                resident_mib: 30.0,
+                hits_per_attempt: 51.0,
+                records_per_attempt: 51.0,
+                lost: 0.0,
+            }),
+            ..Round::default()
+        };
+        let ours = (Way::Schedspan(Detail::Full), vec![round(1.0, 0.1), round(2.0, 0.1)]);
+        let theirs = (Way::Against(Detail::Full), vec![round(4.0, 0.2), round(1.0, 0.2)]);
+        let compared = Comparison::of(&[ours, theirs]).expect("both have rounds");
+        assert!((compared.daemon_cpu_ratio.mean - 0.5).abs() < 1e-9);
+        assert!((compared.scheduler_cpu_ratio.mean - 1.0).abs() < 1e-9);
+        assert!((compared.daemon_resident_ratio.mean - 1.0).abs() < 1e-9);
+        assert!(Comparison::of(&[(Way::Untraced, vec![round(1.0, 0.0)])]).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! A round: creates Pods at an even pace, and measures their scheduling.
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -38,6 +39,8 @@ pub(crate) enum Way {
     InProcess,
     /// schedspan, at this level of detail, with an unmodified scheduler.
     Schedspan(Detail),
+    /// The schedspan of `--against`, at this level of detail.
+    Against(Detail),
 }
 
 impl Way {
@@ -48,6 +51,16 @@ impl Way {
             Self::Schedspan(Detail::Full) => "schedspan",
             Self::Schedspan(Detail::Plugins) => "schedspan-plugins",
             Self::Schedspan(Detail::Phases) => "schedspan-phases",
+            Self::Against(_) => "against",
+        }
+    }
+
+    /// schedspan's level of detail, and its executable.
+    fn traced<'a>(self, stage: &'a Stage, options: &'a Options) -> Option<(Detail, &'a Path)> {
+        match self {
+            Self::Untraced | Self::InProcess => None,
+            Self::Schedspan(detail) => Some((detail, &stage.executable)),
+            Self::Against(detail) => Some((detail, options.against.as_deref()?)),
         }
     }
 }
@@ -85,17 +98,15 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     let scheduler = match way {
         Way::InProcess => stage.cluster.scheduler_named(way.name())?,
         // The same process for both, so that not even its memory layout differs.
-        Way::Untraced | Way::Schedspan(_) => stage.cluster.scheduler()?,
+        Way::Untraced | Way::Schedspan(_) | Way::Against(_) => stage.cluster.scheduler()?,
     };
     let pid = scheduler.pid.cast_unsigned();
     let pods = f64::from(options.pods);
-    let schedspan = match way {
-        Way::Schedspan(detail) => {
-            let arguments: &[&str] = &["--detail", detail.name()];
-            Some(Schedspan::start(&schedspan::Options { arguments, ..stage.options()? })?)
-        }
-        Way::Untraced | Way::InProcess => None,
+    let start = |(detail, executable): (Detail, &Path)| {
+        let arguments: &[&str] = &["--detail", detail.name()];
+        Schedspan::start(&schedspan::Options { executable, arguments, ..stage.options()? })
     };
+    let schedspan = way.traced(stage, options).map(start).transpose()?;
     let mut made = 0..;
     let mut create = |count| create(&api, way, made.by_ref().take(count as usize), options.pace);
     create(warm_up)?;

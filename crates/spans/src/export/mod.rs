@@ -1,12 +1,11 @@
 //! Outputs of traces: OTLP to a Collector, JSON lines or waterfalls on standard output, several at once.
 //!
-//! Each output has its own queue, bounded in spans. Sending never blocks; spans that do not fit are lost, and counted by cause.
-//! The OpenTelemetry SDK's processor would drop them silently.
+//! Each output has its own bounded queue. Sending never blocks; spans that do not fit are lost, and counted by cause. The
+//! OpenTelemetry SDK's processor would drop them silently.
 
 mod filter;
 mod otlp;
 mod resource;
-mod sdk;
 mod stdout;
 mod terminal;
 
@@ -28,11 +27,14 @@ use tracing::info;
 
 pub use self::{
     filter::Filter,
-    otlp::try_once,
+    otlp::{encode::encode, try_once},
     resource::Resource,
     terminal::{Style, waterfall},
 };
-use crate::{Loss, Metrics, Source, Trace, environment};
+use crate::{
+    Loss, Metrics, Source, Trace,
+    environment::{self, number, variable},
+};
 
 /// Polling interval of [`Sinks::room`].
 const ROOM_INTERVAL: Duration = Duration::from_millis(2);
@@ -54,13 +56,13 @@ pub enum Error {
     /// A variable of the environment has an invalid value.
     #[error(transparent)]
     Variable(#[from] environment::Error),
-    /// The exporter cannot be built.
-    #[error("cannot export to `{endpoint}`: {reason}; check the OTEL_EXPORTER_OTLP_* variables")]
+    /// A file that a variable names cannot be used.
+    #[error("cannot export to {endpoint}: {reason}")]
     Exporter {
         /// The endpoint.
         endpoint: String,
-        /// Why.
-        reason: opentelemetry_otlp::ExporterBuildError,
+        /// Why, and what to do.
+        reason: String,
     },
 }
 
@@ -69,20 +71,28 @@ pub enum Error {
 pub struct Sinks {
     /// `None` after the shutdown.
     sinks: RwLock<Option<Vec<Sink>>>,
-    resources: RwLock<HashMap<Source, opentelemetry_sdk::Resource>>,
+    /// The bytes of resources.
+    resources: RwLock<HashMap<Source, Arc<[u8]>>>,
     metrics: Metrics,
+}
+
+/// An output.
+#[derive(Debug)]
+enum Sink {
+    Text(Text),
+    Otlp(otlp::Sink),
 }
 
 /// A queued trace, with its resource at the time of sending.
 #[derive(Clone)]
 struct Item {
     trace: Arc<Trace>,
-    resource: opentelemetry_sdk::Resource,
+    resource: Arc<[u8]>,
 }
 
-/// The sending end of a queue, and the task that drains it.
+/// An output on standard output: the sending end of a queue, and the task that drains it.
 #[derive(Debug)]
-struct Sink {
+struct Text {
     sender: UnboundedSender<Item>,
     pending: Arc<AtomicU64>,
     /// In spans.
@@ -116,31 +126,28 @@ impl Item {
 impl Sinks {
     /// Opens outputs within a tokio runtime.
     ///
-    /// With `plugins` waterfalls show each plugin. Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, by default 65,536.
-    /// `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` switch OTLP off.
+    /// With `plugins` waterfalls show each plugin. Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, by default 65,536, that of
+    /// OTLP at most `SCHEDSPAN_OTLP_QUEUE_BYTES`. `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` switch OTLP off.
     ///
     /// # Errors
     ///
     /// When a variable of the environment has an invalid value. A Collector that cannot be reached is not an error.
     pub fn start(outputs: &[Output], plugins: bool, metrics: Metrics) -> Result<Self, Error> {
-        let capacity = number("OTEL_BSP_MAX_QUEUE_SIZE", 65_536)?;
+        let capacity = queue_size()?;
         let mut sinks = Vec::with_capacity(outputs.len());
         for output in outputs {
             sinks.push(match output {
-                Output::Terminal => Sink::open(capacity, stdout::CAUSES, &metrics, |queue| {
+                Output::Terminal => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
                     stdout::spawn(queue, move |item| stdout::terminal(item, plugins))
-                }),
-                Output::Json => {
-                    Sink::open(capacity, stdout::CAUSES, &metrics, |queue| stdout::spawn(queue, stdout::json))
-                }
+                })),
+                Output::Json => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
+                    stdout::spawn(queue, stdout::json)
+                })),
                 Output::Otlp if otlp::disabled() => {
                     info!("OTLP is switched off by the environment");
                     continue;
                 }
-                Output::Otlp => {
-                    let exporter = otlp::Exporter::from_env()?;
-                    Sink::open(capacity, otlp::CAUSES, &metrics, |queue| tokio::spawn(exporter.run(queue)))
-                }
+                Output::Otlp => Sink::Otlp(otlp::Sink::from_env(&metrics)?),
             });
         }
         Ok(Self { sinks: RwLock::new(Some(sinks)), resources: RwLock::default(), metrics })
@@ -149,7 +156,7 @@ impl Sinks {
     /// Sets the resource of a source. To be called before its first trace.
     pub fn register(&self, resource: &Resource) {
         let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
-        resources.insert(resource.source, resource.to_sdk());
+        resources.insert(resource.source, resource.encode());
     }
 
     /// Drops the resource of a source. To be called after its last trace; queued traces keep theirs.
@@ -160,10 +167,10 @@ impl Sinks {
     /// Sends a trace to all outputs, without blocking.
     pub fn send(&self, trace: Trace) {
         let known = self.resources.read().unwrap_or_else(PoisonError::into_inner).get(&trace.source).cloned();
-        let resource = known.unwrap_or_else(|| Resource::unknown(trace.source).to_sdk());
+        let resource = known.unwrap_or_else(|| Resource::unknown(trace.source).encode());
         let item = Item { trace: Arc::new(trace), resource };
         match &*self.sinks.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(sinks) => sinks.iter().for_each(|sink| sink.push(item.clone(), &self.metrics)),
+            Some(sinks) => sinks.iter().for_each(|sink| sink.push(&item, &self.metrics)),
             None => self.metrics.loss(Loss::Shutdown, item.spans()),
         }
     }
@@ -172,7 +179,7 @@ impl Sinks {
     pub async fn room(&self) {
         let crowded = || {
             let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
-            sinks.iter().flatten().any(|sink| sink.pending.load(Ordering::Relaxed) > sink.capacity / 2)
+            sinks.iter().flatten().any(Sink::is_crowded)
         };
         while crowded() {
             sleep(ROOM_INTERVAL).await;
@@ -183,7 +190,7 @@ impl Sinks {
     #[must_use]
     pub fn ended(&self) -> bool {
         let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
-        sinks.iter().flatten().all(|sink| sink.sender.is_closed())
+        sinks.iter().flatten().all(Sink::has_ended)
     }
 
     /// Drains the queues, at most `within`. What is left then is lost.
@@ -191,18 +198,51 @@ impl Sinks {
         let deadline = Instant::now() + within;
         let sinks = self.sinks.write().unwrap_or_else(PoisonError::into_inner).take();
         // All queues are closed first, so that they drain concurrently.
-        let draining: Vec<_> = sinks.into_iter().flatten().map(|sink| (sink.task, sink.pending)).collect();
-        for (mut task, pending) in draining {
+        let draining: Vec<_> = sinks.into_iter().flatten().map(Sink::close).collect();
+        for (mut task, left) in draining {
             if timeout_at(deadline, &mut task).await.is_err() {
                 task.abort();
                 let _cancelled = task.await;
             }
-            self.metrics.loss(Loss::Shutdown, pending.load(Ordering::Relaxed));
+            self.metrics.loss(Loss::Shutdown, left());
         }
     }
 }
 
 impl Sink {
+    fn push(&self, item: &Item, metrics: &Metrics) {
+        match self {
+            Self::Text(text) => text.push(item.clone(), metrics),
+            Self::Otlp(otlp) => otlp.push(&item.trace, &item.resource),
+        }
+    }
+
+    fn is_crowded(&self) -> bool {
+        match self {
+            Self::Text(text) => text.pending.load(Ordering::Relaxed) > text.capacity / 2,
+            Self::Otlp(otlp) => otlp.is_crowded(),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Text(text) => text.sender.is_closed(),
+            Self::Otlp(otlp) => otlp.has_ended(),
+        }
+    }
+
+    /// Takes no more traces. Returns the task, and how many spans are left.
+    fn close(self) -> (JoinHandle<()>, Box<dyn FnOnce() -> u64 + Send>) {
+        match self {
+            Self::Text(Text { task, pending, sender: _, capacity: _, causes: _ }) => {
+                (task, Box::new(move || pending.load(Ordering::Relaxed)))
+            }
+            Self::Otlp(otlp) => otlp.close(),
+        }
+    }
+}
+
+impl Text {
     fn open(
         capacity: u64,
         causes: Causes,
@@ -242,10 +282,10 @@ impl Queue {
     }
 }
 
-fn number(variable: &'static str, default: u64) -> Result<u64, environment::Error> {
-    let Some(value) = environment::variable(variable) else { return Ok(default) };
-    let number = value.parse().ok().filter(|number| *number > 0);
-    number.ok_or(environment::Error { variable, value, expected: "a whole number above 0" })
+/// Most spans in a queue.
+fn queue_size() -> Result<u64, environment::Error> {
+    const VARIABLE: &str = "OTEL_BSP_MAX_QUEUE_SIZE";
+    number(VARIABLE, variable(VARIABLE), 65_536)
 }
 
 #[cfg(test)]

@@ -2,16 +2,12 @@
 
 use std::{io, thread};
 
-use opentelemetry_proto::{
-    tonic::trace::v1::TracesData,
-    transform::{
-        common::tonic::ResourceAttributesWithSchema, trace::tonic::group_spans_by_resource_and_scope,
-    },
-};
+use opentelemetry_proto::tonic::trace::v1::TracesData;
+use prost::Message as _;
 use tokio::{sync::oneshot, task::JoinHandle};
 
-use super::{Causes, Item, Queue, Style, sdk::span_data, waterfall};
-use crate::{Loss, Trace};
+use super::{Causes, Item, Queue, Style, encode, waterfall};
+use crate::Loss;
 
 pub(super) const CAUSES: Causes = Causes { full: Loss::OutputQueueFull, failed: Loss::OutputFailed };
 
@@ -46,14 +42,12 @@ pub(super) fn terminal(item: &Item, plugins: bool) -> String {
     waterfall(&item.trace, &Style { plugins, ..Style::of_stdout() }) + "\n"
 }
 
-/// A line as the Collector's file exporter writes it.
+/// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.
 pub(super) fn json(item: &Item) -> String {
-    let resource = ResourceAttributesWithSchema::from(&item.resource);
-    let resource_spans =
-        group_spans_by_resource_and_scope(span_data(Trace::clone(&item.trace)).collect(), &resource);
-    let line = serde_json::to_string(&TracesData { resource_spans });
+    let data = TracesData::decode(&*encode(&item.trace, &item.resource));
+    let data = data.expect("what is encoded can be decoded");
     // Strings, numbers and lists always have a JSON form.
-    line.expect("OTLP becomes JSON") + "\n"
+    serde_json::to_string(&data).expect("OTLP becomes JSON") + "\n"
 }
 
 #[cfg(test)]
@@ -62,7 +56,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        export::tests::{item, lost, queue},
+        export::{
+            Sink, Text,
+            tests::{item, lost, sinks},
+        },
         fixtures::scheduled,
     };
 
@@ -99,8 +96,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_pipe_ends_the_output_and_loses_what_was_meant_for_it() {
-        let (sinks, registry) =
-            queue(1000, CAUSES, |queue| tokio::task::spawn_blocking(move || write(queue, json, Closed)));
+        let (sinks, registry) = sinks(|metrics| {
+            Sink::Text(Text::open(1000, CAUSES, metrics, |queue| {
+                tokio::task::spawn_blocking(move || write(queue, json, Closed))
+            }))
+        });
         assert!(!sinks.ended());
         sinks.send(scheduled());
         while !sinks.ended() {

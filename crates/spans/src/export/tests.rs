@@ -6,18 +6,14 @@ use crate::fixtures::scheduled;
 pub(super) fn item(trace: Trace) -> Item {
     let resource =
         Resource::of_process(7, 42, "/usr/local/bin/kube-scheduler".as_ref(), "go1.26.4", Some("v1.36.4"));
-    Item { resource: resource.to_sdk(), trace: Arc::new(trace) }
+    Item { resource: resource.encode(), trace: Arc::new(trace) }
 }
 
-/// A queue, with what is sent into it.
-pub(super) fn queue(
-    capacity: u64,
-    causes: Causes,
-    run: impl FnOnce(Queue) -> JoinHandle<()>,
-) -> (Sinks, Registry) {
+/// One output, with what is sent to it.
+pub(super) fn sinks(open: impl FnOnce(&Metrics) -> Sink) -> (Sinks, Registry) {
     let registry = Registry::default();
     let metrics = Metrics::new(&registry);
-    let sink = Sink::open(capacity, causes, &metrics, run);
+    let sink = open(&metrics);
     let sinks = Sinks { sinks: RwLock::new(Some(vec![sink])), resources: RwLock::default(), metrics };
     (sinks, registry)
 }
@@ -27,36 +23,21 @@ pub(super) fn lost(registry: &Registry) -> Vec<(&'static str, u64)> {
 }
 
 #[tokio::test]
-async fn what_a_full_queue_cannot_hold_is_lost_and_so_is_what_is_left_at_the_end() {
+async fn spans_beyond_the_queue_and_spans_left_at_the_end_are_lost() {
     let spans = scheduled().spans.len() as u64;
-    let (sinks, registry) = queue(2 * spans + 1, otlp::CAUSES, |queue| {
-        tokio::spawn(async move {
-            let _queue = queue;
-            std::future::pending::<()>().await;
-        })
+    let (sinks, registry) = sinks(|metrics| {
+        Sink::Text(Text::open(2 * spans + 1, stdout::CAUSES, metrics, |queue| {
+            tokio::spawn(async move {
+                let _queue = queue;
+                std::future::pending::<()>().await;
+            })
+        }))
     });
     for _ in 0..5 {
         sinks.send(scheduled());
     }
-    assert_eq!(lost(&registry), [("export_queue_full", 3 * spans)]);
+    assert_eq!(lost(&registry), [("output_queue_full", 3 * spans)]);
     sinks.shutdown(Duration::ZERO).await;
     sinks.send(scheduled());
-    assert_eq!(lost(&registry), [("export_queue_full", 3 * spans), ("shutdown", 3 * spans)]);
-}
-
-#[test]
-fn a_resource_identifies_its_process() {
-    let Item { resource, .. } = item(scheduled());
-    for (key, value) in [
-        ("service.name", "kube-scheduler"),
-        ("service.version", "v1.36.4"),
-        ("process.pid", "42"),
-        ("process.executable.name", "kube-scheduler"),
-        ("process.executable.path", "/usr/local/bin/kube-scheduler"),
-        ("process.runtime.name", "go"),
-        ("process.runtime.version", "go1.26.4"),
-        ("k8s.scheduler.version", "v1.36.4"),
-    ] {
-        assert_eq!(resource.get(&key.into()).unwrap().to_string(), value, "{key}");
-    }
+    assert_eq!(lost(&registry), [("output_queue_full", 3 * spans), ("shutdown", 3 * spans)]);
 }

@@ -128,7 +128,7 @@ fn any_rule_keeps_and_the_root_names_the_rules() {
 }
 
 #[test]
-fn the_pods_of_a_group_are_kept_with_the_one_that_a_rule_is_about() {
+fn the_pods_of_a_group_are_kept_with_the_one_that_a_rule_matches() {
     let mut group = scheduled();
     let mut member = unschedulable().spans.remove(0);
     member.parent_id = Some(group.root().span_id);
@@ -141,7 +141,7 @@ fn the_pods_of_a_group_are_kept_with_the_one_that_a_rule_is_about() {
 }
 
 #[test]
-fn what_is_asked_about_pods_has_a_bit_each_and_the_same_question_has_one() {
+fn each_selector_of_pods_has_one_bit() {
     let mut sampler = sampler(&["label=app", "label=app=web,failed", "priority-class=high", "label=app"]);
     let label = |value: Option<&str>| Selector::Label("app".to_owned(), value.map(str::to_owned));
     let high = Selector::PriorityClass("high".to_owned());
@@ -181,7 +181,7 @@ fn at_most_so_many_are_kept_of_those_that_end_in_a_second() {
 }
 
 #[test]
-fn what_is_dropped_is_counted_by_what_came_nearest() {
+fn dropped_traces_are_counted_by_the_nearest_rule() {
     let parent = RemoteContext { trace_id: [1; 16], span_id: [1; 8], flags: 0, trace_state: String::new() };
     for (rules, trace, reason) in [
         (&["failed"][..], scheduled(), Dropped::NoRule),
@@ -263,7 +263,7 @@ fn opentelemetrys_variables_name_a_sampler() {
 }
 
 #[test]
-fn kubernetes_tracing_configuration_is_taken_from_the_api_servers_file_and_from_the_schedulers() {
+fn tracing_configuration_is_read_from_files_of_the_api_server_and_of_the_scheduler() {
     let api_server = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n";
     let scheduler = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
                      leaderElection: {leaderElect: true}\n";

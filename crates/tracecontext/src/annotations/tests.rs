@@ -109,7 +109,7 @@ fn several_contexts_are_found_in_the_order_of_the_keys() {
 }
 
 #[test]
-fn of_very_many_contexts_the_first_are_taken() {
+fn the_number_of_contexts_is_bounded() {
     let parent = |number: u32| PARENT.replace("4bf9", &format!("4bf{number}"));
     let annotations: BTreeMap<_, _> =
         (0..10).map(|number| (format!("{K8S}.{number}"), parent(number))).collect();
@@ -152,7 +152,7 @@ fn selected_members_of_baggage_are_found_and_others_are_not() {
 }
 
 #[test]
-fn what_it_began_with_is_a_trace_or_a_request() {
+fn a_context_is_of_a_trace_or_of_a_request() {
     let initial = |value: &str| {
         let (found, refused) = Carriers::default().recover(&annotations(&[(INITIAL, value)]));
         assert!(found.causes.is_empty());

@@ -64,7 +64,7 @@ fn with(path: &str, metadata: &Value) -> Value {
 }
 
 #[test]
-fn whatever_makes_pods_gets_the_context_where_they_get_it_from() {
+fn every_workload_gets_the_context_in_its_pod_template() {
     for (group, kind, path) in [
         ("", "Pod", ""),
         ("apps", "Deployment", "template"),
@@ -125,7 +125,7 @@ fn an_existing_annotation_stays() {
 }
 
 #[test]
-fn what_makes_no_pods_or_is_there_already_passes_as_it_is() {
+fn objects_without_pods_and_updates_pass_unchanged() {
     let pod = with("", &json!({}));
     let changed = |pointer: &str, value: Value| {
         let mut review = review("", "Pod", &pod);
@@ -152,7 +152,7 @@ fn what_makes_no_pods_or_is_there_already_passes_as_it_is() {
 }
 
 #[test]
-fn without_a_wanted_context_a_pod_passes_as_it_is() {
+fn without_a_wanted_context_a_pod_passes_unchanged() {
     let pod = with("", &json!({}));
     for verdict in [Verdict::NoContext, Verdict::NotSampled, Verdict::InvalidContext] {
         assert_eq!(answered(&review("", "Pod", &pod), &Context::Unwanted(verdict)), (pod.clone(), verdict));
@@ -213,7 +213,7 @@ fn hostile_reviews_are_refused_with_a_reason() {
 }
 
 #[test]
-fn what_is_not_read_may_be_as_deep_as_it_likes() {
+fn ignored_fields_may_have_any_depth() {
     let good = review("", "Pod", &with("", &json!({}))).to_string();
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let inner = if open == "[" { "" } else { "1" };

@@ -1,37 +1,101 @@
-//! Collectors that decode what arrives: one speaks HTTP, one gRPC.
+//! Collectors that decode what arrives and answer as a test says: one speaks HTTP, one gRPC.
 
-use std::net::SocketAddr;
+use std::{
+    collections::{HashMap, VecDeque},
+    io::Read as _,
+    net::SocketAddr,
+    path::Path,
+};
 
 use axum::{
     Router,
     body::Bytes,
-    http::{HeaderMap, Response, StatusCode},
+    http::{HeaderMap, HeaderName, Response, StatusCode},
     routing::post,
 };
 use opentelemetry_proto::tonic::{
-    collector::trace::v1::ExportTraceServiceRequest,
+    collector::trace::v1::{
+        ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+    },
     common::v1::{KeyValue, any_value::Value},
-    trace::v1::{Span, span::SpanKind, status::StatusCode as SpanStatus},
+    trace::v1::Span,
 };
 use prost::Message as _;
+use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+use telemetry::Registry;
 use tokio::{
     net::TcpListener,
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
 };
-
-use telemetry::Registry;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer},
+};
 
 use super::*;
 use crate::{
-    Source, Trace,
+    Source,
     export::{
-        Resource, Sinks,
-        tests::{lost, queue},
+        Resource, Sink as AnySink, Sinks,
+        tests::{lost, sinks},
     },
     fixtures::{scheduled, unschedulable},
 };
 
-type Requests = UnboundedReceiver<ExportTraceServiceRequest>;
+/// How a Collector answers: the code of HTTP or gRPC, headers, and the body or message.
+#[derive(Clone, Default)]
+struct Reply {
+    code: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+}
+
+/// A Collector that gives these answers, and takes everything after them.
+struct Collector {
+    endpoint: String,
+    /// What it takes.
+    requests: UnboundedReceiver<(HeaderMap, ExportTraceServiceRequest)>,
+}
+
+struct Script {
+    replies: Mutex<VecDeque<Reply>>,
+    /// It refuses more spans than that in a request as too large.
+    most_spans: usize,
+    accepted: u16,
+    too_large: Reply,
+    sender: UnboundedSender<(HeaderMap, ExportTraceServiceRequest)>,
+}
+
+impl Script {
+    fn reply(&self, headers: HeaderMap, body: &[u8]) -> Reply {
+        let encoding = ["content-encoding", "grpc-encoding"].iter().find_map(|name| headers.get(*name));
+        let plain = match encoding.map(|encoding| encoding.to_str().unwrap()) {
+            None => body.to_vec(),
+            Some("gzip") => {
+                let mut plain = Vec::new();
+                flate2::read::GzDecoder::new(body).read_to_end(&mut plain).unwrap();
+                plain
+            }
+            Some("zstd") => {
+                let mut plain = Vec::new();
+                ruzstd::decoding::StreamingDecoder::new(body).unwrap().read_to_end(&mut plain).unwrap();
+                plain
+            }
+            Some(other) => panic!("{other}"),
+        };
+        let request = ExportTraceServiceRequest::decode(&*plain).unwrap();
+        if spans(&request).len() > self.most_spans {
+            return self.too_large.clone();
+        }
+        let reply = self.replies.lock().unwrap().pop_front();
+        let reply = reply.unwrap_or(Reply { code: self.accepted, ..Reply::default() });
+        if reply.code == self.accepted {
+            // The test may have ended.
+            let _ = self.sender.send((headers, request));
+        }
+        reply
+    }
+}
 
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -39,63 +103,97 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-async fn http_collector() -> (String, Requests) {
+fn http_collector(listener: TcpListener, replies: Vec<Reply>, most_spans: usize) -> Collector {
     let (sender, requests) = mpsc::unbounded_channel();
-    let (listener, address) = listen().await;
+    let too_large = Reply { code: 413, ..Reply::default() };
+    let script = Script { replies: Mutex::new(replies.into()), most_spans, accepted: 200, too_large, sender };
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let script = Arc::new(script);
     let traces = async move |headers: HeaderMap, body: Bytes| {
         assert_eq!(headers["content-type"], "application/x-protobuf");
-        sender.send(ExportTraceServiceRequest::decode(body).unwrap()).unwrap();
-        StatusCode::OK
+        let Reply { code, headers, body } = script.reply(headers, &body);
+        let mut response = Response::builder().status(StatusCode::from_u16(code).unwrap());
+        for (name, value) in headers {
+            response = response.header(name, value);
+        }
+        response.body(axum::body::Body::from(body)).unwrap()
     };
     let router = Router::new().route("/v1/traces", post(traces));
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    (format!("http://{address}/v1/traces"), requests)
+    Collector { endpoint, requests }
 }
 
-async fn grpc_collector() -> (String, Requests) {
+fn grpc_collector(listener: TcpListener, replies: Vec<Reply>, most_spans: usize) -> Collector {
     let (sender, requests) = mpsc::unbounded_channel();
-    let (listener, address) = listen().await;
+    let message = "grpc: received message larger than max (5 vs. 4)".to_owned();
+    let too_large = Reply { code: 8, headers: vec![("grpc-message", message)], body: Vec::new() };
+    let script = Script { replies: Mutex::new(replies.into()), most_spans, accepted: 0, too_large, sender };
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let script = Arc::new(script);
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            tokio::spawn(grpc_connection(stream, sender.clone()));
+            tokio::spawn(grpc_connection(stream, Arc::clone(&script)));
         }
     });
-    (format!("http://{address}"), requests)
+    Collector { endpoint, requests }
 }
 
 /// As much of gRPC as one method needs: a length before the message, and the status in the trailers.
-async fn grpc_connection(stream: tokio::net::TcpStream, sender: UnboundedSender<ExportTraceServiceRequest>) {
+async fn grpc_connection(stream: tokio::net::TcpStream, script: Arc<Script>) {
     let mut connection = h2::server::handshake(stream).await.unwrap();
     while let Some(Ok((request, mut respond))) = connection.accept().await {
-        let sender = sender.clone();
+        let script = Arc::clone(&script);
         tokio::spawn(async move {
-            assert_eq!(request.uri().path(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
-            let mut body = request.into_body();
+            let (head, mut body) = request.into_parts();
+            assert_eq!(head.uri.path(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+            assert_eq!(head.headers["content-type"], "application/grpc");
+            assert_eq!(head.headers["te"], "trailers");
             let mut message = Vec::new();
             while let Some(data) = body.data().await {
                 let data = data.unwrap();
                 body.flow_control().release_capacity(data.len()).unwrap();
                 message.extend_from_slice(&data);
             }
-            sender.send(ExportTraceServiceRequest::decode(&message[5..]).unwrap()).unwrap();
+            assert_eq!(message[0] == 1, head.headers.contains_key("grpc-encoding"));
+            assert_eq!(message[1..5], u32::try_from(message.len() - 5).unwrap().to_be_bytes());
+            let Reply { code, headers, body } = script.reply(head.headers, &message[5..]);
             let response = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
             let mut stream = respond.send_response(response, false).unwrap();
-            stream.send_data(Bytes::from_static(&[0; 5]), false).unwrap();
-            stream
-                .send_trailers(HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]))
-                .unwrap();
+            let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+            stream.send_data(Bytes::from([&[0], &length[..], &body].concat()), false).unwrap();
+            let mut trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), code.into())]);
+            for (name, value) in headers {
+                trailers.insert(name, value.parse().unwrap());
+            }
+            stream.send_trailers(trailers).unwrap();
         });
     }
 }
 
-fn sinks(protocol: Protocol, endpoint: String, size: u64) -> (Sinks, Registry) {
-    let batching = Batching { size, delay: Duration::from_millis(10) };
-    let exporter = Exporter::new(protocol, Some(endpoint), batching).unwrap();
-    let (sinks, registry) = queue(1000, CAUSES, |queue| tokio::spawn(exporter.run(queue)));
+/// Starts a Collector with these replies, which takes at most so many spans in a request.
+type Start = fn(TcpListener, Vec<Reply>, usize) -> Collector;
+
+/// Both protocols, as their variable names them.
+const PROTOCOLS: [(&str, Start); 2] = [("http/protobuf", http_collector), ("grpc", grpc_collector)];
+
+fn settings(protocol: &str, endpoint: &str, further: &[(&str, &str)]) -> Settings {
+    let mut variables = HashMap::from([
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+        ("OTEL_BSP_SCHEDULE_DELAY", "10"),
+    ]);
+    variables.extend(further.iter().copied());
+    Settings::read(|name| variables.get(name).map(|value| (*value).to_owned())).unwrap()
+}
+
+fn exporting(settings: Settings) -> (Sinks, Registry) {
+    let (sinks, registry) = sinks(|metrics| AnySink::Otlp(Sink::start(settings, metrics).unwrap()));
     sinks.register(&Resource::of_process(7, 42, "/kube-scheduler".as_ref(), "go1.26.4", Some("v1.36.4")));
     (sinks, registry)
 }
+
+const ENOUGH: Duration = Duration::from_secs(60);
 
 fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     match attributes.iter().find(|attribute| attribute.key == key)?.value.as_ref()?.value.as_ref()? {
@@ -104,110 +202,310 @@ fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
     }
 }
 
-fn spans(request: &ExportTraceServiceRequest) -> &[Span] {
-    &request.resource_spans[0].scope_spans[0].spans
+fn spans(request: &ExportTraceServiceRequest) -> Vec<&Span> {
+    request.resource_spans.iter().flat_map(|resource| &resource.scope_spans[0].spans).collect()
 }
 
-async fn a_trace_arrives_as_it_was_sent(protocol: Protocol, (endpoint, mut requests): (String, Requests)) {
-    let (sinks, registry) = sinks(protocol, endpoint, 512);
-    let sent = scheduled();
-    sinks.send(sent.clone());
-    let request = requests.recv().await.unwrap();
+fn exported(registry: &Registry, result: &str) -> u64 {
+    let text = registry.encode();
+    let name = format!("schedspan_export_spans_total{{result=\"{result}\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&name));
+    line.unwrap().parse().unwrap()
+}
 
-    let resource = &request.resource_spans[0].resource.as_ref().unwrap().attributes;
-    assert_eq!(text(resource, "service.name"), Some("kube-scheduler"));
-    assert_eq!(text(resource, "process.runtime.version"), Some("go1.26.4"));
-    let scope = request.resource_spans[0].scope_spans[0].scope.as_ref().unwrap();
-    assert_eq!((&*scope.name, &*scope.version), ("schedspan", env!("CARGO_PKG_VERSION")));
+const EACH: usize = 13;
 
-    assert_eq!(spans(&request).len(), sent.spans.len());
-    for (span, sent_span) in spans(&request).iter().zip(&sent.spans) {
-        assert_eq!(span.trace_id, sent.trace_id);
-        assert_eq!(span.span_id, sent_span.span_id);
-        assert_eq!(span.parent_span_id, sent_span.parent_id.map_or(Vec::new(), Vec::from));
-        assert_eq!(span.name, sent_span.name);
-        assert_eq!(span.start_time_unix_nano, sent_span.start_unix_ns);
-        assert_eq!(span.end_time_unix_nano, sent_span.end_unix_ns);
-        assert_eq!(span.attributes.len(), sent_span.attributes.len());
-        assert_eq!(span.flags & 1, 1, "the span is sampled");
+#[tokio::test]
+async fn a_trace_arrives_with_its_resource() {
+    for (protocol, collector) in PROTOCOLS {
+        for compression in ["none", "gzip", "zstd"] {
+            let Collector { endpoint, mut requests } = collector(listen().await.0, vec![], usize::MAX);
+            let compression = [("OTEL_EXPORTER_OTLP_COMPRESSION", compression)];
+            let (sinks, registry) = exporting(settings(protocol, &endpoint, &compression));
+            sinks.send(scheduled());
+            let (_, request) = requests.recv().await.unwrap();
+            let resource = &request.resource_spans[0].resource.as_ref().unwrap().attributes;
+            assert_eq!(text(resource, "service.name"), Some("kube-scheduler"));
+            assert_eq!(text(resource, "process.runtime.version"), Some("go1.26.4"));
+            let names =
+                |trace: &Trace| trace.spans.iter().map(|span| span.name.to_string()).collect::<Vec<_>>();
+            let arrived: Vec<_> = spans(&request).into_iter().map(|span| span.name.clone()).collect();
+            assert_eq!(arrived, names(&scheduled()));
+
+            // The same connection serves the next request.
+            sinks.send(unschedulable());
+            let (_, request) = requests.recv().await.unwrap();
+            assert_eq!(spans(&request).len(), unschedulable().spans.len());
+            sinks.shutdown(ENOUGH).await;
+            assert_eq!(lost(&registry), []);
+            let count = scheduled().spans.len() + unschedulable().spans.len();
+            assert_eq!(exported(&registry, "success"), count as u64);
+            assert!(registry.encode().contains("schedspan_export_queue_bytes 0\n"));
+            assert!(registry.encode().contains("schedspan_export_queue_spans 0\n"));
+        }
     }
-    let root = &spans(&request)[0];
-    assert_eq!(root.kind, SpanKind::Consumer as i32);
-    assert_eq!(spans(&request)[1].kind, SpanKind::Internal as i32);
-    assert_eq!(text(&root.attributes, "k8s.pod.name"), Some("web-0"));
-    let numbers: Vec<_> =
-        root.attributes[5..7].iter().map(|pair| pair.value.clone().unwrap().value.unwrap()).collect();
-    assert_eq!(numbers, [Value::IntValue(1), Value::DoubleValue(12.25)]);
-    let link = &root.links[0];
-    assert_eq!((&*link.trace_id, &*link.span_id), (&[0xcd; 16][..], &[0xef; 8][..]));
-    assert_eq!((&*link.trace_state, link.flags & 0xff), ("rojo=1,congo=2", 1));
-
-    sinks.send(unschedulable());
-    let request = requests.recv().await.unwrap();
-    let status = spans(&request)[0].status.as_ref().unwrap();
-    assert_eq!(status.code, SpanStatus::Error as i32);
-    assert!(status.message.starts_with("0/3 nodes are available"), "{}", status.message);
-
-    sinks.shutdown(Duration::from_secs(60)).await;
-    assert_eq!(lost(&registry), []);
-    let count = sent.spans.len() + unschedulable().spans.len();
-    let line = format!("schedspan_export_spans_total{{result=\"success\"}} {count}\n");
-    assert!(registry.encode().contains(&line));
 }
 
 #[tokio::test]
-async fn a_trace_arrives_by_http() {
-    a_trace_arrives_as_it_was_sent(Protocol::HttpBinary, http_collector().await).await;
-}
-
-#[tokio::test]
-async fn a_trace_arrives_by_grpc() {
-    a_trace_arrives_as_it_was_sent(Protocol::Grpc, grpc_collector().await).await;
-}
-
-#[tokio::test]
-async fn a_shutdown_sends_what_is_queued_in_batches_and_by_source() {
-    let (endpoint, mut requests) = http_collector().await;
-    let each = scheduled().spans.len();
-    let (sinks, registry) = sinks(Protocol::HttpBinary, endpoint, 2 * each as u64 + 1);
-    for process in [7, 8, 7, 7, 7] {
+async fn a_shutdown_sends_what_is_queued_in_batches_that_have_each_resource_once() {
+    let Collector { endpoint, mut requests } = http_collector(listen().await.0, vec![], usize::MAX);
+    let size = (3 * EACH + 1).to_string();
+    let batches = [("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", &*size), ("OTEL_BSP_SCHEDULE_DELAY", "60000")];
+    let (sinks, registry) = exporting(settings("http/protobuf", &endpoint, &batches));
+    for process in [7, 8, 7, 7] {
         sinks.send(Trace { source: Source::Process(process), ..scheduled() });
     }
-    sinks.shutdown(Duration::from_secs(60)).await;
-    drop(sinks);
+    sinks.shutdown(ENOUGH).await;
     let mut sizes = Vec::new();
-    while let Ok(request) = requests.try_recv() {
-        let pid = request.resource_spans[0]
-            .resource
-            .as_ref()
-            .unwrap()
-            .attributes
-            .iter()
-            .any(|pair| pair.key == "process.pid");
-        sizes.push((pid, spans(&request).len() / each));
+    while let Ok((_, request)) = requests.try_recv() {
+        let size = |resource: &opentelemetry_proto::tonic::trace::v1::ResourceSpans| {
+            let own =
+                resource.resource.as_ref().unwrap().attributes.iter().any(|pair| pair.key == "process.pid");
+            (own, resource.scope_spans[0].spans.len() / EACH)
+        };
+        sizes.push(request.resource_spans.iter().map(size).collect::<Vec<_>>());
     }
-    // The first two, of two processes; the next two; the last.
-    assert_eq!(sizes, [(true, 1), (false, 1), (true, 2), (true, 1)]);
+    assert_eq!(sizes, [vec![(true, 2), (false, 1)], vec![(true, 1)]]);
     assert_eq!(lost(&registry), []);
 }
 
 #[tokio::test]
-async fn spans_that_no_collector_takes_are_lost_and_counted() {
+async fn spans_that_the_collector_rejects_are_lost_and_the_others_are_not() {
+    let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "too old".to_owned() };
+    let body = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    for (protocol, collector) in PROTOCOLS {
+        let code = if protocol == "grpc" { 0 } else { 200 };
+        let reply = Reply { code, body: body.clone(), ..Reply::default() };
+        let Collector { endpoint, .. } = collector(listen().await.0, vec![reply], usize::MAX);
+        let (sinks, registry) = exporting(settings(protocol, &endpoint, &[]));
+        sinks.send(scheduled());
+        sinks.shutdown(ENOUGH).await;
+        assert_eq!(lost(&registry), [("export_rejected", 3)]);
+        assert_eq!((exported(&registry, "success"), exported(&registry, "error")), (EACH as u64 - 3, 3));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_for_good_is_lost_and_not_sent_again() {
+    for (protocol, collector, code) in [("http/protobuf", PROTOCOLS[0].1, 400), ("grpc", PROTOCOLS[1].1, 3)] {
+        let reply = Reply { code, ..Reply::default() };
+        let Collector { endpoint, mut requests } = collector(listen().await.0, vec![reply], usize::MAX);
+        let (sinks, registry) = exporting(settings(protocol, &endpoint, &[]));
+        sinks.send(scheduled());
+        while exported(&registry, "error") == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        sinks.send(unschedulable());
+        sinks.shutdown(ENOUGH).await;
+        assert_eq!(lost(&registry), [("export_failed", EACH as u64)]);
+        assert_eq!(spans(&requests.recv().await.unwrap().1).len(), unschedulable().spans.len());
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_may_succeed_later_is_sent_again_until_it_does() {
+    let retry_after = || vec![("retry-after", "0".to_owned())];
+    let http = vec![
+        Reply { code: 429, headers: retry_after(), ..Reply::default() },
+        Reply { code: 503, headers: retry_after(), ..Reply::default() },
+    ];
+    let grpc = vec![Reply { code: 14, ..Reply::default() }];
+    for ((protocol, collector), replies) in PROTOCOLS.into_iter().zip([http, grpc]) {
+        let retries = replies.len();
+        let Collector { endpoint, mut requests } = collector(listen().await.0, replies, usize::MAX);
+        let (sinks, registry) = exporting(settings(protocol, &endpoint, &[]));
+        sinks.send(scheduled());
+        assert_eq!(spans(&requests.recv().await.unwrap().1).len(), EACH);
+        sinks.shutdown(ENOUGH).await;
+        assert_eq!(lost(&registry), []);
+        assert!(registry.encode().contains(&format!("schedspan_export_retries_total {retries}\n")));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_large_is_split_down_to_its_spans() {
+    for (protocol, collector) in PROTOCOLS {
+        for most_spans in [1, 4, EACH, 2 * EACH + 1] {
+            let Collector { endpoint, mut requests } = collector(listen().await.0, vec![], most_spans);
+            let (sinks, registry) = exporting(settings(protocol, &endpoint, &[]));
+            for _ in 0..3 {
+                sinks.send(scheduled());
+            }
+            sinks.shutdown(ENOUGH).await;
+            assert_eq!(lost(&registry), []);
+            let mut names = Vec::new();
+            while let Ok((_, request)) = requests.try_recv() {
+                names.extend(spans(&request).into_iter().map(|span| span.name.clone()));
+            }
+            let expected = (0..3).flat_map(|_| scheduled().spans).map(|span| span.name.to_string());
+            assert_eq!(names, expected.collect::<Vec<_>>());
+        }
+        let Collector { endpoint, .. } = collector(listen().await.0, vec![], 0);
+        let (sinks, registry) = exporting(settings(protocol, &endpoint, &[]));
+        sinks.send(scheduled());
+        sinks.shutdown(ENOUGH).await;
+        assert_eq!(lost(&registry), [("export_failed", EACH as u64)]);
+    }
+}
+
+#[tokio::test]
+async fn a_collector_that_comes_late_gets_what_the_queue_holds_and_the_oldest_is_lost() {
+    for (protocol, collector) in PROTOCOLS {
+        let (listener, address) = listen().await;
+        drop(listener);
+        let size = (3 * EACH).to_string();
+        let endpoint = format!("http://{address}");
+        let (sinks, registry) =
+            exporting(settings(protocol, &endpoint, &[("OTEL_BSP_MAX_QUEUE_SIZE", &*size)]));
+        sinks.send(scheduled());
+        // The first is on its way.
+        while !registry.encode().contains("schedspan_export_retries_total 1\n") {
+            sleep(Duration::from_millis(1)).await;
+        }
+        for pod in 1..=3_u8 {
+            sinks.send(Trace { trace_id: [pod; 16], ..scheduled() });
+        }
+        assert_eq!(lost(&registry), [("export_queue_full", EACH as u64)]);
+        let Collector { mut requests, .. } =
+            collector(TcpListener::bind(address).await.unwrap(), vec![], usize::MAX);
+        let mut traces = Vec::new();
+        while traces.len() < 3 {
+            let (_, request) = requests.recv().await.unwrap();
+            traces.extend(spans(&request).chunks(EACH).map(|spans| spans[0].trace_id[0]));
+        }
+        assert_eq!(traces, [0xab, 2, 3]);
+        sinks.shutdown(ENOUGH).await;
+        assert_eq!(lost(&registry), [("export_queue_full", EACH as u64)]);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_is_bounded_in_bytes() {
+    let bytes = [("SCHEDSPAN_OTLP_QUEUE_BYTES", "8192"), ("OTEL_BSP_SCHEDULE_DELAY", "60000")];
     let (listener, address) = listen().await;
     drop(listener);
-    let (sinks, registry) = sinks(Protocol::Grpc, format!("http://{address}"), 512);
-    sinks.send(scheduled());
-    sinks.shutdown(Duration::from_secs(60)).await;
-    let spans = scheduled().spans.len();
-    assert_eq!(lost(&registry), [("export_failed", spans as u64)]);
-    assert!(
-        registry.encode().contains(&format!("schedspan_export_spans_total{{result=\"error\"}} {spans}\n"))
-    );
+    let (sinks, registry) = exporting(settings("grpc", &format!("http://{address}"), &bytes));
+    for sent in 1..100_u64 {
+        sinks.send(scheduled());
+        let text = registry.encode();
+        let gauge = |name: &str| -> u64 {
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
+        };
+        assert!(gauge("schedspan_export_queue_bytes") <= 8192);
+        let lost = lost(&registry).first().map_or(0, |(_, lost)| *lost);
+        assert_eq!(gauge("schedspan_export_queue_spans") + lost, sent * EACH as u64);
+    }
+    assert!(lost(&registry)[0].1 > 0, "the test does not test");
+    sinks.shutdown(Duration::ZERO).await;
+    assert_eq!(registry.lost().iter().map(|(_, lost)| lost).sum::<u64>(), 99 * EACH as u64);
+}
+
+#[tokio::test]
+async fn headers_and_the_token_of_a_file_are_sent() {
+    let file = std::env::temp_dir().join(format!("schedspan-token-{}", std::process::id()));
+    std::fs::write(&file, "first\n").unwrap();
+    for (protocol, collector) in PROTOCOLS {
+        let Collector { endpoint, mut requests } = collector(listen().await.0, vec![], usize::MAX);
+        let further = [
+            ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=one"),
+            ("SCHEDSPAN_OTLP_TOKEN_FILE", file.to_str().unwrap()),
+        ];
+        std::fs::write(&file, "first\n").unwrap();
+        let (sinks, _) = exporting(settings(protocol, &endpoint, &further));
+        for token in ["first", "second"] {
+            std::fs::write(&file, token).unwrap();
+            sinks.send(scheduled());
+            let (headers, _) = requests.recv().await.unwrap();
+            assert_eq!(headers["x-tenant"], "one");
+            assert_eq!(headers["authorization"], format!("Bearer {token}"));
+        }
+        sinks.shutdown(ENOUGH).await;
+    }
+    std::fs::remove_file(&file).unwrap();
+    let missing = settings("grpc", "http://localhost:4317", &[("SCHEDSPAN_OTLP_TOKEN_FILE", "/missing")]);
+    let error = connect(missing).err().unwrap().to_string();
+    assert!(error.contains("`/missing` of SCHEDSPAN_OTLP_TOKEN_FILE"), "{error}");
+}
+
+/// A server with a certificate of its own making for this name.
+async fn tls_server(name: &str, until_year: i32) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let (listener, address) = listen().await;
+    parameters.distinguished_name.push(DnType::CommonName, address.to_string());
+    parameters.not_after = date_time_ymd(until_year, 1, 1);
+    let certificate = parameters.self_signed(&key).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    tokio::spawn(async move {
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let _refused = acceptor.accept(stream).await;
+        }
+    });
+    (format!("https://localhost:{}", address.port()), certificate.pem())
+}
+
+/// What is wrong with an endpoint, in the words of the log.
+async fn reason(endpoint: &str, authorities: Option<&Path>) -> String {
+    let authorities = authorities.map(|path| ("OTEL_EXPORTER_OTLP_CERTIFICATE", path.to_str().unwrap()));
+    let mut client = connect(settings("grpc", endpoint, authorities.as_slice()))
+        .map_err(|error| error.to_string())
+        .unwrap();
+    match client.send(&mut []).await {
+        Answer::Later { reason, .. } | Answer::Refused(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_error_names_its_cause_and_the_next_step() {
+    let file = std::env::temp_dir().join(format!("schedspan-authorities-{}", std::process::id()));
+    let (other, other_pem) = tls_server("localhost", 4000).await;
+    for (name, until_year, own, says) in [
+        ("localhost", 4000, false, ["signed by an unknown authority", "OTEL_EXPORTER_OTLP_CERTIFICATE"]),
+        ("elsewhere", 4000, true, ["elsewhere", "use a name of its certificate"]),
+        ("localhost", 2000, true, ["expired", "renew it"]),
+    ] {
+        let (endpoint, pem) = tls_server(name, until_year).await;
+        std::fs::write(&file, if own { pem } else { other_pem.clone() }).unwrap();
+        let reason = reason(&endpoint, Some(&file)).await;
+        assert!(says.iter().all(|part| reason.contains(part)), "{reason}");
+    }
+    std::fs::write(&file, &other_pem).unwrap();
+    let (listener, address) = listen().await;
+    drop(listener);
+    let refused = reason(&format!("http://{address}"), None).await;
+    assert!(refused.starts_with("connection refused; start a Collector there"), "{refused}");
+    let Collector { endpoint, .. } = http_collector(listen().await.0, vec![], usize::MAX);
+    let plain = reason(&endpoint.replace("http://127.0.0.1", "https://localhost"), Some(&file)).await;
+    assert!(plain.contains("does not speak TLS"), "{plain}");
+    let protocol = reason(&endpoint, None).await;
+    assert!(protocol.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{protocol}");
+    let unknown = reason("http://no-such-host.invalid:4317", None).await;
+    assert!(unknown.contains("does not resolve"), "{unknown}");
+    std::fs::write(&file, "no certificate").unwrap();
+    let unusable =
+        connect(settings("grpc", &other, &[("OTEL_EXPORTER_OTLP_CERTIFICATE", file.to_str().unwrap())]));
+    let unusable = unusable.err().unwrap().to_string();
+    assert!(unusable.contains("OTEL_EXPORTER_OTLP_CERTIFICATE: it has none"), "{unusable}");
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
-fn credentials_in_an_endpoint_are_not_shown() {
-    assert_eq!(without_credentials("https://me:secret@collector:4317"), "https://collector:4317");
-    assert_eq!(without_credentials("me:secret@collector:4317"), "collector:4317");
-    assert_eq!(without_credentials("http://localhost:4317"), "http://localhost:4317");
+fn pauses_grow_and_differ() {
+    for tries in 1..100 {
+        let longest = FIRST_PAUSE.saturating_mul(1 << (tries - 1).min(16)).min(LAST_PAUSE);
+        let pauses: Vec<_> = (0..20).map(|_| pause(tries)).collect();
+        assert!(pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
+    }
 }

@@ -67,7 +67,7 @@ SchedulePod         ████████████████████
 }
 
 #[test]
-fn of_a_group_only_the_trials_that_came_to_be_are_lines_of_their_own() {
+fn a_group_has_a_line_for_each_trial_that_took_place() {
     let mut trace = unschedulable();
     trace.spans.truncate(1);
     trace.kind = TraceKind::GroupAttempt;
@@ -186,7 +186,7 @@ SchedulePod                     ████████████████
 }
 
 #[test]
-fn what_outlasts_the_attempt_comes_behind_it_and_stays_in_queues_do_not() {
+fn calls_that_outlast_the_attempt_follow_it_and_stays_in_queues_do_not() {
     let mut trace = unschedulable();
     let root = trace.root().clone();
     let context = RemoteContext {

@@ -1,0 +1,264 @@
+//! OTLP to a Collector, by gRPC or HTTP, as the `OTEL_EXPORTER_OTLP_*` variables say.
+//!
+//! A trace is encoded when it is queued, so that the queue is bounded in bytes, and a batch is sent until the Collector answers:
+//! `opentelemetry-otlp` gives up within a second, and does not report which spans a Collector rejects.
+
+mod answer;
+mod client;
+pub(super) mod encode;
+mod protobuf;
+mod queue;
+mod settings;
+mod tls;
+
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+use tracing::{info, warn};
+
+use self::{
+    answer::Answer,
+    client::Client,
+    encode::{Encoded, split},
+    queue::Queue,
+    settings::Settings,
+};
+use super::Error;
+use crate::{Exported, Loss, Metrics, Trace, environment::variable, wakeups};
+
+/// Interval between two warnings of the same outage.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Pauses before a request is sent again: each is twice the one before it, less up to a half by chance.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+/// Time without throttling for a request. Most need some milliseconds; a Collector that does not answer costs no wake-ups.
+const UNTHROTTLED: Duration = Duration::from_secs(1);
+/// How long a Collector that does not answer is tried after the shutdown.
+const LAST_TRIES: Duration = Duration::from_secs(10);
+
+/// Whether the environment disables the export.
+pub(super) fn disabled() -> bool {
+    variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none")
+}
+
+/// Sends a request without spans. Returns the endpoint; `None` if the environment disables the export.
+///
+/// # Errors
+///
+/// When the Collector does not accept it, or a variable has an invalid value. The message says in one line what to do.
+pub async fn try_once() -> Result<Option<String>, String> {
+    if disabled() {
+        return Ok(None);
+    }
+    let mut client = client().map_err(|error| error.to_string())?;
+    match client.send(&mut []).await {
+        Answer::Accepted { .. } => Ok(Some(client.endpoint().to_owned())),
+        Answer::Later { reason, .. } | Answer::TooLarge(reason) | Answer::Refused(reason) => {
+            Err(format!("cannot export to {}: {reason}", client.endpoint()))
+        }
+    }
+}
+
+/// A client by the settings of the environment.
+fn client() -> Result<Client, Error> {
+    connect(Settings::from_env()?)
+}
+
+fn connect(settings: Settings) -> Result<Client, Error> {
+    let endpoint = settings.endpoint.clone();
+    Client::new(settings).map_err(|reason| Error::Exporter { endpoint, reason })
+}
+
+/// The queue of a Collector, and the task that drains it.
+#[derive(Debug)]
+pub(super) struct Sink {
+    queue: Queue,
+    /// The bytes of a trace before their number is known.
+    buffer: Mutex<Vec<u8>>,
+    task: JoinHandle<()>,
+}
+
+impl Sink {
+    /// By the settings of the environment.
+    ///
+    /// # Errors
+    ///
+    /// When a variable has an invalid value, or names a file that cannot be used.
+    pub(super) fn from_env(metrics: &Metrics) -> Result<Self, Error> {
+        Self::start(Settings::from_env()?, metrics)
+    }
+
+    fn start(settings: Settings, metrics: &Metrics) -> Result<Self, Error> {
+        let queue = Queue::new(settings.capacity, settings.batching, metrics.clone());
+        let exporter = Exporter {
+            client: connect(settings)?,
+            queue: queue.clone(),
+            metrics: metrics.clone(),
+            outage: None,
+            rejections: Rejections::default(),
+        };
+        Ok(Self { queue, buffer: Mutex::default(), task: tokio::spawn(exporter.run()) })
+    }
+
+    pub(super) fn push(&self, trace: &Trace, resource: &Arc<[u8]>) {
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue.push(Encoded::new(trace, Arc::clone(resource), &mut buffer));
+    }
+
+    pub(super) fn is_crowded(&self) -> bool {
+        self.queue.is_crowded()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Takes no more traces. Returns the task, and how many spans are left.
+    pub(super) fn close(self) -> (JoinHandle<()>, Box<dyn FnOnce() -> u64 + Send>) {
+        let Self { queue, task, buffer: _ } = self;
+        queue.close();
+        (task, Box::new(move || queue.pending()))
+    }
+}
+
+/// Sends what is queued.
+struct Exporter {
+    client: Client,
+    queue: Queue,
+    metrics: Metrics,
+    outage: Option<Outage>,
+    rejections: Rejections,
+}
+
+/// A time in which the Collector accepts no spans.
+struct Outage {
+    warned: Option<Instant>,
+    tries: u32,
+    lost: u64,
+}
+
+/// Spans that the Collector rejects of requests that it accepts.
+#[derive(Default)]
+struct Rejections {
+    warned: Option<Instant>,
+    /// Since then.
+    spans: u64,
+}
+
+impl Exporter {
+    /// Exports until the queue is closed and empty, or the Collector does not answer after that.
+    async fn run(mut self) {
+        while let Some(batch) = self.queue.batch().await {
+            // The last one is next.
+            let mut parts = vec![batch];
+            while let Some(mut part) = parts.pop() {
+                let spans = part.iter().map(|trace| trace.spans).sum();
+                match self.send(&mut part).await {
+                    Answer::Accepted { rejected, message } => self.accepted(spans, rejected, &message),
+                    Answer::Refused(reason) => self.refused(spans, &reason),
+                    Answer::TooLarge(reason) => match split(part) {
+                        Some((first, rest)) => parts.extend([rest, first]),
+                        None => self.refused(spans, &reason),
+                    },
+                    Answer::Later { pause, reason } => {
+                        self.fails(&reason, 0);
+                        if !self.pause(pause).await {
+                            return;
+                        }
+                        parts.push(part);
+                    }
+                }
+            }
+            self.queue.done();
+        }
+    }
+
+    async fn send(&mut self, traces: &mut [Encoded]) -> Answer {
+        // The connection's task and this one answer each other; throttling would delay a busy scheduler's spans.
+        let unthrottled = wakeups::unthrottled();
+        let mut sending = pin!(self.client.send(traces));
+        match timeout(UNTHROTTLED, &mut sending).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                drop(unthrottled);
+                sending.await
+            }
+        }
+    }
+
+    fn accepted(&mut self, spans: u64, rejected: u64, message: &str) {
+        let rejected = rejected.min(spans);
+        self.metrics.exported(Exported::Success, spans - rejected);
+        self.queue.settle(spans);
+        if let Some(Outage { lost, .. }) = self.outage.take() {
+            info!("the export to {} works again; {lost} spans were lost", self.client.endpoint());
+        }
+        if rejected > 0 {
+            self.metrics.exported(Exported::Error, rejected);
+            self.metrics.loss(Loss::ExportRejected, rejected);
+            self.rejections.spans += rejected;
+            let now = Instant::now();
+            if self.rejections.warned.is_none_or(|warned| now - warned >= WARN_EVERY) {
+                warn!("{} rejects {} spans: {message}", self.client.endpoint(), self.rejections.spans);
+                self.rejections = Rejections { warned: Some(now), spans: 0 };
+            }
+        }
+    }
+
+    fn refused(&mut self, spans: u64, reason: &str) {
+        self.metrics.exported(Exported::Error, spans);
+        self.metrics.loss(Loss::ExportFailed, spans);
+        self.queue.settle(spans);
+        self.fails(reason, spans);
+    }
+
+    fn fails(&mut self, reason: &str, lost: u64) {
+        let now = Instant::now();
+        let outage = self.outage.get_or_insert(Outage { warned: None, tries: 0, lost: 0 });
+        outage.tries = outage.tries.saturating_add(1);
+        outage.lost += lost;
+        if outage.warned.is_none_or(|warned| now - warned >= WARN_EVERY) {
+            outage.warned = Some(now);
+            warn!(
+                "cannot export to {}: {reason}; {} spans wait, {} are lost",
+                self.client.endpoint(),
+                self.queue.pending(),
+                outage.lost
+            );
+        }
+    }
+
+    /// Waits until the next try, shorter after the shutdown. Returns `false` when the time for that is over.
+    async fn pause(&self, asked: Option<Duration>) -> bool {
+        let tries = self.outage.as_ref().map_or(0, |outage| outage.tries);
+        let pause = asked.unwrap_or_else(|| pause(tries)).max(FIRST_PAUSE / 2);
+        self.metrics.retried();
+        tokio::select! {
+            () = sleep(pause) => true,
+            closed = self.queue.until_closed() => {
+                sleep(pause.min(FIRST_PAUSE)).await;
+                closed.elapsed() < LAST_TRIES
+            }
+        }
+    }
+}
+
+/// The pause after so many tries.
+fn pause(tries: u32) -> Duration {
+    let longest = FIRST_PAUSE.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(LAST_PAUSE);
+    // Its keys are random.
+    let chance = RandomState::new().build_hasher().finish() as u32;
+    longest - longest.mul_f64(f64::from(chance) / f64::from(u32::MAX) / 2.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Certificates of authorities of a test's own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+
+/// Files in PEM format.
+pub(super) struct Files {
+    /// The authority that signs both certificates.
+    pub(super) authority: PathBuf,
+    pub(super) server: PathBuf,
+    pub(super) server_key: PathBuf,
+    pub(super) client: PathBuf,
+    pub(super) client_key: PathBuf,
+}
+
+/// A certificate of a server to be made.
+#[derive(Clone, Copy)]
+pub(super) struct Server {
+    pub(super) name: &'static str,
+    pub(super) expired: bool,
+}
+
+impl Files {
+    /// The files in a folder, which [`Files::renew`] writes.
+    pub(super) fn in_dir(dir: &Path) -> Self {
+        let file = |name: &str| dir.join(name);
+        Self {
+            authority: file("authority.pem"),
+            server: file("server.pem"),
+            server_key: file("server-key.pem"),
+            client: file("client.pem"),
+            client_key: file("client-key.pem"),
+        }
+    }
+
+    /// Makes a new authority, and certificates that it signs.
+    pub(super) fn renew(&self, server: Server) -> Result<()> {
+        let Self { authority, server: server_file, server_key, client, client_key } = self;
+        let mut parameters = CertificateParams::new(Vec::new())?;
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.distinguished_name.push(DnType::CommonName, "the test's authority");
+        let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
+        fs::write(authority, issuer.pem())?;
+        for (name, expired, file, key_file) in
+            [(server.name, server.expired, server_file, server_key), ("schedspan", false, client, client_key)]
+        {
+            let key = KeyPair::generate()?;
+            let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
+            parameters.distinguished_name.push(DnType::CommonName, name);
+            if expired {
+                parameters.not_after = date_time_ymd(2020, 1, 1);
+            }
+            fs::write(file, parameters.signed_by(&key, &issuer)?.pem())?;
+            fs::write(key_file, key.serialize_pem())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! The export to a real Collector: what is sent is stored or a counted loss, by both protocols, with TLS, compression, certificates
+//! that are rotated, limits, and a Collector that is away for a while.
+
+mod certificates;
+mod collector;
+
+use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{
+    api::pod,
+    schedspan::{Options, Schedspan},
+    stage::Stage,
+};
+use serde_json::{Value, json};
+use xtask::paths;
+
+use self::{
+    certificates::{Files, Server},
+    collector::{Place, Security},
+};
+
+const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
+const STREAM: &str = "tests/streams/1.37.jsonl";
+const GOOD: Server = Server { name: "localhost", expired: false };
+/// The limit from an event to what the daemon reports of it.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    let place = Place::new(stage.cluster.dir().join("export"))?;
+    let files = Files::in_dir(place.dir());
+    let test = Test { stage, place, files };
+    test.all_arrives_in_every_way().context("ways of transport")?;
+    test.bad_certificates_are_explained().context("certificates")?;
+    test.large_requests_are_split().context("large requests")?;
+    test.no_span_is_lost_to_an_outage_with_a_rotation().context("an outage")
+}
+
+struct Test<'a> {
+    stage: &'a Stage,
+    place: Place,
+    files: Files,
+}
+
+/// What a replay says of itself.
+struct Replayed {
+    spans: u64,
+    /// By cause.
+    lost: BTreeMap<String, u64>,
+}
+
+impl Test<'_> {
+    fn all_arrives_in_every_way(&self) -> Result<()> {
+        self.files.renew(GOOD)?;
+        for security in [Security::Plain, Security::Tls, Security::Mutual] {
+            for protocol in PROTOCOLS {
+                for compression in ["none", "gzip", "zstd"] {
+                    let way = format!("{security:?}, {protocol}, {compression}");
+                    self.place.clear()?;
+                    let collector = self.place.start(security, &self.files, &Value::Null)?;
+                    let mut variables = self.variables(protocol, security);
+                    variables.push(("OTEL_EXPORTER_OTLP_COMPRESSION", compression.to_owned()));
+                    let replayed = self.replay(&paths::repository().join(STREAM), &variables)?;
+                    collector.stop()?;
+                    self.all_is_stored(&replayed).context(way)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `doctor` names the cause and the next step, and a replay counts its spans as lost.
+    fn bad_certificates_are_explained(&self) -> Result<()> {
+        let elsewhere = Server { name: "elsewhere.example", ..GOOD };
+        let expired = Server { expired: true, ..GOOD };
+        for (server, security, without, says) in [
+            (GOOD, Security::Tls, "OTEL_EXPORTER_OTLP_CERTIFICATE", "unknown authority"),
+            (elsewhere, Security::Tls, "", "use a name of its certificate"),
+            (expired, Security::Tls, "", "renew it"),
+            (GOOD, Security::Mutual, "OTEL_EXPORTER_OTLP_CLIENT", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
+        ] {
+            self.files.renew(server)?;
+            let _collector = self.place.start(security, &self.files, &Value::Null)?;
+            for protocol in PROTOCOLS {
+                let mut variables = self.variables(protocol, security);
+                variables.retain(|(name, _)| without.is_empty() || !name.starts_with(without));
+                let said = self.schedspan(&["doctor"], &variables)?;
+                let line = said.lines().find(|line| line.contains("Collector")).unwrap_or_default();
+                ensure!(line.contains(says), "{protocol}: doctor does not say `{says}`: {said}");
+            }
+        }
+        let replayed =
+            self.replay(&paths::repository().join(STREAM), &self.variables("grpc", Security::Tls))?;
+        let lost = replayed.lost.get("shutdown").copied().unwrap_or_default();
+        ensure!(lost == replayed.spans, "{lost} of {} spans are counted as lost", replayed.spans);
+        Ok(())
+    }
+
+    /// A request of 2 MiB to a Collector that takes one.
+    fn large_requests_are_split(&self) -> Result<()> {
+        self.place.clear()?;
+        let recording = self.place.dir().join("large.jsonl");
+        fs::write(&recording, repeated(&fs::read_to_string(paths::repository().join(STREAM))?, 30)?)?;
+        let limit = json!({ "max_recv_msg_size_mib": 1 });
+        let collector = self.place.start(Security::Plain, &self.files, &limit)?;
+        let mut variables = self.variables("grpc", Security::Plain);
+        variables.push(("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "65536".to_owned()));
+        let replayed = self.replay(&recording, &variables)?;
+        collector.stop()?;
+        let log = fs::read_to_string(self.place.dir().join("schedspan.log"))?;
+        ensure!(replayed.spans > 6_000, "{} spans are too few for this test", replayed.spans);
+        ensure!(!log.contains("larger than max"), "a split request is not worth a warning: {log}");
+        self.all_is_stored(&replayed)
+    }
+
+    /// The Collector goes away, and comes back with certificates of another authority.
+    fn no_span_is_lost_to_an_outage_with_a_rotation(&self) -> Result<()> {
+        let api = self.stage.cluster.api()?;
+        for protocol in PROTOCOLS {
+            self.place.clear()?;
+            self.files.renew(GOOD)?;
+            let collector = self.place.start(Security::Mutual, &self.files, &Value::Null)?;
+            let variables = self.variables(protocol, Security::Mutual);
+            let environment: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let endpoint = self.place.endpoint(protocol, "localhost", Security::Mutual);
+            let log = self.place.dir().join("daemon.log");
+            let options =
+                Options { endpoint, protocol, log, environment: &environment, ..self.stage.options()? };
+            let mut schedspan = Schedspan::start(&options)?;
+            let name = |what: &str| format!("{what}-{}", &protocol[..4]);
+            api.create_pod("default", &pod(&name("before"), "10m"))?;
+            schedspan.wait_for("the first spans to arrive", TIMEOUT, |metrics| {
+                metrics.sum("schedspan_export_spans_total", &[("result", "success")]) > 10.0
+            })?;
+            collector.stop()?;
+            for round in 1..=3 {
+                api.create_pod("default", &pod(&name(&format!("away-{round}")), "10m"))?;
+            }
+            schedspan.wait_for("spans to wait for the Collector", TIMEOUT, |metrics| {
+                metrics.sum("schedspan_export_queue_spans", &[]) > 30.0
+                    && metrics.sum("schedspan_export_retries_total", &[]) > 2.0
+            })?;
+            self.files.renew(GOOD)?;
+            let collector = self.place.start(Security::Mutual, &self.files, &Value::Null)?;
+            schedspan.wait_for("the queue to drain", TIMEOUT, |metrics| {
+                metrics.sum("schedspan_export_queue_spans", &[]) == 0.0
+            })?;
+            let metrics = schedspan.metrics()?;
+            let made = metrics.sum("schedspan_spans_total", &[]);
+            let lost: f64 = ["export_queue_full", "export_failed", "export_rejected", "shutdown"]
+                .iter()
+                .map(|cause| metrics.sum("schedspan_losses_total", &[("cause", cause)]))
+                .sum();
+            schedspan.stop()?;
+            collector.stop()?;
+            let stored = self.place.stored()?;
+            ensure!(lost == 0.0, "{protocol}: {lost} spans are lost");
+            ensure!(stored as f64 == made, "{protocol}: {stored} spans are stored of {made}");
+        }
+        Ok(())
+    }
+
+    fn variables(&self, protocol: &str, security: Security) -> Vec<(&'static str, String)> {
+        let Files { authority, client, client_key, .. } = &self.files;
+        let mut variables = vec![
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", self.place.endpoint(protocol, "localhost", security)),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
+        ];
+        let text = |path: &Path| path.display().to_string();
+        if security != Security::Plain {
+            variables.push(("OTEL_EXPORTER_OTLP_CERTIFICATE", text(authority)));
+        }
+        if security == Security::Mutual {
+            variables.push(("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", text(client)));
+            variables.push(("OTEL_EXPORTER_OTLP_CLIENT_KEY", text(client_key)));
+        }
+        variables
+    }
+
+    fn replay(&self, recording: &Path, variables: &[(&str, String)]) -> Result<Replayed> {
+        let file = recording.display().to_string();
+        let said = self.schedspan(&["replay", &file, "--output", "otlp"], variables)?;
+        fs::write(self.place.dir().join("schedspan.log"), &said)?;
+        let spans =
+            said.lines().find_map(|line| line.strip_suffix(" spans")?.rsplit(' ').next()?.parse().ok());
+        let lost = said.lines().filter_map(|line| line.strip_prefix("lost: ")?.split_once(' '));
+        Ok(Replayed {
+            spans: spans.with_context(|| format!("a replay does not say how many spans it made: {said}"))?,
+            lost: lost.map(|(count, cause)| Ok((cause.to_owned(), count.parse()?))).collect::<Result<_>>()?,
+        })
+    }
+
+    /// What schedspan prints.
+    fn schedspan(&self, arguments: &[&str], variables: &[(&str, String)]) -> Result<String> {
+        let mut command = Command::new(&self.stage.executable);
+        command.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+        let output = command.output()?;
+        Ok([output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
+    }
+
+    fn all_is_stored(&self, replayed: &Replayed) -> Result<()> {
+        let stored = self.place.stored()?;
+        ensure!(stored == replayed.spans, "{stored} spans are stored of {}", replayed.spans);
+        ensure!(
+            ["export_queue_full", "export_failed", "export_rejected", "shutdown"]
+                .iter()
+                .all(|cause| !replayed.lost.contains_key(*cause)),
+            "spans are stored and lost: {:?}",
+            replayed.lost
+        );
+        Ok(())
+    }
+}
+
+/// A recording of as many processes that do the same.
+fn repeated(recording: &str, times: u64) -> Result<String> {
+    let lines = recording.lines().map(serde_json::from_str).collect::<serde_json::Result<Vec<Value>>>()?;
+    let [header, body @ .., end] = &*lines else { anyhow::bail!("the recording is empty") };
+    let mut all = vec![header.to_string()];
+    for target in 0..times {
+        for line in body {
+            let mut line = line.clone();
+            for kind in ["found", "event", "gone"] {
+                if let Some(number) = line.get_mut(kind).and_then(|line| line.get_mut("target")) {
+                    *number = target.into();
+                }
+            }
+            all.push(line.to_string());
+        }
+        if !body.iter().any(|line| line.get("gone").is_some()) {
+            all.push(json!({ "gone": { "target": target } }).to_string());
+        }
+    }
+    all.push(end.to_string());
+    Ok(all.join("\n") + "\n")
+}

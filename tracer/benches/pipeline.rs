@@ -1,0 +1,119 @@
+//! What an attempt takes on its way from record to bytes, step by step: `cargo xtask bench pipeline`.
+//!
+//! The events are those of a recorded stream, at all levels of detail. `alloc` and `grow` count allocations; divided by the
+//! items of one iteration, which the first line has, they are allocations for each.
+
+use std::{fs::File, io::BufReader, path::Path};
+
+use divan::{AllocProfiler, Bencher, counter::ItemsCount};
+use goexe::Class;
+use gotrace::{
+    decode::{Decoder, Event},
+    pipeline::Pipeline,
+    plan::{PlannedSite, Role},
+    recording::{Line, Reader},
+};
+use kube_scheduler::{KubeScheduler, attempt::Attempt, table::Function};
+use spans::{
+    Anchor, Origin, Source, Story as _, Trace,
+    export::{Resource, encode},
+    story::Extras,
+};
+use wire::{Hit, Site};
+
+#[global_allocator]
+static ALLOCATOR: AllocProfiler = AllocProfiler::system();
+
+const STREAM: &str = "../tests/streams/1.37.jsonl";
+/// The stream's process.
+const TARGET: u32 = 0;
+
+fn main() {
+    let (events, attempts, traces) = (events(), attempts(), traces());
+    let spans = spans(&traces);
+    println!("{} events, {} attempts, {spans} spans", events.len(), attempts.len());
+    divan::main();
+}
+
+fn events() -> Vec<Event<KubeScheduler>> {
+    let file =
+        File::open(Path::new(env!("CARGO_MANIFEST_DIR")).join(STREAM)).expect("the stream is in the tree");
+    let reader = Reader::new(BufReader::new(file)).expect("a recording");
+    let event = |line| match line {
+        Line::Event(event) => Some(event.into_owned()),
+        Line::Header(_) | Line::Found(_) | Line::Clocks(_) | Line::Gone { .. } | Line::End(_) => None,
+    };
+    reader.filter_map(|line| event(line.expect("a valid line"))).collect()
+}
+
+fn assembled(events: Vec<Event<KubeScheduler>>) -> Vec<Attempt> {
+    let mut pipeline = Pipeline::<KubeScheduler>::default();
+    for event in events {
+        pipeline.event(event);
+    }
+    pipeline.exit(TARGET);
+    pipeline.take_finished()
+}
+
+fn attempts() -> Vec<Attempt> {
+    assembled(events())
+}
+
+fn trace(attempt: &Attempt) -> Trace {
+    attempt.trace(Anchor::default(), Origin::default(), Extras::default())
+}
+
+fn traces() -> Vec<Trace> {
+    attempts().iter().map(trace).collect()
+}
+
+fn spans(traces: &[Trace]) -> usize {
+    traces.iter().map(|trace| trace.spans.len()).sum()
+}
+
+/// The hit of a phase's entry, which reads nothing.
+#[divan::bench]
+fn decode_a_hit(bencher: Bencher<'_, '_>) {
+    let site = PlannedSite {
+        function: Function::Filter,
+        role: Role::Entry,
+        address: 0,
+        file_offset: 0,
+        class: Class::Emulated,
+        stack_depth: 0,
+        symbol: String::new(),
+        called_by: None,
+        spec: Site::default(),
+        values: Vec::new(),
+        list: None,
+    };
+    let mut decoder = Decoder::<KubeScheduler>::default();
+    decoder.add(1, &site);
+    let mut record = vec![0; size_of::<Hit>()];
+    record[std::mem::offset_of!(Hit, site)] = 1;
+    bencher.counter(ItemsCount::new(1_u32)).bench_local(|| decoder.decode(divan::black_box(&record)));
+}
+
+#[divan::bench]
+fn assemble_events(bencher: Bencher<'_, '_>) {
+    let events = events();
+    let count = ItemsCount::new(events.len());
+    bencher.counter(count).with_inputs(|| events.clone()).bench_local_values(assembled);
+}
+
+#[divan::bench]
+fn build_spans(bencher: Bencher<'_, '_>) {
+    let attempts = attempts();
+    let count = ItemsCount::new(spans(&traces()));
+    bencher.counter(count).bench_local(|| attempts.iter().map(trace).collect::<Vec<_>>());
+}
+
+#[divan::bench]
+fn encode_spans(bencher: Bencher<'_, '_>) {
+    let traces = traces();
+    let resource = Resource::unknown(Source::Process(TARGET)).encode();
+    let count = ItemsCount::new(spans(&traces));
+    bencher
+        .counter(count)
+        .bench_local(|| traces.iter().map(|trace| encode(trace, &resource).len()).sum::<usize>());
+}
