@@ -32,6 +32,25 @@ pub(crate) fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()>
     Ok(())
 }
 
+/// Hits of probes, and what became of them in the kernel.
+pub(crate) struct Hits {
+    pub(crate) hits: f64,
+    pub(crate) records: f64,
+    pub(crate) lost: f64,
+}
+
+impl Hits {
+    pub(crate) fn of(metrics: &Metrics) -> Self {
+        let causes = ["ring_full", "goroutine_fault", "unknown_site"];
+        let lost = causes.map(|cause| metrics.sum("schedspan_losses_total", &[("cause", cause)]));
+        Self {
+            hits: metrics.sum("schedspan_hits_total", &[]),
+            records: metrics.sum("schedspan_records_total", &[]),
+            lost: lost.iter().sum(),
+        }
+    }
+}
+
 /// Waits until schedspan traces the cluster's scheduler, which has just started.
 pub(crate) fn is_traced(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
     let pid = format!("pid={} ", stage.cluster.scheduler()?.pid);

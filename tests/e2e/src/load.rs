@@ -11,10 +11,10 @@ use harness::{
     stage::Stage,
     wait::wait_until,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::checks::{nothing_lost, text};
+use crate::checks::{Hits, nothing_lost, text};
 
 pub(super) const NODES: u32 = 1_000;
 /// Pods that are scheduled with the defaults.
@@ -26,9 +26,6 @@ const CREATORS: usize = 4;
 const BOUND_TIMEOUT: Duration = Duration::from_secs(240);
 const INTERVAL: Duration = Duration::from_millis(500);
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Causes of losses in the eBPF programs.
-const LOST_IN_KERNEL: [&str; 3] = ["ring_full", "goroutine_fault", "unknown_site"];
-
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let api = stage.cluster.api()?;
     let schedspan = stage.trace()?;
@@ -60,11 +57,9 @@ fn unread(stage: &Stage, api: &Api) -> Result<()> {
     let arguments = &["--ring-buffer", "64KiB"];
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     let comparison = Comparison::begin(&stage.cluster)?;
-    let pid = Pid::from_raw(i32::try_from(schedspan.pid())?);
-    let signal = |signal| pid.map_or(Ok(()), |pid| kill_process(pid, signal));
-    signal(Signal::STOP)?;
+    schedspan.signal(Signal::STOP)?;
     let created = create(api, "unread", UNREAD);
-    signal(Signal::CONT)?;
+    schedspan.signal(Signal::CONT)?;
     created?;
     // These are not lost.
     create(api, "read", UNREAD)?;
@@ -72,10 +67,7 @@ fn unread(stage: &Stage, api: &Api) -> Result<()> {
     let metrics = schedspan.metrics()?;
     schedspan.stop()?;
 
-    let hits = metrics.sum("schedspan_hits_total", &[]);
-    let records = metrics.sum("schedspan_records_total", &[]);
-    let lost = LOST_IN_KERNEL.map(|cause| metrics.sum("schedspan_losses_total", &[("cause", cause)]));
-    let lost: f64 = lost.iter().sum();
+    let Hits { hits, records, lost } = Hits::of(&metrics);
     ensure!(lost > 0.0, "nothing was lost: the test proves nothing");
     ensure!(hits == records + lost, "{hits} hits are not {records} records and {lost} losses");
 

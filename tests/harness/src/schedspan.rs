@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -55,6 +55,19 @@ impl Schedspan {
     ///
     /// If it ends, or traces none in time.
     pub fn start(options: &Options<'_>) -> Result<Self> {
+        let mut started = Self::spawn(options)?;
+        started.wait_for("schedspan to trace the scheduler", READY_TIMEOUT, |metrics| {
+            metrics.sum("schedspan_schedulers", &[]) > 0.0
+        })?;
+        Ok(started)
+    }
+
+    /// Starts the daemon.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn spawn(options: &Options<'_>) -> Result<Self> {
         let Options {
             executable,
             kubeconfig,
@@ -80,6 +93,8 @@ impl Schedspan {
         for (key, _) in env::vars_os().filter(|(key, _)| key.as_encoded_bytes().starts_with(b"OTEL_")) {
             command.env_remove(key);
         }
+        // Only this process's own schedulers: others on the machine are of other runs.
+        command.env("SCHEDSPAN_TRUST", format!("parent={}", std::process::id()));
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
         command.envs(environment.iter().copied());
         // Ctrl-C must reach only this process, which then stops the daemon in order.
@@ -89,11 +104,7 @@ impl Schedspan {
         let skip = usize::try_from(file.metadata()?.len())?;
         command.stderr(file);
         let server = format!("http://{address}");
-        let mut started = Self { child: command.spawn()?, log: log.clone(), skip, server };
-        started.wait_for("schedspan to trace the scheduler", READY_TIMEOUT, |metrics| {
-            metrics.sum("schedspan_schedulers", &[]) > 0.0
-        })?;
-        Ok(started)
+        Ok(Self { child: command.spawn()?, log: log.clone(), skip, server })
     }
 
     /// Waits until its metrics reach a state.
@@ -138,14 +149,32 @@ impl Schedspan {
         Ok(String::from_utf8_lossy(&fs::read(&self.log)?[self.skip..]).into_owned())
     }
 
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    ///
+    /// If it has been waited for.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Waits until it ends.
+    ///
+    /// # Errors
+    ///
+    /// If it does not within `timeout`.
+    pub fn wait_for_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
+        wait_until("the end of schedspan", timeout, || Ok(self.child.try_wait()?))
+    }
+
     /// Ends it with SIGTERM, so that it exports its last spans.
     ///
     /// # Errors
     ///
     /// If it does not end successfully in time.
     pub fn stop(mut self) -> Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
-        let status = wait_until("the end of schedspan", STOP_TIMEOUT, || Ok(self.child.try_wait()?))?;
+        self.signal(Signal::TERM)?;
+        let status = self.wait_for_end(STOP_TIMEOUT)?;
         ensure!(status.success(), "schedspan ended with {status} after SIGTERM");
         Ok(())
     }

@@ -262,7 +262,16 @@ impl Cluster {
     ///
     /// If it does not end or does not become ready again.
     pub fn restart_scheduler(&mut self) -> Result<()> {
-        self.members.restart(SCHEDULER.name)
+        self.restart_scheduler_named(SCHEDULER.name)
+    }
+
+    /// Starts a scheduler again, with the same arguments and port. It may have ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`restart_scheduler`](Self::restart_scheduler).
+    pub fn restart_scheduler_named(&mut self, name: &str) -> Result<()> {
+        self.members.restart(name)
     }
 
     /// Changes the scheduler's configuration and restarts it.
@@ -282,6 +291,15 @@ impl Cluster {
     /// If it does not become ready.
     pub fn scheduler_beside(&mut self, name: &str, executable: &Path, own_spans: OwnSpans) -> Result<()> {
         scheduler::start_beside(&mut self.members, name, executable, own_spans)
+    }
+
+    /// Starts another process of the cluster's own scheduler, with the same configuration.
+    ///
+    /// # Errors
+    ///
+    /// If it does not become ready.
+    pub fn standby_scheduler(&mut self, name: &str) -> Result<()> {
+        scheduler::start_standby(&mut self.members, name)
     }
 
     /// The arguments of the cluster's own scheduler, changed for one on another machine: for Pods whose `schedulerName` is

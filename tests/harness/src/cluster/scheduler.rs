@@ -81,11 +81,32 @@ pub(super) fn start_beside(
     own_spans: OwnSpans,
 ) -> Result<()> {
     let configuration = configuration_beside(members, name)?;
+    start_with(members, name, executable, own_spans, &configuration)
+}
+
+/// Starts another process of the cluster's own scheduler, with the same configuration.
+///
+/// # Errors
+///
+/// If it does not become ready.
+pub(super) fn start_standby(members: &mut Members, name: &str) -> Result<()> {
+    let executable = PathBuf::from(&members.state.process(SCHEDULER.name)?.argv[0]);
+    start_with(members, name, &executable, OwnSpans::None, &members.path(CONFIGURATION))
+}
+
+/// Starts a scheduler with this configuration, and the other arguments of the cluster's own one.
+fn start_with(
+    members: &mut Members,
+    name: &str,
+    executable: &Path,
+    own_spans: OwnSpans,
+    configuration: &str,
+) -> Result<()> {
     let own = members.state.process(SCHEDULER.name)?.argv.clone();
     let environment = environment(members, own_spans)?;
     members.launch_executable(name, executable, &environment, &["https"], |ports| {
         let port = ports["https"];
-        let changed = [("--config", configuration.clone()), ("--secure-port", port.to_string())];
+        let changed = [("--config", configuration.to_owned()), ("--secure-port", port.to_string())];
         (changed_arguments(&own, &changed), format!("https://127.0.0.1:{port}/healthz"))
     })
 }

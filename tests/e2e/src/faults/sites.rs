@@ -1,0 +1,61 @@
+//! The probed instructions in a scheduler's memory.
+
+use std::{collections::BTreeSet, fs::File, os::unix::fs::FileExt as _, process::Command, time::Duration};
+
+use anyhow::{Result, ensure};
+use harness::{stage::Stage, wait::wait_until};
+use serde_json::Value;
+use xtask::process;
+
+/// The instruction int3, which the kernel writes at a probe.
+const BREAKPOINT: u8 = 0xcc;
+/// The limit for the kernel to remove the probes of a process that has ended.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) struct Sites {
+    memory: File,
+    offsets: BTreeSet<u64>,
+}
+
+impl Sites {
+    /// The sites that schedspan plans for the cluster's own scheduler.
+    pub(super) fn of(stage: &Stage) -> Result<Self> {
+        let pid = stage.cluster.scheduler()?.pid;
+        let mut inspect = Command::new(&stage.executable);
+        let plan = process::output(inspect.args(["inspect", "--output", "json", &pid.to_string()]))?;
+        let plan: Value = serde_json::from_str(&plan)?;
+        let address = |site: &Value| {
+            let text = site["address"].as_str()?.strip_prefix("0x")?;
+            u64::from_str_radix(text, 16).ok()
+        };
+        let offsets: BTreeSet<u64> =
+            plan["sites"].as_array().into_iter().flatten().filter_map(address).collect();
+        ensure!(!offsets.is_empty(), "inspect shows no site");
+        Ok(Self { memory: File::open(format!("/proc/{pid}/mem"))?, offsets })
+    }
+
+    /// Checks that there is a breakpoint at each site.
+    pub(super) fn all_probed(&self) -> Result<()> {
+        let probed = self.probed()?;
+        ensure!(probed == self.offsets.len(), "{probed} of {} sites have a breakpoint", self.offsets.len());
+        Ok(())
+    }
+
+    /// Waits until there is no breakpoint.
+    pub(super) fn wait_for_none(&self) -> Result<()> {
+        wait_until("the probes of a killed schedspan to be gone", TIMEOUT, || {
+            Ok((self.probed()? == 0).then_some(()))
+        })
+    }
+
+    /// The number of breakpoints now.
+    fn probed(&self) -> Result<usize> {
+        let mut found = 0;
+        for offset in &self.offsets {
+            let mut byte = [0];
+            self.memory.read_exact_at(&mut byte, *offset)?;
+            found += usize::from(byte[0] == BREAKPOINT);
+        }
+        Ok(found)
+    }
+}
