@@ -25,10 +25,10 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use wire::{
-    Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN, LongTextHit,
-    MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, NO_POINTER,
-    NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site, TEXT_LEN,
-    TEXTS, TEXTS_UNLESS, Target, TextHit,
+    BUDGET, Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN,
+    LongTextHit, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS,
+    NO_POINTER, NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site,
+    TEXT_LEN, TEXTS, TEXTS_UNLESS, Target, TextHit, WINDOW_SHIFT,
 };
 
 use crate::regs::REGISTERS;
@@ -43,9 +43,9 @@ const GOID_WORDS: usize = 20;
 static SITES: Array<Site> = Array::with_max_entries(MAX_SITES, 0);
 #[map]
 static NAMESPACES: Array<PidNamespace> = Array::with_max_entries(MAX_PID_NAMESPACES, 0);
-/// [`Target`]s as words; 0 ends the list.
+/// The traced processes. A linear search of few is faster than a look-up in a hash map.
 #[map]
-static TARGETS: Array<u64> = Array::with_max_entries(MAX_TARGETS, 0);
+static TARGETS: Array<Target> = Array::with_max_entries(MAX_TARGETS, 0);
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 /// Wake-up threshold in bytes of the ring buffer; the daemon sets it.
@@ -55,9 +55,17 @@ static WAKE_BYTES: Global<u64> = Global::new(0);
 /// One value: the reader's position at the last wake-up, plus 1.
 #[map]
 static WOKEN: Array<u64> = Array::with_max_entries(1, 0);
-/// One value: identifies the last loss of a record.
+/// Bytes of records that a process may send in a window, whatever the others do; the daemon sets it.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+static SHARE: Global<u64> = Global::new(0);
+/// Bytes of records that a process may send in a window while the ring buffer has room; the daemon sets it.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+static LIMIT: Global<u64> = Global::new(BUDGET);
+/// One value: bytes in the ring buffer from which on there is no room for more than a share. The daemon sets it.
 #[map]
-static LAST_LOSS: Array<u64> = Array::with_max_entries(1, 0);
+static CROWDED: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.len() as u32, 0);
 
@@ -96,8 +104,8 @@ struct Head {
     time_ns: u64,
     goroutine: u64,
     depth: u64,
-    target: u32,
-    last_loss: u64,
+    /// Points into [`TARGETS`].
+    target: *mut Target,
     /// Initial value of the words. It is 0 if [`Cookie::pointer`] is null, when nothing is read.
     word: u64,
 }
@@ -116,33 +124,77 @@ fn on_hit(ctx: &ProbeContext, goroutine: Goroutine, record: Record) {
 
 /// Counts a lost hit. Not inlined, because it is rare, as [`fault`].
 #[inline(never)]
-fn lose(loss: Counter, site: u16, target: u32) {
+fn lose(loss: Counter, site: u16, target: *mut Target) {
     count(loss);
-    if let Some(last_loss) = LAST_LOSS.get_ptr_mut(0) {
-        // Stable Rust has no atomic addition for BPF. A time with the CPU's number in its highest bits is unique too.
-        // SAFETY: the helper reads the number of the CPU and touches nothing else.
-        let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
-        // SAFETY: the map's value is aligned and outlives the program; it is written in one store.
-        unsafe { last_loss.write_volatile(now() ^ cpu << 48) };
-    }
-    log::loss(loss, site, target);
+    // Stable Rust has no atomic addition for BPF. A time with the CPU's number in its highest bits is unique too.
+    // SAFETY: the helper reads the number of the CPU and touches nothing else.
+    let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
+    // SAFETY: the map's value is aligned and outlives the program; each field is written in one store.
+    let number = unsafe {
+        (&raw mut (*target).last_loss).write_volatile(now() ^ cpu << 48);
+        if loss as u32 == Counter::OverBudget as u32 {
+            let lost = &raw mut (*target).over_budget;
+            lost.write_volatile(lost.read_volatile() + 1);
+        }
+        (*target).number
+    };
+    log::loss(loss, site, number);
 }
 
-/// The daemon's number for the current process; `None` when it is not traced.
+/// The current process; `None` when it is not traced.
 #[inline(always)]
-fn target() -> Option<u32> {
+fn target() -> Option<*mut Target> {
     let key = current_key()?;
     for place in 0..MAX_TARGETS {
-        let word = *TARGETS.get(place)?;
-        if word == 0 {
+        let target = TARGETS.get_ptr_mut(place)?;
+        // SAFETY: the map's value is aligned and outlives the program; it is read in one load.
+        let found = unsafe { (&raw const (*target).key).read_volatile() };
+        if found == 0 {
             return None;
         }
-        let target = Target::from(word);
-        if target.key == key {
-            return Some(target.number);
+        if found == key {
+            return Some(target);
         }
     }
     None
+}
+
+/// Reserves a record of a process, within its budget.
+#[inline(always)]
+fn reserve<T: 'static>(target: *mut Target) -> Result<RingBufEntry<T>, Counter> {
+    let bytes = size_of::<T>() as u64;
+    // SAFETY: the map's value is aligned and outlives the program; the field is read in one load and written in one store.
+    let spent = unsafe {
+        let spent = &raw mut (*target).spent;
+        spent.write_volatile(spent.read_volatile() + bytes);
+        spent.read_volatile()
+    };
+    if spent > SHARE.load() && is_over_budget(target, spent, bytes) {
+        return Err(Counter::OverBudget);
+    }
+    EVENTS.reserve::<T>(0).ok_or(Counter::RingFull)
+}
+
+/// Whether a process that has had its share may send no more. The clock is asked only here: most windows end unnoticed.
+#[inline(never)]
+fn is_over_budget(target: *mut Target, spent: u64, bytes: u64) -> bool {
+    let window = now() >> WINDOW_SHIFT;
+    // SAFETY: as above, for each field.
+    unsafe {
+        let current = &raw mut (*target).window;
+        if current.read_volatile() != window {
+            current.write_volatile(window);
+            (&raw mut (*target).spent).write_volatile(bytes);
+            return false;
+        }
+    }
+    spent > LIMIT.load() || is_crowded()
+}
+
+/// Whether the rest of the ring buffer is for processes that have not had their share.
+#[inline(always)]
+fn is_crowded() -> bool {
+    CROWDED.get(0).is_some_and(|crowded| EVENTS.query(BPF_RB_AVAIL_DATA.into()) >= *crowded)
 }
 
 /// The current process's [`Target::key`]; `None` when none of the namespaces is its own.
@@ -183,7 +235,7 @@ fn try_record(
     ctx: &ProbeContext,
     cookie: Cookie,
     time_ns: u64,
-    target: u32,
+    target: *mut Target,
     goroutine: Goroutine,
     record: Record,
 ) -> Result<(), Counter> {
@@ -191,10 +243,8 @@ fn try_record(
     let (goroutine, stack_hi) = goroutine(regs::g(ctx), cookie).ok_or(Counter::GoroutineFault)?;
     let registers = regs::registers(ctx);
     let depth = stack_hi - registers[REGISTERS - 1];
-    // SAFETY: as for the store in `lose`; it is read in one load.
-    let last_loss = LAST_LOSS.get_ptr(0).map_or(0, |last_loss| unsafe { last_loss.read_volatile() });
     let word = registers[cookie.pointer as usize & (REGISTERS - 1)];
-    let head = Head { time_ns, goroutine, depth, target, last_loss, word };
+    let head = Head { time_ns, goroutine, depth, target, word };
     record(cookie, &registers, head)
 }
 
@@ -232,7 +282,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
     // Values go straight into the ring buffer: of values on the stack, the verifier would follow every combination.
     let null = cookie.pointer != NO_POINTER && head.word == 0;
     if null || cookie.reads_len == 0 {
-        let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
+        let mut entry = reserve::<Hit>(head.target)?;
         // SAFETY: the entry is a reserved Hit.
         let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
         end(hit, cookie);
@@ -246,7 +296,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
         // The first word is the initial value of all words.
         (NO_TEXTS, Some(word)) => words(cookie, site, registers, Head { word, ..head }, 1)?,
         (LONG_TEXT, _) => {
-            let Some(mut entry) = EVENTS.reserve::<LongTextHit>(0) else { return Err(Counter::RingFull) };
+            let mut entry = reserve::<LongTextHit>(head.target)?;
             let record = entry.as_mut_ptr();
             // SAFETY: `record` points to a reserved LongTextHit.
             let (hit, length, text) = unsafe {
@@ -262,7 +312,7 @@ fn hit(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), C
             send(entry);
         }
         _ => {
-            let Some(mut entry) = EVENTS.reserve::<TextHit>(0) else { return Err(Counter::RingFull) };
+            let mut entry = reserve::<TextHit>(head.target)?;
             let record = entry.as_mut_ptr();
             // SAFETY: `record` points to a reserved TextHit.
             let hit = unsafe { begin(&raw mut (*record).hit, cookie, head) };
@@ -325,7 +375,7 @@ fn words(
     head: Head,
     from: usize,
 ) -> Result<(), Counter> {
-    let Some(mut entry) = EVENTS.reserve::<Hit>(0) else { return Err(Counter::RingFull) };
+    let mut entry = reserve::<Hit>(head.target)?;
     // SAFETY: the entry is a reserved Hit.
     let hit = unsafe { begin(entry.as_mut_ptr(), cookie, head) };
     for i in from..MAX_READS {
@@ -361,8 +411,10 @@ fn kind(cookie: Cookie, site: &Site, registers: &[u64; REGISTERS]) -> (u32, Opti
 /// `hit` points to reserved memory of the ring buffer.
 #[inline(always)]
 unsafe fn begin<'a>(hit: *mut Hit, cookie: Cookie, head: Head) -> &'a mut Hit {
-    let Head { time_ns, goroutine, depth, target, last_loss, word } = head;
+    let Head { time_ns, goroutine, depth, target, word } = head;
     let site = u32::from(cookie.site);
+    // SAFETY: the map's value is aligned and outlives the program; each field is read in one load.
+    let (target, last_loss) = unsafe { ((*target).number, (&raw const (*target).last_loss).read_volatile()) };
     // Not zeros: the compiler would write them with a loop, byte for byte.
     let words = [word; MAX_WORDS];
     // SAFETY: the caller reserved it.

@@ -5,7 +5,7 @@ use wire::{
     Cookie, Counter, MAX_GROUP, MAX_GROUPS, MAX_MAP_ENTRIES, MAX_TABLES, MapEntry, MapHit, MapLayout,
 };
 
-use crate::{EVENTS, Head, begin, end, fault, read_word, regs::REGISTERS, repeat, site, store_word};
+use crate::{Head, begin, end, fault, read_word, regs::REGISTERS, repeat, reserve, site, store_word};
 
 /// Slots of a group or bucket. It begins with a control byte for each.
 const SLOTS: usize = 8;
@@ -21,7 +21,7 @@ const BUCKET_USED: u8 = 5;
 pub(crate) fn map(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), Counter> {
     let site = site(cookie)?;
     let layout = MapLayout::from(site.layout);
-    let Some(mut entry) = EVENTS.reserve::<MapHit>(0) else { return Err(Counter::RingFull) };
+    let mut entry = reserve::<MapHit>(head.target)?;
     // SAFETY: the entry is a reserved MapHit. Each field is written before it is sent, or outside the lengths sent.
     let record = unsafe { &mut *entry.as_mut_ptr() };
     // SAFETY: reserved memory of the ring buffer.

@@ -6,7 +6,9 @@ use wire::{
     TopHit, TopLayout,
 };
 
-use crate::{EVENTS, Head, begin, end, fault, read_header, regs::REGISTERS, repeat, site, store_word};
+use crate::{
+    EVENTS, Head, begin, end, fault, read_header, regs::REGISTERS, repeat, reserve, site, store_word,
+};
 
 /// Elements per call of [`compare`]: the call, through a pointer, costs more than a comparison.
 const BATCH: u32 = 8;
@@ -18,7 +20,7 @@ pub(crate) fn top(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> R
     let layout = TopLayout::from(site.layout);
     let base = layout.base as usize & (REGISTERS - 1);
     let (slice, len) = (registers[base], registers[(base + 1) & (REGISTERS - 1)]);
-    let Some(mut entry) = EVENTS.reserve::<TopHit>(0) else { return Err(Counter::RingFull) };
+    let mut entry = reserve::<TopHit>(head.target)?;
     let Some(mut chunk) = EVENTS.reserve::<[u8; TOP_CHUNK]>(0) else {
         entry.discard(BPF_RB_NO_WAKEUP.into());
         return Err(Counter::RingFull);

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
-use gotrace::{Detail, Program as _, pipeline::Found};
+use gotrace::{Detail, Program as _, pipeline::Found, probe::Limits};
 use kube_scheduler::{
     KubeScheduler,
     attempt_log::AttemptLog,
@@ -23,6 +23,7 @@ use kube_scheduler::{
 use pods::{
     context::{self, PodContexts},
     lifecycle::Lifecycles,
+    node::NodePods,
     reinject::{self, Reinjector},
 };
 use spans::{
@@ -38,8 +39,10 @@ use tokio::{
     sync::mpsc,
 };
 use tracing::{error, info, warn};
+use trust::Rule;
 
 use crate::{
+    admission::Admission,
     metrics::Metrics,
     programs::{self, Worker},
     serve,
@@ -78,8 +81,10 @@ pub struct Options {
     pub history: usize,
     /// Path of an eBPF object instead of the built-in one.
     pub ebpf_object: Option<PathBuf>,
-    /// Size of the ring buffer, in bytes.
-    pub ring_bytes: u32,
+    /// Who is traced.
+    pub trust: Vec<Rule>,
+    /// Sizes of the ring buffer and of each process's part.
+    pub limits: Limits,
     /// Names of the traced programs.
     pub programs: Vec<String>,
     /// Level of detail for all programs.
@@ -105,9 +110,11 @@ pub async fn run(options: Options) -> Result<()> {
     let health = Health::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let workers = workers(&options.programs, options.detail);
+    let node_pods = Arc::new(NodePods::default());
     let supervisor = Supervisor::new(
         options.ebpf_object.as_deref(),
-        options.ring_bytes,
+        options.limits,
+        Admission::new(options.trust, Arc::clone(&node_pods), &workers),
         workers,
         sender,
         metrics.clone(),
@@ -121,6 +128,7 @@ pub async fn run(options: Options) -> Result<()> {
     let start = wakeups::unthrottled();
     let contexts =
         PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
+    NodePods::follow(&node_pods, &contexts);
     let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, &metrics)?;
     if options.reinject.reinject {
         let reinjector =
@@ -142,6 +150,7 @@ pub async fn run(options: Options) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     contexts.listed(FIRST_LIST).await;
+    node_pods.listed(FIRST_LIST).await;
     drop(start);
     let stop = Arc::new(AtomicBool::new(false));
     let supervisor = thread::Builder::new().name("supervisor".into()).spawn({

@@ -3,22 +3,25 @@
 //! Everything is tested rather than guessed: programs are loaded, `/proc` is searched, the API server is asked for
 //! Pods, the Collector gets a request without spans.
 
-use std::{collections::HashMap, fs, io, path::PathBuf};
+use std::{collections::HashMap, fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use gotrace::{
     Detail,
     discover::{Finder, Process},
-    probe::{self, Probes},
+    probe::{self, Limits, Probes},
     worker::Summary,
 };
-use pods::context;
+use pods::{context, node::NodePods};
 use rustix::system::uname;
 use spans::{export, text::sentence};
+use trust::Rule;
 
-use crate::{daemon::workers, programs::DEFAULT, supervisor::judge};
+use crate::{admission::Admission, daemon::workers, programs::DEFAULT, supervisor::judge};
 
 /// Size of the ring buffer for the test, in bytes.
 const RING_BYTES: u32 = 4096;
+/// Longest wait for the list of this node's Pods.
+const LIST: Duration = Duration::from_secs(5);
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +53,11 @@ impl Finding {
 
 /// Runs all checks, within a tokio runtime. Takes some seconds when a server does not answer. `kubeconfig` takes
 /// precedence over the environment.
-pub async fn examine(kubeconfig: Option<PathBuf>) -> Vec<Finding> {
+pub async fn examine(kubeconfig: Option<PathBuf>, trust: Vec<Rule>) -> Vec<Finding> {
     let mut findings = host();
-    findings.append(&mut processes());
+    // Without an API server, which is reported below, only Pods that are not static are unknown.
+    let pods = NodePods::once(kubeconfig.clone(), LIST).await.unwrap_or_default();
+    findings.append(&mut processes(trust, pods));
     findings.push(match context::try_once(kubeconfig).await {
         Ok(server) => Finding::new("API server", State::Fine, format!("{server} lists Pods")),
         Err(error) => Finding::new("API server", State::Doubtful, format!("spans get no links: {error}")),
@@ -86,7 +91,7 @@ fn host() -> Vec<Finding> {
             Err(error) => Finding::new(right.name, State::Broken, error.to_string()),
         })),
     }
-    match Probes::load(None, RING_BYTES) {
+    match Probes::load(None, Limits { ring_bytes: RING_BYTES, ..Limits::default() }) {
         Ok(probes) if probes.reads_lists() => {
             findings.push(Finding::new("eBPF", State::Fine, "the kernel takes the programs"));
         }
@@ -102,14 +107,18 @@ fn host() -> Vec<Finding> {
 }
 
 /// Checks which processes are visible, and which of them run a program: a finding for each, and one if there is none.
-fn processes() -> Vec<Finding> {
+fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
     const WHAT: &str = "scheduler";
     let mut plans = HashMap::new();
     let mut workers = workers(&[DEFAULT.to_owned()], Detail::Full);
-    let running = Finder::default().look(|opened| {
-        let plan = judge(&mut workers, &opened);
-        plan.map(|plan| plans.insert(opened.id, plan)).is_some()
-    });
+    let mut admission = Admission::new(trust, pods, &workers);
+    let running = Finder::default().look(
+        |pid| admission.admits(pid),
+        |opened| {
+            let plan = judge(&mut workers, &opened);
+            plan.map(|plan| plans.insert(opened.id, plan)).is_some()
+        },
+    );
     let running = match running {
         Ok(running) => running,
         Err(error) => {
@@ -131,11 +140,22 @@ fn processes() -> Vec<Finding> {
     }];
     // Kernel threads have no executable, which is another error.
     let hidden = |pid: &&u32| {
-        let executable = fs::metadata(format!("/proc/{pid}/exe"));
+        let executable = fs::read_link(format!("/proc/{pid}/exe"));
         executable.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     };
-    let of_process = |process: &Process| of_process(WHAT, process.id.pid, plans.get(&process.file)?);
+    let of_process = |process: &Process| {
+        let mut finding = of_process(WHAT, process.id.pid, plans.get(&process.file)?)?;
+        if let Some(rule) = admission.rule(process.id.pid) {
+            finding.text += &format!("; the rule `{rule}` names it");
+        }
+        Some(finding)
+    };
     findings.extend(running.iter().filter_map(of_process));
+    for (pid, stranger) in admission.take_strangers() {
+        let name = trust::file_name(pid).unwrap_or_default();
+        let text = format!("process {pid}, `{}`, is not traced: {stranger}", name.escape_debug());
+        findings.push(Finding::new(WHAT, State::Doubtful, text));
+    }
     if running.is_empty() {
         let text = match pids.iter().filter(hidden).count() {
             0 => "none runs here: nothing is traced until one does; control-plane nodes have one".to_owned(),

@@ -4,6 +4,7 @@
 //!
 //! * [`programs`]: the traced programs.
 //! * [`supervisor`]: the thread that owns the probes and hands records to the programs' workers.
+//! * [`admission`], [`refusals`]: who is traced, and who cannot be.
 //! * [`daemon`]: the tasks that turn its messages into exported spans.
 //! * [`serve`], [`metrics`]: the daemon's own health and metrics.
 //! * [`doctor`]: checks of the host.
@@ -20,11 +21,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod cli;
 pub mod daemon;
 pub mod doctor;
 pub mod metrics;
 pub mod programs;
+pub mod refusals;
 pub mod serve;
 pub mod supervisor;
 pub mod top;

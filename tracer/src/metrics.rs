@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_not_known_makes_no_label() {
+    fn an_unknown_result_makes_no_label() {
         let metrics = Metrics::default();
         let mut trace = scheduled();
         let result = trace.spans[0].attributes.iter_mut().find(|(key, _)| *key == attributes::RESULT);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_of_the_last_minute_are_what_was_added_since_the_counts_before() {
+    fn moves_of_the_last_minute_are_differences_of_counts() {
         let metrics = Metrics::default();
         for total in [2, 2, 5] {
             metrics.counts(&[Count { total, ..moved("NodeAdd") }]);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_alerts_and_documentation_name_what_there_is() {
+    fn dashboard_alerts_and_documentation_name_existing_metrics() {
         let metrics = Metrics::default();
         metrics.trace(&scheduled());
         metrics.attempts.group_attempt("Success");

@@ -22,7 +22,7 @@ use gotrace::{
     metrics::{RecordLoss, Total},
     pipeline::{Clocks, Found},
     plan::names_stand_in,
-    probe::{Error, Probes},
+    probe::{Error, Limits, Probes},
     worker::Summary,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -31,7 +31,7 @@ use status::Health;
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 use tracing::{error, info, warn};
 
-use crate::{metrics::Metrics, programs::Worker};
+use crate::{admission::Admission, metrics::Metrics, programs::Worker, refusals::Refusals};
 
 /// Drain interval while the ring buffer is nearly empty: the eBPF programs wake up the daemon only when it fills. Each
 /// wake-up has the cost of a cold start, most of the cost of an attempt. This interval is the longest that a user of
@@ -60,12 +60,12 @@ pub struct Supervisor {
     probes: Probes,
     workers: Vec<Box<Worker>>,
     finder: Finder,
-    /// If set, only this process is traced.
-    only: Option<u32>,
+    admission: Admission,
     executables: HashMap<FileId, Traced>,
     targets: HashMap<ProcessId, (u32, Process)>,
-    /// Processes that cannot be traced. Each is logged once.
-    refused: HashSet<ProcessId>,
+    refusals: Refusals,
+    /// Targets that were told to be over their budget.
+    over_budget: HashSet<u32>,
     next_target: u32,
     /// Whether the first search for processes is done.
     looked: bool,
@@ -84,29 +84,30 @@ struct Traced {
 }
 
 impl Supervisor {
-    /// Loads the probes. `object` is the path of an eBPF object instead of the built-in one. `ring_bytes` is a power of
-    /// two, and at least a page.
+    /// Loads the probes. `object` is the path of an eBPF object instead of the built-in one.
     ///
     /// # Errors
     ///
     /// When they cannot be loaded.
     pub fn new(
         object: Option<&Path>,
-        ring_bytes: u32,
+        limits: Limits,
+        admission: Admission,
         workers: Vec<Box<Worker>>,
         messages: Sender<Message>,
         metrics: Metrics,
         health: Health,
     ) -> Result<Self, Error> {
-        let probes = Probes::load(object, ring_bytes)?;
+        let probes = Probes::load(object, limits)?;
         Ok(Self {
             probes,
             workers,
             finder: Finder::default(),
-            only: None,
+            admission,
             executables: HashMap::new(),
             targets: HashMap::new(),
-            refused: HashSet::new(),
+            refusals: Refusals::default(),
+            over_budget: HashSet::new(),
             next_target: 0,
             looked: false,
             records: 0,
@@ -114,13 +115,6 @@ impl Supervisor {
             metrics,
             health,
         })
-    }
-
-    /// Restricts tracing to this process.
-    #[must_use]
-    pub fn only(mut self, pid: u32) -> Self {
-        self.only = Some(pid);
-        self
     }
 
     /// Runs until `stop` is set, then detaches the probes.
@@ -189,17 +183,20 @@ impl Supervisor {
     fn look(&mut self) {
         let clocks = clocks();
         self.workers.iter_mut().for_each(|worker| worker.look(clocks));
-        let Self { finder, workers, executables, .. } = self;
-        let running = finder.look(|opened| {
-            let (file, path) = (opened.id, opened.path.clone());
-            let Some(plan) = judge(workers, &opened) else { return false };
-            executables.insert(file, Traced { handle: opened.into_handle(), path, plan });
-            true
-        });
+        let Self { finder, admission, workers, executables, .. } = self;
+        let running = finder.look(
+            |pid| admission.admits(pid),
+            |opened| {
+                let (file, path) = (opened.id, opened.path.clone());
+                let Some(plan) = judge(workers, &opened) else { return false };
+                executables.insert(file, Traced { handle: opened.into_handle(), path, plan });
+                true
+            },
+        );
+        self.metrics.tracing.set_untrusted(self.admission.tell());
         match running {
-            Ok(mut running) => {
+            Ok(running) => {
                 let files = running.iter().map(|process| process.file).collect();
-                running.retain(|process| self.only.is_none_or(|pid| pid == process.id.pid));
                 self.follow(running, &files);
             }
             Err(error) => error!("cannot look for processes in /proc: {error}"),
@@ -221,28 +218,38 @@ impl Supervisor {
             if let Some((target, process)) = self.targets.remove(&process) {
                 info!(pid = process.id.pid, "the process has ended");
                 self.probes.untrace(&process);
+                self.over_budget.remove(&target);
                 self.workers.iter_mut().for_each(|worker| worker.end(target));
                 self.hand_over();
                 self.send(Message::Gone(target));
             }
         }
-        self.refused.retain(|process| now.contains(process));
+        self.refusals.retain(&now);
+        let time = Instant::now();
         for process in running {
-            if self.targets.contains_key(&process.id) || self.refused.contains(&process.id) {
+            if self.targets.contains_key(&process.id) || !self.refusals.is_due(process.id, time) {
                 continue;
             }
-            if let Err(error) = self.start(&process) {
-                warn!(pid = process.id.pid, "cannot trace this process: {error:#}");
-                self.refused.insert(process.id);
+            match self.start(&process) {
+                Ok(()) => self.refusals.accept(process.id),
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    if let Some(pause) = self.refusals.refuse(process.id, &why, time) {
+                        warn!(
+                            pid = process.id.pid,
+                            "cannot trace this process: {why}; tried again in {pause:?}, and then ever more rarely"
+                        );
+                    }
+                }
             }
         }
         self.looked = true;
         self.drop_unused(files);
         let count = self.targets.len();
-        self.metrics.tracing.set_processes(count, self.refused.len());
+        self.metrics.tracing.set_processes(count, self.refusals.count());
         let plans = self.executables.values().filter_map(|traced| traced.plan.as_ref().ok());
         self.metrics.tracing.set_planned(plans);
-        let ready = match self.refused.len() {
+        let ready = match self.refusals.count() {
             0 => Ok(()),
             refused => {
                 Err(format!("{refused} of {} processes cannot be traced; the log says why", refused + count))
@@ -265,6 +272,8 @@ impl Supervisor {
         let target = self.next_target;
         self.next_target += 1;
         let bias = load_bias(pid, summary.identity.entry_point)?;
+        // Before its programs know of it: if there is no room, nothing has happened. Its records wait in the ring buffer.
+        self.probes.trace(process, target)?;
         let found = Found {
             target,
             pid,
@@ -280,7 +289,6 @@ impl Supervisor {
         let version = found.identity.kubernetes_version.clone();
         // The process must be known before its first trace.
         self.send(Message::Found(found.into()));
-        self.probes.trace(process, target)?;
         let version = version.as_deref().unwrap_or("of unknown version");
         let executable = path.file_name().unwrap_or_default().to_string_lossy();
         info!(pid, sites = summary.sites(), "tracing {executable} {version}");
@@ -307,7 +315,19 @@ impl Supervisor {
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        for (target, lost) in self.probes.over_budget() {
+            if self.over_budget.insert(target) {
+                let pid =
+                    self.targets.values().find(|(of, _)| *of == target).map(|(_, process)| process.id.pid);
+                warn!(
+                    pid,
+                    lost,
+                    "records are lost, because this process makes more than its budget: what is told of it is incomplete; \
+                     `--budget` and `--ring-buffer` are its limits"
+                );
+            }
+        }
         let Metrics { tracing, .. } = &self.metrics;
         tracing.set_probes(&self.probes);
         tracing.set_total(Total::Records, self.records);

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_of_a_command_is_that_of_its_program() {
+    fn the_help_of_a_command_comes_from_its_program() {
         let arguments = ["help", "kind", "up"].map(OsString::from).to_vec();
         assert_eq!(help_last(arguments), ["kind", "up", "--help"]);
         assert_eq!(help_last(vec!["help".into()]), ["help"]);

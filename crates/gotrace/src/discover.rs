@@ -101,8 +101,8 @@ pub struct Finder {
 }
 
 impl Finder {
-    /// Lists the running processes of interest. `judge` decides about an executable that was not seen before, and keeps
-    /// what it needs of it.
+    /// Lists the running processes of interest. `admits` decides by pid whether a process may be looked at: of others
+    /// nothing is opened. `judge` decides about an executable that was not seen before, and keeps what it needs of it.
     ///
     /// For other processes, only the identity of the executable is read on each call, because a process may replace its
     /// executable, as the first process of a container does.
@@ -110,11 +110,18 @@ impl Finder {
     /// # Errors
     ///
     /// When `/proc` cannot be listed. A process that ends meanwhile, or is not accessible, is skipped.
-    pub fn look(&mut self, mut judge: impl FnMut(Opened) -> bool) -> io::Result<Vec<Process>> {
+    pub fn look(
+        &mut self,
+        mut admits: impl FnMut(u32) -> bool,
+        mut judge: impl FnMut(Opened) -> bool,
+    ) -> io::Result<Vec<Process>> {
         let mut running = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            running.extend(self.process(pid, &mut judge));
+            // A thread of the kernel has no executable; to ask for the link alone is not to ask the file system.
+            if fs::read_link(format!("/proc/{pid}/exe")).is_ok() && admits(pid) {
+                running.extend(self.process(pid, &mut judge));
+            }
         }
         running.sort_by_key(|process| process.id.pid);
         Ok(running)
@@ -261,7 +268,8 @@ mod tests {
         let mut finder = Finder::default();
         let mut judged = 0;
         for _ in 0..2 {
-            let running = finder.look(|opened| {
+            let admits = |pid| pid == std::process::id();
+            let running = finder.look(admits, |opened| {
                 judged += usize::from(opened.id == own);
                 opened.id == own
             });

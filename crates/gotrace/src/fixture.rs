@@ -109,6 +109,7 @@ pub(crate) const METRIC: Metric<Value> = Metric {
 impl Program for Kitchen {
     const NAME: &'static str = "kitchen";
     const MARKERS: &'static [&'static str] = &["kitchen.main", "kitchen.open"];
+    const FILE_NAMES: &'static [&'static str] = &["kitchen"];
     const CALLERS: &'static [&'static str] = &["kitchen"];
     const CALLS_INDIRECTLY: &'static str = "kitchen";
     const METRIC: Option<Metric<Value>> = Some(METRIC);

@@ -15,6 +15,8 @@ telemetry::labels! {
     pub RecordLoss {
         /// Records dropped at a full ring buffer.
         RingFull = "ring_full",
+        /// Records of a process that sends more than its budget, or more than its share while the ring buffer fills.
+        OverBudget = "over_budget",
         /// Hits whose goroutine cannot be read.
         GoroutineFault = "goroutine_fault",
         /// Hits at an address without a site.
@@ -61,6 +63,7 @@ pub struct Metrics {
     fates: Counters<Fate>,
     processes: Gauge,
     refused_processes: Gauge,
+    untrusted_processes: Gauge,
     sites: Gauges<Class>,
     missing: Gauge,
     /// The programs' own counters, by name.
@@ -80,6 +83,10 @@ impl Metrics {
             processes: registry.gauge("schedulers", "Scheduler processes traced now"),
             refused_processes: registry
                 .gauge("schedulers_refused", "Scheduler processes that cannot be traced now"),
+            untrusted_processes: registry.gauge(
+                "schedulers_untrusted",
+                "Processes whose name is that of a scheduler, and that no rule of --trust names",
+            ),
             sites: registry.gauges(
                 "plan_sites",
                 "Probes that are attached now, by what the kernel does with their instruction",
@@ -109,6 +116,11 @@ impl Metrics {
     pub fn set_processes(&self, traced: usize, refused: usize) {
         self.processes.set(traced as i64);
         self.refused_processes.set(refused as i64);
+    }
+
+    /// Sets the number of processes that look like those that are traced, and are not trusted.
+    pub fn set_untrusted(&self, untrusted: usize) {
+        self.untrusted_processes.set(untrusted as i64);
     }
 
     /// Number of processes traced now.
@@ -162,6 +174,7 @@ impl Metrics {
     pub fn set_probes(&self, probes: &Probes) {
         for (cause, counter) in [
             (RecordLoss::RingFull, wire::Counter::RingFull),
+            (RecordLoss::OverBudget, wire::Counter::OverBudget),
             (RecordLoss::GoroutineFault, wire::Counter::GoroutineFault),
             (RecordLoss::UnknownSite, wire::Counter::UnknownSite),
         ] {

@@ -71,6 +71,9 @@ pub trait Worker<T>: Send {
     /// Symbols that only this program has: see [`Program::MARKERS`].
     fn markers(&self) -> &'static [&'static str];
 
+    /// Parts of usual names of its executable: see [`Program::FILE_NAMES`].
+    fn file_names(&self) -> &'static [&'static str];
+
     /// The program's own counters.
     fn counters(&self) -> &'static [Counter];
 
@@ -187,6 +190,10 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
 
     fn markers(&self) -> &'static [&'static str] {
         P::MARKERS
+    }
+
+    fn file_names(&self) -> &'static [&'static str] {
+        P::FILE_NAMES
     }
 
     fn counters(&self) -> &'static [Counter] {

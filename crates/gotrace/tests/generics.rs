@@ -105,6 +105,7 @@ macro_rules! program {
         impl Program for $program {
             const NAME: &'static str = "counts";
             const MARKERS: &'static [&'static str] = &["main.(*anyCounts).add"];
+            const FILE_NAMES: &'static [&'static str] = &[];
             const CALLERS: &'static [&'static str] = &[];
             const CALLS_INDIRECTLY: &'static str = "main";
             const METRIC: Option<Metric<Value>> = None;

@@ -4,6 +4,7 @@
 //!
 //! * [`api`]: how the API server is reached.
 //! * [`context`]: the trace contexts of Pods, by a watch of Pods without a Node.
+//! * [`node`]: the namespaces of the Pods on this node.
 //! * [`lifecycle`]: each Pod until it is Ready, as a trace.
 //! * [`reinject`]: writes the context of its attempt into a bound Pod.
 //! * [`Metrics`]: what all this counts.
@@ -20,6 +21,7 @@ pub mod api;
 pub mod context;
 pub mod lifecycle;
 mod metrics;
+pub mod node;
 pub mod reinject;
 
 pub use self::metrics::{LifecycleEnd, Lookup, Loss, Metrics, Write};

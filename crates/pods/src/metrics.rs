@@ -58,6 +58,8 @@ telemetry::labels! {
         Gone = "gone",
         /// The Pod was not seen before it was scheduled: whether it has the annotation is not known.
         Unknown = "unknown",
+        /// The Pod is for another scheduler or on another Node than its attempt says: the attempt is not believed.
+        Unlike = "unlike",
         /// The limit of that second is reached.
         Rate = "rate",
         /// The API server does not keep up.

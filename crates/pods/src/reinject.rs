@@ -19,6 +19,7 @@ use kube::{
     api::{Patch, PatchParams},
     core::response::Status,
 };
+use serde::Deserialize;
 use serde_json::json;
 use spans::{AttributeValue, Span, SpanKind, Trace, TraceKind, attributes, text::sentence};
 use tokio::{
@@ -32,7 +33,7 @@ use tracing::{debug, warn};
 use crate::{
     Metrics, Write,
     api::{self, FIELD_MANAGER},
-    context::{self, PodContexts},
+    context::{self, PodContexts, PodWith},
 };
 
 /// Pods that wait to be written: some seconds of the default rate.
@@ -80,7 +81,18 @@ struct Bound {
     namespace: String,
     name: String,
     uid: String,
+    /// The scheduler and the Node that the attempt names.
+    scheduler: String,
+    node: String,
     traceparent: String,
+}
+
+/// What is asked of a Pod before it is written to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    scheduler_name: Option<String>,
+    node_name: Option<String>,
 }
 
 /// A limit per second, counted from the start.
@@ -165,13 +177,14 @@ fn bound(trace_id: [u8; 16], span: &Span) -> Option<Bound> {
         Some(AttributeValue::String(text)) => Some(text.clone().into_owned()),
         _ => None,
     };
-    let _node =
-        text(attributes::SELECTED_NODE).filter(|_| span.kind == SpanKind::Root(TraceKind::Attempt))?;
+    let node = text(attributes::SELECTED_NODE).filter(|_| span.kind == SpanKind::Root(TraceKind::Attempt))?;
     let context = RemoteContext { trace_id, span_id: span.span_id, flags: 1, trace_state: String::new() };
     Some(Bound {
         namespace: text(attributes::POD_NAMESPACE)?,
         name: text(attributes::POD_NAME)?,
         uid: text(attributes::POD_UID)?,
+        scheduler: text(attributes::PROFILE)?,
+        node,
         traceparent: context.traceparent(),
     })
 }
@@ -197,7 +210,7 @@ struct Logged {
 
 impl Writer {
     async fn write(&self, bound: &Bound) -> Write {
-        let Bound { namespace, name, uid, traceparent } = bound;
+        let Bound { namespace, name, uid, scheduler: _, node: _, traceparent } = bound;
         let forbidden = self.logged().forbidden.get(namespace).copied();
         if forbidden.is_some_and(|when| when.elapsed() < FORBIDDEN_PAUSE) {
             return Write::Forbidden;
@@ -208,6 +221,13 @@ impl Writer {
             "kind": "Pod",
             "metadata": { "namespace": namespace, "name": name, "uid": uid, "annotations": { TRACEPARENT_KEY: traceparent } },
         });
+        match timeout(TIMEOUT, self.is_as_told(bound)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return Write::Unlike,
+            Ok(Err(kube::Error::Api(status))) => return self.refused(bound, &status),
+            Ok(Err(error)) => return self.failed(bound, &sentence(&error)),
+            Err(_) => return self.failed(bound, &format!("the API server has not answered in {TIMEOUT:?}")),
+        }
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let parameters = PatchParams::apply(FIELD_MANAGER);
         match timeout(TIMEOUT, api.patch_metadata(name, &parameters, &Patch::Apply(apply))).await {
@@ -216,6 +236,18 @@ impl Writer {
             Ok(Err(error)) => self.failed(bound, &sentence(&error)),
             Err(_) => self.failed(bound, &format!("the API server has not answered in {TIMEOUT:?}")),
         }
+    }
+
+    /// Whether the Pod is for the scheduler, and on the Node, that the attempt names: records of a traced process may be false.
+    async fn is_as_told(&self, bound: &Bound) -> kube::Result<bool> {
+        let Bound { namespace, name, uid, scheduler, node, traceparent: _ } = bound;
+        let api = Api::<PodWith<Spec>>::namespaced(self.client.clone(), namespace);
+        let PodWith { metadata, spec, .. } = api.get(name).await?;
+        // The write finds out that another Pod has its name.
+        let is_another = metadata.uid.as_ref() != Some(uid);
+        let is_alike =
+            spec.scheduler_name.as_ref() == Some(scheduler) && spec.node_name.as_ref() == Some(node);
+        Ok(is_another || is_alike)
     }
 
     fn refused(&self, bound: &Bound, status: &Status) -> Write {

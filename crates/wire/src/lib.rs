@@ -13,8 +13,12 @@
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(not(feature = "user"), forbid(unsafe_code))]
 
-/// Maximum number of attached sites, over all executables. One executable needs about 100.
-pub const MAX_SITES: u32 = 1024;
+/// Maximum number of plans that are attached at once: one for each executable and program.
+pub const MAX_PLANS: u32 = 16;
+/// Maximum number of sites of a plan. A scheduler needs about 110.
+pub const SITES_PER_PLAN: u32 = 256;
+/// Maximum number of attached sites. No plan takes another one's share.
+pub const MAX_SITES: u32 = MAX_PLANS * SITES_PER_PLAN;
 /// Maximum number of traced processes on a node.
 pub const MAX_TARGETS: u32 = 64;
 /// Maximum number of PID namespaces of traced processes.
@@ -279,14 +283,30 @@ impl From<[u32; LAYOUT_LEN]> for MapLayout {
     }
 }
 
-/// A traced process, packed into a word: a linear search of few words is faster than a look-up in a hash map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A traced process, and what the programs keep of it. Key and number are in one word, which the daemon writes at once.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// See [`Target::key`].
+    /// See [`Target::key`]; 0 ends the list.
     pub key: u32,
     /// The daemon's number for the process.
     pub number: u32,
+    /// Identifies the last loss of one of its records: see [`Hit::last_loss`].
+    pub last_loss: u64,
+    /// The window in which its last share began: `CLOCK_MONOTONIC`, shifted by [`WINDOW_SHIFT`].
+    pub window: u64,
+    /// Bytes of its records since then, sent or not. CPUs that add at once may lose one addition.
+    pub spent: u64,
+    /// Records that were lost to its budget.
+    pub over_budget: u64,
 }
+
+/// [`Target::key`] of a place in the list that is free.
+pub const FREE: u32 = u32::MAX;
+/// Budgets are for windows of `1 << WINDOW_SHIFT` nanoseconds, 67 ms: shorter than the interval of the daemon's reads.
+pub const WINDOW_SHIFT: u32 = 26;
+/// Default budget of a process: bytes of records per second. A scheduler that schedules 1,000 Pods a second needs 14 MB.
+pub const BUDGET: u64 = 32 << 20;
 
 impl Target {
     /// Index into the map of [`PidNamespace`]s, and the process's id there, which is below 2²²
@@ -297,21 +317,12 @@ impl Target {
     }
 }
 
-impl From<Target> for u64 {
-    fn from(target: Target) -> Self {
-        Self::from(target.key) << 32 | Self::from(target.number)
-    }
-}
-
-impl From<u64> for Target {
-    fn from(word: u64) -> Self {
-        Self { key: (word >> 32) as u32, number: word as u32 }
-    }
-}
-
 /// Inode of the initial PID namespace, that of the host
 /// (<https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/nsfs.h>, `PID_NS_INIT_INO`).
 pub const INITIAL_PID_NAMESPACE: u64 = 0xeffffffc;
+
+/// [`PidNamespace::inode`] of a place in the list that is free: no namespace has it.
+pub const NO_NAMESPACE: u64 = 1;
 
 /// A PID namespace, as `/proc/PID/ns/pid` names it. It is the host's if the daemon runs in that, else the one that the
 /// traced process is in.
@@ -342,8 +353,8 @@ pub struct Hit {
     pub faults: u32,
     /// For [`FIRST_AND_LAST`]: nanoseconds from `time_ns` to the end of the program, when the next call begins.
     pub took: u32,
-    /// Identifies the last loss of a record, on any CPU, before this hit. If it differs from that of the record before,
-    /// an entry may be without its end.
+    /// Identifies the last loss of a record of this process, on any CPU, before this hit. If it differs from that of the
+    /// process's record before, an entry may be without its end.
     pub last_loss: u64,
     /// Values of the site's reads.
     pub words: [u64; MAX_WORDS],
@@ -469,30 +480,42 @@ pub enum Counter {
     UnknownSite = 3,
     /// Reads of memory that is not resident. The record is sent without the value.
     ReadFault = 4,
+    /// Loss: the process had sent more than its budget, or more than its share while the ring buffer was nearly full.
+    OverBudget = 5,
 }
 
 impl Counter {
     /// All counters, in the order of their indices.
-    pub const ALL: [Self; 5] =
-        [Self::Hits, Self::RingFull, Self::GoroutineFault, Self::UnknownSite, Self::ReadFault];
+    pub const ALL: [Self; 6] = [
+        Self::Hits,
+        Self::RingFull,
+        Self::GoroutineFault,
+        Self::UnknownSite,
+        Self::ReadFault,
+        Self::OverBudget,
+    ];
 }
 
 #[cfg(feature = "user")]
 mod user {
     use aya::Pod;
 
-    use crate::{PidNamespace, Site};
+    use crate::{PidNamespace, Site, Target};
 
     // SAFETY: `repr(C)`, made of integers, without implicit padding: any bytes are a valid value.
     unsafe impl Pod for Site {}
     // SAFETY: as above.
     unsafe impl Pod for PidNamespace {}
+    // SAFETY: as above.
+    unsafe impl Pod for Target {}
 }
 
 // The daemon decodes records by these sizes.
 const _: () = assert!(size_of::<Read>() == 24);
 const _: () = assert!(size_of::<Site>() == 20 + 24 * MAX_READS + 4 * LAYOUT_LEN);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
+const _: () = assert!(size_of::<Target>() == 40);
+const _: () = assert!(MAX_SITES <= 1 << u16::BITS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
 // The programs bound an index by a mask.
@@ -524,7 +547,7 @@ mod tests {
         let word = Read { base: 3, steps: 1, ..Read::default() };
         assert_eq!(
             Cookie::of(&site(NO_TEXTS, &[word]), MAX_SITES - 1).unwrap(),
-            Cookie { site: 1023, goid_offset: 152, reads_len: 1, texts: 0, time: 1, pointer: 3 }
+            Cookie { site: 4095, goid_offset: 152, reads_len: 1, texts: 0, time: 1, pointer: 3 }
         );
     }
 
@@ -587,15 +610,10 @@ mod tests {
         }
 
         #[test]
-        fn any_target_survives_its_word(bytes: [u8; 8]) {
-            let word = u64::from_ne_bytes(bytes);
-            prop_assert_eq!(u64::from(Target::from(word)), word);
-        }
-
-        #[test]
         fn no_two_processes_have_the_same_key(
             [one, other] in proptest::array::uniform2((0..MAX_PID_NAMESPACES, 1..1_u32 << 22)),
         ) {
+            prop_assert!(![0, FREE].contains(&Target::key(one.0, one.1)));
             prop_assert_eq!(Target::key(one.0, one.1) == Target::key(other.0, other.1), one == other);
         }
 

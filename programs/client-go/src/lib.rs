@@ -30,6 +30,7 @@ pub struct ClientGo;
 impl Program for ClientGo {
     const NAME: &'static str = "client-go";
     const MARKERS: &'static [&'static str] = &[table::RETRY];
+    const FILE_NAMES: &'static [&'static str] = &["controller", "operator"];
     const CALLERS: &'static [&'static str] = &[];
     const CALLS_INDIRECTLY: &'static str = "k8s.io/client-go/util/workqueue";
     const METRIC: Option<Metric<Value>> = None;

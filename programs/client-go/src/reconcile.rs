@@ -18,7 +18,8 @@ use gotrace::assemble::{Account, Assemble, Books, Count, Counter, Stats};
 
 use crate::{ClientGo, Event, Values, table::Function, values::Value};
 
-/// Queues, of all processes, and their names: kube-controller-manager has 50. More are counted as [`OTHER`].
+/// Queues, and their names: kube-controller-manager has 50. Names of more are counted as [`OTHER`]. Processes share this limit,
+/// and the next ones, in equal parts.
 const MAX_QUEUES: usize = 4_096;
 const OTHER: &str = "other";
 /// Keys remembered as waiting, in all queues.
@@ -83,7 +84,8 @@ pub struct Assembler {
     /// Additions and retries, by the queue's name.
     counts: BTreeMap<Arc<str>, [u64; 2]>,
     books: Books<Reconcile>,
-    last_loss: u64,
+    /// The last loss of each process.
+    last_losses: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -150,11 +152,13 @@ impl Assembler {
 
     fn take(&mut self, event: Event) {
         let Event { target, time_ns, goroutine, function, mut values, .. } = event;
-        let Self { queues, books, .. } = self;
-        let waiting: usize = queues.values().map(|queue| queue.added.len()).sum();
-        let open: usize = queues.values().map(|queue| queue.open.len()).sum();
+        let Self { queues, books, last_losses, .. } = self;
+        let own = || queues.range((target, 0)..=(target, u64::MAX)).map(|(_, queue)| queue);
+        let waiting: usize = own().map(|queue| queue.added.len()).sum();
+        let open: usize = own().map(|queue| queue.open.len()).sum();
+        let room = |limit: usize| limit / last_losses.len().max(1);
         let key = (target, values.number(Value::Metrics).unwrap_or_default());
-        if queues.len() >= MAX_QUEUES && !queues.contains_key(&key) {
+        if own().count() >= room(MAX_QUEUES) && !queues.contains_key(&key) {
             return books.no_room(1);
         }
         let queue = queues.entry(key).or_default();
@@ -165,7 +169,7 @@ impl Assembler {
         let (key, item) = Item::take(&mut values);
         match function {
             Function::Add => {
-                if waiting >= MAX_WAITING {
+                if waiting >= room(MAX_WAITING) {
                     books.no_room(1);
                 } else if let Some(item) = item {
                     // The one before was taken, and that was not seen.
@@ -183,7 +187,7 @@ impl Assembler {
                 // The one before was done, and that was not seen.
                 let lost = queue.take(|open| item.is_some() && open.item == item);
                 lost.into_iter().for_each(|lost| lost.reconcile.finish(books, None));
-                if open >= MAX_OPEN {
+                if open >= room(MAX_OPEN) {
                     books.account.waiting += u64::from(added_ns.is_some());
                     return books.no_room(1);
                 }
@@ -237,9 +241,10 @@ impl Assemble<ClientGo> for Assembler {
     type Output = Reconcile;
 
     fn on(&mut self, event: Event) {
-        if mem::replace(&mut self.last_loss, event.last_loss) != event.last_loss {
+        let last_loss = self.last_losses.entry(event.target).or_default();
+        if mem::replace(last_loss, event.last_loss) != event.last_loss {
             // An end that comes now may be that of another beginning.
-            self.give_up(|_| true, u64::MAX);
+            self.give_up(|of| of == event.target, u64::MAX);
         }
         self.books.account.events += 1;
         self.take(event);
@@ -251,6 +256,7 @@ impl Assemble<ClientGo> for Assembler {
 
     fn exit(&mut self, target: u32) {
         self.give_up(|of| of == target, u64::MAX);
+        self.last_losses.remove(&target);
     }
 
     fn take_finished(&mut self) -> Vec<Reconcile> {

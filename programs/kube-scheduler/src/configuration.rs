@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_bounded() {
+    fn settings_are_bounded() {
         let long = json!({ "a": "é".repeat(1_000), "list": vec![1; 10_000] });
         let Configuration { settings, .. } = of("s", &long);
         assert_eq!(settings.len(), MAX_SETTINGS);

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_end_make_no_figures_without_end() {
+    fn the_number_of_names_is_bounded() {
         let mut window = Window::default();
         let mut trace = scheduled();
         for number in 0..2 * MAX_NAMES {

@@ -50,6 +50,8 @@ impl Program for KubeScheduler {
         "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
         "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).scheduleOne",
     ];
+    /// Some distributions have all components in one executable.
+    const FILE_NAMES: &'static [&'static str] = &["scheduler", "k3s", "rke2", "k0s", "kubelite"];
     const CALLERS: &'static [&'static str] = &[
         table::SCHEDULER,
         table::QUEUES[0],

@@ -1367,7 +1367,7 @@ functions! {
                 ..phase(run!("RunPostBindPlugins"),
                     "RunPostBindPlugins",
                     &[STATE, THE_POD],
-                    "no `postBind` span, and successful attempts cannot be told from failed ones",
+                    "no `postBind` span, and successful attempts cannot be distinguished from failed ones",
                 )
             },
         ],

@@ -372,7 +372,7 @@ fn full_disk_ends_the_recording_with_an_error() {
 }
 
 #[test]
-fn a_replay_makes_of_events_what_the_daemon_makes_of_them() {
+fn a_replay_and_the_daemon_make_the_same_of_events() {
     let popped = Values::default().with(Value::QueuedPodInfo, 1).with(Value::PodUid, "u");
     let failed = Values::default().with(Value::StatusCode, 2);
     let lines = [

@@ -171,7 +171,7 @@ fn streams_yield_the_expected_attempts() {
 }
 
 #[test]
-fn nothing_is_lost_and_every_event_is_in_a_span_or_told_on_one() {
+fn every_event_is_in_a_span_or_an_attribute_of_one() {
     for (version, _) in STREAMS {
         let Replayed { stats, account, events, losses, attempts, .. } = replay(version);
         assert_eq!((stats, losses), (Stats::default(), 0), "{version}");

@@ -1,6 +1,6 @@
 //! `cargo xtask e2e`: tests that need a real scheduler, each on a cluster of its own.
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
 use anyhow::{Result, bail};
 use harness::{
@@ -16,14 +16,14 @@ use xtask::{
 };
 
 use crate::{
-    api_calls, compare, configuration, context, controllers, decision, deploy, errors, extenders, faults,
-    groups, inject, inspect, lifecycle, link, load, sampling, truth, versions,
+    api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
+    faults, groups, hostile, inject, inspect, lifecycle, link, load, sampling, truth, versions,
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests [default: all]
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(TESTS.iter().map(|test| test.name)))]
+    /// Which tests; `faults`, `hostile` and `version` stand for all whose names begin with it [default: all]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `api-calls` and `compare`
     #[arg(long, value_name = "VERSION")]
@@ -52,6 +52,15 @@ struct Test {
     /// Feature gates besides those that the scheduler's version needs.
     gates: Option<&'static str>,
     run: fn(&mut Stage) -> Result<()>,
+}
+
+impl Test {
+    /// `version` for `version-1.29`.
+    fn group(&self) -> Option<&'static str> {
+        const GROUPS: [&str; 3] = ["faults", "hostile", "version"];
+        let (group, _) = self.name.split_once('-')?;
+        GROUPS.contains(&group).then_some(group)
+    }
 }
 
 /// The scheduler of a test.
@@ -85,6 +94,7 @@ const TESTS: &[Test] = &[
     Test { name: "errors", run: errors::run, ..TEST },
     Test { name: "deploy", run: deploy::run, ..TEST },
     Test { name: "link", nodes: 1, run: link::run, ..TEST },
+    Test { name: "export", nodes: 1, run: export::run, ..TEST },
     Test { name: "configuration", nodes: 1, run: configuration::run, ..TEST },
     Test { name: "context", nodes: 1, controllers: true, run: context::run, ..TEST },
     Test { name: "inject", nodes: 1, controllers: true, apiserver_tracing: true, run: inject::run, ..TEST },
@@ -147,7 +157,12 @@ const TESTS: &[Test] = &[
     },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
-    Test { name: "faults", nodes: 100, run: faults::run, ..TEST },
+    Test { name: "faults-kills", nodes: 100, run: faults::kills, ..TEST },
+    Test { name: "faults-leaders", nodes: 100, run: faults::leaders, ..TEST },
+    Test { name: "faults-memory", nodes: 100, run: faults::memory, ..TEST },
+    Test { name: "faults-pause", nodes: 100, run: faults::pause, ..TEST },
+    Test { name: "faults-peers", nodes: 1, run: faults::peers, ..TEST },
+    Test { name: "hostile-trust", nodes: hostile::trust::NODES, run: hostile::trust::run, ..TEST },
     Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
     Test { name: "version-1.33", scheduler: Scheduler::Other(&STATE_BY_POINTER, None), ..VERSION },
     Test { name: "version-1.37", scheduler: Scheduler::Other(&NEWEST, NEWEST_GATES), ..VERSION },
@@ -160,14 +175,21 @@ pub fn main(options: &Options) -> Result<ExitCode> {
     Ok(tally.end())
 }
 
-/// Runs the tests of these names, or all. Tests that take a scheduler get the one of this version.
+/// The names of the tests, and the groups that they begin with.
+fn names() -> impl Iterator<Item = &'static str> {
+    let names: BTreeSet<&str> =
+        TESTS.iter().flat_map(|test| [Some(test.name), test.group()]).flatten().collect();
+    names.into_iter()
+}
+
+/// Runs the tests of these names or groups, or all. Tests that take a scheduler get the one of this version.
 ///
 /// # Errors
 ///
 /// If schedspan cannot be built, or a test does not take the version.
 fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &mut Tally) -> Result<()> {
-    let chosen =
-        || TESTS.iter().filter(|test| names.is_empty() || names.iter().any(|name| name == test.name));
+    let named = |test: &&Test| names.iter().any(|name| name == test.name || Some(&**name) == test.group());
+    let chosen = || TESTS.iter().filter(|test| names.is_empty() || named(test));
     if version.is_some()
         && let Some(Test { name, .. }) =
             chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))

@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Result, bail};
 
-use crate::doctor::{self, State};
+use crate::{
+    admission,
+    doctor::{self, State},
+};
 
 /// Options of `doctor`.
 #[derive(clap::Args, Debug)]
@@ -15,6 +18,8 @@ pub struct Options {
     /// Kubeconfig of the cluster whose Pods carry trace contexts [default: the ServiceAccount's, or ~/.kube/config]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    trust: admission::Options,
 }
 
 /// Runs the command.
@@ -23,7 +28,7 @@ pub struct Options {
 ///
 /// When tracing or exporting is not possible, or stdout cannot be written to.
 pub async fn run(options: Options) -> Result<()> {
-    let findings = doctor::examine(options.kubeconfig).await;
+    let findings = doctor::examine(options.kubeconfig, options.trust.trust).await;
     let mut out = io::stdout().lock();
     for finding in &findings {
         let state = match finding.state {

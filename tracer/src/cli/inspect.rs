@@ -11,8 +11,12 @@ use gotrace::{
     plan::{self, CrossCheck, Identity, Missing, report::Report},
     program::Named,
 };
+use trust::Trust;
 
-use crate::programs::{PROGRAMS, Registration};
+use crate::{
+    admission,
+    programs::{PROGRAMS, Registration},
+};
 
 /// Show what is probed in an executable, what each hit costs, and what is missing and why
 #[derive(clap::Args, Debug)]
@@ -26,6 +30,8 @@ pub struct Options {
     /// Show the machine code around the sites of a function instead, such as `preFilter` or `RunPreFilterPlugins`
     #[arg(long, value_name = "FUNCTION", conflicts_with = "output")]
     explain: Option<String>,
+    #[command(flatten)]
+    trust: admission::Options,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default)]
@@ -61,12 +67,24 @@ pub fn run(options: &Options) -> Result<()> {
             let report = first(|program| (program.report)(data)).with_context(cannot_trace)?;
             serde_json::to_string_pretty(&report)? + "\n"
         }
-        (None, Output::Text) => text(&first(|program| (program.report)(data)).with_context(cannot_trace)?),
+        (None, Output::Text) => {
+            let report = first(|program| (program.report)(data)).with_context(cannot_trace)?;
+            what.parse().map(|pid| trusted(options, pid)).unwrap_or_default() + &text(&report)
+        }
     };
     match io::stdout().write_all(shown.as_bytes()) {
         // The reader, such as `head`, has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
+    }
+}
+
+/// Says whether `schedspan run` with the same rules would trace a process.
+fn trusted(options: &Options, pid: u32) -> String {
+    let trust = Trust::new(options.trust.trust.clone(), Box::new(|_| None));
+    match trust.judge(pid) {
+        Ok(rule) => format!("Trust       the rule `{rule}` names it\n"),
+        Err(stranger) => format!("Trust       it is not traced: {stranger}\n"),
     }
 }
 

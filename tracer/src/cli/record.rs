@@ -17,10 +17,12 @@ use gotrace::{
     Detail,
     discover::Opened,
     plan::Plan,
+    probe::Limits,
     recording::{Recorder, Summary},
     worker::ProgramWorker,
 };
 use kube_scheduler::KubeScheduler;
+use pods::node::NodePods;
 use spans::figures::parse_duration;
 use status::Health;
 use tokio::{
@@ -29,10 +31,16 @@ use tokio::{
     time::sleep,
 };
 use tracing::{info, warn};
-use wire::RING_BYTES;
 
-use crate::{metrics::Metrics, programs::story, supervisor::Supervisor};
+use crate::{
+    admission::{self, Admission},
+    metrics::Metrics,
+    programs::{Worker, story},
+    supervisor::Supervisor,
+};
 
+/// Longest wait for the list of this node's Pods.
+const LIST: Duration = Duration::from_secs(5);
 /// Room for some hundred events. A smaller file is full at once.
 const SMALLEST: u64 = 64 << 10;
 
@@ -41,9 +49,11 @@ const SMALLEST: u64 = 64 << 10;
 pub struct Options {
     /// File to write, which must not exist yet; `-` is standard output
     file: PathBuf,
-    /// Record only this process
+    /// Record only this process, whoever it is
     #[arg(long)]
     pid: Option<u32>,
+    #[command(flatten)]
+    trust: admission::Options,
     /// Stop after this time, such as `30s`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
@@ -68,7 +78,7 @@ pub struct Options {
 /// When the file exists already or cannot be written; when probes cannot be loaded; when the process of `--pid` is not
 /// a scheduler.
 pub async fn run(options: Options) -> Result<()> {
-    let Options { file, pid, duration, redact, max_size, ebpf_object } = options;
+    let Options { file, pid, trust, duration, redact, max_size, ebpf_object } = options;
     if let Some(pid) = pid {
         let executable = Opened::open(format!("/proc/{pid}/exe").as_ref());
         let known = executable.is_ok_and(|opened| Plan::<KubeScheduler>::of(opened.data()).is_ok());
@@ -100,12 +110,17 @@ pub async fn run(options: Options) -> Result<()> {
     // Traces are not needed here.
     let (sender, _) = mpsc::channel(1);
     let (metrics, health) = (Metrics::default(), Health::default());
-    let supervisor =
-        Supervisor::new(ebpf_object.as_deref(), RING_BYTES, vec![Box::new(worker)], sender, metrics, health)?;
-    let supervisor = match pid {
-        Some(pid) => supervisor.only(pid),
-        None => supervisor,
+    let workers: Vec<Box<Worker>> = vec![Box::new(worker)];
+    let admission = match pid {
+        Some(pid) => Admission::only(pid),
+        None => {
+            // Without an API server, only Pods that are not static are left out.
+            let pods = NodePods::once(None, LIST).await.unwrap_or_default();
+            Admission::new(trust.trust, pods, &workers)
+        }
     };
+    let object = ebpf_object.as_deref();
+    let supervisor = Supervisor::new(object, Limits::default(), admission, workers, sender, metrics, health)?;
     let mut supervisor = tokio::task::spawn_blocking({
         let stop = Arc::clone(&stop);
         move || supervisor.run(&stop)

@@ -10,15 +10,17 @@ use spans::{
     sample,
 };
 
-use gotrace::Detail;
+use gotrace::{Detail, probe::Limits};
 
 use crate::{
-    daemon,
+    admission, daemon,
     programs::{DEFAULT, PROGRAMS},
 };
 
 /// Text form of [`wire::RING_BYTES`].
 const RING_BUFFER: &str = "4MiB";
+/// Text form of [`wire::BUDGET`].
+const BUDGET: &str = "32MiB";
 
 /// Common options of `run` and `trace`.
 #[derive(clap::Args, Debug)]
@@ -26,6 +28,9 @@ pub struct Common {
     /// How the trace contexts of Pods are read.
     #[command(flatten)]
     pub context: context::Options,
+    /// Whom the operator trusts.
+    #[command(flatten)]
+    pub trust: admission::Options,
     /// Program to trace; may be given several times
     #[arg(long = "program", env = "SCHEDSPAN_PROGRAM", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
     pub programs: Vec<String>,
@@ -35,6 +40,12 @@ pub struct Common {
     /// Size of the ring buffer between the probes and this program: a power of two, 4KiB to 1GiB
     #[arg(long, default_value = RING_BUFFER, value_name = "SIZE", value_parser = ring_bytes)]
     pub ring_buffer: u32,
+    /// How much the probes may send of one process per second; what is more is lost, and counted
+    ///
+    /// A scheduler that schedules 1,000 Pods a second needs 14 MB. While the ring buffer is nearly full, each of several processes has a
+    /// sixteenth of it per 67 ms at most.
+    #[arg(long, default_value = BUDGET, value_name = "SIZE", value_parser = budget)]
+    pub budget: u64,
     /// Show one line for each plugin in waterfalls, even if it was quick
     #[arg(long)]
     pub wide: bool,
@@ -92,7 +103,7 @@ impl Common {
         filter: Filter,
         listen: Option<SocketAddr>,
     ) -> daemon::Options {
-        let Self { context, programs, detail, ring_buffer, wide, ebpf_object } = self;
+        let Self { context, trust, programs, detail, ring_buffer, budget, wide, ebpf_object } = self;
         daemon::Options {
             outputs,
             wide,
@@ -103,7 +114,8 @@ impl Common {
             listen,
             history: 0,
             ebpf_object,
-            ring_bytes: ring_buffer,
+            trust: trust.trust,
+            limits: Limits { ring_bytes: ring_buffer, budget },
             programs,
             detail: detail.into(),
             queue_spans: false,
@@ -142,6 +154,21 @@ impl From<Level> for Detail {
 
 /// Parses a size that the kernel accepts for a ring buffer.
 fn ring_bytes(text: &str) -> Result<u32, String> {
+    bytes(text)?
+        .filter(|bytes| bytes.is_power_of_two() && (4 << 10..=1 << 30).contains(bytes))
+        .ok_or_else(|| "a power of two from 4KiB to 1GiB is needed, such as 8MiB".to_owned())
+}
+
+/// Parses the budget of a process.
+fn budget(text: &str) -> Result<u64, String> {
+    bytes(text)?
+        .filter(|bytes| *bytes >= 64 << 10)
+        .map(u64::from)
+        .ok_or_else(|| "a size from 64KiB to 3GiB is needed, such as 64MiB".to_owned())
+}
+
+/// Parses a number with or without a unit; `None` where it is out of range.
+fn bytes(text: &str) -> Result<Option<u32>, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let factor = match unit {
@@ -151,15 +178,22 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
         "GiB" | "Gi" => 1 << 30,
         _ => return Err(format!("`{unit}` is not a unit: use KiB, MiB or GiB")),
     };
-    let bytes = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
-    bytes
-        .filter(|bytes| bytes.is_power_of_two() && (4 << 10..=1 << 30).contains(bytes))
-        .ok_or_else(|| "a power of two from 4KiB to 1GiB is needed, such as 8MiB".to_owned())
+    Ok(number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{RING_BUFFER, ring_bytes};
+    use super::{BUDGET, RING_BUFFER, budget, ring_bytes};
+
+    #[test]
+    fn a_budget_is_a_size() {
+        assert_eq!(budget(BUDGET), Ok(wire::BUDGET));
+        assert_eq!(budget("100000"), Ok(100_000));
+        assert_eq!(budget("3GiB"), Ok(3 << 30));
+        for bad in ["", "0", "1KiB", "4GiB", "32MB", "-1"] {
+            assert!(budget(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_ring_buffer_has_a_size_that_the_kernel_takes() {

@@ -175,7 +175,7 @@ fn strings_of_a_list_keep_their_places() {
 }
 
 #[test]
-fn a_name_is_known_by_its_address_in_each_process() {
+fn a_name_is_found_by_its_address_in_each_process() {
     let mut decoder = decoder(Role::Entry, &[word(Value::Cook, 0)]);
     let cook = named("Anna", 0x1000, None);
     // `hit` is of process 3.
@@ -193,7 +193,7 @@ fn a_name_is_known_by_its_address_in_each_process() {
 }
 
 #[test]
-fn a_name_is_known_by_its_type_and_by_where_it_stands() {
+fn a_name_is_found_by_its_type_and_its_address() {
     let mut decoder = decoder(Role::Entry, &[word(Value::Cook, 0), word(Value::Orders, 1)]);
     decoder.add_names(TARGET, &[named("Anna", 0x1000, Some(0x2000)), named("Bert", 0x3000, None)], 0x10);
     let mut name = |address| decode(&mut decoder, &hit(SITE, 0, words(&[address]))).take_name(Value::Cook);
@@ -211,7 +211,7 @@ fn records_of_another_length_or_site_are_refused() {
 }
 
 #[test]
-fn a_site_that_was_taken_away_is_not_known_any_more() {
+fn a_removed_site_is_unknown() {
     let mut decoder = decoder(Role::Entry, &[]);
     decoder.add(SITE + 2, &site(Role::Ret, &[]));
     assert_eq!(
@@ -237,7 +237,7 @@ fn wall(unix_ns: u64) -> u64 {
 }
 
 #[test]
-fn where_a_metric_is_taken_it_is_known_when_the_call_began() {
+fn a_metric_site_has_the_start_of_its_call() {
     let mut decoder = decoder(
         Role::Metric,
         &[(Reading::StartWall, Slot::Word(0)), (Reading::StartMonotonic, Slot::Word(1))],
@@ -262,7 +262,7 @@ fn where_a_metric_is_taken_it_is_known_when_the_call_began() {
 }
 
 #[test]
-fn when_a_call_began_takes_both_clocks() {
+fn the_start_of_a_call_uses_both_clocks() {
     let both = [(Reading::StartWall, Slot::Word(0)), (Reading::StartMonotonic, Slot::Word(1))];
     let mut decoder = decoder(Role::Metric, &both);
     let mut read = |faults, first| decode(&mut decoder, &hit(SITE, faults, words(&[first, SECOND])));
@@ -284,7 +284,7 @@ fn a_closure_that_does_not_return_into_its_function_is_run_by_a_panic() {
 }
 
 #[test]
-fn a_result_is_known_by_the_label_of_the_metric() {
+fn a_result_is_the_label_of_the_metric() {
     let code = |read: &[u8; 8], length| result(METRIC.results, u64::from_ne_bytes(*read), length);
     assert_eq!(code(b"SuccessE", 7), Some(0));
     assert_eq!(code(b"ErrorSuc", 5), Some(1));
@@ -338,7 +338,7 @@ fn failure(faults: u32, typ: u64, message: &[u8]) -> (Option<u64>, Option<String
 }
 
 #[test]
-fn an_error_is_a_failure_and_says_why() {
+fn an_error_is_a_failure_with_its_message() {
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(failure(0, 0, b""), (Some(0), text("")), "nil is none");
     assert_eq!(failure(0, 0x40_1000, b"no salt"), (Some(1), text("no salt")));
@@ -349,7 +349,7 @@ fn an_error_is_a_failure_and_says_why() {
 }
 
 #[test]
-fn of_an_error_that_could_not_be_read_nothing_is_said() {
+fn an_error_that_could_not_be_read_has_no_message() {
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(failure(0b10, 0x40_1000, b"no salt"), (Some(1), None));
     assert_eq!(failure(0b10, 0x40_2000, b"open"), (Some(1), text("*fs.PathError")), "the type is known");
@@ -445,7 +445,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fault_takes_its_value_away_and_no_other(read in vec(any::<u64>(), MAX_WORDS), faults in any::<u8>()) {
+    fn a_fault_removes_its_value_and_no_other(read in vec(any::<u64>(), MAX_WORDS), faults in any::<u8>()) {
         let kinds = [Value::Orders, Value::Change, Value::Paid, Value::Ordered, Value::Cook, Value::Started];
         let reads: Vec<_> = kinds.iter().enumerate().map(|(number, value)| word(*value, number)).collect();
         let mut decoder = decoder(Role::Entry, &reads);

@@ -1,6 +1,7 @@
 //! Loads the eBPF object, attaches the sites of a plan, and drains the ring buffer.
 
 mod host;
+mod places;
 
 use std::{
     fs::File,
@@ -25,11 +26,12 @@ use log::{Level, Log, log_enabled};
 use rustix::{event::epoll, io::Errno};
 use tracing::warn;
 use wire::{
-    Cookie, Counter, MAP_WALK, MAX_PID_NAMESPACES, MAX_SITES, MAX_TARGETS, NO_TEXTS, PidNamespace, Site, TOP,
-    Target,
+    BUDGET, Cookie, Counter, FREE, MAP_WALK, MAX_PID_NAMESPACES, MAX_PLANS, MAX_SITES, MAX_TARGETS, NO_TEXTS,
+    PidNamespace, RING_BYTES, SITES_PER_PLAN, Site, TOP, Target, WINDOW_SHIFT,
 };
 
 pub use self::host::{Right, Unfit, check_btf, raise, rights};
+use self::places::Places;
 use crate::discover::Process;
 
 /// The built-in eBPF object; empty if the build had none.
@@ -39,6 +41,10 @@ const MAX_DRAIN: usize = 65_536;
 /// The eBPF programs wake up the daemon when the ring buffer is full to this fraction, one eighth. The rest holds the
 /// records until the daemon runs.
 const WAKE_AT: u64 = 8;
+/// While several processes are traced, the last quarter of the ring buffer is for those that have not had their share.
+const CROWDED_PERCENT: u64 = 75;
+/// A process's share of the ring buffer in a window: one sixteenth, so that the quarter lasts for four windows.
+const SHARE_OF: u64 = 16;
 /// Log target of the eBPF programs' log points. They are active if its level is `debug`.
 const LOG_TARGET: &str = "tracer_ebpf";
 /// Size of the ring buffer for log lines. The kernel rounds it up to a page.
@@ -87,6 +93,30 @@ pub enum Error {
     /// The limit of executables, namespaces or processes is reached.
     #[error("no room to trace another {0}")]
     Full(&'static str),
+}
+
+/// Sizes that the user chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Size of the ring buffer: a power of two, and at least a page.
+    pub ring_bytes: u32,
+    /// Bytes of records per second that each process may send.
+    pub budget: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { ring_bytes: RING_BYTES, budget: BUDGET }
+    }
+}
+
+impl Limits {
+    /// Bytes of records of one process in a window, at most; and those that are let in even if the buffer is crowded.
+    fn per_window(self) -> (u64, u64) {
+        let limit = u128::from(self.budget) * (1 << WINDOW_SHIFT) / 1_000_000_000;
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        (limit, limit.min(u64::from(self.ring_bytes) / SHARE_OF))
+    }
 }
 
 /// The eBPF programs, with `uprobe.multi` and without, and the sites that each serves, by [`Site::texts`].
@@ -140,12 +170,16 @@ pub struct Probes {
     epoll: OwnedFd,
     sites: Array<MapData, Site>,
     namespaces: Array<MapData, PidNamespace>,
-    targets: Array<MapData, u64>,
+    targets: Array<MapData, Target>,
+    crowded: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     free_sites: Vec<u32>,
-    known_namespaces: Vec<PidNamespace>,
-    /// Copy of the entries in the map.
-    known_targets: Vec<Target>,
+    free_plans: u32,
+    /// Who uses each place of the map of PID namespaces, with the number of its processes.
+    known_namespaces: Places<(PidNamespace, usize)>,
+    /// Who uses each place of the map of processes, by key and number. An entry keeps its place: the programs write to it.
+    known_targets: Places<(u32, u32)>,
+    limits: Limits,
 }
 
 /// Forwards the lines of the log points to the daemon's log.
@@ -161,13 +195,14 @@ pub struct Attached {
 }
 
 impl Probes {
-    /// Loads the built-in object, or the one in `file`. `ring_bytes` is the size of the ring buffer: a power of two,
-    /// and at least a page.
+    /// Loads the built-in object, or the one in `file`.
     ///
     /// # Errors
     ///
     /// When there is no object, capabilities or kernel do not suffice, or the kernel refuses it.
-    pub fn load(file: Option<&Path>, ring_bytes: u32) -> Result<Self, Error> {
+    pub fn load(file: Option<&Path>, limits: Limits) -> Result<Self, Error> {
+        let Limits { ring_bytes, .. } = limits;
+        let (limit, share) = limits.per_window();
         let read;
         let object = match file {
             Some(path) => {
@@ -188,6 +223,8 @@ impl Probes {
             .map_max_entries("EVENTS", ring_bytes)
             .map_max_entries("AYA_LOGS", if log { LOG_BYTES } else { 1 })
             .override_global("WAKE_BYTES", &(u64::from(ring_bytes) / WAKE_AT), true)
+            .override_global("LIMIT", &limit, true)
+            .override_global("SHARE", &share, true)
             .override_global("LOG", &u8::from(log), true)
             .load(object)
             .map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
@@ -218,10 +255,13 @@ impl Probes {
             sites: take(&mut ebpf, "SITES")?,
             namespaces: take(&mut ebpf, "NAMESPACES")?,
             targets: take(&mut ebpf, "TARGETS")?,
+            crowded: take(&mut ebpf, "CROWDED")?,
             counters: take(&mut ebpf, "COUNTERS")?,
             free_sites: (0..MAX_SITES).rev().collect(),
-            known_namespaces: Vec::new(),
-            known_targets: Vec::new(),
+            free_plans: MAX_PLANS,
+            known_namespaces: Places::new(MAX_PID_NAMESPACES),
+            known_targets: Places::new(MAX_TARGETS),
+            limits,
             ebpf,
         })
     }
@@ -238,12 +278,19 @@ impl Probes {
     ///
     /// When the kernel refuses, or the number of sites exceeds a limit.
     pub fn attach(&mut self, sites: &[(u64, Site)], file: &File) -> Result<Attached, Error> {
+        if sites.len() > SITES_PER_PLAN as usize {
+            return Err(Error::Full("site in this executable"));
+        }
+        let free = self.free_plans.checked_sub(1).ok_or(Error::Full("executable"))?;
         let left = self.free_sites.len().checked_sub(sites.len()).ok_or(Error::Full("executable"))?;
         let numbers = self.free_sites.split_off(left);
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let result = self.attach_as(sites, &path, &numbers);
         match result {
-            Ok(links) => Ok(Attached { links, numbers }),
+            Ok(links) => {
+                self.free_plans = free;
+                Ok(Attached { links, numbers })
+            }
             Err(error) => {
                 self.free_sites.extend(numbers);
                 Err(error)
@@ -309,6 +356,7 @@ impl Probes {
     pub fn detach(&mut self, attached: Attached) -> Result<(), Error> {
         let Attached { links, numbers } = attached;
         self.free_sites.extend(numbers);
+        self.free_plans += 1;
         self.unlink(links)
     }
 
@@ -318,48 +366,60 @@ impl Probes {
     ///
     /// When the number of PID namespaces or processes exceeds a limit.
     pub fn trace(&mut self, process: &Process, target: u32) -> Result<(), Error> {
-        let known = self.known_namespaces.iter().position(|known| *known == process.namespace);
-        let index = match known {
-            Some(index) => index as u32,
-            None => {
-                let index = self.known_namespaces.len() as u32;
-                if index == MAX_PID_NAMESPACES {
-                    return Err(Error::Full("PID namespace"));
-                }
-                self.namespaces
-                    .set(index, &process.namespace, 0)
-                    .map_err(|error| unfit("NAMESPACES", &error))?;
-                self.known_namespaces.push(process.namespace);
-                index
-            }
-        };
-        let place = self.known_targets.len();
-        if place as u32 == MAX_TARGETS {
-            return Err(Error::Full("process"));
+        let Process { namespace, namespaced_pid, .. } = process;
+        let place = self.known_targets.free().ok_or(Error::Full("process"))?;
+        let known = self.known_namespaces.find(|(known, _)| known == namespace);
+        let index = known.or_else(|| self.known_namespaces.free()).ok_or(Error::Full("PID namespace"))?;
+        if known.is_none() {
+            self.namespaces.set(index, namespace, 0).map_err(|error| unfit("NAMESPACES", &error))?;
         }
-        let target = Target { key: Target::key(index, process.namespaced_pid), number: target };
-        self.set_target(place, Some(target)).map_err(|error| unfit("TARGETS", &error))?;
-        self.known_targets.push(target);
+        let processes = self.known_namespaces.get(index).map_or(0, |(_, processes)| *processes);
+        let key = Target::key(index, *namespaced_pid);
+        let entry = Target { key, number: target, ..Target::default() };
+        self.targets.set(place, &entry, 0).map_err(|error| unfit("TARGETS", &error))?;
+        self.known_namespaces.put(index, (*namespace, processes + 1));
+        self.known_targets.put(place, (key, target));
+        self.share_out();
         Ok(())
     }
 
     /// Disables records of a process that has ended: its pid may be reused by another program.
     pub fn untrace(&mut self, process: &Process) {
-        let namespace = self.known_namespaces.iter().position(|known| *known == process.namespace);
-        let Some(namespace) = namespace else { return };
-        let key = Target::key(namespace as u32, process.namespaced_pid);
+        let Some(index) = self.known_namespaces.find(|(known, _)| *known == process.namespace) else {
+            return;
+        };
+        let key = Target::key(index, process.namespaced_pid);
         // A process beyond the limit has no entry.
-        let Some(place) = self.known_targets.iter().position(|known| known.key == key) else { return };
-        self.known_targets.swap_remove(place);
-        // Copies the last entry over this one, then clears the last: the programs find every other process at any time.
-        for place in [place, self.known_targets.len()] {
-            // The map has a slot for every possible target.
-            let _ = self.set_target(place, self.known_targets.get(place).copied());
+        let Some(place) = self.known_targets.find(|(known, _)| *known == key) else { return };
+        self.known_targets.take(place);
+        // The maps have a slot for every place.
+        let _ = self.targets.set(place, &Target { key: FREE, ..Target::default() }, 0);
+        match self.known_namespaces.take(index) {
+            Some((namespace, processes @ 2..)) => {
+                self.known_namespaces.put(index, (namespace, processes - 1));
+            }
+            _ => {
+                let none = PidNamespace { device: 0, inode: wire::NO_NAMESPACE };
+                let _ = self.namespaces.set(index, &none, 0);
+            }
         }
+        self.share_out();
     }
 
-    fn set_target(&mut self, place: usize, target: Option<Target>) -> Result<(), MapError> {
-        self.targets.set(place as u32, &target.map_or(0, u64::from), 0)
+    /// Keeps a part of the ring buffer for each process, if there are several.
+    fn share_out(&mut self) {
+        let several = self.known_targets.len() > 1;
+        let crowded = u64::from(self.limits.ring_bytes) * CROWDED_PERCENT / 100;
+        // The map has this slot.
+        let _ = self.crowded.set(0, &if several { crowded } else { u64::MAX }, 0);
+    }
+
+    /// Records that each process has lost to its budget, by the number of its target.
+    pub fn over_budget(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.known_targets.all().filter_map(|(place, (_, number))| {
+            let lost = self.targets.get(&place, 0).ok()?.over_budget;
+            (lost > 0).then_some((*number, lost))
+        })
     }
 
     /// Hands over available records, oldest first, up to a limit. Returns their number.

@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_taken_out_is_gone_and_the_rest_stays(slots in slots(), taken in 0..VALUES.len()) {
+    fn a_taken_value_is_gone_and_the_rest_stays(slots in slots(), taken in 0..VALUES.len()) {
         let value = VALUES[taken];
         let mut values = fill(&slots);
         let is = |(own, _): &&(Value, Datum)| *own == value;
@@ -104,7 +104,7 @@ fn a_slot_holds_what_was_put_there_last() {
 }
 
 #[test]
-fn what_is_asked_for_as_another_kind_is_absent() {
+fn a_value_read_as_another_kind_is_absent() {
     let all = || {
         let number = Values::default().with(Value::Orders, 7u64).with(Value::Change, -7i64);
         number.with(Value::Paid, true).with(Value::Dish, "soup").with(Value::Cook, Arc::<str>::from("Anna"))
@@ -190,7 +190,7 @@ fn a_value_of_another_type_is_refused_by_its_name() {
 }
 
 #[test]
-fn what_is_no_map_holds_no_values() {
+fn only_a_map_holds_values() {
     for other in ["[]", "1", r#""orders""#, "null"] {
         let error = read(other).expect_err("it is no map");
         assert!(error.contains("expected values by name"), "{error}");

@@ -34,7 +34,7 @@ use kube::{
 };
 use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
-use spans::{Link, Origin, Relation, attributes, sample::Selector, text::sentence};
+use spans::{AttributeValue, Link, Origin, Relation, attributes, sample::Selector, text::sentence};
 use telemetry::Label as _;
 use tokio::{
     sync::Notify,
@@ -253,7 +253,12 @@ impl PodContexts {
         let deadline = Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + FOREVER);
         let shared = &*self.0;
         let Ok(Some(known)) = timeout_at(deadline, shared.known(uid)).await else {
-            return (Origin::default(), Lookup::Unknown);
+            // Where the API server is silent, nothing speaks against the Pod.
+            let answers =
+                shared.listed.load(Ordering::Relaxed) && shared.failures.load(Ordering::Relaxed) == 0;
+            let attributes =
+                answers.then_some((attributes::UNVERIFIED, AttributeValue::Bool(true))).into_iter().collect();
+            return (Origin { attributes, ..Origin::default() }, Lookup::Unknown);
         };
         let Some(known) = known else {
             return (Origin { selected: Some(0), ..Origin::default() }, Lookup::None);

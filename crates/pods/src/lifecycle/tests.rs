@@ -255,7 +255,7 @@ fn attempts_are_linked_to_their_own_traces_and_the_root_to_the_creator_of_the_po
 }
 
 #[test]
-fn what_a_pod_did_not_live_to_see_is_incomplete() {
+fn the_phases_that_a_pod_did_not_reach_are_incomplete() {
     let gates = |names: &[&str]| {
         let mut pod = pod(&json!({ "phase": "Pending" }));
         pod["spec"]["schedulingGates"] = names.iter().map(|name| json!({ "name": name })).collect();
@@ -337,7 +337,7 @@ fn a_job_and_one_that_fails_end_with_their_containers() {
 }
 
 #[test]
-fn times_that_cannot_be_are_moved_and_marked() {
+fn impossible_times_are_moved_and_marked() {
     // The Node's clock is an hour behind, and the API server's a minute ahead.
     let mut early = ready();
     early["status"]["startTime"] = "2026-11-20T23:00:01Z".into();
@@ -404,7 +404,7 @@ fn pods_are_followed_exported_and_forgotten() {
 }
 
 #[test]
-fn where_no_list_succeeds_pods_with_attempts_alone_are_let_go_and_counted() {
+fn without_a_list_pods_known_by_attempts_alone_are_dropped_and_counted() {
     let registry = Registry::default();
     let mut table = Table::new(Metrics::new(&registry));
     table.list_begins();
@@ -421,7 +421,7 @@ fn where_no_list_succeeds_pods_with_attempts_alone_are_let_go_and_counted() {
 }
 
 #[test]
-fn pods_without_end_find_no_room() {
+fn the_number_of_followed_pods_is_bounded() {
     let registry = Registry::default();
     let mut table = Table::new(Metrics::new(&registry));
     let mut pending = pod(&json!({ "phase": "Pending" }));

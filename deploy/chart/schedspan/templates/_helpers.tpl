@@ -50,3 +50,9 @@ labels:
 k8s.node.name=$(NODE_NAME),host.name=$(NODE_NAME)
 {{- range $key, $value := . }},{{ $key }}={{ $value }}{{ end }}
 {{- end }}
+
+{{- define "schedspan.trust" -}}
+{{- $rules := .rules }}
+{{- range .namespaces }}{{ $rules = append $rules (printf "namespace=%s" .) }}{{ end }}
+{{- join "," $rules }}
+{{- end }}

@@ -24,7 +24,7 @@ const KNOWN: [Known; 19] = [
     known("Pod's node affinity", "NodeAffinity", "a Node with the labels that the Pod asks for"),
     known("were unschedulable", "NodeUnschedulable", "`kubectl uncordon` of a Node"),
     known("the requested node name", "NodeName", "the Node that `spec.nodeName` names"),
-    known("free ports", "NodePorts", "a Node where nobody has the Pod's host ports"),
+    known("free ports", "NodePorts", "a Node with the Pod's host ports free"),
     known("match pod affinity rules", "InterPodAffinity", "the Pods that it wants to be with"),
     known("anti-affinity rules", "InterPodAffinity", "a Node without the Pods that it must be apart from"),
     known("topology spread", "PodTopologySpread", "a Node in a domain with fewer of these Pods"),

@@ -78,7 +78,7 @@ pub fn unknown(report: &Report) -> String {
     }
     format!(
         "{seen}; is the name right, is the Pod's `spec.schedulerName` that of a scheduler on the daemon's node, or is it \
-         bound, gated or being deleted? `kubectl describe pod -n {namespace} {pod}` tells, and `--wait` waits for its next \
+         bound, gated or being deleted? `kubectl describe pod -n {namespace} {pod}` shows it, and `--wait` waits for its next \
          attempt"
     )
 }

@@ -277,7 +277,7 @@ fn extender_spans_nest_below_their_phase() {
 }
 
 #[test]
-fn what_outlasts_its_attempt_is_in_its_trace_and_linked_to_it_but_no_part_of_it() {
+fn a_call_that_outlasts_its_attempt_is_in_the_trace_but_not_below_the_root() {
     let api_call = |function, start_ns, end_ns| Call {
         api_call: Some(Box::new(ApiCall {
             pod_uid: "u".into(),

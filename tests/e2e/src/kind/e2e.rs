@@ -160,7 +160,8 @@ fn pods(cluster: &Cluster) -> Result<((), String)> {
     Ok(((), format!("{} spans, as the scheduler's metrics say", figures.spans.len())))
 }
 
-/// Runs another scheduler of the same image beside the first: two containers and processes with one executable and one attachment.
+/// Runs another scheduler of the same image beside the first: two containers and processes with one executable and one attachment. It
+/// is not traced until a value of the chart names its namespace.
 fn second(cluster: &Cluster) -> Result<((), String)> {
     let first =
         cluster.get(&["pod", "--namespace=kube-system", &format!("kube-scheduler-{CONTROL_PLANE}")])?;
@@ -170,6 +171,17 @@ fn second(cluster: &Cluster) -> Result<((), String)> {
     cluster.manifest("apply", &manifest)?;
     let namespace = format!("--namespace={SECOND}");
     cluster.kubectl(&[&namespace, "rollout", "status", "deployment/scheduler", "--timeout=120s"])?;
+    wait_until("the second scheduler to be a stranger", TIMEOUT, || {
+        thread::sleep(INTERVAL);
+        let strangers = metrics(cluster)?.sum("schedspan_schedulers_untrusted", &[]);
+        Ok((strangers == 1.0).then_some(()))
+    })?;
+    traced(cluster, 1)?;
+    let trust = format!("trust.namespaces={{kube-system,{SECOND}}}");
+    helm(
+        cluster,
+        &["upgrade", RELEASE, &chart_path(), "--reuse-values", "--wait", "--timeout=2m", "--set", &trust],
+    )?;
     traced(cluster, 2)?;
     let pids = [cluster.pid()?, scheduler(cluster, "^kube-scheduler --config=/etc/second-scheduler")?];
     let names = ["default-scheduler", SECOND];

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_pods_is_that_in_the_readme_and_names_are_unique() {
+    fn the_readme_states_the_number_of_pods_and_names_are_unique() {
         let pods = [of_kinds(&FIRST), troubled(), of_kinds(&THEN), of_kinds(&LAST)].concat();
         let names: std::collections::BTreeSet<_> = pods.iter().map(name).collect();
         assert_eq!((pods.len(), names.len()), (550, 550));

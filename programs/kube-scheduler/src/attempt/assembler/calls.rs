@@ -30,7 +30,7 @@ pub(super) struct Open {
 impl Process {
     pub(super) fn enter(&mut self, event: Event) {
         let Event { time_ns, goroutine: number, depth, function, ref values, .. } = event;
-        if !self.goroutines.contains_key(&number) && self.goroutines.len() >= MAX_GOROUTINES {
+        if !self.goroutines.contains_key(&number) && self.goroutines.len() >= self.room(MAX_GOROUTINES) {
             self.books.no_room(1);
             return;
         }

@@ -49,7 +49,7 @@ impl Process {
         let fresh = |building: &Building| building.stage == Progress::Popped;
         let current = self.goroutines.get(&number).and_then(|goroutine| goroutine.attempt);
         let popped = current.filter(|id| self.attempts.get(id).is_some_and(fresh));
-        let full = self.attempts.len() >= MAX_ATTEMPTS;
+        let full = self.attempts.len() >= self.room(MAX_ATTEMPTS);
         if popped.is_none() || full {
             self.leave_attempt(number, time_ns);
         }
@@ -176,7 +176,7 @@ impl Process {
         if let Some(member) = members.get(uid) {
             return Some(*member);
         }
-        if self.attempts.len() >= MAX_ATTEMPTS {
+        if self.attempts.len() >= self.room(MAX_ATTEMPTS) {
             self.books.no_room(0);
             return None;
         }

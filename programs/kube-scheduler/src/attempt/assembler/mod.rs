@@ -44,11 +44,11 @@ type Books = BooksOf<Attempt>;
 /// the CPU time. Also randomly seeded, and the tables are bounded.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
-/// Open attempts per process; with gang scheduling thousands wait on Permit together.
+/// Open attempts; with gang scheduling thousands wait on Permit together.
 const MAX_ATTEMPTS: usize = 65_536;
-/// Goroutines remembered per process: one per binding cycle.
+/// Goroutines remembered: one per binding cycle.
 const MAX_GOROUTINES: usize = 65_536;
-/// Pods remembered as waiting in the active queue of one process.
+/// Pods remembered as waiting in the active queue.
 const MAX_ENQUEUED: usize = 262_144;
 /// Goroutines that are putting a Pod into a queue.
 const MAX_MOVING: usize = 4_096;
@@ -73,11 +73,14 @@ pub struct Assembler {
     processes: HashMap<u32, Process>,
     books: Books,
     queue_moves: QueueMoves,
-    last_loss: u64,
+    /// The last loss of each process.
+    last_losses: HashMap<u32, u64>,
 }
 
 #[derive(Debug, Default)]
 struct Process {
+    /// How many processes share the room of each table.
+    sharers: usize,
     next_id: u64,
     attempts: HashMap<u64, Building>,
     goroutines: HashMap<u64, Goroutine>,
@@ -149,14 +152,10 @@ impl Assembler {
         result
     }
 
-    /// Drops everything that is open after a loss: a later end may belong to a lost beginning, and a later
-    /// beginning's end may be lost.
-    fn distrust(&mut self) {
-        let mut targets: Vec<u32> = self.processes.keys().copied().collect();
-        targets.sort_unstable();
-        for target in targets {
-            self.exit(target);
-        }
+    /// Drops everything that is open in a process.
+    fn discard(&mut self, target: u32) {
+        let Some(mut process) = self.processes.remove(&target) else { return };
+        Self::with(&mut self.books, &mut process, Process::exit);
     }
 }
 
@@ -164,14 +163,16 @@ impl Assemble<KubeScheduler> for Assembler {
     type Output = Attempt;
 
     fn on(&mut self, event: Event) {
-        if event.last_loss != self.last_loss {
-            self.last_loss = event.last_loss;
-            self.distrust();
+        let last_loss = self.last_losses.entry(event.target).or_default();
+        if mem::replace(last_loss, event.last_loss) != event.last_loss {
+            // A later end may belong to a lost beginning, and a later beginning's end may be lost.
+            self.discard(event.target);
         }
-        let Self { processes, books, queue_moves, .. } = self;
+        let Self { processes, books, queue_moves, last_losses } = self;
         books.account.events += 1;
         queue_moves.count(&event.values);
         let process = processes.entry(event.target).or_default();
+        process.sharers = last_losses.len();
         Self::with(books, process, |process| process.on(event));
     }
 
@@ -183,8 +184,8 @@ impl Assemble<KubeScheduler> for Assembler {
     }
 
     fn exit(&mut self, target: u32) {
-        let Some(mut process) = self.processes.remove(&target) else { return };
-        Self::with(&mut self.books, &mut process, Process::exit);
+        self.discard(target);
+        self.last_losses.remove(&target);
     }
 
     fn take_finished(&mut self) -> Vec<Attempt> {
@@ -272,6 +273,11 @@ impl Process {
 }
 
 impl Process {
+    /// The part of a table's limit that is this process's: one that fills a table takes nothing from the others.
+    fn room(&self, limit: usize) -> usize {
+        limit / self.sharers.max(1)
+    }
+
     /// Records a fact about the attempt that the goroutine is on.
     fn take_fact(&mut self, fact: Fact, event: Event) {
         let Event { time_ns, goroutine, mut values, .. } = event;
@@ -324,7 +330,8 @@ impl Process {
             from_backoff.into_iter().for_each(|_| self.books.orphan_move());
             return;
         };
-        if self.attempts.len() >= MAX_ATTEMPTS || self.goroutines.len() >= MAX_GOROUTINES {
+        let full = self.attempts.len() >= self.room(MAX_ATTEMPTS);
+        if full || self.goroutines.len() >= self.room(MAX_GOROUTINES) {
             self.books.no_room(1 + u64::from(from_backoff.is_some()));
             return;
         }
@@ -443,7 +450,7 @@ impl Process {
             return;
         }
         let previous = Previous { start_ns: attempt.start_ns, group: attempt.group().cloned() };
-        if self.pending.len() >= MAX_PENDING {
+        if self.pending.len() >= self.room(MAX_PENDING) {
             // Most entries are of deleted Pods.
             self.pending.clear();
         }

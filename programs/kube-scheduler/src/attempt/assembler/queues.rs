@@ -73,7 +73,7 @@ impl Process {
             self.books.orphan_move();
             return;
         };
-        if self.queued.len() >= MAX_ENQUEUED {
+        if self.queued.len() >= self.room(MAX_ENQUEUED) {
             self.queued.drain().for_each(|(_, queued)| self.books.no_room(queued.events));
         }
         let queued = self.queued.entry(entry).or_default();
@@ -81,7 +81,7 @@ impl Process {
         if active {
             queued.active_ns = Some(event.time_ns);
         }
-        if self.moving.len() >= MAX_MOVING {
+        if self.moving.len() >= self.room(MAX_MOVING) {
             // Entries of ended goroutines.
             self.moving.clear();
         }
@@ -96,7 +96,7 @@ impl Process {
             return;
         };
         if event == POPPED_FROM_BACKOFF {
-            if self.popped_from_backoff.len() >= MAX_MOVING {
+            if self.popped_from_backoff.len() >= self.room(MAX_MOVING) {
                 self.popped_from_backoff.drain().for_each(|_| self.books.no_room(1));
             }
             if self.popped_from_backoff.insert(goroutine, time_ns).is_some() {

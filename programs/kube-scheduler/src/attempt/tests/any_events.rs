@@ -1,4 +1,4 @@
-//! Events in any order and with any values: nothing panics, each is accounted for, and what is told is well-formed.
+//! Events in any order and with any values: nothing panics, each is accounted for, and the attempts are well-formed.
 
 use gotrace::{Role, assemble::Assemble as _, program::Function as _};
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -9,7 +9,7 @@ use crate::{Event, Values, attempt::Assembler, table::Function, values::Value};
 const ROLES: [Role; 6] =
     [Role::Entry, Role::ReturnSite, Role::NextEntry, Role::Ret, Role::InTurn, Role::Metric];
 
-/// Few different ones, so that some of them belong together by accident.
+/// Few different values, so that some events match by accident.
 fn values() -> impl Strategy<Value = Values> {
     let few = || option::of(0u64..4);
     let text = |texts: &'static [&'static str]| option::of(select(texts));

@@ -1,4 +1,4 @@
-//! What is bounded: tables, and how long something is waited for.
+//! Bounds of tables and of waiting.
 
 use gotrace::{
     Role,
@@ -16,7 +16,7 @@ use crate::{
     values::Value,
 };
 
-/// What is left when the process has ended: all events are accounted for.
+/// Ends the process: all events are accounted for.
 fn to_the_end(events: impl IntoIterator<Item = Event>) -> (Vec<Attempt>, Stats, Account) {
     let mut assembler = Assembler::default();
     events.into_iter().for_each(|event| assembler.on(event));
@@ -69,7 +69,43 @@ fn a_process_has_65536_attempts() {
 }
 
 #[test]
-fn of_4096_goroutines_it_is_known_that_they_take_from_the_backoff_queue() {
+fn a_process_that_fills_a_table_leaves_the_others_their_part() {
+    let pop = |target: u32, number: u64| Event {
+        target,
+        ..event(number, Function::Pop, Role::ReturnSite, 50, queued(number, number))
+    };
+    let mut assembler = Assembler::default();
+    assembler.on(pop(1, 1));
+    (1..=40_000).for_each(|number| assembler.on(pop(2, number)));
+    assert_eq!(assembler.account().no_room, 40_000 - 32_768);
+    (2..=32_768).for_each(|number| assembler.on(pop(1, number)));
+    assert_eq!(assembler.account().no_room, 40_000 - 32_768);
+    assembler.on(pop(1, 32_769));
+    assert_eq!(assembler.account().no_room, 40_001 - 32_768);
+    // When the other process has ended, the whole table is this one's.
+    assembler.exit(2);
+    assembler.on(pop(1, 32_769));
+    assert_eq!(assembler.account().no_room, 40_001 - 32_768);
+}
+
+#[test]
+fn a_loss_in_one_process_leaves_the_attempts_of_another_alone() {
+    let scene = scene(1, Fate::Bound, 1);
+    let events = || scene.scheduling.iter().chain(&scene.binding).cloned();
+    let mut assembler = Assembler::default();
+    // Of the second process, a record is lost in the scheduling cycle.
+    for (number, event) in (0..).zip(events()) {
+        assembler.on(event.clone());
+        assembler.on(Event { target: 1, last_loss: u64::from(number > 4), ..event });
+    }
+    let (whole, cut): (Vec<_>, Vec<_>) =
+        assembler.take_finished().into_iter().partition(|attempt| attempt.target == 0);
+    assert!(matches!(&whole[..], [attempt] if !attempt.incomplete), "{whole:?}");
+    assert!(!cut.is_empty() && cut.iter().all(|attempt| attempt.incomplete), "{cut:?}");
+}
+
+#[test]
+fn at_most_4096_goroutines_are_known_to_pop_from_the_backoff_queue() {
     let taken = |number: u64| counted(number, "active", "PopFromBackoffQ");
     let (_, stats, account) = to_the_end((1..=4_096).map(taken));
     assert_eq!((stats.table_full, account.no_room, account.waiting), (0, 0, 4_096));
@@ -78,7 +114,7 @@ fn of_4096_goroutines_it_is_known_that_they_take_from_the_backoff_queue() {
 }
 
 #[test]
-fn a_failure_that_does_not_follow_is_not_waited_for_as_long_as_a_permit() {
+fn a_missing_failure_is_waited_for_less_long_than_a_permit() {
     let mut scene = scene(1, Fate::NotBound, 1);
     // Neither its beginning nor its end.
     scene.binding.truncate(scene.binding.len() - 2);
@@ -121,7 +157,7 @@ fn entries_into_queues_are_counted_by_queue_and_event() {
 }
 
 #[test]
-fn events_of_a_queue_beyond_512_are_counted_together() {
+fn queue_events_beyond_512_names_are_counted_together() {
     let mut assembler = Assembler::default();
     for _ in 0..2 {
         (0..515).for_each(|number| assembler.on(counted(7, "active", &format!("event-{number}"))));

@@ -1,5 +1,5 @@
-//! The assembler against schedules that could have happened, against scenes that are written by hand, and against events
-//! that make no sense; and its bounds.
+//! Tests of the assembler with possible schedules, with scenarios written by hand, and with arbitrary events; and of its
+//! bounds.
 
 mod any_events;
 mod limits;
@@ -14,8 +14,8 @@ use crate::{Event, Values, table::Function, values::Value};
 /// The goroutine of the scheduling loop.
 const LOOP: u64 = 1;
 
-/// So many cases in a release build, and a twentieth of them in a debug build, which is to be quick; `PROPTEST_CASES` sets
-/// another number for both.
+/// The number of cases in a release build. A debug build runs a twentieth of them. `PROPTEST_CASES` sets the number for
+/// both.
 fn config(cases: u32) -> ProptestConfig {
     if std::env::var_os("PROPTEST_CASES").is_some() {
         return ProptestConfig::default();

@@ -1,4 +1,4 @@
-//! Scenes that are written by hand: one attempt, or two, or a group, and what is special about them.
+//! Scenarios written by hand: one attempt, two, or a group, each with something special.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     values::Value,
 };
 
-/// How an attempt comes out.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Bound,
@@ -42,7 +42,7 @@ fn fail(list: &mut Vec<Event>, goroutine: u64, depth: u64, code: i64) {
     list.push(event(goroutine, Function::HandleFailure, Role::Ret, depth, Values::default()));
 }
 
-/// What is known of a Pod in the queue.
+/// The queue's information about a Pod.
 pub(super) fn queued(number: u64, pod: u64) -> Values {
     Values::default()
         .with(Value::QueuedPodInfo, 0x2000 + number)
@@ -51,7 +51,7 @@ pub(super) fn queued(number: u64, pod: u64) -> Values {
         .with(Value::Attempts, 1)
 }
 
-/// An attempt. Of `pool` addresses it has those that its number says: attempts of the same ones are not there at once.
+/// An attempt. Its number selects its addresses of a `pool`: attempts with the same addresses do not overlap.
 pub(super) fn scene(number: u64, fate: Fate, pool: u64) -> Scene {
     let none = Values::default;
     let (state, place) = (0x1000 + number % pool, number % pool);
@@ -117,7 +117,7 @@ fn a_call_that_panics_is_closed_as_unwound_and_the_next_one_is_right() {
 }
 
 #[test]
-fn a_process_that_ends_leaves_incomplete_attempts_and_nothing_else() {
+fn a_process_that_ends_leaves_only_incomplete_attempts() {
     let Scene { scheduling, .. } = scene(0, Fate::Bound, 1);
     let half = scheduling.len() / 2;
     let (attempts, stats) = assemble(scheduling.into_iter().take(half));
@@ -138,7 +138,7 @@ fn an_attempt_that_is_silent_for_too_long_is_given_up() {
     assert_eq!(assembler.take_finished().len(), 1);
 }
 
-/// Plays the scenes of attempts one after the other.
+/// Plays attempts one after the other.
 fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<Attempt>, Stats) {
     let events =
         scenes.into_iter().flat_map(|Scene { scheduling, binding }| scheduling.into_iter().chain(binding));
@@ -159,7 +159,7 @@ pub(super) fn counted(goroutine: u64, queue: &str, reason: &str) -> Event {
 }
 
 #[test]
-fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
+fn a_pod_has_its_queue_history_and_its_previous_attempt() {
     let mut first = scene(0, Fate::Unschedulable, 1);
     let mut second = scene(1, Fate::Bound, 1);
     for event in [&mut first.scheduling[0], &mut second.scheduling[0]] {
@@ -196,7 +196,7 @@ fn a_pod_comes_with_its_way_through_the_queues_and_with_its_last_attempt() {
 }
 
 #[test]
-fn a_pod_that_the_scheduler_discards_as_it_pops_it_is_no_loss() {
+fn a_pod_that_is_discarded_when_popped_is_no_loss() {
     let mut one = scene(0, Fate::Bound, 1);
     let popped = || counted(LOOP, "active", "PopFromBackoffQ");
     one.scheduling.splice(0..0, [popped(), popped()]);
@@ -210,7 +210,7 @@ fn a_pod_that_the_scheduler_discards_as_it_pops_it_is_no_loss() {
 }
 
 #[test]
-fn of_many_moves_the_first_and_the_last_are_kept() {
+fn the_first_and_the_last_of_many_moves_are_kept() {
     let mut one = scene(0, Fate::Bound, 1);
     let moves = (0..40).flat_map(|number| {
         [entered(7, Function::EnqueueUnschedulable, 0x2000), counted(7, "unschedulable", &number.to_string())]
@@ -248,7 +248,7 @@ fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets
 }
 
 #[test]
-fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() {
+fn a_plugin_with_one_record_began_where_the_one_before_it_ended() {
     let mut one = scene(0, Fate::Bound, 2);
     let place =
         one.scheduling.iter().position(|event| event.function == Function::PreFilter).expect("it ran");
@@ -270,22 +270,22 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
     let [first, second, phase] = calls(0)[..] else { panic!("two plugins and a phase: {attempts:?}") };
     assert_eq!((first.start_ns, second.start_ns), (phase.start_ns, first.end_ns));
     assert!(first.start_ns < first.end_ns && second.end_ns < phase.end_ns);
-    let told: Vec<_> =
+    let shown: Vec<_> =
         [first, second, phase].map(|call| (call.plugin.as_deref(), call.code)).into_iter().collect();
     assert_eq!(
-        told,
+        shown,
         [
             (Some("NodePorts"), Some(Code::SKIP)),
             (Some("NodeAffinity"), Some(Code::SKIP)),
             (None, Some(Code::SUCCESS))
         ]
     );
-    // It is known who comes after the first.
+    // The plugin after the first is known.
     let [first, phase] = calls(1)[..] else { panic!("a plugin and a phase: {attempts:?}") };
     assert!(first.returned && !phase.returned);
     assert_eq!((first.plugin.as_deref(), phase.plugin.as_deref()), (Some("NodePorts"), Some("NodeAffinity")));
     assert_eq!(stats, Stats { unwound_calls: 1, ..Stats::default() });
-    // Nothing is told of a plugin whose phase is not known.
+    // A plugin whose phase is unknown has no span.
     let mut three = scene(2, Fate::Bound, 3);
     three.scheduling.insert(place, turn("NodePorts"));
     let (attempts, stats) = play([three]);
@@ -294,7 +294,7 @@ fn a_plugin_that_is_told_about_at_its_end_began_where_the_one_before_it_ended() 
 }
 
 #[test]
-fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
+fn a_failure_has_the_written_condition_and_the_victims() {
     let mut one = scene(0, Fate::Unschedulable, 1);
     let end = one.scheduling.len() - 1;
     let message = Values::default().with(Value::Message, "0/3 nodes are available".to_owned());
@@ -317,7 +317,7 @@ fn a_failure_tells_the_condition_that_is_written_and_who_must_go() {
     assert_eq!(attempts[0].preemption, Some(Preemption { node: "node-1".to_owned(), victims: 2, names }));
 }
 
-/// What the loop does for a group of three Pods, of which the first is popped: all are tried, the first two are bound.
+/// A group of three Pods, of which the first is popped: all are tried, the first two are bound.
 fn group_scene() -> Scene {
     let on_loop = |function, role, depth, values| event(LOOP, function, role, depth, values);
     let none = Values::default;
@@ -393,14 +393,14 @@ fn a_group_of_pods_is_an_attempt_and_so_is_each_of_its_pods() {
 fn a_pod_of_a_group_does_not_begin_before_its_group() {
     let group = event(LOOP, Function::PodGroup, Role::Entry, 60, Values::default());
     let failed = event(LOOP, Function::HandleFailure, Role::Entry, 100, queued(1, 0x8000));
-    // What a file says of the clock may go back.
+    // The clock of a recording may go back.
     let (attempts, _) = assemble([Event { time_ns: 10, ..group }, Event { time_ns: 7, ..failed }]);
     let times: Vec<_> = attempts.iter().map(|attempt| (attempt.start_ns, attempt.end_ns)).collect();
     assert_eq!(times, [(10, 10), (10, 10)]);
 }
 
 #[test]
-fn a_group_that_the_scheduler_turned_from_is_incomplete() {
+fn an_abandoned_group_is_incomplete() {
     let mut group = group_scene();
     group.scheduling.pop();
     let (attempts, stats) = play([group, scene(7, Fate::Bound, 1)]);
@@ -425,12 +425,12 @@ fn a_pod_that_is_popped_before_its_failure_has_been_handled_is_linked_all_the_sa
 }
 
 #[test]
-fn a_binding_goroutine_that_panicked_does_not_get_the_calls_of_whoever_has_its_addresses_next() {
+fn a_panicked_binding_goroutine_does_not_get_the_calls_of_the_next_user_of_its_addresses() {
     let mut first = scene(0, Fate::Bound, 1);
     let mut second = scene(1, Fate::Bound, 1);
-    // `WaitOnPermit` was the last that was heard of it.
+    // `WaitOnPermit` was its last record.
     first.binding.truncate(3);
-    // The assumed Pod's address is first heard of in `WaitOnPermit`.
+    // `WaitOnPermit` is the first record with the assumed Pod's address.
     second.scheduling.retain(|event| event.function != Function::Reserve);
     let (attempts, _) = play([first, second]);
     let [second, first] = attempts.as_slice() else { panic!("two attempts were made: {attempts:?}") };
@@ -440,7 +440,7 @@ fn a_binding_goroutine_that_panicked_does_not_get_the_calls_of_whoever_has_its_a
     assert!(first.end_ns < second.start_ns);
 }
 
-/// A failed attempt that asks the API server for something; the answer comes when it is over.
+/// A failed attempt with a call to the API server that ends after the attempt.
 fn failed_with_api_call(added: i64) -> Vec<Event> {
     let call = Values::default().with(Value::ApiCall, 0x9000).with(Value::PodUid, "uid-1");
     let code = |code| Values::default().with(Value::StatusCode, code);
@@ -464,7 +464,7 @@ fn failed_with_api_call(added: i64) -> Vec<Event> {
 }
 
 #[test]
-fn an_attempt_waits_for_what_it_asked_of_the_api_server_and_ends_when_it_ended() {
+fn an_attempt_waits_for_its_api_call_and_ends_with_it() {
     let mut assembler = Assembler::default();
     let mut events = failed_with_api_call(0);
     let last = events.pop().expect("there are events");
@@ -485,7 +485,7 @@ fn an_attempt_waits_for_what_it_asked_of_the_api_server_and_ends_when_it_ended()
 }
 
 #[test]
-fn an_attempt_waits_for_no_call_that_is_not_made_and_for_none_for_ever() {
+fn an_attempt_waits_only_for_calls_that_are_made_and_never_for_ever() {
     let mut assembler = Assembler::default();
     failed_with_api_call(1).into_iter().for_each(|event| assembler.on(event));
     assert_eq!(assembler.take_finished().len(), 1);
@@ -496,7 +496,7 @@ fn an_attempt_waits_for_no_call_that_is_not_made_and_for_none_for_ever() {
     assert!(assembler.take_finished().is_empty());
     assembler.expire(11_000_000_000);
     assert_eq!(assembler.take_finished().len(), 1);
-    // It comes all the same, and is nobody's.
+    // The call comes nevertheless, and belongs to no attempt.
     events[events.len() - 2..].iter().for_each(|event| assembler.on(event.clone()));
     assert_eq!(
         (assembler.take_finished().len(), assembler.stats(), assembler.account().unrelated),
@@ -505,7 +505,7 @@ fn an_attempt_waits_for_no_call_that_is_not_made_and_for_none_for_ever() {
 }
 
 #[test]
-fn an_attempt_says_that_it_lacks_the_call_that_it_waited_for_when_its_scheduler_ended() {
+fn an_attempt_whose_scheduler_ends_before_its_api_call_is_incomplete() {
     let mut assembler = Assembler::default();
     let events = failed_with_api_call(0);
     events[..events.len() - 2].iter().for_each(|event| assembler.on(event.clone()));
@@ -515,7 +515,7 @@ fn an_attempt_says_that_it_lacks_the_call_that_it_waited_for_when_its_scheduler_
 }
 
 #[test]
-fn what_an_extender_bound_has_no_end_of_a_phase_that_did_not_run() {
+fn a_pod_bound_by_an_extender_has_no_phase_that_did_not_run() {
     let url = Some("http://extender".to_owned());
     let asked = Values::default().with(Value::ExtenderUrl, url);
     let mut one = scene(1, Fate::Bound, 8);

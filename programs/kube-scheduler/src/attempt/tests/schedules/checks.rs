@@ -1,4 +1,4 @@
-//! What is told of attempts, against what happened.
+//! Compares the assembled attempts with what happened.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,7 +30,7 @@ pub(super) fn assemble(events: Vec<Event>, troubles: Troubles) -> (Vec<Attempt>,
     }
     assert!(assembler.account().open() <= count, "nothing is counted twice: {:?}", assembler.account());
     if !troubles.losses {
-        // Nobody waits any longer for victims that were being deleted already. What was lost last shows in no record.
+        // No call waits for victims that were being deleted already. A loss at the very end shows in no record.
         assembler.expire(11_000_000_000);
     }
     for target in 0..4 {
@@ -51,7 +51,7 @@ pub(super) fn of_calls(attempt: &Attempt) -> u64 {
     attempt.calls.iter().map(|call| call.events).sum()
 }
 
-/// Every event is in a span, told on one, or counted; and counted once.
+/// Every event is in a span, an attribute of one, or counted as lost; and counted once.
 pub(super) fn check_account(
     delivered: &[Event],
     attempts: &[Attempt],
@@ -65,20 +65,20 @@ pub(super) fn check_account(
     assert_eq!(account.in_attempts, attempts.iter().map(|attempt| attempt.events).sum::<u64>());
     assert_eq!((stats.table_full, account.no_room), (0, 0));
     let Stats { orphan_moves, orphan_facts, .. } = stats;
-    // Calls, by what is in the attempts themselves.
+    // Calls: those in the attempts.
     let of_lost_calls = account.stray + account.orphaned - orphan_moves - orphan_facts;
-    let told_calls: u64 = attempts.iter().map(of_calls).sum();
-    // After a loss or a panic it may not be known for whom the API server is asked.
+    let assembled_calls: u64 = attempts.iter().map(of_calls).sum();
+    // After a loss or a panic the attempt of an API call may be unknown.
     let calls = count(&|event| !not_a_call(event.function));
-    let nobodys = calls - (told_calls + of_lost_calls);
-    assert!(nobodys == 0 || troubles.losses || troubles.panics);
+    let unclaimed = calls - (assembled_calls + of_lost_calls);
+    assert!(unclaimed == 0 || troubles.losses || troubles.panics);
     assert_eq!(account.stray, stats.stray_ends);
     // Pods.
     let popped = |event: &Event| {
         event.function == Function::Pop && event.values.number(Value::QueuedPodInfo).is_some()
     };
     let pods: HashSet<_> = delivered.iter().filter(|event| popped(event)).map(pod_of).collect();
-    // Of a group one Pod is popped, or none.
+    // One Pod of a group is popped, or none.
     let begins = |attempt: &&Attempt| match attempt.subject {
         Subject::Member(_) => pods.contains(&(attempt.target, Some(attempt.pod.uid.clone()))),
         Subject::Pod | Subject::Group { .. } => true,
@@ -86,20 +86,20 @@ pub(super) fn check_account(
     let group = |event: &Event| event.function == Function::PodGroup && event.role == Role::Entry;
     let begun = count(&|event| popped(event) || group(event));
     assert_eq!(begun, attempts.iter().filter(begins).count() as u64 + stats.skipped);
-    // All else that attempts were told.
+    // The other events of attempts.
     let others = count(&|event| not_a_call(event.function)) - begun;
-    let told: u64 =
+    let assembled: u64 =
         attempts.iter().map(|attempt| attempt.events - u64::from(begins(&attempt)) - of_calls(attempt)).sum();
     let Account { skipped, unrelated, waiting, .. } = account;
-    let lost = orphan_moves + orphan_facts + waiting + (unrelated - nobodys) + skipped - stats.skipped;
-    assert_eq!(others, told + lost);
+    let lost = orphan_moves + orphan_facts + waiting + (unrelated - unclaimed) + skipped - stats.skipped;
+    assert_eq!(others, assembled + lost);
 }
 
 pub(super) fn pod_of(event: &Event) -> (u32, Option<String>) {
     (event.target, event.values.text(Value::PodUid).map(str::to_owned))
 }
 
-/// Every group is with its Pods, and every span is inside its parent.
+/// Every group comes with its Pods, and every span is inside its parent.
 pub(in super::super) fn check_traces(attempts: &[Attempt]) {
     let mut gatherer = Gatherer::default();
     for attempt in attempts {
@@ -111,7 +111,7 @@ pub(in super::super) fn check_traces(attempts: &[Attempt]) {
     assert!(gatherer.rest().is_empty(), "a group comes after its Pods");
 }
 
-/// Every span is inside its parent, and each has one.
+/// Every span has a parent and is inside it.
 fn check_spans(trace: &Trace) {
     let spans: HashMap<_, _> = trace.spans.iter().map(|span| (span.span_id, span)).collect();
     assert_eq!(spans.len(), trace.spans.len());
@@ -127,7 +127,7 @@ fn check_spans(trace: &Trace) {
     }
 }
 
-/// What is told of the calls of an attempt is true.
+/// The calls of an attempt are those that happened.
 pub(super) fn check_calls(attempt: &Attempt, truth: &[(Function, u64, Option<u64>)]) {
     for call in &attempt.calls {
         assert!(call.start_ns <= call.end_ns, "{call:?}");
@@ -140,14 +140,14 @@ pub(super) fn check_calls(attempt: &Attempt, truth: &[(Function, u64, Option<u64
     assert!(whole || attempt.incomplete, "{attempt:?} does not say that it lacks something of {truth:?}");
 }
 
-/// The calls of an attempt are in the order in which their ends came.
+/// The calls of an attempt are in the order of their ends.
 pub(super) fn check_order(attempt: &Attempt, delivered: &[Event]) {
     let place = |time_ns| delivered.iter().position(|event| event.time_ns == time_ns);
     let places: Vec<_> = attempt.calls.iter().map(|call| place(call.end_ns)).collect();
     assert!(places.is_sorted(), "{places:?} of {attempt:?}");
 }
 
-/// The attempt before is of the same Pod of the same process, and earlier.
+/// The previous attempt is an earlier one of the same Pod in the same process.
 pub(super) fn check_links(attempts: &[Attempt]) {
     let started: HashMap<(u32, u64), Key> = attempts
         .iter()

@@ -1,5 +1,5 @@
-//! Schedules that could have happened, out of bytes: whatever the interleaving, the loss or the panic, what is told of
-//! an attempt is true, and no event is left unaccounted for.
+//! Possible schedules, generated from bytes: whatever the interleaving, the loss or the panic, assembled attempts are
+//! true, and every event is accounted for.
 
 mod checks;
 mod model;
@@ -19,7 +19,7 @@ use self::{
 use super::config;
 use crate::{Event, attempt::Attempt, table::Function, values::Value};
 
-/// How many processes and Pods there are, what they do, and in which order.
+/// The number of processes and Pods, what they do, and in which order.
 #[derive(Clone, Debug)]
 struct Case {
     processes: u32,
@@ -38,7 +38,7 @@ fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Plays a case, and checks what is true whatever goes wrong.
+/// Plays a case, and checks what holds whatever goes wrong.
 fn check(case: &Case, troubles: Troubles) -> (Schedule, Vec<Event>, Vec<Attempt>, Stats, Account) {
     let Case { processes, pods, what, order } = case;
     let (mut what, mut order) = (Choices::new(what), Choices::new(order));
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(config(40_000))]
 
     #[test]
-    fn without_trouble_all_is_told_exactly(case in cases()) {
+    fn without_faults_every_attempt_is_exact(case in cases()) {
         let (schedule, delivered, attempts, stats, account) = check(&case, Troubles::default());
         prop_assert_eq!((account.stray, account.orphaned, account.waiting), (0, 0, waiting(&schedule)));
         let mut popped: BTreeMap<Key, usize> = BTreeMap::new();
@@ -74,13 +74,13 @@ proptest! {
                 *events += 1;
             }
         }
-        // Whose Pod was popped and left alone has no more events.
+        // A Pod that was popped and discarded has no more events.
         let skipped = popped.values().filter(|events| **events == 0).count() as u64;
         prop_assert_eq!(stats, Stats { skipped, ..Stats::default() });
         let tried: Vec<Key> = popped.iter().filter(|(_, events)| **events > 0).map(|(key, _)| *key).collect();
-        let mut told: Vec<Key> = attempts.iter().map(key).collect();
-        told.sort_unstable();
-        prop_assert_eq!(told, tried);
+        let mut assembled: Vec<Key> = attempts.iter().map(key).collect();
+        assembled.sort_unstable();
+        prop_assert_eq!(assembled, tried);
         let outcomes = schedule.outcomes();
         for attempt in &attempts {
             prop_assert!(!attempt.incomplete);
@@ -94,18 +94,18 @@ proptest! {
     #![proptest_config(config(20_000))]
 
     #[test]
-    fn lost_records_are_counted_and_nothing_else_is_wrong(case in cases()) {
+    fn lost_records_are_counted_and_the_other_attempts_are_exact(case in cases()) {
         check(&case, Troubles { losses: true, panics: false });
     }
 
     #[test]
-    fn panics_leave_calls_without_an_end_and_nothing_else(case in cases()) {
+    fn panics_leave_calls_without_an_end_and_the_rest_is_exact(case in cases()) {
         let (_, _, _, stats, _) = check(&case, Troubles { losses: false, panics: true });
         prop_assert_eq!(stats.stray_ends, 0);
     }
 
     #[test]
-    fn panics_and_losses_together_are_told_truly(case in cases()) {
+    fn panics_with_losses_make_no_false_statement(case in cases()) {
         check(&case, Troubles { losses: true, panics: true });
     }
 }

@@ -1,4 +1,4 @@
-//! What happened in which order, and what of it is known.
+//! What happened in which order, and which part of it the records show.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -18,21 +18,21 @@ use crate::{
     values::Value,
 };
 
-/// A call: of which attempt and function, how deep, and when it began; and when the last of its plugins ended.
+/// A call: its attempt, function, depth and start; and the end of its last plugin.
 type Began = (Key, Function, u64, u64, u64);
 
-/// Goroutines that could run, and what they have done so far.
+/// Goroutines that can run, and what they have done so far.
 pub(super) struct Schedule {
     lanes: Vec<Lane>,
-    /// In the order in which it happened: whose it is, and before which event it could have happened.
+    /// The events in order, each with its attempt and with the event before which it could have happened.
     pub(super) order: Vec<(Key, u64, Event)>,
-    /// Addresses of processes that nobody uses, the last one used next.
+    /// Unused addresses of processes; the last one is used next.
     free: HashMap<u32, Vec<u64>>,
     owned: HashMap<Key, u64>,
-    /// How many events an attempt has yet to come.
+    /// Number of events that an attempt still gets.
     left: HashMap<Key, usize>,
     ended: HashSet<(u32, u64)>,
-    /// When calls began that tell of it at their ends.
+    /// Starts of calls that report them at their ends.
     silent: HashSet<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Schedule {
                     let size = 1 + script.choices.below(3) as u64;
                     let members: Vec<Key> = (1..=size).map(|number| (process, pod + number, 1)).collect();
                     pod += size;
-                    // With losses it could not be told which attempts began with a `Pop`.
+                    // With losses it would be unknown which attempts began with a `Pop`.
                     let pod_is_popped = !troubles.losses && script.choices.one_in(2);
                     script.group(&members, pod_is_popped);
                     continue;
@@ -116,10 +116,10 @@ impl Schedule {
         }
     }
 
-    /// One goroutine that can does one thing; `false` when all have ended.
+    /// One goroutine that can run makes one step; `false` when all have ended.
     fn step(&mut self, choices: &mut Choices<'_>) -> bool {
         let now = self.order.len() as u64;
-        // What takes no time.
+        // Steps that take no time.
         let mut index = 0;
         while index < self.lanes.len() {
             let process = self.lanes[index].process;
@@ -183,7 +183,7 @@ impl Schedule {
         }
     }
 
-    /// What was really called in each attempt, as (function, start, end).
+    /// The real calls of each attempt, as (function, start, end).
     pub(super) fn truth(&self) -> HashMap<Key, Vec<(Function, u64, Option<u64>)>> {
         let mut calls: HashMap<Key, Vec<(Function, u64, Option<u64>)>> = HashMap::new();
         let mut open: HashMap<(u32, u64), Vec<Began>> = HashMap::new();
@@ -194,7 +194,7 @@ impl Schedule {
             }
             let open = open.entry((*target, *goroutine)).or_default();
             if *role == Role::InTurn {
-                // What is deeper has panicked.
+                // Deeper calls have panicked.
                 let outer = open.iter().rposition(|(.., at, _, _)| at < depth).expect("a phase is around it");
                 open.truncate(outer + 1);
                 let start = mem::replace(&mut open[outer].4, *time_ns);
@@ -224,7 +224,7 @@ impl Schedule {
         calls
     }
 
-    /// How each attempt comes out whose goroutines do all they want to.
+    /// The outcome of each attempt whose goroutines run to their ends.
     pub(super) fn outcomes(&self) -> HashMap<Key, Outcome> {
         let mut outcomes = HashMap::new();
         for (key, _, event) in &self.order {
@@ -248,10 +248,10 @@ impl Schedule {
         outcomes
     }
 
-    /// In the order of the ring buffer: events that could have happened in either order may come in the other one.
+    /// The order of the ring buffer: events that could have happened in either order may be swapped.
     pub(super) fn delivered(&self, choices: &mut Choices<'_>, troubles: Troubles) -> Vec<Event> {
-        let told = |(_, _, event): &&(Key, u64, Event)| !self.silent.contains(&event.time_ns);
-        let mut order: Vec<&(Key, u64, Event)> = self.order.iter().filter(told).collect();
+        let reported = |(_, _, event): &&(Key, u64, Event)| !self.silent.contains(&event.time_ns);
+        let mut order: Vec<&(Key, u64, Event)> = self.order.iter().filter(reported).collect();
         let mut index = 1;
         while index < order.len() {
             let (_, ready, event) = order[index];
@@ -264,13 +264,14 @@ impl Schedule {
             }
             index += 1;
         }
-        let mut losses = 0;
+        let mut losses: HashMap<u32, u64> = HashMap::new();
         let mut delivered = Vec::new();
         for (_, _, event) in order {
             if troubles.losses && choices.one_in(16) {
-                losses += 1;
+                *losses.entry(event.target).or_default() += 1;
             } else {
-                delivered.push(Event { last_loss: losses, ..event.clone() });
+                let last_loss = losses.get(&event.target).copied().unwrap_or_default();
+                delivered.push(Event { last_loss, ..event.clone() });
             }
         }
         delivered
@@ -299,7 +300,7 @@ pub(super) fn is_move(function: Function) -> bool {
     )
 }
 
-/// Moves of Pods that nobody popped afterwards.
+/// Moves of Pods that were not popped afterwards.
 pub(super) fn waiting(schedule: &Schedule) -> u64 {
     let mut waiting: HashMap<(u32, u64), u64> = HashMap::new();
     let mut moving: HashMap<(u32, u64), u64> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What the goroutines of schedulers do, out of bytes.
+//! What the goroutines of schedulers do, generated from bytes.
 
 use std::{collections::VecDeque, mem, sync::Arc};
 
@@ -7,16 +7,16 @@ use gotrace::Role;
 use super::super::status;
 use crate::{Event, Values, table::Function, values::Value};
 
-/// Stand for the addresses of the attempt, which it gets when its Pod is popped.
+/// Placeholders for the addresses of the attempt, which it gets when its Pod is popped.
 pub(super) const STATE: Option<u64> = Some(1);
 pub(super) const POD: Option<u64> = Some(2);
 pub(super) const ASSUMED: Option<u64> = Some(3);
-/// That of a Pod of a group when it is tried on the second placement.
+/// The one of a Pod of a group that is tried on the second placement.
 pub(super) const SECOND_STATE: Option<u64> = Some(4);
 /// Numbers of groups begin here, those of Pods end before.
 pub(super) const GROUPS: u64 = 1_000;
 
-/// Decisions, over and over.
+/// An endless source of decisions.
 pub(super) struct Choices<'a>(std::iter::Cycle<std::slice::Iter<'a, u8>>);
 
 impl<'a> Choices<'a> {
@@ -33,7 +33,7 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// What may go wrong.
+/// The faults that a schedule may have.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Troubles {
     pub(super) panics: bool,
@@ -45,7 +45,7 @@ pub(super) type Key = (u32, u64, u64);
 
 pub(super) enum Step {
     Hit(Key, Event),
-    /// A call begins, and tells of it when it is over.
+    /// A call begins, which is reported at its end.
     Begin(Key, Event),
     /// Another goroutine begins.
     Go(Lane),
@@ -53,14 +53,14 @@ pub(super) enum Step {
     Join(u64),
 }
 
-/// What a goroutine does.
+/// The steps of a goroutine.
 pub(super) struct Lane {
     pub(super) process: u32,
     pub(super) goroutine: u64,
     pub(super) steps: VecDeque<Step>,
     /// Number of the event before which its next one could have happened.
     pub(super) ready: u64,
-    /// When its calls began that tell of themselves at their ends.
+    /// Starts of its calls that are reported at their ends.
     pub(super) began: Vec<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Lane {
 /// A call that does not end.
 pub(super) struct Panicked;
 
-/// Writes down what the goroutines of a process do.
+/// Writes the steps of the goroutines of a process.
 pub(super) struct Script<'a, 'b> {
     pub(super) choices: &'a mut Choices<'b>,
     pub(super) troubles: Troubles,
@@ -97,7 +97,7 @@ impl Script<'_, '_> {
         Event { target, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
     }
 
-    /// A phase, which tells of its beginning and its end, or of both at its end: also of one that a panic is.
+    /// A phase, with a record at its beginning and at its end, or one at its end for both. Its end may be a panic.
     fn phase(
         &mut self,
         function: Function,
@@ -113,7 +113,7 @@ impl Script<'_, '_> {
         self.steps.push_back(Step::Begin(self.key, begin));
         let result = inside(self);
         let result = if self.troubles.panics && self.choices.one_in(24) { Err(Panicked) } else { result };
-        // It is a closure that is called, by the phase or by what goes on after a panic.
+        // A closure, which is called by the phase or, after a panic, by the runtime.
         let depth = depth + if result.is_ok() { 40 } else { 400 };
         self.hit(function, Role::Metric, depth, end.with(Value::Panics, result.is_err()));
         result.or_else(|panicked| if self.choices.one_in(2) { Ok(()) } else { Err(panicked) })
@@ -130,17 +130,17 @@ impl Script<'_, '_> {
         self.hit(function, Role::Entry, depth, entry);
         let result = inside(self);
         if result.is_ok() && !(self.troubles.panics && self.choices.one_in(24)) {
-            // `Filter` ends where the next function begins, which may be at any depth.
+            // `Filter` ends where the next function begins, at any depth.
             let (role, depth) =
                 if function == Function::Filter { (Role::NextEntry, 7) } else { (Role::ReturnSite, depth) };
             self.hit(function, role, depth, end);
             return Ok(());
         }
-        // Who called it may recover, or who called that one.
+        // Any of its callers may recover.
         if self.choices.one_in(2) { Ok(()) } else { Err(Panicked) }
     }
 
-    /// Plugins, one after the other. Either each tells of its beginning and its end, or of both at its end.
+    /// Plugins, one after the other, each with two records or with one at its end.
     fn plugins(&mut self, function: Function, depth: u64, pod: Option<u64>) -> Result<(), Panicked> {
         let in_turn = function != Function::PreBindPlugin && self.choices.one_in(2);
         for plugin in ["P", "Q"].into_iter().take(self.choices.below(3)) {
@@ -160,7 +160,7 @@ impl Script<'_, '_> {
         Ok(())
     }
 
-    /// Plugins on goroutines of their own, which are waited for.
+    /// Plugins on goroutines of their own; the phase waits for them.
     fn beside(&mut self, function: Function, state: Option<u64>, pod: Option<u64>) {
         let mut goroutines = Vec::new();
         for _ in 0..self.choices.below(3) {
@@ -176,9 +176,9 @@ impl Script<'_, '_> {
         self.steps.extend(goroutines.into_iter().map(Step::Join));
     }
 
-    /// The API server is asked by another goroutine, unless nobody wants to; it may be waited for.
+    /// Another goroutine may call the API server; the attempt may wait for it.
     fn api_call(&mut self, function: Function, waits: bool) {
-        // Also where no goroutine comes to have that number.
+        // Also if no goroutine gets that number.
         *self.next_goroutine += 1;
         let entry = Values::default().with(Value::ApiCall, 0x90_0000 + *self.next_goroutine);
         self.hit(Function::ApiCallAdd, Role::Entry, 350, entry.clone());
@@ -192,7 +192,7 @@ impl Script<'_, '_> {
         self.steps.extend(goroutine.filter(|_| waits).map(Step::Join));
     }
 
-    /// Extenders are asked for scores, on goroutines of their own, which are waited for.
+    /// Extenders score on goroutines of their own; the phase waits for them.
     fn ask_beside(&mut self) {
         let goroutines: Vec<u64> = (0..self.choices.below(3))
             .map(|_| {
@@ -206,7 +206,7 @@ impl Script<'_, '_> {
         self.steps.extend(goroutines.into_iter().map(Step::Join));
     }
 
-    /// Extenders are asked, on this goroutine.
+    /// Extenders are called on this goroutine.
     fn extenders(&mut self, function: Function, depth: u64) -> Result<(), Panicked> {
         for _ in 0..self.choices.below(2) {
             let entry = Values::default().with(Value::ExtenderUrl, "http://e".to_owned());
@@ -256,7 +256,7 @@ impl Script<'_, '_> {
         })
     }
 
-    /// An attempt, of a Pod that is back in a queue when `queued` has ended.
+    /// An attempt. Its Pod is back in a queue when `queued` has ended.
     pub(super) fn attempt(&mut self, queued: Option<u64>) {
         let (.., number) = self.key;
         self.steps.extend(queued.map(Step::Join));
@@ -283,7 +283,7 @@ impl Script<'_, '_> {
         }
         let (fits, bound) = (fate < 5, fate < 4);
         let again = !bound && self.choices.one_in(2);
-        // After a panic that nobody here recovers from, the loop begins anew.
+        // After a panic that the attempt does not recover from, the loop begins anew.
         if self.scheduling_cycle(fits).is_err() {
             return;
         }
@@ -372,7 +372,7 @@ impl Script<'_, '_> {
         });
     }
 
-    /// Which Pods were tried to their ends, and with which state.
+    /// The Pods that were tried to their ends, with their states.
     fn placements(&mut self, members: &[Key]) -> Result<Vec<(Key, Option<u64>)>, Panicked> {
         let mut all = Vec::new();
         for state in [STATE, SECOND_STATE].into_iter().take(1 + self.choices.below(2)) {

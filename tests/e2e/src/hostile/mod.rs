@@ -1,0 +1,4 @@
+//! Attacks on schedspan, and what becomes of them.
+
+mod fakes;
+pub(crate) mod trust;

@@ -1,0 +1,189 @@
+//! Whom schedspan traces, and what those can do who are traced: programs with a scheduler's functions are not opened unless a rule
+//! names them; those that are named take neither room nor records of the scheduler's.
+
+use std::{mem::MaybeUninit, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{
+    api::{is_bound, pod},
+    metrics::Metrics,
+    schedspan::{Options, Schedspan},
+    spans,
+    stage::Stage,
+    wait::wait_until,
+};
+use rustix::{
+    fd::OwnedFd,
+    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    io::Errno,
+};
+
+use super::fakes::{Does, Fake, Model, NOBODY};
+use crate::checks::nothing_lost;
+
+pub(crate) const NODES: u32 = 20;
+/// The rules that are in force if none is given. The harness gives one to all other tests.
+const DEFAULT: (&str, &str) =
+    ("SCHEDSPAN_TRUST", "static-pods,namespace=kube-system,own-namespace,services,root");
+const ALL: (&str, &str) = ("SCHEDSPAN_TRUST", "all");
+/// So many fakes filled the table of sites.
+const IDLE: usize = 9;
+const PODS: usize = 100;
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The function whose probe is hit in a loop: it reads nothing, so its records are the quickest.
+const FLOODED: &str = "snapshot";
+
+pub(crate) fn run(stage: &mut Stage) -> Result<()> {
+    let scheduler = stage.cluster.scheduler()?.executable;
+    let model = Model::of(&scheduler, &stage.executable)?;
+    strangers(stage, &model).context("strangers")?;
+    room(stage, &model).context("room for all")?;
+    flood(stage, &model).context("flood")
+}
+
+/// Fakes of another user are not opened, whatever is in them; and they are told of.
+fn strangers(stage: &Stage, model: &Model) -> Result<()> {
+    let fakes = idle(model, NOBODY)?;
+    let watched = Watched::of(&fakes)?;
+    let mut schedspan = Schedspan::start(&Options { environment: &[DEFAULT], ..stage.options()? })?;
+    untrusted(&mut schedspan, IDLE)?;
+    let metrics = scheduled(stage, &mut schedspan, "strangers")?;
+    let traced = metrics.sum("schedspan_schedulers", &[]);
+    ensure!(traced == 1.0, "{traced} schedulers are traced instead of one");
+    ensure!(metrics.sum("schedspan_schedulers_refused", &[]) == 0.0, "a stranger is refused, not ignored");
+    nothing_lost(&metrics)?;
+    let log = schedspan.log()?;
+    for fake in &fakes {
+        let pid = format!("pid={} ", fake.pid());
+        let lines: Vec<_> =
+            log.lines().filter(|line| line.contains(&pid) || line.ends_with(pid.trim_end())).collect();
+        ensure!(
+            matches!(lines[..], [line] if line.contains("is not traced") && line.contains("--trust user=65534")),
+            "not one line tells of {pid}: {lines:?}"
+        );
+    }
+    schedspan.stop()?;
+    let opened = watched.count()?;
+    ensure!(opened == 0, "executables of strangers were opened {opened} times");
+
+    // Whoever is trusted is opened, and that is seen.
+    let schedspan = Schedspan::start(&Options { environment: &[ALL], ..stage.options()? })?;
+    schedspan.stop()?;
+    ensure!(watched.count()? > 0, "nothing opens a file: is it watched rightly?");
+    println!("         {IDLE} fakes of another user: not opened, told of once");
+    Ok(())
+}
+
+/// As many fakes as filled all tables are traced, and so is a scheduler that starts after them.
+fn room(stage: &mut Stage, model: &Model) -> Result<()> {
+    let _fakes = idle(model, "0")?;
+    // Processes are looked at by pid: the fakes come first.
+    stage.cluster.restart_scheduler()?;
+    let mut schedspan = Schedspan::start(&Options { environment: &[DEFAULT], ..stage.options()? })?;
+    schedspan.wait_for("all to be traced", TIMEOUT, |metrics| {
+        metrics.sum("schedspan_schedulers", &[]) == (IDLE + 1) as f64
+    })?;
+    let metrics = scheduled(stage, &mut schedspan, "room")?;
+    let refused = metrics.sum("schedspan_schedulers_refused", &[]);
+    ensure!(refused == 0.0, "{refused} processes are refused");
+    nothing_lost(&metrics)?;
+    println!("         {IDLE} trusted fakes and the scheduler: all are traced");
+    schedspan.stop()
+}
+
+/// A fake that hits a probe in a loop loses its own records only.
+fn flood(stage: &Stage, model: &Model) -> Result<()> {
+    let fake = model.start("flooding-scheduler", Does::Hits(FLOODED), "0")?;
+    let mut schedspan = Schedspan::start(&Options { environment: &[DEFAULT], ..stage.options()? })?;
+    schedspan.wait_for("both to be traced, and the fake to be over its budget", TIMEOUT, |metrics| {
+        metrics.sum("schedspan_schedulers", &[]) == 2.0 && over_budget(metrics) > 0.0
+    })?;
+    let metrics = scheduled(stage, &mut schedspan, "flood")?;
+    let full = metrics.sum("schedspan_losses_total", &[("cause", "ring_full")]);
+    ensure!(full == 0.0, "the ring buffer was full {full} times");
+    let log = schedspan.log()?;
+    let told: Vec<_> = log.lines().filter(|line| line.contains("makes more than its budget")).collect();
+    ensure!(
+        matches!(told[..], [line] if line.contains(&format!("pid={}", fake.pid()))),
+        "not one line names the fake: {told:?}"
+    );
+    drop(fake);
+    schedspan.stop()?;
+    println!(
+        "         {} hits of a fake are over its budget; {PODS} attempts of the scheduler are whole",
+        over_budget(&metrics)
+    );
+    Ok(())
+}
+
+fn over_budget(metrics: &Metrics) -> f64 {
+    metrics.sum("schedspan_losses_total", &[("cause", "over_budget")])
+}
+
+/// Starts fakes that wait.
+fn idle(model: &Model, user: &str) -> Result<Vec<Fake>> {
+    (0..IDLE)
+        .map(|number| model.start(&format!("kube-scheduler-{user}-{number}"), Does::Waits, user))
+        .collect()
+}
+
+fn untrusted(schedspan: &mut Schedspan, number: usize) -> Result<()> {
+    schedspan.wait_for("strangers to be counted", TIMEOUT, |metrics| {
+        metrics.sum("schedspan_schedulers_untrusted", &[]) == number as f64
+    })
+}
+
+/// Schedules Pods: each has one attempt, which is whole. Returns the metrics after that.
+fn scheduled(stage: &Stage, schedspan: &mut Schedspan, prefix: &str) -> Result<Metrics> {
+    let api = stage.cluster.api()?;
+    let name = |number: usize| format!("{prefix}-{number}");
+    let ours = |name: &str| name.starts_with(&format!("{prefix}-"));
+    for number in 0..PODS {
+        api.create_pod("default", &pod(&name(number), "10m"))?;
+    }
+    api.wait_for_pods("all Pods to be bound", |pods| {
+        let ours =
+            pods.iter().filter(|pod| pod["metadata"]["name"].as_str().is_some_and(ours) && is_bound(pod));
+        ours.count() == PODS
+    })?;
+    let whole = wait_until("the spans of all attempts", TIMEOUT, || {
+        let spans = spans::read(&stage.cluster.spans_file(), 0)?;
+        let roots: Vec<_> = spans.into_iter().filter(|span| span.is_root() && ours(&span.pod())).collect();
+        Ok((roots.len() >= PODS).then_some(roots))
+    })?;
+    ensure!(whole.len() == PODS, "{} attempts of {PODS} Pods", whole.len());
+    for span in &whole {
+        ensure!(!span.is_incomplete(), "the attempt of {} is incomplete", span.pod());
+        ensure!(span.attribute("k8s.scheduler.result") == "Success", "{} is not scheduled", span.pod());
+    }
+    schedspan.metrics()
+}
+
+/// Counts who opens files.
+struct Watched(OwnedFd);
+
+impl Watched {
+    fn of(fakes: &[Fake]) -> Result<Self> {
+        let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        for fake in fakes {
+            inotify::add_watch(&events, &fake.executable, WatchFlags::OPEN | WatchFlags::ACCESS)?;
+        }
+        Ok(Self(events))
+    }
+
+    /// Events since the last call.
+    fn count(&self) -> Result<usize> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.0, &mut buffer);
+        let mut count = 0;
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    count += usize::from(event.events().intersects(ReadFlags::OPEN | ReadFlags::ACCESS));
+                }
+                Err(Errno::AGAIN) => return Ok(count),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Who is looked at: processes that a rule of `--trust` names. Of others that look like schedulers it is told once why not.
+
+use std::{collections::HashMap, sync::Arc};
+
+use gotrace::discover::ProcessId;
+use pods::node::NodePods;
+use tracing::info;
+use trust::{Rule, Stranger, Trust};
+
+use crate::programs::Worker;
+
+/// Strangers that are told of one by one. Whoever starts processes on the node may start many.
+const MAX_TOLD: usize = 64;
+
+/// Whom the operator trusts.
+#[derive(clap::Args, Clone, Debug)]
+// A command flattens several structs of this name.
+#[group(skip)]
+pub struct Options {
+    /// Rule that names processes which may be traced, such as `namespace=kube-system`; may be given several times
+    ///
+    /// static-pods: static Pods of this node. namespace=NAME: Pods in a namespace. own-namespace: Pods in schedspan's own one. services:
+    /// services of systemd that root runs. service=NAME: a service, whoever runs it. root, user=UID: processes of a user outside of
+    /// containers. cgroup=/PATH: processes in a cgroup. parent=PID: a process and its descendants. all: every process. What no rule
+    /// names is never opened.
+    #[arg(long, env = "SCHEDSPAN_TRUST", value_delimiter = ',', default_value = trust::DEFAULT, value_name = "RULE")]
+    pub trust: Vec<Rule>,
+}
+
+/// Decides about each process by its pid.
+#[derive(Debug)]
+pub struct Admission {
+    by: By,
+    /// Parts of usual names of executables that would be traced.
+    names: Vec<&'static str>,
+    /// Those seen in the current search.
+    strangers: HashMap<u32, Stranger>,
+    /// Those that were told of, with what was said.
+    told: HashMap<ProcessId, Stranger>,
+    /// Whether it was said that there are more.
+    more: bool,
+}
+
+#[derive(Debug)]
+enum By {
+    Rules(Trust),
+    /// The operator has named one process.
+    Pid(u32),
+}
+
+impl Admission {
+    /// Admits by rules, to these workers.
+    #[must_use]
+    pub fn new(rules: Vec<Rule>, pods: Arc<NodePods>, workers: &[Box<Worker>]) -> Self {
+        let trust = Trust::new(rules, Box::new(move |uid| pods.namespace(uid)));
+        Self::by(By::Rules(trust), workers.iter().flat_map(|worker| worker.file_names()).copied().collect())
+    }
+
+    /// Admits this process alone, whoever it is.
+    #[must_use]
+    pub fn only(pid: u32) -> Self {
+        Self::by(By::Pid(pid), Vec::new())
+    }
+
+    fn by(by: By, names: Vec<&'static str>) -> Self {
+        Self { by, names, strangers: HashMap::new(), told: HashMap::new(), more: false }
+    }
+
+    /// The rule that names a process.
+    pub fn rule(&self, pid: u32) -> Option<&Rule> {
+        match &self.by {
+            By::Pid(_) => None,
+            By::Rules(trust) => trust.judge(pid).ok(),
+        }
+    }
+
+    /// Whether a process may be looked at.
+    pub fn admits(&mut self, pid: u32) -> bool {
+        let judged = match &self.by {
+            By::Pid(only) => return *only == pid,
+            By::Rules(trust) => trust.judge(pid),
+        };
+        let Err(stranger) = judged else { return true };
+        if self.is_alike(pid) {
+            self.strangers.insert(pid, stranger);
+        }
+        false
+    }
+
+    /// Whether a process has the name of one that would be traced.
+    fn is_alike(&self, pid: u32) -> bool {
+        let name = trust::file_name(pid);
+        name.is_some_and(|name| self.names.iter().any(|part| name.contains(part)))
+    }
+
+    /// Ends a search: the strangers that it found, by pid.
+    pub fn take_strangers(&mut self) -> HashMap<u32, Stranger> {
+        std::mem::take(&mut self.strangers)
+    }
+
+    /// Ends a search: tells of new strangers, and returns how many there are.
+    pub fn tell(&mut self) -> usize {
+        let strangers = self.take_strangers();
+        let count = strangers.len();
+        let now: HashMap<ProcessId, Stranger> = strangers
+            .into_iter()
+            .filter_map(|(pid, stranger)| Some((ProcessId::of(pid)?, stranger)))
+            .collect();
+        self.told.retain(|process, _| now.contains_key(process));
+        for (process, stranger) in now {
+            if self.told.get(&process) == Some(&stranger) {
+                continue;
+            }
+            if self.told.len() < MAX_TOLD {
+                let name = trust::file_name(process.pid).unwrap_or_default();
+                info!(pid = process.pid, "`{}` is not traced: {stranger}", name.escape_debug());
+                self.told.insert(process, stranger);
+            } else if !std::mem::replace(&mut self.more, true) {
+                info!("more processes have such a name and are not trusted: `schedspan doctor` lists them");
+            }
+        }
+        count
+    }
+}
