@@ -25,7 +25,7 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use wire::{
-    BUDGET, Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN,
+    BUDGET, BURST, Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN,
     LongTextHit, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS,
     NO_POINTER, NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES, Read, Site,
     TEXT_LEN, TEXTS, TEXTS_UNLESS, Target, TextHit, WINDOW_SHIFT,
@@ -59,7 +59,7 @@ static WOKEN: Array<u64> = Array::with_max_entries(1, 0);
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static SHARE: Global<u64> = Global::new(0);
-/// Bytes of records that a process may send in a window while the ring buffer has room; the daemon sets it.
+/// Bytes of records that a process may send in each window on average while the ring buffer has room; the daemon sets it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static LIMIT: Global<u64> = Global::new(BUDGET);
@@ -182,13 +182,18 @@ fn is_over_budget(target: *mut Target, spent: u64, bytes: u64) -> bool {
     // SAFETY: as above, for each field.
     unsafe {
         let current = &raw mut (*target).window;
-        if current.read_volatile() != window {
-            current.write_volatile(window);
-            (&raw mut (*target).spent).write_volatile(bytes);
-            return false;
+        let before = current.read_volatile();
+        let owed = &raw mut (*target).owed;
+        if before == window {
+            return owed.read_volatile() + spent > LIMIT.load() * BURST || is_crowded();
         }
+        let total = owed.read_volatile() + spent - bytes;
+        let left = total.saturating_sub(LIMIT.load().wrapping_mul(window - before));
+        owed.write_volatile(left.min(LIMIT.load() * BURST));
+        current.write_volatile(window);
+        (&raw mut (*target).spent).write_volatile(bytes);
     }
-    spent > LIMIT.load() || is_crowded()
+    false
 }
 
 /// Whether the rest of the ring buffer is for processes that have not had their share.

@@ -297,6 +297,8 @@ pub struct Target {
     pub window: u64,
     /// Bytes of its records since then, sent or not. CPUs that add at once may lose one addition.
     pub spent: u64,
+    /// Bytes of earlier windows beyond what they allow, up to [`BURST`] windows' worth.
+    pub owed: u64,
     /// Records that were lost to its budget.
     pub over_budget: u64,
 }
@@ -305,6 +307,8 @@ pub struct Target {
 pub const FREE: u32 = u32::MAX;
 /// Budgets are for windows of `1 << WINDOW_SHIFT` nanoseconds, 67 ms: shorter than the interval of the daemon's reads.
 pub const WINDOW_SHIFT: u32 = 26;
+/// Windows' worth of records, about a second's, that a process may send at once after it was quiet: work comes in bursts.
+pub const BURST: u64 = 16;
 /// Default budget of a process: bytes of records per second. A scheduler that schedules 1,000 Pods a second needs 14 MB.
 pub const BUDGET: u64 = 32 << 20;
 

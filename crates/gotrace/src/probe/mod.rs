@@ -111,7 +111,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes of records of one process in a window, at most; and those that are let in even if the buffer is crowded.
+    /// Bytes of records of one process in a window, on average; and those that are let in even if the buffer is crowded.
     fn per_window(self) -> (u64, u64) {
         let limit = u128::from(self.budget) * (1 << WINDOW_SHIFT) / 1_000_000_000;
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
