@@ -9,7 +9,7 @@ use trust::{Rule, Stranger, Trust};
 
 use crate::programs::Worker;
 
-/// Strangers that are told of one by one. Whoever starts processes on the node may start many.
+/// Untrusted processes that are logged one by one. A user of the node can start many.
 const MAX_TOLD: usize = 64;
 
 /// Whom the operator trusts.
@@ -20,7 +20,7 @@ pub struct Options {
     /// Rule that names processes which may be traced, such as `namespace=kube-system`; may be given several times
     ///
     /// static-pods: static Pods of this node. namespace=NAME: Pods in a namespace. own-namespace: Pods in schedspan's own one. services:
-    /// services of systemd that root runs. service=NAME: a service, whoever runs it. root, user=UID: processes of a user outside of
+    /// services of systemd that root runs. service=NAME: a service, run by any user. root, user=UID: processes of a user outside of
     /// containers. cgroup=/PATH: processes in a cgroup. parent=PID: a process and its descendants. all: every process. What no rule
     /// names is never opened.
     #[arg(long, env = "SCHEDSPAN_TRUST", value_delimiter = ',', default_value = trust::DEFAULT, value_name = "RULE")]
@@ -56,7 +56,7 @@ impl Admission {
         Self::by(By::Rules(trust), workers.iter().flat_map(|worker| worker.file_names()).copied().collect())
     }
 
-    /// Admits this process alone, whoever it is.
+    /// Admits this process alone, trusted or not.
     #[must_use]
     pub fn only(pid: u32) -> Self {
         Self::by(By::Pid(pid), Vec::new())

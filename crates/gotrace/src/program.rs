@@ -20,7 +20,7 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
     const NAME: &'static str;
     /// Symbols that only this program has. One of them suffices.
     const MARKERS: &'static [&'static str];
-    /// Parts of usual names of its executable. A process that has one and is not trusted is told of; nothing else follows.
+    /// Parts of usual names of its executable. A process that has one and is not trusted is logged, no more.
     const FILE_NAMES: &'static [&'static str];
     /// Packages, and types as in `package.(*Type)`, whose functions are searched for calls.
     const CALLERS: &'static [&'static str];

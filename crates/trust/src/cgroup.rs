@@ -130,7 +130,7 @@ pub fn place(text: &str, bases: &Bases) -> Place {
         match place_of(&names, whole) {
             Place::Pod(uid) => pods.push(uid),
             Place::Service(name) => services.push(name),
-            // A hierarchy that nobody uses.
+            // A hierarchy without this process.
             Place::Elsewhere => others += usize::from(!names.is_empty()),
         }
     }

@@ -66,7 +66,7 @@ pub(crate) fn is_on_host(pid: u32) -> bool {
 }
 
 /// The name of a process's executable, as the kernel says it without asking the file system; `None` for a thread of the
-/// kernel, or without the right to know it. Whoever runs a program chooses its name: it proves nothing.
+/// kernel, or without the right to know it. The user who starts a program chooses its name, so a name proves nothing.
 #[must_use]
 pub fn file_name(pid: u32) -> Option<String> {
     let path = readlink(format!("/proc/{pid}/exe"), Vec::new()).ok()?;

@@ -13,7 +13,7 @@ pub enum Rule {
     OwnNamespace,
     /// systemd's services that root runs.
     Services,
-    /// This service of systemd, whoever runs it.
+    /// This service of systemd, run by any user.
     Service(String),
     /// Processes of this user in the namespaces of the host, that is, outside of containers.
     User(u32),

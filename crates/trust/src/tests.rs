@@ -81,7 +81,7 @@ fn a_daemon_in_a_container_sees_the_same() {
 fn a_cgroup_with_a_pods_name_elsewhere_is_no_pod() {
     let underscored = PLAIN.replace('-', "_");
     for path in [
-        // Whoever has a session may make cgroups below it.
+        // The user of a session can create cgroups below it.
         format!(
             "/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod{underscored}.slice/c"
         ),

@@ -49,7 +49,7 @@ const SMALLEST: u64 = 64 << 10;
 pub struct Options {
     /// File to write, which must not exist yet; `-` is standard output
     file: PathBuf,
-    /// Record only this process, whoever it is
+    /// Record only this process, trusted or not
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]

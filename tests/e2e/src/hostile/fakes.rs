@@ -26,7 +26,7 @@ const AGAIN: [u8; 3] = [0x5d, 0xeb, 0xfc];
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A user without any right.
-pub(super) const NOBODY: &str = "65534";
+pub(super) const UNPRIVILEGED: &str = "65534";
 
 /// What a fake does.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ impl Model {
         command.args(["--pdeathsig", "KILL", "--reuid", user, "--clear-groups"]).arg(&executable);
         let child = command.stdin(Stdio::null()).spawn()?;
         let fake = Fake { child, executable };
-        // From here on, nobody opens its executable to run it.
+        // From here on, no process starts this executable.
         wait_until(&format!("{name} to run"), TIMEOUT, || {
             let runs = fs::read_link(format!("/proc/{}/exe", fake.pid()))?;
             Ok((runs == fake.executable).then_some(()))

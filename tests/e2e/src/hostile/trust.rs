@@ -18,7 +18,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::fakes::{Does, Fake, Model, NOBODY};
+use super::fakes::{Does, Fake, Model, UNPRIVILEGED};
 use crate::checks::nothing_lost;
 
 pub(crate) const NODES: u32 = 20;
@@ -43,7 +43,7 @@ pub(crate) fn run(stage: &mut Stage) -> Result<()> {
 
 /// Fakes of another user are not opened, whatever is in them; and they are told of.
 fn strangers(stage: &Stage, model: &Model) -> Result<()> {
-    let fakes = idle(model, NOBODY)?;
+    let fakes = idle(model, UNPRIVILEGED)?;
     let watched = Watched::of(&fakes)?;
     let mut schedspan = Schedspan::start(&Options { environment: &[DEFAULT], ..stage.options()? })?;
     untrusted(&mut schedspan, IDLE)?;
@@ -66,7 +66,7 @@ fn strangers(stage: &Stage, model: &Model) -> Result<()> {
     let opened = watched.count()?;
     ensure!(opened == 0, "executables of strangers were opened {opened} times");
 
-    // Whoever is trusted is opened, and that is seen.
+    // A trusted process is opened, and the test can see that.
     let schedspan = Schedspan::start(&Options { environment: &[ALL], ..stage.options()? })?;
     schedspan.stop()?;
     ensure!(watched.count()? > 0, "nothing opens a file: is it watched rightly?");

@@ -1,4 +1,4 @@
-//! TLS to a Collector. Files are read anew for each connection, so that rotated certificates are used.
+//! TLS to a Collector. Files are read again for each connection, so rotated certificates are used.
 
 use std::{path::Path, sync::Arc};
 

@@ -102,7 +102,7 @@ impl Schedule {
             schedule.lanes.push(lane);
         }
         while schedule.step(order) {}
-        assert!(schedule.lanes.is_empty(), "nobody waits for ever");
+        assert!(schedule.lanes.is_empty(), "every call ends");
         schedule
     }
 

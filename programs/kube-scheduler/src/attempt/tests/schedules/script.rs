@@ -283,7 +283,7 @@ impl Script<'_, '_> {
         }
         let (fits, bound) = (fate < 5, fate < 4);
         let again = !bound && self.choices.one_in(2);
-        // After a panic that the attempt does not recover from, the loop begins anew.
+        // After a panic that the attempt does not recover from, the loop starts again.
         if self.scheduling_cycle(fits).is_err() {
             return;
         }
