@@ -518,7 +518,7 @@ mod user {
 const _: () = assert!(size_of::<Read>() == 24);
 const _: () = assert!(size_of::<Site>() == 20 + 24 * MAX_READS + 4 * LAYOUT_LEN);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
-const _: () = assert!(size_of::<Target>() == 40);
+const _: () = assert!(size_of::<Target>() == 48);
 const _: () = assert!(MAX_SITES <= 1 << u16::BITS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
