@@ -1,8 +1,9 @@
 //! Build information of the Go linker: `.go.buildinfo`.
 
 use crate::{
-    Error, bytes,
+    Error,
     image::{Image, Region},
+    source::{Bytes, Source},
 };
 
 /// The Go version and the modules of an executable, as `go version -m` shows them.
@@ -29,33 +30,46 @@ const MAGIC: &[u8] = b"\xff Go buildinf:";
 /// Flag of inline strings after the header, from Go 1.18 on
 /// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L220-L260>).
 const INLINE_STRINGS: u8 = 2;
-const HEADER: usize = 32;
+const HEADER: u64 = 32;
 /// Maximum length of the version and of the module list. A scheduler's list has 20 KB.
-const MAX_VERSION: usize = 256;
-const MAX_MODULES: usize = 1 << 20;
+const MAX_VERSION: u64 = 256;
+const MAX_MODULES: u64 = 1 << 20;
 const ALIGN: u64 = 16;
 
 impl BuildInfo {
+    /// Reads the build information alone: a few kilobytes.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or is not a Go executable of a supported version.
+    pub fn of<'a>(source: impl Into<Source<'a>>) -> Result<Self, Error> {
+        let source = source.into();
+        source.unless_it_failed(Image::parse(source).and_then(|image| Self::parse(&image)))
+    }
+
     pub(crate) fn parse(image: &Image<'_>) -> Result<Self, Error> {
         let (address, data) = find(image).ok_or_else(|| Error::NotGo("it has no Go build info".into()))?;
-        if data.get(15).is_none_or(|flags| flags & INLINE_STRINGS == 0) {
+        let header = data.begin(HEADER);
+        if header.and_then(|header| header.get(15)).is_none_or(|flags| flags & INLINE_STRINGS == 0) {
             return Err(Error::GoVersion {
                 version: "before go1.18".into(),
                 reason: "its build info has no inline strings; Go 1.18 is the oldest supported version"
                     .into(),
             });
         }
-        let read = |what: &str, at: usize, most: usize| {
+        let read = |what: &str, at: u64, most: u64| {
             let broken = |why: &str| Error::malformed("build info", address, format!("the {what} is {why}"));
-            let (string, next) = string(data, at).ok_or_else(|| broken("cut off"))?;
-            if string.len() > most {
+            let (length, used) = data.varint(at).ok_or_else(|| broken("cut off"))?;
+            let length = u64::from(length);
+            if length > most {
                 return Err(broken("too long to be one"));
             }
-            Ok((string, next))
+            let string = data.read(at + used, length).ok_or_else(|| broken("cut off"))?;
+            Ok((string, at + used + length))
         };
         let (go_version, next) = read("Go version", HEADER, MAX_VERSION)?;
         let (modules, _) = read("module list", next, MAX_MODULES)?;
-        let mut info = Self { go_version: text(go_version), ..Self::default() };
+        let mut info = Self { go_version: text(&go_version), ..Self::default() };
         // The list is between two 16-byte marks.
         if let Some(list) = modules.get(16..modules.len().saturating_sub(16)) {
             info.read_modules(&text(list));
@@ -113,21 +127,14 @@ impl BuildInfo {
 
 /// Finds the section by its name or, if the names are removed, by its magic at an aligned address
 /// (<https://github.com/golang/go/blob/go1.26.5/src/debug/buildinfo/buildinfo.go#L40-L60>).
-fn find<'a>(image: &Image<'a>) -> Option<(u64, &'a [u8])> {
+fn find<'a>(image: &Image<'a>) -> Option<(u64, Bytes<'a>)> {
     let section = image.section(&[".go.buildinfo", ".data.rel.ro.go.buildinfo"]);
     let found = |region: Region<'a>| {
-        let at = memchr::memmem::find_iter(region.data, MAGIC)
-            .find(|at| (region.address + *at as u64).is_multiple_of(ALIGN))?;
-        Some((region.address + at as u64, &region.data[at..]))
+        let fits = |at: u64| (region.address + at).is_multiple_of(ALIGN);
+        let at = *region.data.places(MAGIC, 1, fits).first()?;
+        Some((region.address + at, region.data.from(at)?))
     };
     section.and_then(found).or_else(|| image.data_segments().find_map(found))
-}
-
-fn string(data: &[u8], at: usize) -> Option<(&[u8], usize)> {
-    let (length, used) = bytes::varint(data, at)?;
-    let start = at + used;
-    let end = start.checked_add(usize::try_from(length).ok()?)?;
-    Some((data.get(start..end)?, end))
 }
 
 fn text(bytes: &[u8]) -> String {

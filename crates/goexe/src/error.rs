@@ -2,6 +2,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The file could not be read, or changed while it was.
+    #[error("it cannot be read: {0}")]
+    Read(String),
     /// Not an ELF file, or one whose own tables are broken.
     #[error("not a readable ELF file: {0}")]
     Elf(String),

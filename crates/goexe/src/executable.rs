@@ -1,8 +1,8 @@
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use crate::{
     BuildInfo, Call, DebugInfo, Error, Function, Functions, Instruction, LinkMode, Machine, Site, Types,
-    bytes, code, functions::MAX_FUNCTION, image::Image, module_data::ModuleData,
+    bytes, code, functions::MAX_FUNCTION, image::Image, module_data::ModuleData, source::Source,
 };
 
 /// Maximum length of a string constant that is taken for a name.
@@ -21,7 +21,7 @@ const MAX_BUILD_ID: u32 = 64;
 /// ```
 #[derive(Debug)]
 pub struct Executable<'a> {
-    data: &'a [u8],
+    source: Source<'a>,
     image: Image<'a>,
     build_info: BuildInfo,
     module: ModuleData,
@@ -32,13 +32,24 @@ impl<'a> Executable<'a> {
     ///
     /// # Errors
     ///
-    /// When `data` is not an ELF executable for x86-64 or AArch64, or was not made by the Go linker, or by an
+    /// When it cannot be read, is not an ELF executable for x86-64 or AArch64, or was not made by the Go linker, or by an
     /// unsupported Go version.
-    pub fn parse(data: &'a [u8]) -> Result<Self, Error> {
-        let image = Image::parse(data)?;
-        let build_info = BuildInfo::parse(&image)?;
-        let module = ModuleData::find(&image, &build_info)?;
-        Ok(Self { data, image, build_info, module })
+    pub fn parse(source: impl Into<Source<'a>>) -> Result<Self, Error> {
+        let source = source.into();
+        let parsed = || {
+            let image = Image::parse(source)?;
+            let build_info = BuildInfo::parse(&image)?;
+            let module = ModuleData::find(&image, &build_info)?;
+            Ok(Self { source, image, build_info, module })
+        };
+        source.unless_it_failed(parsed())
+    }
+
+    /// # Errors
+    ///
+    /// When a read has failed since: whatever was found is incomplete. Always `Ok` for bytes in memory.
+    pub fn intact(&self) -> Result<(), Error> {
+        self.source.intact()
     }
 
     /// Go version and modules.
@@ -75,7 +86,7 @@ impl<'a> Executable<'a> {
     #[must_use]
     pub fn build_id(&self) -> Option<String> {
         // Layout of a note: name size, descriptor size, type, `GNU\0`, descriptor.
-        let note = self.image.section(&[".note.gnu.build-id"])?.data;
+        let note = self.image.section(&[".note.gnu.build-id"])?.data.begin(16 + u64::from(MAX_BUILD_ID))?;
         let length = bytes::u32_at(note, 4).filter(|length| *length <= MAX_BUILD_ID)?;
         let id = note.get(16..)?.get(..length as usize)?;
         Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -83,7 +94,7 @@ impl<'a> Executable<'a> {
 
     /// The function table.
     pub fn functions(&self) -> Result<Functions<'_>, Error> {
-        Functions::parse(&self.image, &self.module)
+        self.source.unless_it_failed(Functions::parse(&self.image, &self.module))
     }
 
     /// The type descriptors.
@@ -103,7 +114,18 @@ impl<'a> Executable<'a> {
         structs: &BTreeSet<&str>,
         functions: &BTreeSet<&str>,
     ) -> Result<Option<DebugInfo>, Error> {
-        DebugInfo::read(self.data, structs, functions)
+        if !self.image.has_debug_info {
+            return Ok(None);
+        }
+        let all = self.source.all();
+        let data = all.read(0, all.len()).unwrap_or_default();
+        self.source.unless_it_failed(DebugInfo::read(&data, structs, functions))
+    }
+
+    /// The first bytes of an instruction and what follows it.
+    #[must_use]
+    pub fn code_at<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+        self.image.bytes("code", address, N as u64).ok()?.try_into().ok()
     }
 
     /// File offset of an address, which a uprobe needs.
@@ -123,7 +145,7 @@ impl<'a> Executable<'a> {
         let address = match functions.first_stack_change(function) {
             None => start,
             Some(changed) => {
-                let until = code.get(..(changed - start) as usize).unwrap_or(code);
+                let until = code.get(..(changed - start) as usize).unwrap_or(&code);
                 let length = code::frame_set_up(self.machine(), until)
                     .map_err(|why| self.no_site(function, why.into()))?;
                 changed - length
@@ -138,13 +160,13 @@ impl<'a> Executable<'a> {
 
     /// The function's `ret` instructions. A last resort, because x86-64 single-steps each.
     pub fn return_instructions(&self, function: &Function<'_>) -> Result<Vec<Site>, Error> {
-        code::returns(self.machine(), self.code(function)?, function.range.start)
+        code::returns(self.machine(), &self.code(function)?, function.range.start)
             .map_err(|at| self.undecodable(function, at))
     }
 
     /// The calls in a function, with a site for the return of each.
     pub fn calls(&self, function: &Function<'_>) -> Result<Vec<Call>, Error> {
-        code::calls(self.machine(), self.code(function)?, function.range.start)
+        code::calls(self.machine(), &self.code(function)?, function.range.start)
             .map_err(|at| self.undecodable(function, at))
     }
 
@@ -153,12 +175,12 @@ impl<'a> Executable<'a> {
     #[must_use]
     pub fn stack_argument(&self, function: &Function<'_>, call: &Call, register: usize) -> Option<u64> {
         let code = self.code(function).ok()?;
-        code::stack_argument(self.machine(), code, function.range.start, call.site.address, register)
+        code::stack_argument(self.machine(), &code, function.range.start, call.site.address, register)
     }
 
     /// The disassembled instructions of a function.
     pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<Instruction>, Error> {
-        Ok(code::listing(self.machine(), self.code(function)?, function.range.start))
+        Ok(code::listing(self.machine(), &self.code(function)?, function.range.start))
     }
 
     /// The string constant that a function returns, such as a plugin's `Name`, and its address; `None` if it returns
@@ -166,18 +188,19 @@ impl<'a> Executable<'a> {
     #[must_use]
     pub fn constant_string(&self, function: &Function<'_>) -> Option<(u64, &'a str)> {
         let code = self.code(function).ok()?;
-        let (address, length) = code::constant_string(self.machine(), code, function.range.start)?;
-        let bytes = self.image.bytes("string", address, length).ok().filter(|_| length <= MAX_NAME)?;
+        let (address, length) = code::constant_string(self.machine(), &code, function.range.start)?;
+        let bytes =
+            self.image.bytes("string", address, length.min(MAX_NAME)).ok().filter(|_| length <= MAX_NAME)?;
         Some((address, str::from_utf8(bytes).ok()?))
     }
 
-    fn code(&self, function: &Function<'_>) -> Result<&'a [u8], Error> {
+    fn code(&self, function: &Function<'_>) -> Result<Cow<'a, [u8]>, Error> {
         let range = &function.range;
         let length = range.end.saturating_sub(range.start);
         if length > MAX_FUNCTION {
             return Err(self.no_site(function, format!("it claims {length} bytes")));
         }
-        self.image.bytes("function", range.start, length)
+        self.image.read("function", range.start, length)
     }
 
     fn undecodable(&self, function: &Function<'_>, at: u64) -> Error {

@@ -1,11 +1,12 @@
 //! The function table, `.gopclntab`: names, entries, ranges, and the stack depth at a pc.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use crate::{
     Error, bytes,
     image::Image,
     module_data::{ModuleData, is_function_table, pc_quantum},
+    source::Bytes,
 };
 
 /// Maximum number of functions. More means a broken header.
@@ -13,11 +14,13 @@ const MAX_FUNCTIONS: u64 = 1 << 20;
 /// Maximum size of a function. The largest, those that initialise tables, have some hundred kilobytes.
 pub(crate) const MAX_FUNCTION: u64 = 1 << 20;
 /// Maximum length of a function's name and of a file's path. Generic instantiations have long names.
-const MAX_NAME: usize = 1 << 12;
+const MAX_NAME: u64 = 1 << 12;
 const FUNCTION_ENTRY: usize = 8;
 /// Size of the fixed part of `_func` from Go 1.20 on
 /// (<https://github.com/golang/go/blob/go1.26.5/src/runtime/runtime2.go#L961-L1004>).
 const FUNC: usize = 44;
+/// Maximum size of a `_func` with the places of its tables. It has some ten of them.
+const MAX_FUNC: u64 = 1 << 11;
 /// Numbers of a function's tables: `PCDATA_InlTreeIndex`, `PCDATA_ArgLiveIndex`, `FUNCDATA_InlTree`,
 /// `FUNCDATA_ArgInfo`, `FUNCDATA_ArgLiveInfo`
 /// (<https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L80-L115>).
@@ -30,7 +33,9 @@ const LIVE_INFO: u32 = 6;
 const MAX_INLINED: i64 = 1 << 14;
 const MAX_ARGUMENTS: usize = 64;
 /// Maximum size of argument info: two bytes for each argument, and delimiters of structs.
-const MAX_ARGUMENT_INFO: usize = 4 * MAX_ARGUMENTS;
+const MAX_ARGUMENT_INFO: u64 = 4 * MAX_ARGUMENTS as u64;
+/// Size of the function table's header.
+const HEADER: u64 = 72;
 
 /// A function in the function table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +44,7 @@ pub struct Function<'a> {
     pub name: &'a str,
     /// From its first address to the first address of the next function.
     pub range: Range<u64>,
-    /// Its `_func`, and the rest of the table.
+    /// Its `_func`, and what follows it.
     func: &'a [u8],
 }
 
@@ -73,12 +78,12 @@ struct Step {
 #[derive(Debug)]
 pub struct Functions<'a> {
     image: &'a Image<'a>,
-    table: &'a [u8],
-    names: &'a [u8],
-    units: &'a [u8],
-    files: &'a [u8],
-    pctab: &'a [u8],
-    funcs: &'a [u8],
+    table: Cow<'a, [u8]>,
+    names: Bytes<'a>,
+    units: Bytes<'a>,
+    files: Bytes<'a>,
+    pctab: Bytes<'a>,
+    funcs: Bytes<'a>,
     count: usize,
     text: u64,
     gofunc: u64,
@@ -92,7 +97,8 @@ impl<'a> Functions<'a> {
         const WHAT: &str = "function table";
         let at = module.pclntab;
         let data = image.from(WHAT, at)?;
-        if !is_function_table(data, image.machine) {
+        let header = data.begin(HEADER).unwrap_or_default();
+        if !is_function_table(header, image.machine) {
             return Err(Error::malformed(
                 WHAT,
                 at,
@@ -103,23 +109,24 @@ impl<'a> Functions<'a> {
             ));
         }
         let word = |offset: usize| {
-            bytes::u64_at(data, offset).ok_or_else(|| Error::malformed(WHAT, at, "its header is cut off"))
+            bytes::u64_at(header, offset).ok_or_else(|| Error::malformed(WHAT, at, "its header is cut off"))
         };
         let table = |offset: usize| {
             let start = word(offset)?;
-            usize::try_from(start).ok().and_then(|start| data.get(start..)).ok_or_else(|| {
+            data.from(start).ok_or_else(|| {
                 Error::malformed(WHAT, at, format!("header field at {offset} points {start:#x} bytes on"))
             })
         };
         let (count, funcs) = (word(8)?, table(64)?);
-        let size = (count.min(MAX_FUNCTIONS) as usize) * FUNCTION_ENTRY + 4;
+        let size = count.min(MAX_FUNCTIONS) * FUNCTION_ENTRY as u64 + 4;
         if count == 0 || count > MAX_FUNCTIONS || funcs.len() < size {
             return Err(Error::malformed(WHAT, at, format!("it claims {count} functions")));
         }
+        let list = funcs.read(0, size).unwrap_or_default();
         let (names, units) = (word(32)?, word(40)?);
-        let names_len = usize::try_from(units.saturating_sub(names)).unwrap_or_default();
+        let names_len = units.saturating_sub(names);
         // The runtime refuses an unsorted table. Overlapping functions could add up to any size.
-        let entry = |index: usize| bytes::u32_at(funcs, index * FUNCTION_ENTRY).unwrap_or_default();
+        let entry = |index: usize| bytes::u32_at(&list, index * FUNCTION_ENTRY).unwrap_or_default();
         if let Some(index) = (0..count as usize).find(|index| entry(*index) > entry(index + 1)) {
             return Err(Error::malformed(
                 WHAT,
@@ -129,9 +136,8 @@ impl<'a> Functions<'a> {
         }
         Ok(Self {
             image,
-            table: &funcs[..size],
             names: table(32)?
-                .get(..names_len)
+                .part(0, names_len)
                 .ok_or_else(|| Error::malformed(WHAT, at, "its names end outside it"))?,
             units: table(40)?,
             files: table(48)?,
@@ -141,7 +147,8 @@ impl<'a> Functions<'a> {
             text: module.text,
             gofunc: module.gofunc,
             pc_quantum: pc_quantum(image.machine).into(),
-            with_start_line: data[0] & 1 != 0,
+            with_start_line: header[0] & 1 != 0,
+            table: list,
         })
     }
 
@@ -161,7 +168,7 @@ impl<'a> Functions<'a> {
     #[must_use]
     pub fn names_contain(&self, name: &str) -> bool {
         // Names follow one another, each with a trailing zero.
-        memchr::memmem::find(self.names, format!("\0{name}\0").as_bytes()).is_some()
+        !self.names.places(format!("\0{name}\0").as_bytes(), 1, |_| true).is_empty()
     }
 
     /// All functions whose name passes `wanted`, by address. Broken entries are skipped.
@@ -207,8 +214,8 @@ impl<'a> Functions<'a> {
         let file = self.value(function, bytes::u32_at(function.func, 20)?, pc)?;
         let line = self.value(function, bytes::u32_at(function.func, 24)?, pc)?;
         let unit = u64::from(bytes::u32_at(function.func, 32)?);
-        let entry = usize::try_from(unit.checked_add_signed(file)?.checked_mul(4)?).ok()?;
-        let name = terminated(self.files.get(bytes::u32_at(self.units, entry)? as usize..)?)?;
+        let entry = unit.checked_add_signed(file)?.checked_mul(4)?;
+        let name = terminated(self.files.from(self.units.u32(entry)?.into())?)?;
         Some((str::from_utf8(name).ok()?, u32::try_from(line).ok()?))
     }
 
@@ -220,10 +227,11 @@ impl<'a> Functions<'a> {
             let index = self.table_offset(function, INLINE_INDEX)?;
             let last = self.steps(function, index).map(|step| step.value).max()?;
             let count = u64::try_from(last.min(MAX_INLINED) + 1).ok()?;
-            self.image.bytes("inline tree", self.extra(function, INLINE_TREE)?, count * INLINED_CALL).ok()
+            self.image.read("inline tree", self.extra(function, INLINE_TREE)?, count * INLINED_CALL).ok()
         };
-        let calls = list().unwrap_or_default().chunks_exact(INLINED_CALL as usize);
-        calls
+        list()
+            .unwrap_or_default()
+            .chunks_exact(INLINED_CALL as usize)
             .filter_map(|call| {
                 let name = str::from_utf8(self.name(bytes::i32_at(call, 4)?)?).ok()?;
                 let call = function.range.start.checked_add_signed(bytes::i32_at(call, 8)?.into())?;
@@ -241,7 +249,7 @@ impl<'a> Functions<'a> {
         const FIRST_MARK: u8 = 0xfb;
         const OFFSET_TOO_LARGE: u8 = 0xfb;
         let data = self.image.from("argument info", self.extra(function, ARGUMENT_INFO)?).ok()?;
-        let mut data = data.iter().take(MAX_ARGUMENT_INFO);
+        let mut data = data.begin(MAX_ARGUMENT_INFO)?.iter();
         let mut arguments = Vec::new();
         while arguments.len() < MAX_ARGUMENTS {
             match *data.next()? {
@@ -262,7 +270,8 @@ impl<'a> Functions<'a> {
         let kept = || {
             let arguments = self.arguments(function)?;
             let info = self.image.from("argument liveness", self.extra(function, LIVE_INFO)?).ok()?;
-            let first = *info.first()?;
+            let byte = |at| Some(*info.get(at, 1)?.first()?);
+            let first = byte(0)?;
             let offset = arguments.get(part)?.offset;
             // Arguments before `first` are stack arguments.
             if offset < first || offset == u8::MAX {
@@ -280,7 +289,7 @@ impl<'a> Functions<'a> {
             if index == 0 {
                 return Some(begun);
             }
-            let bits = info.get(index.checked_add(slot / 8)?)?;
+            let bits = byte(index.checked_add(slot / 8)? as u64)?;
             Some(bits >> (slot % 8) & 1 == 1)
         };
         kept().unwrap_or_default()
@@ -296,17 +305,17 @@ impl<'a> Functions<'a> {
     /// covers at least one instruction, which bounds their number.
     /// <https://github.com/golang/go/blob/go1.26.5/src/runtime/symtab.go#L1060-L1180>
     fn steps(&self, function: &Function<'_>, table: u32) -> impl Iterator<Item = Step> {
-        let mut at = (table != 0).then_some(table as usize);
+        let mut at = (table != 0).then_some(u64::from(table));
         let mut step = Step { value: -1, until: function.range.start };
         let end = function.range.end.min(function.range.start.saturating_add(MAX_FUNCTION));
         let mut first = true;
         std::iter::from_fn(move || {
-            let (change, used) = bytes::varint(self.pctab, at?)?;
+            let (change, used) = self.pctab.varint(at?)?;
             if change == 0 && !first {
                 return None;
             }
             first = false;
-            let (pc_delta, next) = bytes::varint(self.pctab, at? + used)?;
+            let (pc_delta, next) = self.pctab.varint(at? + used)?;
             at = Some(at? + used + next);
             step.value += i64::from(change >> 1) ^ -i64::from(change & 1);
             let pc_delta = u64::from(pc_delta) * self.pc_quantum;
@@ -342,21 +351,22 @@ impl<'a> Functions<'a> {
     }
 
     fn entry(&self, index: usize) -> Option<u64> {
-        self.text.checked_add(u64::from(bytes::u32_at(self.table, index * FUNCTION_ENTRY)?))
+        self.text.checked_add(u64::from(bytes::u32_at(&self.table, index * FUNCTION_ENTRY)?))
     }
 
     fn func(&self, index: usize) -> Option<&'a [u8]> {
-        let func = self.funcs.get(bytes::u32_at(self.table, index * FUNCTION_ENTRY + 4)? as usize..)?;
+        let offset = bytes::u32_at(&self.table, index * FUNCTION_ENTRY + 4)?;
+        let func = self.funcs.from(offset.into())?.begin(MAX_FUNC)?;
         (func.len() >= FUNC).then_some(func)
     }
 
     fn name(&self, offset: i32) -> Option<&'a [u8]> {
-        terminated(self.names.get(usize::try_from(offset).ok()?..)?)
+        terminated(self.names.from(u64::try_from(offset).ok()?)?)
     }
 }
 
 /// The bytes up to the first zero, within the maximum length of a name.
-fn terminated(bytes: &[u8]) -> Option<&[u8]> {
-    let bytes = &bytes[..bytes.len().min(MAX_NAME)];
+fn terminated(bytes: Bytes<'_>) -> Option<&[u8]> {
+    let bytes = bytes.begin(MAX_NAME)?;
     bytes.get(..memchr::memchr(0, bytes)?)
 }

@@ -1,20 +1,23 @@
 //! The ELF file: maps addresses to bytes, and applies relocations.
 
+use std::borrow::Cow;
+
 use object::{
-    Architecture, Endianness, Object as _, ObjectKind, ObjectSection as _, ObjectSegment as _, SectionFlags,
-    SegmentFlags, elf,
-    read::elf::{Dyn as _, ElfFile64, ProgramHeader as _},
+    Endianness,
+    elf::{self, Dyn64, FileHeader64},
+    read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _},
 };
 
-use crate::{Error, bytes};
+use crate::{
+    Error, bytes,
+    source::{Bytes, Source},
+};
 
 /// Upper bound of user-space addresses. Sums of addresses and sizes below it cannot overflow.
 pub(crate) const MAX_ADDRESS: u64 = 1 << 47;
 /// Maximum number of headers. A scheduler has 10 segments and 30 sections.
-const MAX_PROGRAM_HEADERS: usize = 64;
-const MAX_SECTIONS: usize = 1 << 10;
-/// Maximum size of all section names.
-const MAX_SECTION_NAMES: u64 = 1 << 16;
+const MAX_PROGRAM_HEADERS: u64 = 64;
+const MAX_SECTIONS: u64 = 1 << 8;
 /// Maximum number of relocations. A scheduler as PIE has 300,000.
 const MAX_RELOCATIONS: u64 = 4 << 20;
 /// Maximum number of matches of a word in a segment.
@@ -52,13 +55,13 @@ impl Machine {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region<'a> {
     pub(crate) address: u64,
-    pub(crate) data: &'a [u8],
+    pub(crate) data: Bytes<'a>,
 }
 
 impl<'a> Region<'a> {
     /// The bytes from an address to the region's end.
-    pub(crate) fn from(&self, address: u64) -> Option<&'a [u8]> {
-        self.data.get(usize::try_from(address.checked_sub(self.address)?).ok()?..)
+    pub(crate) fn from(&self, address: u64) -> Option<Bytes<'a>> {
+        self.data.from(address.checked_sub(self.address)?)
     }
 }
 
@@ -78,6 +81,7 @@ struct Segment<'a> {
     region: Region<'a>,
     file_offset: u64,
     executable: bool,
+    writable: bool,
 }
 
 /// Segments of an ELF file, for translating addresses. Sections are only a shortcut: a file without section names is
@@ -94,83 +98,105 @@ pub(crate) struct Image<'a> {
     pub(crate) machine: Machine,
     pub(crate) link_mode: LinkMode,
     pub(crate) stripped: bool,
+    pub(crate) has_debug_info: bool,
 }
 
 impl<'a> Image<'a> {
-    pub(crate) fn parse(data: &'a [u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(source: Source<'a>) -> Result<Self, Error> {
+        const ENDIAN: Endianness = Endianness::Little;
         let broken = |error: object::Error| Error::Elf(error.to_string());
-        let file = ElfFile64::<Endianness>::parse(data).map_err(broken)?;
-        let machine = match file.architecture() {
-            Architecture::X86_64 if file.is_little_endian() => Machine::Amd64,
-            Architecture::Aarch64 if file.is_little_endian() => Machine::Arm64,
+        let header = FileHeader64::<Endianness>::parse(source).map_err(broken)?;
+        let machine = match header.e_machine(ENDIAN) {
+            _ if header.is_big_endian() => return Err(Error::Machine("big-endian".into())),
+            elf::EM_X86_64 => Machine::Amd64,
+            elf::EM_AARCH64 => Machine::Arm64,
             other => return Err(Error::Machine(format!("{other:?}"))),
         };
-        if !matches!(file.kind(), ObjectKind::Executable | ObjectKind::Dynamic) {
-            return Err(Error::Elf(format!("a file of kind {:?}, not an executable", file.kind())));
-        }
-        check_counts(&file)?;
-        let segments: Vec<_> = file
-            .segments()
-            .map(|segment| {
-                let region = Region { address: segment.address(), data: segment.data().map_err(broken)? };
-                if segment.address().saturating_add(region.data.len() as u64) > MAX_ADDRESS {
+        let is_dynamic = match header.e_type(ENDIAN) {
+            elf::ET_EXEC => false,
+            elf::ET_DYN => true,
+            other => return Err(Error::Elf(format!("a file of type {other:?}, not an executable"))),
+        };
+        check_counts(header, source)?;
+        let headers = header.program_headers(ENDIAN, source).map_err(broken)?;
+        let loaded = headers.iter().filter(|header| header.p_type(ENDIAN) == elf::PT_LOAD);
+        let segments: Vec<_> = loaded
+            .map(|header| {
+                let (file_offset, length) = header.file_range(ENDIAN);
+                let address = header.p_vaddr(ENDIAN);
+                let data = source.all().part(file_offset, length).ok_or_else(|| {
+                    Error::Elf(format!("the segment at {address:#x} ends behind the end of the file"))
+                })?;
+                if address.saturating_add(length) > MAX_ADDRESS {
                     return Err(Error::malformed(
                         "segment",
-                        region.address,
+                        address,
                         "its p_vaddr is not a user-space address",
                     ));
                 }
-                let executable = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. }
-                    if p_flags.contains(elf::PF_X));
-                Ok(Segment { region, file_offset: segment.file_range().0, executable })
+                let is = |flag| header.p_flags(ENDIAN).contains(flag);
+                let (executable, writable) = (is(elf::PF_X), is(elf::PF_W));
+                Ok(Segment { region: Region { address, data }, file_offset, executable, writable })
             })
             .collect::<Result<_, Error>>()?;
         // Overlapping segments could claim any number of bytes, which the searches through all segments would read.
-        let claimed: usize = segments.iter().map(|Segment { region, .. }| region.data.len()).sum();
-        if claimed > data.len() {
-            let (at, why) = (file.elf_header().e_phoff.get(Endianness::Little), "p_filesz of the segments");
+        let claimed: u64 = segments.iter().map(|Segment { region, .. }| region.data.len()).sum();
+        if claimed > source.len() {
+            let (at, why) = (header.e_phoff(ENDIAN), "p_filesz of the segments");
             return Err(Error::malformed(
                 "program headers",
                 at,
-                format!("{why} is {claimed} bytes together, of a file of {}: they overlap", data.len()),
+                format!("{why} is {claimed} bytes together, of a file of {}: they overlap", source.len()),
             ));
         }
-        let sections = file
-            .sections()
-            .filter_map(|section| {
-                let loaded = matches!(section.flags(), SectionFlags::Elf { sh_flags, .. }
-                    if sh_flags.contains(elf::SHF_ALLOC));
-                let region = Region { address: section.address(), data: section.data().ok()? };
-                let usable = loaded && !region.data.is_empty() && region.address <= MAX_ADDRESS;
-                usable.then_some((section.name_bytes().ok()?, region))
-            })
-            .collect();
-        let headers = file.elf_program_headers();
-        let interpreter = headers.iter().any(|header| header.p_type(Endianness::Little) == elf::PT_INTERP);
-        let link_mode = match (file.kind(), interpreter) {
-            (ObjectKind::Dynamic, _) => LinkMode::Pie,
-            (_, true) => LinkMode::Dynamic,
-            (_, false) => LinkMode::Static,
+        let section_headers = header.sections(ENDIAN, source).map_err(broken)?;
+        let (mut sections, mut stripped, mut has_debug_info) = (Vec::new(), true, false);
+        for section in section_headers.iter() {
+            stripped &= section.sh_type(ENDIAN) != elf::SHT_SYMTAB;
+            let Ok(name) = section_headers.section_name(ENDIAN, section) else { continue };
+            has_debug_info |= [&b".debug_info"[..], b".zdebug_info"].contains(&name);
+            let loaded = section.sh_flags(ENDIAN).contains(elf::SHF_ALLOC);
+            let range = section.file_range(ENDIAN);
+            let data = range.and_then(|(offset, length)| source.all().part(offset, length));
+            let Some(data) = data.filter(|data| loaded && !data.is_empty()) else { continue };
+            let address = section.sh_addr(ENDIAN);
+            if address <= MAX_ADDRESS {
+                sections.push((name, Region { address, data }));
+            }
+        }
+        let interpreter = headers.iter().any(|header| header.p_type(ENDIAN) == elf::PT_INTERP);
+        let link_mode = match (is_dynamic, interpreter) {
+            (true, _) => LinkMode::Pie,
+            (false, true) => LinkMode::Dynamic,
+            (false, false) => LinkMode::Static,
         };
-        let stripped = file.section_by_name(".symtab").is_none();
-        let entry_point = file.entry();
-        let mut image =
-            Self { segments, sections, relocations: Vec::new(), entry_point, machine, link_mode, stripped };
+        let entry_point = header.e_entry(ENDIAN);
+        let relocations = Vec::new();
+        let mut image = Self {
+            segments,
+            sections,
+            relocations,
+            entry_point,
+            machine,
+            link_mode,
+            stripped,
+            has_debug_info,
+        };
         if link_mode == LinkMode::Pie {
-            image.relocations = image.read_relocations(&file)?;
+            let dynamic =
+                headers.iter().filter_map(|header| header.dynamic(ENDIAN, source).transpose()).next();
+            let dynamic = dynamic.transpose().map_err(broken)?.unwrap_or_default();
+            image.relocations = image.read_relocations(dynamic)?;
         }
         Ok(image)
     }
 
     /// The relative relocations of a position-independent executable. Those of `DT_RELR` are applied in the file.
-    fn read_relocations(&self, file: &ElfFile64<'a, Endianness>) -> Result<Vec<(u64, u64)>, Error> {
+    fn read_relocations(&self, dynamic: &[Dyn64<Endianness>]) -> Result<Vec<(u64, u64)>, Error> {
         const WHAT: &str = "relocation table";
         let endian = Endianness::Little;
         let (mut address, mut size) = (0, 0);
-        let headers = file.elf_program_headers().iter();
-        let dynamic = headers.filter_map(|header| header.dynamic(endian, file.data()).transpose()).next();
-        let entries = dynamic.transpose().map_err(|error| Error::Elf(error.to_string()))?;
-        for entry in entries.unwrap_or_default() {
+        for entry in dynamic {
             match entry.tag(endian) {
                 elf::DT_RELA => address = entry.d_val(endian),
                 elf::DT_RELASZ => size = entry.d_val(endian),
@@ -186,7 +212,7 @@ impl<'a> Image<'a> {
         };
         let mut relocations = Vec::new();
         if size > 0 {
-            for entry in self.bytes(WHAT, address, size)?.chunks_exact(RELA) {
+            for entry in self.read(WHAT, address, size)?.chunks_exact(RELA) {
                 let word = |at| bytes::u64_at(entry, at).unwrap_or_default();
                 if word(8) as u32 == relative {
                     relocations.push((word(0), word(16)));
@@ -207,9 +233,11 @@ impl<'a> Image<'a> {
             .map(|(_, region)| *region)
     }
 
-    /// All segments that are not code.
+    /// All segments that are not code. Those that the program writes come first: they are small, and have what is searched.
     pub(crate) fn data_segments(&self) -> impl Iterator<Item = Region<'a>> {
-        self.segments.iter().filter(|segment| !segment.executable).map(|segment| segment.region)
+        let (written, constant): (Vec<_>, Vec<_>) =
+            self.segments.iter().filter(|segment| !segment.executable).partition(|segment| segment.writable);
+        written.into_iter().chain(constant).map(|segment| segment.region)
     }
 
     /// Whether an address is in code.
@@ -223,32 +251,36 @@ impl<'a> Image<'a> {
     pub(crate) fn words_of(&self, value: u64) -> impl Iterator<Item = u64> {
         let needle = value.to_le_bytes();
         let in_file = self.data_segments().flat_map(move |segment| {
-            let found: Vec<_> = memchr::memmem::find_iter(segment.data, &needle)
-                .map(|at| segment.address + at as u64)
-                .filter(|address| address % 8 == 0)
-                .take(MAX_PLACES)
-                .collect();
-            found
+            let aligned = |at: u64| (segment.address + at).is_multiple_of(8);
+            let places = segment.data.places(&needle, MAX_PLACES, aligned);
+            places.into_iter().map(move |at| segment.address + at)
         });
         let relocated = self.relocations.iter().filter(move |(_, addend)| *addend == value);
         relocated.map(|(address, _)| *address).chain(in_file)
     }
 
-    /// The bytes from an address to the end of its segment.
-    pub(crate) fn from(&self, what: &'static str, address: u64) -> Result<&'a [u8], Error> {
+    /// What stands from an address to the end of its segment.
+    pub(crate) fn from(&self, what: &'static str, address: u64) -> Result<Bytes<'a>, Error> {
         self.segments
             .iter()
             .find_map(|segment| segment.region.from(address).filter(|data| !data.is_empty()))
             .ok_or_else(|| Error::malformed(what, address, "the address is outside the file's segments"))
     }
 
+    /// A range of addresses, of which nothing is read yet.
+    pub(crate) fn part(&self, what: &'static str, address: u64, length: u64) -> Result<Bytes<'a>, Error> {
+        let part = self.from(what, address).ok().and_then(|data| data.part(0, length));
+        part.ok_or_else(|| outside(what, address, length))
+    }
+
+    /// Reads a few bytes: at most [`MAX_PIECE`](crate::source::MAX_PIECE).
     pub(crate) fn bytes(&self, what: &'static str, address: u64, length: u64) -> Result<&'a [u8], Error> {
-        usize::try_from(length)
-            .ok()
-            .and_then(|length| self.from(what, address).ok()?.get(..length))
-            .ok_or_else(|| {
-                Error::malformed(what, address, format!("{length} bytes reach outside the file's segments"))
-            })
+        self.part(what, address, length)?.get(0, length).ok_or_else(|| outside(what, address, length))
+    }
+
+    /// Reads any number of bytes, anew each time.
+    pub(crate) fn read(&self, what: &'static str, address: u64, length: u64) -> Result<Cow<'a, [u8]>, Error> {
+        self.part(what, address, length)?.read(0, length).ok_or_else(|| outside(what, address, length))
     }
 
     /// Reads a word that is a number, not an address.
@@ -268,33 +300,33 @@ impl<'a> Image<'a> {
     pub(crate) fn file_offset(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let within = address.checked_sub(segment.region.address)?;
-            (within < segment.region.data.len() as u64).then(|| segment.file_offset + within)
+            (within < segment.region.data.len()).then(|| segment.file_offset + within)
         })
     }
 }
 
+fn outside(what: &'static str, address: u64, length: u64) -> Error {
+    Error::malformed(what, address, format!("{length} bytes reach outside the file's segments"))
+}
+
 /// Refuses implausibly long tables of headers, which most queries iterate over.
-fn check_counts(file: &ElfFile64<'_, Endianness>) -> Result<(), Error> {
+fn check_counts(header: &FileHeader64<Endianness>, source: Source<'_>) -> Result<(), Error> {
     let endian = Endianness::Little;
-    let header = file.elf_header();
+    let broken = |error: object::Error| Error::Elf(error.to_string());
     let check = |what, at: u64, field: &str, count: u64, most: u64| {
         if count <= most {
             return Ok(());
         }
         Err(Error::malformed(what, at, format!("{field} is {count}, the limit is {most}")))
     };
-    let segments = file.elf_program_headers().len() as u64;
+    let segments = u64::from(header.phnum(endian, source).map_err(broken)?);
     check(
         "program headers",
-        header.e_phoff.get(endian),
+        header.e_phoff(endian),
         "their number, e_phnum,",
         segments,
-        MAX_PROGRAM_HEADERS as u64,
+        MAX_PROGRAM_HEADERS,
     )?;
-    let table = file.elf_section_table();
-    let at = header.e_shoff.get(endian);
-    check("section headers", at, "their number, e_shnum,", table.len() as u64, MAX_SECTIONS as u64)?;
-    let names = table.section(object::SectionIndex(header.e_shstrndx.get(endian).0.into()));
-    let size = names.map_or(0, |names| names.sh_size.get(endian));
-    check("section headers", at, "sh_size of their names", size, MAX_SECTION_NAMES)
+    let sections = u64::from(header.shnum(endian, source).map_err(broken)?);
+    check("section headers", header.e_shoff(endian), "their number, e_shnum,", sections, MAX_SECTIONS)
 }

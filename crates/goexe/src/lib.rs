@@ -3,7 +3,8 @@
 //!
 //! # Layout
 //!
-//! * [`File`]: a mapped file; [`Executable`]: its contents, the entry point to everything else.
+//! * [`File`]: a file that is read as far as it is asked about; [`Executable`]: its contents, the entry point to everything
+//!   else.
 //! * [`BuildInfo`]: the Go version and the modules.
 //! * [`Functions`]: the function table, which every executable has, because the runtime needs it.
 //! * [`Types`]: runtime type descriptors: struct layouts, interface methods, signatures; [`Location`]: the location of
@@ -15,9 +16,9 @@
 //!
 //! * No table of offsets: everything is read from the executable itself.
 //! * No index: a query takes a binary search, or one pass over one table.
-//! * The file is hostile: every read is bounded, every count is checked, errors name the address.
+//! * The file is hostile: it is never mapped, every read is bounded, every count is checked, errors name the address.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod abi;
 mod build_info;
@@ -26,10 +27,10 @@ mod code;
 mod dwarf;
 mod error;
 mod executable;
-mod file;
 mod functions;
 mod image;
 mod module_data;
+mod source;
 mod types;
 
 pub use crate::{
@@ -39,8 +40,8 @@ pub use crate::{
     dwarf::{DebugFunction, DebugInfo},
     error::Error,
     executable::Executable,
-    file::File,
     functions::{Argument, Function, Functions, Inlined},
     image::{LinkMode, Machine},
+    source::{File, ReadAt, Source},
     types::{Field, Itab, Kind, Method, Path, Signature, Step, Type, Types},
 };

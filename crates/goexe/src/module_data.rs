@@ -129,7 +129,7 @@ impl ModuleData {
                     format!("its list at offset {offset} claims {length} types of {capacity}"),
                 ));
             }
-            image.bytes(WHAT, address, length * size)?;
+            image.part(WHAT, address, length * size)?;
             Ok(List::Links(address, length))
         };
         let (type_list, itab_list) = match layout.lists {
@@ -162,9 +162,9 @@ fn function_tables(image: &Image<'_>) -> Vec<u64> {
             let mut header = [0; 8];
             header[..4].copy_from_slice(&magic.to_le_bytes());
             (header[6], header[7]) = (pc_quantum(image.machine), 8);
-            let places = memchr::memmem::find_iter(segment.data, &header);
-            let aligned = places.map(|at| segment.address + at as u64).filter(|address| address % 8 == 0);
-            found.extend(aligned.take(MAX_CANDIDATES));
+            let aligned = |at: u64| (segment.address + at).is_multiple_of(8);
+            let places = segment.data.places(&header, MAX_CANDIDATES, aligned);
+            found.extend(places.into_iter().map(|at| segment.address + at));
         }
     }
     found

@@ -241,10 +241,9 @@ impl<'a> Types<'a> {
     /// Binary search, because the linker sorts them.
     /// <https://github.com/golang/go/blob/go1.26.5/src/cmd/link/internal/ld/typelink.go#L22-L50>
     fn sorted(&self, wanted: &str, address: u64, count: u64) -> Result<Vec<Type>, Error> {
-        let list = self.image.bytes("typelinks", address, count.saturating_mul(4))?;
-        let count = list.len() / 4;
-        let entry = |index: usize| -> Result<(&'a [u8], Type), Error> {
-            let typ = self.at(self.offset(bytes::i32_at(list, index * 4).unwrap_or_default()))?;
+        let list = self.image.part("typelinks", address, count.saturating_mul(4))?;
+        let entry = |index: u64| -> Result<(&'a [u8], Type), Error> {
+            let typ = self.at(self.offset(list.i32(index * 4).unwrap_or_default()))?;
             Ok((self.string_bytes(&typ)?, typ))
         };
         let wanted = wanted.as_bytes();
@@ -368,7 +367,7 @@ impl<'a> Types<'a> {
         if count > MAX_MEMBERS {
             return Err(Error::malformed("uncommon type", uncommon, format!("it claims {count} methods")));
         }
-        let list = self.image.bytes("methods", uncommon.saturating_add(place), count * METHOD)?;
+        let list = self.image.read("methods", uncommon.saturating_add(place), count * METHOD)?;
         list.chunks_exact(METHOD as usize)
             .map(|method| {
                 let offset = |at| bytes::i32_at(method, at).unwrap_or_default();
@@ -449,7 +448,7 @@ impl<'a> Types<'a> {
         const FIELD: u64 = 24;
         const WHAT: &str = "struct fields";
         let (fields, count) = self.slice(typ, Kind::Struct, TYPE + 8)?;
-        self.image.bytes(WHAT, fields, count * FIELD)?;
+        self.image.part(WHAT, fields, count * FIELD)?;
         Ok((0..count).map(move |index| {
             let field = fields + index * FIELD;
             let (name, flags) = self.member_name(self.image.pointer(WHAT, field)?)?;
@@ -463,7 +462,7 @@ impl<'a> Types<'a> {
     pub fn interface_methods(&self, typ: &Type) -> Result<Vec<(&'a str, Type)>, Error> {
         const METHOD: u64 = 8;
         let (methods, count) = self.slice(typ, Kind::Interface, TYPE + 8)?;
-        let data = self.image.bytes("interface methods", methods, count * METHOD)?;
+        let data = self.image.read("interface methods", methods, count * METHOD)?;
         data.chunks_exact(METHOD as usize)
             .map(|method| {
                 let offset = |at| self.offset(bytes::i32_at(method, at).unwrap_or_default());
@@ -481,7 +480,7 @@ impl<'a> Types<'a> {
         let (inputs, outputs) = self.parameter_counts(typ)?;
         let uncommon = if typ.flags & FLAG_UNCOMMON != 0 { UNCOMMON } else { 0 };
         let list = typ.address + TYPE + 8 + uncommon;
-        self.image.bytes(WHAT, list, (inputs + outputs) * 8)?;
+        self.image.part(WHAT, list, (inputs + outputs) * 8)?;
         let typ = |index: u64| self.at(self.image.pointer(WHAT, list + index * 8)?);
         Ok(Signature {
             parameters: (0..inputs).map(typ).collect::<Result<_, _>>()?,
@@ -600,12 +599,14 @@ impl<'a> Types<'a> {
     fn name_bytes(&self, address: u64) -> Result<(&'a [u8], u8), Error> {
         let data = self.image.from("type name", address)?;
         let broken = |why: &str| Error::malformed("type name", address, why);
-        let (length, used) = bytes::varint(data, 1).ok_or_else(|| broken("its length never ends"))?;
+        let (length, used) = data.varint(1).ok_or_else(|| broken("its length never ends"))?;
         if length > MAX_NAME {
             return Err(broken("it is too long to be one"));
         }
-        let name = data.get(1 + used..1 + used + length as usize).ok_or_else(|| broken("it is cut off"))?;
-        Ok((name, data[0]))
+        let cut_off = || broken("it is cut off");
+        let name = data.get(1 + used, length.into()).ok_or_else(cut_off)?;
+        let flags = data.get(0, 1).and_then(|flags| flags.first()).ok_or_else(cut_off)?;
+        Ok((name, *flags))
     }
 
     fn slice(&self, typ: &Type, kind: Kind, offset: u64) -> Result<(u64, u64), Error> {

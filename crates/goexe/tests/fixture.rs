@@ -2,9 +2,18 @@
 
 mod program;
 
-use std::{collections::HashMap, path::PathBuf, process::Command, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    io,
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use goexe::{Callee, Class, Executable, Function, Kind, LinkMode, Location, Machine};
+use goexe::{Callee, Class, Executable, File, Function, Kind, LinkMode, Location, Machine, ReadAt};
 use proptest::prelude::*;
 
 /// The program, built in one of the ways that users build.
@@ -271,6 +280,72 @@ fn an_argument_is_kept_from_where_it_is_stored_on() {
         // The first call: all that comes after needs both arguments. There is no fourth part.
         let returned = executable.calls(&direct).expect("it decodes")[0].resume;
         assert_eq!(kept(returned), [true, true, true, false], "{}", fixture.what);
+    }
+}
+
+/// A file in memory, which counts what is read of it.
+struct Counted(Vec<u8>, Arc<AtomicUsize>);
+
+impl ReadAt for Counted {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let Self(bytes, read) = self;
+        let start = offset as usize;
+        let there = bytes.get(start..start + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(there);
+        read.fetch_add(buffer.len(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Answers from all parts of an executable, as text.
+fn answers(executable: &Executable<'_>) -> Vec<String> {
+    let functions = executable.functions().expect("it has a function table");
+    let types = executable.types();
+    let outer = types.find("main", "Outer").expect("it has this type");
+    let mut answers = vec![
+        format!("{:?} {:?}", executable.build_info(), executable.build_id()),
+        format!("{:?} {:?}", types.itabs(), types.path(&outer, &["Next", "Next", "Name"])),
+        format!("{:?}", functions.names_contain("main.direct")),
+    ];
+    for function in functions.matching(|name| name.starts_with(b"main.")) {
+        let calls = executable.calls(&function);
+        answers.push(format!("{:?} {calls:?}", executable.entry_site(&functions, &function)));
+        answers.push(format!("{:?} {:?}", functions.inlined(&function), functions.arguments(&function)));
+        answers.push(format!("{:?}", functions.source(&function, function.range.start)));
+    }
+    answers
+}
+
+#[test]
+fn a_file_says_what_its_bytes_say_and_not_all_of_it_is_read() {
+    for fixture in fixtures() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let reader = Counted(fixture.data.clone(), Arc::clone(&read));
+        let file = File::by(Box::new(reader), fixture.data.len() as u64, u64::MAX);
+        let executable = Executable::parse(&file).unwrap_or_else(|error| panic!("{}: {error}", fixture.what));
+        assert_eq!(answers(&executable), answers(&parse(fixture)), "{}", fixture.what);
+        file.intact().expect("nothing went wrong");
+        if fixture.what == "static" {
+            let (read, all) = (read.load(Ordering::Relaxed), fixture.data.len());
+            assert!(read < all, "{read} bytes of {all} were read");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_meanwhile_is_an_error_and_no_shorter_answer() {
+    let Some(fixture) = fixtures().first() else { return };
+    for part in 1..8 {
+        let cut = fixture.data[..fixture.data.len() * part / 8].to_vec();
+        let file = File::by(Box::new(Counted(cut, Arc::default())), fixture.data.len() as u64, u64::MAX);
+        let error = Executable::parse(&file).and_then(|executable| {
+            let functions = executable.functions()?;
+            let _ = functions.matching(|name| name.starts_with(b"main."));
+            let _ = executable.types().itabs();
+            executable.intact()
+        });
+        let error = error.expect_err("it is cut").to_string();
+        assert!(error.contains("cut off while it was read"), "{part} eighths: {error}");
     }
 }
 
