@@ -1,37 +1,66 @@
-//! Finds the processes on this node that run a described program.
+//! Finds the processes on this node that may run a described program, and which files they execute.
 //!
-//! The contents of the executable decide, not its name. Executables are identified by inode: one inspection of a file
-//! serves all its processes, in any container. A file is opened once, here; plans and probes refer to that open file.
+//! Nothing here asks a file system that a process may have brought along: its server could let the answer wait for ever.
+//! Links in `/proc` and what the kernel has of a file's attributes suffice. A file is opened once, as a [`Handle`]: plans and
+//! probes refer to that one. What is in it is read by [`foreign`](crate::foreign).
 
 use std::{
-    collections::HashMap,
     fs, io,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    os::{
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
+    path::PathBuf,
 };
 
-use goexe::File;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, makedev, open, statx};
 use wire::{INITIAL_PID_NAMESPACE, PidNamespace};
 
 /// Maximum size of an executable. The largest known one, k3s with all its components, has 80 MB.
 pub const MAX_EXECUTABLE: u64 = 512 << 20;
 /// Minimum size of an executable: Go's runtime and the Kubernetes libraries alone are larger.
 const MIN_EXECUTABLE: u64 = 8 << 20;
-/// Maximum number of remembered executables.
-const MAX_KNOWN_FILES: usize = 4096;
 
-/// Identifies an executable file across containers. Each container sees it through an overlay with a device number of
-/// its own, but the kernel attaches to the inode below: attaching once per overlay would report every hit several
-/// times. So the device is ignored, and length and change time distinguish files with equal inode numbers.
+/// Names an executable file as it is now. A new name or other rights, which are new change times, make it no other file; other
+/// contents do. The same file can have several of these: each container sees it through an overlay with a device number of its
+/// own. So it decides what is read again, and not what is attached: that the memory of a process has our breakpoints does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
+    /// Device number.
+    pub device: u64,
     /// An overlay reports the inode number of the lower file if all its layers are on one file system:
     /// <https://docs.kernel.org/filesystems/overlayfs.html#inode-properties>.
     pub inode: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Change time of the inode, seconds and nanoseconds: a rewritten file is another one.
-    pub changed: (i64, i64),
+    /// When the contents were last written, seconds and nanoseconds.
+    pub written: (i64, u32),
+}
+
+impl FileId {
+    /// The file that a process executes; `None` if it has ended, is not accessible, or executes no regular file.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::at(CWD, &format!("/proc/{pid}/exe"), AtFlags::empty())
+    }
+
+    fn at(fd: impl AsFd, path: &str, flags: AtFlags) -> Option<Self> {
+        let flags = flags | AtFlags::STATX_DONT_SYNC;
+        let Statx { stx_mode, stx_dev_major, stx_dev_minor, stx_ino, stx_size, stx_mtime, .. } =
+            statx(fd, path, flags, StatxFlags::BASIC_STATS).ok()?;
+        (FileType::from_raw_mode(stx_mode.into()) == FileType::RegularFile).then_some(Self {
+            device: makedev(stx_dev_major, stx_dev_minor),
+            inode: stx_ino,
+            bytes: stx_size,
+            written: (stx_mtime.tv_sec, stx_mtime.tv_nsec),
+        })
+    }
+
+    /// Whether a file is so large that it can be of interest, and not too large to be read.
+    #[must_use]
+    pub fn is_plausible(&self) -> bool {
+        (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&self.bytes)
+    }
 }
 
 /// Identifies a process, even if its pid is reused later.
@@ -56,101 +85,96 @@ pub struct Process {
     pub namespaced_pid: u32,
 }
 
-/// An open executable.
+/// An executable file that is held, whatever becomes of its name, but not open for reading: to hold it, or to let it go, asks
+/// no file system.
 #[derive(Debug)]
-pub struct Opened {
-    /// The open file, independent of later changes to its path.
-    handle: fs::File,
-    /// The mapped contents.
-    data: File,
-    /// Its identity.
+pub struct Handle {
+    file: OwnedFd,
+    /// Which file it is.
     pub id: FileId,
-    /// Its path in the mount namespace of the process that runs it, or as given by the user.
+    /// Its path in the mount namespace of the process that runs it.
     pub path: PathBuf,
 }
 
-impl Opened {
-    /// Opens and maps an executable.
+impl Handle {
+    /// The file that a process executes now.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened or mapped, or is larger than [`MAX_EXECUTABLE`].
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let handle = fs::File::open(path)?;
-        let (data, id) = (File::of(&handle, MAX_EXECUTABLE)?, file_id(&handle.metadata()?));
-        Ok(Self { handle, data, id, path: fs::read_link(path).unwrap_or_else(|_| path.into()) })
+    /// When the process has ended, is not accessible, or executes no regular file.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let link = format!("/proc/{pid}/exe");
+        let file = open(&link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let id = FileId::at(&file, "", AtFlags::EMPTY_PATH);
+        let id = id.ok_or_else(|| io::Error::other("it is not a regular file"))?;
+        Ok(Self { file, id, path: fs::read_link(&link)? })
     }
 
-    /// The mapped contents.
+    /// Whether the file is still what it was.
     #[must_use]
-    pub fn data(&self) -> &[u8] {
-        &self.data
+    pub fn is_unchanged(&self) -> bool {
+        FileId::at(&self.file, "", AtFlags::EMPTY_PATH) == Some(self.id)
     }
 
-    /// The open file alone, to attach probes to.
+    /// A path that leads to this very file, for this process.
     #[must_use]
-    pub fn into_handle(self) -> fs::File {
-        self.handle
+    pub fn own_path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
 }
 
-/// Searches for processes of interest, and remembers the judgement of each file.
-#[derive(Debug, Default)]
-pub struct Finder {
-    files: HashMap<FileId, bool>,
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
-impl Finder {
-    /// Lists the running processes of interest. `admits` decides by pid whether a process may be looked at: of others
-    /// nothing is opened. `judge` decides about an executable that was not seen before, and keeps what it needs of it.
-    ///
-    /// For other processes, only the identity of the executable is read on each call, because a process may replace its
-    /// executable, as the first process of a container does.
-    ///
-    /// # Errors
-    ///
-    /// When `/proc` cannot be listed. A process that ends meanwhile, or is not accessible, is skipped.
-    pub fn look(
-        &mut self,
-        mut admits: impl FnMut(u32) -> bool,
-        mut judge: impl FnMut(Opened) -> bool,
-    ) -> io::Result<Vec<Process>> {
-        let mut running = Vec::new();
-        for entry in fs::read_dir("/proc")? {
-            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A thread of the kernel has no executable; to ask for the link alone is not to ask the file system.
-            if fs::read_link(format!("/proc/{pid}/exe")).is_ok() && admits(pid) {
-                running.extend(self.process(pid, &mut judge));
-            }
+/// Lists the running processes with a plausible executable. `admits` decides by pid whether a process may be looked at: of
+/// others not even the attributes of their executable are read.
+///
+/// # Errors
+///
+/// When `/proc` cannot be listed. A process that ends meanwhile, or is not accessible, is skipped.
+pub fn running(mut admits: impl FnMut(u32) -> bool) -> io::Result<Vec<(u32, FileId)>> {
+    let mut running = Vec::new();
+    for pid in pids()? {
+        // A thread of the kernel has no executable; to ask for the link alone is not to ask the file system.
+        if fs::read_link(format!("/proc/{pid}/exe")).is_ok() && admits(pid) {
+            running.extend(FileId::of(pid).filter(FileId::is_plausible).map(|file| (pid, file)));
         }
-        running.sort_by_key(|process| process.id.pid);
-        Ok(running)
     }
+    running.sort_by_key(|(pid, _)| *pid);
+    Ok(running)
+}
 
-    /// Discards the judgement of a file: the next process that runs it is judged again.
-    pub fn forget(&mut self, file: FileId) {
-        self.files.remove(&file);
-    }
+/// The pids in `/proc`.
+fn pids() -> io::Result<impl Iterator<Item = u32>> {
+    let entries = fs::read_dir("/proc")?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
+}
 
-    fn process(&mut self, pid: u32, judge: &mut impl FnMut(Opened) -> bool) -> Option<Process> {
-        let path = PathBuf::from(format!("/proc/{pid}/exe"));
-        let meta = fs::metadata(&path).ok()?;
-        let file = file_id(&meta);
-        if self.files.len() >= MAX_KNOWN_FILES {
-            self.files.clear();
-        }
-        let plausible = (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&meta.len());
-        let of_interest = *self.files.entry(file).or_insert_with(|| {
-            // The path may lead to another file by now: then that file is not judged.
-            let opened = Opened::open(&path).ok().filter(|opened| plausible && opened.id == file);
-            opened.is_some_and(judge)
-        });
-        if !of_interest {
-            return None;
-        }
+/// Other processes that run an executable of this one's name and have eBPF programs loaded: other instances, by their pids.
+#[must_use]
+pub fn namesakes() -> Vec<u32> {
+    let name = |pid: &str| Some(fs::read_link(format!("/proc/{pid}/exe")).ok()?.file_name()?.to_owned());
+    let own = name("self");
+    let has_programs = |pid: u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+        files
+            .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+            .any(|target| target.to_str().is_some_and(|target| target.starts_with("anon_inode:bpf")))
+    };
+    let others = pids().into_iter().flatten().filter(|pid| *pid != std::process::id());
+    others.filter(|pid| own.is_some() && name(&pid.to_string()) == own && has_programs(*pid)).collect()
+}
+
+impl Process {
+    /// The process with this pid, if it executes this file; `None` if it has ended or is not accessible.
+    #[must_use]
+    pub fn of(pid: u32, file: FileId) -> Option<Self> {
         let id = ProcessId::of(pid)?;
         let (namespace, namespaced_pid) = namespace(pid)?;
-        Some(Process { id, file, namespace, namespaced_pid })
+        Some(Self { id, file, namespace, namespaced_pid })
     }
 }
 
@@ -176,10 +200,6 @@ fn entry_of(vector: &[u8]) -> Option<u64> {
         let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_ne_bytes);
         if word(key)? == AT_ENTRY { word(value) } else { None }
     })
-}
-
-fn file_id(meta: &fs::Metadata) -> FileId {
-    FileId { inode: meta.ino(), bytes: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) }
 }
 
 impl ProcessId {
@@ -246,37 +266,43 @@ mod tests {
         assert_eq!(entry_of(&vector[..16]), None);
     }
 
+    fn id(path: &std::path::Path) -> FileId {
+        FileId::at(CWD, path.to_str().expect("it is text"), AtFlags::empty()).expect("it is a file")
+    }
+
     #[test]
-    fn a_copy_is_another_file_and_a_link_is_not() {
+    fn names_and_rights_make_no_other_file_and_contents_do() {
         let path = |name: &str| std::env::temp_dir().join(format!("schedspan-{name}-{}", std::process::id()));
         let [file, link, copy] = ["file", "link", "copy"].map(path);
         fs::write(&file, "text").unwrap();
+        let before = id(&file);
         fs::hard_link(&file, &link).unwrap();
+        fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         fs::copy(&file, &copy).unwrap();
-        let [file_id, link_id, copy_id] =
-            [&file, &link, &copy].map(|path| file_id(&fs::metadata(path).unwrap()));
-        assert_eq!(file_id, link_id);
-        assert_ne!(file_id, copy_id);
+        assert_eq!((id(&file), id(&link)), (before, before));
+        assert_ne!(id(&copy), before);
+        fs::write(&file, "other text").unwrap();
+        assert_ne!(id(&file), before);
         for path in [file, link, copy] {
             fs::remove_file(path).unwrap();
         }
     }
 
     #[test]
-    fn a_file_is_judged_once_and_its_processes_follow_from_that() {
-        let own = fs::metadata("/proc/self/exe").map(|meta| file_id(&meta)).expect("this test runs");
-        let mut finder = Finder::default();
-        let mut judged = 0;
-        for _ in 0..2 {
-            let admits = |pid| pid == std::process::id();
-            let running = finder.look(admits, |opened| {
-                judged += usize::from(opened.id == own);
-                opened.id == own
-            });
-            let running = running.expect("/proc is there");
-            assert!(running.iter().any(|process| process.id.pid == std::process::id()));
-            assert!(running.iter().all(|process| process.file == own));
-        }
-        assert_eq!(judged, 1);
+    fn only_who_is_admitted_is_listed_with_the_file_that_it_runs() {
+        let own = std::process::id();
+        let mut asked = 0;
+        let running = running(|pid| {
+            asked += 1;
+            pid == own
+        })
+        .expect("/proc is there");
+        assert!(asked > 0);
+        let handle = Handle::of(own).expect("this test runs");
+        assert_eq!(id(&handle.own_path()), handle.id);
+        assert!(handle.is_unchanged());
+        let file = handle.id;
+        assert_eq!(running, if file.is_plausible() { vec![(own, file)] } else { vec![] });
+        assert_eq!(Process::of(own, file).expect("this test runs").id.pid, own);
     }
 }

@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! * [`program`]: the description of a program. [`values`](mod@values): what its probes read.
-//! * [`discover`]: finds processes.
+//! * [`discover`]: finds processes. [`foreign`]: reads their files and memory. [`memory`]: whether their code is that of the plan.
 //! * [`plan`]: chooses the sites of an executable to probe, and what to read there.
 //! * [`probe`]: loads the eBPF programs and attaches them.
 //! * [`decode`]: turns records into events of the program.
@@ -31,6 +31,8 @@ pub mod decode;
 pub mod discover;
 #[cfg(test)]
 mod fixture;
+pub mod foreign;
+pub mod memory;
 pub mod metrics;
 pub mod pipeline;
 pub mod plan;

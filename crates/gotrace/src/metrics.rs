@@ -64,6 +64,8 @@ pub struct Metrics {
     processes: Gauge,
     refused_processes: Gauge,
     untrusted_processes: Gauge,
+    given_up: telemetry::Counter,
+    foreign: Gauge,
     sites: Gauges<Class>,
     missing: Gauge,
     /// The programs' own counters, by name.
@@ -86,6 +88,14 @@ impl Metrics {
             untrusted_processes: registry.gauge(
                 "schedulers_untrusted",
                 "Processes whose name is that of a scheduler, and that no rule of --trust names",
+            ),
+            given_up: registry.counter(
+                "executables_given_up",
+                "Looks at a process's executable that took too long, because its file system hangs or is too slow",
+            ),
+            foreign: registry.gauge(
+                "foreign_probes",
+                "Sites of traced executables that had a breakpoint of another tracer when the probes were attached",
             ),
             sites: registry.gauges(
                 "plan_sites",
@@ -121,6 +131,16 @@ impl Metrics {
     /// Sets the number of processes that look like those that are traced, and are not trusted.
     pub fn set_untrusted(&self, untrusted: usize) {
         self.untrusted_processes.set(untrusted as i64);
+    }
+
+    /// Counts a look at an executable that was given up.
+    pub fn give_up(&self) {
+        self.given_up.inc();
+    }
+
+    /// Sets the number of sites at which others have a breakpoint.
+    pub fn set_foreign(&self, sites: usize) {
+        self.foreign.set(sites as i64);
     }
 
     /// Number of processes traced now.

@@ -5,10 +5,10 @@
 mod tests;
 
 use std::{
+    any::Any,
     borrow::Cow,
     collections::{BTreeMap, HashMap},
     fmt,
-    fs::File,
 };
 
 use goexe::{Class, Executable, Functions};
@@ -16,7 +16,8 @@ use goexe::{Class, Executable, Functions};
 use crate::{
     assemble::{Account, Count, Counter, Stats},
     decode::{Decoder, Undecodable},
-    discover::FileId,
+    discover::{FileId, Handle},
+    memory::Place,
     pipeline::{Clocks, Found, Output, Pipeline},
     plan::{self, Identity, Missing, Plan, PlannedSite},
     probe::{self, Attached, Probes},
@@ -28,7 +29,7 @@ use crate::{
 pub type Observer<P> = Box<dyn FnMut(Line<'_, P>) + Send>;
 
 /// Summary of the plans for an executable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Identity of the executable.
     pub identity: Identity,
@@ -63,6 +64,72 @@ impl Summary {
     }
 }
 
+/// What the plan of an executable has made ready, for the worker of the same program.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Summary of the plan.
+    pub summary: Summary,
+    /// The sites, to be compared with a process's memory.
+    pub places: Vec<Place>,
+    /// A [`Planned`] of the program.
+    planned: Box<dyn Any + Send>,
+}
+
+/// Plans an executable, if it contains the program.
+type Prepare = dyn Fn(&Executable<'_>, &Functions<'_>) -> Option<Result<Prepared, plan::Error>> + Send + Sync;
+
+/// Plans the probes of one program, in any thread.
+pub struct Planner {
+    /// The program's name.
+    pub program: &'static str,
+    /// Symbols that only this program has: see [`Program::MARKERS`].
+    pub markers: &'static [&'static str],
+    /// Parts of usual names of its executable: see [`Program::FILE_NAMES`].
+    pub file_names: &'static [&'static str],
+    prepare: Box<Prepare>,
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planner").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl Planner {
+    /// Plans the probes of an executable; `None` if it does not contain the program.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plan::choose`].
+    #[must_use]
+    pub fn plan(
+        &self,
+        executable: &Executable<'_>,
+        functions: &Functions<'_>,
+    ) -> Option<Result<Prepared, plan::Error>> {
+        (self.prepare)(executable, functions)
+    }
+}
+
+fn prepare<P: Program>(
+    detail: Detail,
+    executable: &Executable<'_>,
+    functions: &Functions<'_>,
+) -> Result<Prepared, plan::Error> {
+    let Plan { identity, sites, missing, names, errors, .. } =
+        Plan::<P>::choose(executable, functions)?.with_detail(detail);
+    let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
+    let single_stepped = sites.len() - emulated;
+    let place = |site: &PlannedSite<P>| {
+        Some(Place { address: site.address, code: executable.code_at(site.address)? })
+    };
+    let places = sites.iter().filter_map(place).collect();
+    executable.intact()?;
+    let summary = Summary { identity, programs: vec![P::NAME], emulated, single_stepped, missing };
+    let planned = Box::new(Planned { sites, names, errors, attached: None });
+    Ok(Prepared { summary, places, planned })
+}
+
 /// A program at work, for the supervisor.
 pub trait Worker<T>: Send {
     /// The program's name.
@@ -77,24 +144,18 @@ pub trait Worker<T>: Send {
     /// The program's own counters.
     fn counters(&self) -> &'static [Counter];
 
-    /// Plans the probes of an executable; `None` if it does not contain the program.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Plan::choose`].
-    fn plan(
-        &mut self,
-        file: FileId,
-        executable: &Executable<'_>,
-        functions: &Functions<'_>,
-    ) -> Option<Result<Summary, plan::Error>>;
+    /// Plans the program's probes, in any thread.
+    fn planner(&self) -> Planner;
+
+    /// Keeps what the planner has made of this executable.
+    fn keep(&mut self, file: FileId, prepared: Prepared);
 
     /// Attaches the plan of an executable, unless it is attached.
     ///
     /// # Errors
     ///
     /// When the kernel refuses, or a map is full.
-    fn attach(&mut self, file: FileId, probes: &mut Probes, handle: &File) -> Result<(), probe::Error>;
+    fn attach(&mut self, file: FileId, probes: &mut Probes, handle: &Handle) -> Result<(), probe::Error>;
 
     /// Detaches the probes from an executable, and forgets its plan.
     ///
@@ -200,28 +261,26 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         P::COUNTERS
     }
 
-    fn plan(
-        &mut self,
-        file: FileId,
-        executable: &Executable<'_>,
-        functions: &Functions<'_>,
-    ) -> Option<Result<Summary, plan::Error>> {
-        if !plan::has::<P>(functions) {
-            return None;
-        }
-        let plan = match Plan::<P>::choose(executable, functions) {
-            Ok(plan) => plan.with_detail(self.detail),
-            Err(error) => return Some(Err(error)),
+    fn planner(&self) -> Planner {
+        let detail = self.detail;
+        let prepare = move |executable: &Executable<'_>, functions: &Functions<'_>| {
+            plan::has::<P>(functions).then(|| prepare::<P>(detail, executable, functions))
         };
-        let Plan { identity, sites, missing, names, errors, .. } = plan;
-        let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
-        let single_stepped = sites.len() - emulated;
-        let summary = Summary { identity, programs: vec![P::NAME], emulated, single_stepped, missing };
-        self.executables.insert(file, Planned { sites, names, errors, attached: None });
-        Some(Ok(summary))
+        Planner {
+            program: P::NAME,
+            markers: P::MARKERS,
+            file_names: P::FILE_NAMES,
+            prepare: Box::new(prepare),
+        }
     }
 
-    fn attach(&mut self, file: FileId, probes: &mut Probes, handle: &File) -> Result<(), probe::Error> {
+    fn keep(&mut self, file: FileId, prepared: Prepared) {
+        if let Ok(planned) = prepared.planned.downcast::<Planned<P>>() {
+            self.executables.insert(file, *planned);
+        }
+    }
+
+    fn attach(&mut self, file: FileId, probes: &mut Probes, handle: &Handle) -> Result<(), probe::Error> {
         let Some(planned) = self.executables.get_mut(&file) else { return Ok(()) };
         if planned.attached.is_some() {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use goexe::{Class, Executable, Machine};
+use goexe::{Class, Executable, Machine, Source};
 use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
 
 use super::{Error, Plan, PlannedSite, name};
@@ -17,9 +17,9 @@ const AROUND: usize = 6;
 /// # Errors
 ///
 /// When the executable cannot be read, or no probed function matches.
-pub fn explain<P: Program>(data: &[u8], wanted: &str) -> Result<String, Error> {
-    let plan = Plan::<P>::of(data)?;
-    let executable = Executable::parse(data)?;
+pub fn explain<P: Program>(source: Source<'_>, wanted: &str) -> Result<String, Error> {
+    let plan = Plan::<P>::of(source)?;
+    let executable = Executable::parse(source)?;
     let functions = executable.functions()?;
     let mut text = String::new();
     for site in &plan.sites {

@@ -18,7 +18,7 @@ use std::{
     ops::Range,
 };
 
-use goexe::{Class, Executable, Functions, LinkMode, Machine, Path, Step, Type, Types};
+use goexe::{BuildInfo, Class, Executable, Functions, LinkMode, Machine, Path, Source, Step, Type, Types};
 use serde::{Deserialize, Serialize};
 use wire::{MAP_WALK, NO_TEXTS, Site, TOP};
 
@@ -242,8 +242,8 @@ impl<P: Program> Plan<P> {
     ///
     /// When the file is not a readable Go executable, or contains another program. A missing function is not an error:
     /// see [`Plan::missing`].
-    pub fn of(data: &[u8]) -> Result<Self, Error> {
-        let executable = Executable::parse(data)?;
+    pub fn of<'a>(source: impl Into<Source<'a>>) -> Result<Self, Error> {
+        let executable = Executable::parse(source)?;
         Self::choose(&executable, &executable.functions()?)
     }
 
@@ -253,6 +253,13 @@ impl<P: Program> Plan<P> {
     ///
     /// Those of [`Plan::of`].
     pub fn choose(executable: &Executable<'_>, functions: &Functions<'_>) -> Result<Self, Error> {
+        let chosen = Self::chosen(executable, functions);
+        // What was found in a part of a file is no plan.
+        executable.intact()?;
+        chosen
+    }
+
+    fn chosen(executable: &Executable<'_>, functions: &Functions<'_>) -> Result<Self, Error> {
         let rows = || P::Function::ALL.iter().flat_map(|function| P::rows(*function));
         let wanted: BTreeSet<&[u8]> = rows()
             .flat_map(|row| {
@@ -299,9 +306,10 @@ impl<P: Program> Plan<P> {
     /// # Errors
     ///
     /// Those of [`Plan::of`].
-    pub fn checked(data: &[u8]) -> Result<Self, Error> {
-        let mut plan = Self::of(data)?;
-        plan.debug_info = cross_check(&Executable::parse(data)?, &plan)?;
+    pub fn checked<'a>(source: impl Into<Source<'a>>) -> Result<Self, Error> {
+        let source = source.into();
+        let mut plan = Self::of(source)?;
+        plan.debug_info = cross_check(&Executable::parse(source)?, &plan)?;
         Ok(plan)
     }
 
@@ -330,11 +338,14 @@ pub fn has<P: Program>(functions: &Functions<'_>) -> bool {
     P::MARKERS.iter().any(|marker| functions.names_contain(marker))
 }
 
-/// Whether a file contains one of these function names anywhere. For executables whose tables cannot be read, so that
-/// they are reported instead of ignored.
+/// Whether an executable of these modules can contain one of these functions: it has a module from the same place, such as
+/// `k8s.io`, or names no modules. A look at a few kilobytes, before anything else is read.
 #[must_use]
-pub fn names_stand_in(data: &[u8], markers: &[&str]) -> bool {
-    markers.iter().any(|marker| memchr::memmem::find(data, format!("{marker}\0").as_bytes()).is_some())
+pub fn may_have(info: &BuildInfo, markers: &[&str]) -> bool {
+    let from = |path: &str| path.split('/').next().map(str::to_owned);
+    let mut modules = info.main.iter().chain(&info.dependencies).peekable();
+    modules.peek().is_none()
+        || modules.any(|module| markers.iter().any(|marker| from(marker) == from(&module.path)))
 }
 
 /// Compares the plan's layouts and addresses with debug information, if there is any.

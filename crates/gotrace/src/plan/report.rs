@@ -1,6 +1,6 @@
 //! Serializable form of a plan, for `schedspan inspect`.
 
-use goexe::Class;
+use goexe::{Class, Source};
 use serde::Serialize;
 
 use super::{CrossCheck, Error, FunctionSignature, Identity, Layout, Missing, Plan, Role, name};
@@ -59,8 +59,8 @@ impl Report {
     /// # Errors
     ///
     /// Those of [`Plan::of`].
-    pub fn of<P: Program>(data: &[u8]) -> Result<Self, Error> {
-        let plan = Plan::<P>::checked(data)?;
+    pub fn of<P: Program>(source: Source<'_>) -> Result<Self, Error> {
+        let plan = Plan::<P>::checked(source)?;
         let complete = plan.complete();
         let Plan { identity, sites, missing, not_yet, names, layouts, signatures, debug_info, errors: _ } =
             plan;

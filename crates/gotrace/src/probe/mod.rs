@@ -4,9 +4,8 @@ mod host;
 mod places;
 
 use std::{
-    fs::File,
     mem::MaybeUninit,
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -32,7 +31,7 @@ use wire::{
 
 pub use self::host::{Right, Unfit, check_btf, raise, rights};
 use self::places::Places;
-use crate::discover::Process;
+use crate::discover::{Handle, Process};
 
 /// The built-in eBPF object; empty if the build had none.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf.o"));
@@ -277,15 +276,14 @@ impl Probes {
     /// # Errors
     ///
     /// When the kernel refuses, or the number of sites exceeds a limit.
-    pub fn attach(&mut self, sites: &[(u64, Site)], file: &File) -> Result<Attached, Error> {
+    pub fn attach(&mut self, sites: &[(u64, Site)], file: &Handle) -> Result<Attached, Error> {
         if sites.len() > SITES_PER_PLAN as usize {
             return Err(Error::Full("site in this executable"));
         }
         let free = self.free_plans.checked_sub(1).ok_or(Error::Full("executable"))?;
         let left = self.free_sites.len().checked_sub(sites.len()).ok_or(Error::Full("executable"))?;
         let numbers = self.free_sites.split_off(left);
-        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let result = self.attach_as(sites, &path, &numbers);
+        let result = self.attach_as(sites, &file.own_path(), &numbers);
         match result {
             Ok(links) => {
                 self.free_plans = free;

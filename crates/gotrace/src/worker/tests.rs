@@ -13,7 +13,7 @@ use crate::{
 
 const SITE: u32 = 5;
 const TARGET: u32 = 3;
-const FILE: FileId = FileId { inode: 2, bytes: 1, changed: (0, 0) };
+const FILE: FileId = FileId { device: 1, inode: 2, bytes: 1, written: (0, 0) };
 
 type Seen = Arc<Mutex<Vec<Line<'static, Kitchen>>>>;
 
