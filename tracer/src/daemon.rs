@@ -13,7 +13,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
-use gotrace::{Detail, Program as _, pipeline::Found, probe::Limits};
+use gotrace::{
+    Detail, Program as _,
+    pipeline::Found,
+    probe::{self, Limits},
+};
 use kube_scheduler::{
     KubeScheduler,
     attempt_log::AttemptLog,
@@ -37,6 +41,7 @@ use status::Health;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
+    time::{Instant, sleep_until},
 };
 use tracing::{error, info, warn};
 use trust::Rule;
@@ -55,6 +60,10 @@ const QUEUE: usize = 16_384;
 const WAITING: usize = 1_024;
 /// Longest wait for the first list of Pods before tracing starts.
 const FIRST_LIST: Duration = Duration::from_secs(5);
+/// Time for the supervisor to end once it was asked to. Whatever it waits for then is not awaited.
+const END: Duration = Duration::from_millis(1_500);
+/// The same without `uprobe.multi`, where each probe is detached by itself.
+const SLOW_END: Duration = Duration::from_secs(15);
 /// Time to export the last spans.
 const FLUSH: Duration = Duration::from_secs(5);
 /// Liveness interval without a supervisor.
@@ -182,7 +191,9 @@ pub async fn run(options: Options) -> Result<()> {
     .buffered(WAITING);
     let mut attempts = std::pin::pin!(attempts);
     let mut configurations = Configurations::default();
-    loop {
+    let patience = if probe::has_uprobe_multi() == Some(false) { SLOW_END } else { END };
+    let mut end = None;
+    let ended = loop {
         tokio::select! {
             step = attempts.next() => match step {
                 Some(Step::Trace(mut trace)) => {
@@ -210,18 +221,28 @@ pub async fn run(options: Options) -> Result<()> {
                     configurations.gone(target);
                 }
                 // The supervisor has ended, and all its messages are handled.
-                None => break,
+                None => break true,
             },
             Some(life) = next(&mut lives) => outlet.life(life),
             _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
             _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
+            () = over(end) => break false,
         }
-    }
+        if end.is_none() && stop.load(Ordering::Relaxed) {
+            end = Some(Instant::now() + patience);
+        }
+    };
     if let (Some(lifecycles), Some(lives)) = (lifecycles, &mut lives) {
         let rest = lifecycles.rest(lives).await;
         rest.into_iter().for_each(|life| outlet.life(life));
     }
-    supervisor.join().ok().context("the supervisor's thread has panicked")?;
+    if ended {
+        supervisor.join().ok().context("the supervisor's thread has panicked")?;
+    } else {
+        error!(
+            "the engine's loop does not end and is left; the kernel detaches the probes when this process ends"
+        );
+    }
     outlet.rest();
     outlet.sinks.shutdown(FLUSH).await;
     if let Some(reinjector) = outlet.reinjector {
@@ -302,6 +323,14 @@ impl Outlet {
                 self.sinks.send(trace);
             }
         }
+    }
+}
+
+/// Waits until this time; for ever if there is none.
+async fn over(end: Option<Instant>) {
+    match end {
+        Some(end) => sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 

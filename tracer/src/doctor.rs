@@ -3,11 +3,12 @@
 //! Everything is tested rather than guessed: programs are loaded, `/proc` is searched, the API server is asked for
 //! Pods, the Collector gets a request without spans.
 
-use std::{collections::HashMap, fs, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use gotrace::{
-    Detail,
-    discover::{Finder, Process},
+    Detail, discover,
+    discover::Process,
+    memory::Compared,
     probe::{self, Limits, Probes},
     worker::Summary,
 };
@@ -16,7 +17,13 @@ use rustix::system::uname;
 use spans::{export, text::sentence};
 use trust::Rule;
 
-use crate::{admission::Admission, daemon::workers, programs::DEFAULT, supervisor::judge};
+use crate::{
+    admission::Admission,
+    daemon::workers,
+    discovery::{Answer, Finding as Found, Known, look},
+    programs::DEFAULT,
+    supervisor::others_are_there,
+};
 
 /// Size of the ring buffer for the test, in bytes.
 const RING_BYTES: u32 = 4096;
@@ -109,18 +116,14 @@ fn host() -> Vec<Finding> {
 /// Checks which processes are visible, and which of them run a program: a finding for each, and one if there is none.
 fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
     const WHAT: &str = "scheduler";
-    let mut plans = HashMap::new();
-    let mut workers = workers(&[DEFAULT.to_owned()], Detail::Full);
+    let workers = workers(&[DEFAULT.to_owned()], Detail::Full);
+    let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
-    let running = Finder::default().look(
-        |pid| admission.admits(pid),
-        |opened| {
-            let plan = judge(&mut workers, &opened);
-            plan.map(|plan| plans.insert(opened.id, plan)).is_some()
-        },
-    );
-    let running = match running {
-        Ok(running) => running,
+    let running: Vec<_> = match discover::running(|pid| admission.admits(pid)) {
+        Ok(running) => {
+            let processes = running.into_iter().filter_map(|(pid, file)| Process::of(pid, file));
+            processes.filter_map(|process| of_process(WHAT, look(&planners, process, None))).collect()
+        }
         Err(error) => {
             let text = format!("cannot list /proc: {error}; mount it");
             return vec![Finding::new("processes", State::Broken, text)];
@@ -143,20 +146,19 @@ fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
         let executable = fs::read_link(format!("/proc/{pid}/exe"));
         executable.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     };
-    let of_process = |process: &Process| {
-        let mut finding = of_process(WHAT, process.id.pid, plans.get(&process.file)?)?;
-        if let Some(rule) = admission.rule(process.id.pid) {
+    let none = running.is_empty();
+    findings.extend(running.into_iter().map(|(pid, mut finding)| {
+        if let Some(rule) = admission.rule(pid) {
             finding.text += &format!("; the rule `{rule}` names it");
         }
-        Some(finding)
-    };
-    findings.extend(running.iter().filter_map(of_process));
+        finding
+    }));
     for (pid, stranger) in admission.take_strangers() {
         let name = trust::file_name(pid).unwrap_or_default();
         let text = format!("process {pid}, `{}`, is not traced: {stranger}", name.escape_debug());
         findings.push(Finding::new(WHAT, State::Doubtful, text));
     }
-    if running.is_empty() {
+    if none {
         let text = match pids.iter().filter(hidden).count() {
             0 => "none runs here: nothing is traced until one does; control-plane nodes have one".to_owned(),
             hidden => format!(
@@ -169,20 +171,46 @@ fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
     findings
 }
 
-fn of_process(what: &'static str, pid: u32, plan: &Result<Summary, String>) -> Option<Finding> {
-    Some(match plan {
-        Err(error) => Finding::new(what, State::Broken, format!("process {pid} cannot be traced: {error}")),
-        Ok(summary) => {
-            let version = summary.identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
-            let text = format!("process {pid}, {version}, {} sites", summary.sites());
-            match summary.missing.len() {
-                0 => Finding::new(what, State::Fine, text),
-                count => {
-                    let text =
-                        format!("{text}, {count} functions not found: `schedspan inspect {pid}` lists them");
-                    Finding::new(what, State::Doubtful, text)
-                }
+/// What was found in a process; `None` if it runs no scheduler.
+fn of_process(what: &'static str, answer: Answer) -> Option<(u32, Finding)> {
+    let pid = answer.process.id.pid;
+    let broken =
+        |why: String| Finding::new(what, State::Broken, format!("process {pid} cannot be traced: {why}"));
+    let finding = match answer.finding {
+        Found::Nothing | Found::Compared(_) => return None,
+        Found::Failed(why) | Found::GivenUp(why) => Finding::new(
+            what,
+            State::Doubtful,
+            format!("the executable of process {pid} cannot be read: {why}"),
+        ),
+        Found::Program(read) => match read.plan {
+            Err(why) => broken(why),
+            Ok(_) if read.compared.other > 0 => broken("its memory has other code than its file".to_owned()),
+            Ok((Known { summary, places }, _)) => traceable(what, pid, &summary, places.len(), read.compared),
+        },
+    };
+    Some((pid, finding))
+}
+
+fn traceable(what: &'static str, pid: u32, summary: &Summary, places: usize, found: Compared) -> Finding {
+    let version = summary.identity.kubernetes_version.as_deref().unwrap_or("of unknown version");
+    let mut text = format!("process {pid}, {version}, {} sites", summary.sites());
+    let mut state = State::Fine;
+    if found.probed > 0 {
+        match discover::namesakes()[..] {
+            [other] if found.probed == places => {
+                text += &format!(", traced by the schedspan with pid {other}")
+            }
+            _ => {
+                state = State::Doubtful;
+                text += &format!("; {}", others_are_there(found));
             }
         }
-    })
+    }
+    if !summary.missing.is_empty() {
+        state = State::Doubtful;
+        let count = summary.missing.len();
+        text += &format!(", {count} functions not found: `schedspan inspect {pid}` lists them");
+    }
+    Finding::new(what, state, text)
 }

@@ -24,6 +24,7 @@
 pub mod admission;
 pub mod cli;
 pub mod daemon;
+mod discovery;
 pub mod doctor;
 pub mod metrics;
 pub mod programs;

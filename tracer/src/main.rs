@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Parser as _;
-use gotrace::probe;
+use gotrace::{foreign, probe};
 use spans::{text::sentence, wakeups};
 use tokio::runtime::Builder;
 use tracer::cli::{
@@ -27,6 +27,12 @@ const USAGE: u8 = 64;
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
+    // Runs before other threads exist, since each thread has its own capabilities. A missing one is reported where it
+    // is needed.
+    let _ = probe::raise();
+    if let Some(code) = foreign::serve(env::args_os()) {
+        return code;
+    }
     let Cli { command, log } = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -45,9 +51,6 @@ fn main() -> ExitCode {
     let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
     log.with_writer(io::stderr).init();
-    // Runs before other threads exist, since each thread has its own capabilities. A missing one is reported where it
-    // is needed.
-    let _ = probe::raise();
     let result = match command {
         Command::Compare(options) => {
             return match compare::run(&options) {

@@ -1,6 +1,7 @@
 //! Registry of the traced programs.
 
 use client_go::ClientGo;
+use goexe::Source;
 use gotrace::{
     Detail, Program,
     assemble::{Assemble, Counter},
@@ -24,9 +25,9 @@ pub struct Registration {
     /// Makes its worker.
     pub worker: fn(Detail) -> Box<Worker>,
     /// Plans the probes for an executable.
-    pub report: fn(&[u8]) -> Result<Report, plan::Error>,
+    pub report: fn(Source<'_>) -> Result<Report, plan::Error>,
     /// Renders the machine code around the sites of a function.
-    pub explain: fn(&[u8], &str) -> Result<String, plan::Error>,
+    pub explain: fn(Source<'_>, &str) -> Result<String, plan::Error>,
 }
 
 /// All supported programs.

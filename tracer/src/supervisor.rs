@@ -7,7 +7,8 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
-    path::{Path, PathBuf},
+    os::unix::fs::FileExt as _,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,15 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use goexe::Executable;
+use anyhow::Context as _;
 use gotrace::{
     decode,
-    discover::{FileId, Finder, Opened, Process, ProcessId, load_bias},
+    discover::{self, FileId, Handle, Process, ProcessId, load_bias},
+    memory::{Compared, Place},
     metrics::{RecordLoss, Total},
     pipeline::{Clocks, Found},
-    plan::names_stand_in,
     probe::{Error, Limits, Probes},
-    worker::Summary,
 };
 use rustix::time::{ClockId, clock_gettime};
 use spans::{Anchor, Story};
@@ -31,7 +31,13 @@ use status::Health;
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 use tracing::{error, info, warn};
 
-use crate::{admission::Admission, metrics::Metrics, programs::Worker, refusals::Refusals};
+use crate::{
+    admission::Admission,
+    discovery::{Answer, Discovery, Finding, Known, Read, still_runs},
+    metrics::Metrics,
+    programs::Worker,
+    refusals::Refusals,
+};
 
 /// Drain interval while the ring buffer is nearly empty: the eBPF programs wake up the daemon only when it fills. Each
 /// wake-up has the cost of a cold start, most of the cost of an attempt. This interval is the longest that a user of
@@ -41,6 +47,10 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of the search for processes, the clock comparison and the publication of counters.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Wait for the answers of looks that are under way.
+const LOOK_WAIT: Duration = Duration::from_millis(20);
+/// Maximum number of remembered executables without a program.
+const MAX_WITHOUT: usize = 4096;
 /// Clock readings for one anchor. The quickest of them is used.
 const ANCHOR_READINGS: usize = 5;
 
@@ -59,15 +69,20 @@ pub enum Message {
 pub struct Supervisor {
     probes: Probes,
     workers: Vec<Box<Worker>>,
-    finder: Finder,
     admission: Admission,
+    discovery: Discovery,
+    /// Executables that contain none of the programs.
+    without: HashSet<FileId>,
     executables: HashMap<FileId, Traced>,
     targets: HashMap<ProcessId, (u32, Process)>,
+    /// Processes of executables with a program.
     refusals: Refusals,
+    /// Processes whose executable or memory could not be read.
+    unread: Refusals,
     /// Targets that were told to be over their budget.
     over_budget: HashSet<u32>,
     next_target: u32,
-    /// Whether the first search for processes is done.
+    /// Whether all that was running at first has been looked at.
     looked: bool,
     /// Number of records taken from the ring buffer.
     records: u64,
@@ -78,9 +93,12 @@ pub struct Supervisor {
 
 /// An executable that contains at least one of the programs.
 struct Traced {
-    handle: File,
-    path: PathBuf,
-    plan: Result<Summary, String>,
+    handle: Handle,
+    plan: Result<Arc<Known>, String>,
+    /// Whose probes it has, if any: its own, or those of another name of the same file, as overlays give it.
+    probed_as: Option<FileId>,
+    /// Breakpoints of others at its sites, when it was attached.
+    foreign: usize,
 }
 
 impl Supervisor {
@@ -99,14 +117,17 @@ impl Supervisor {
         health: Health,
     ) -> Result<Self, Error> {
         let probes = Probes::load(object, limits)?;
+        let discovery = Discovery::new(workers.iter().map(|worker| worker.planner()).collect());
         Ok(Self {
             probes,
             workers,
-            finder: Finder::default(),
             admission,
+            discovery,
+            without: HashSet::new(),
             executables: HashMap::new(),
             targets: HashMap::new(),
             refusals: Refusals::default(),
+            unread: Refusals::default(),
             over_budget: HashSet::new(),
             next_target: 0,
             looked: false,
@@ -126,8 +147,20 @@ impl Supervisor {
                 self.look();
             }
             self.drain();
+            let answers = self.discovery.turn();
+            if !self.looked && !answers.is_empty() {
+                // What is found at first is not to wait for the next look.
+                looked = None;
+            }
+            for answer in answers {
+                self.take(answer);
+            }
             self.health.alive();
-            self.probes.wait(if self.targets.is_empty() { IDLE_INTERVAL } else { DRAIN_INTERVAL });
+            self.probes.wait(match (self.discovery.is_idle(), self.targets.is_empty()) {
+                (false, _) => LOOK_WAIT,
+                (true, true) => IDLE_INTERVAL,
+                (true, false) => DRAIN_INTERVAL,
+            });
         }
         for file in self.executables.keys().copied().collect::<Vec<_>>() {
             self.detach(file);
@@ -183,33 +216,28 @@ impl Supervisor {
     fn look(&mut self) {
         let clocks = clocks();
         self.workers.iter_mut().for_each(|worker| worker.look(clocks));
-        let Self { finder, admission, workers, executables, .. } = self;
-        let running = finder.look(
-            |pid| admission.admits(pid),
-            |opened| {
-                let (file, path) = (opened.id, opened.path.clone());
-                let Some(plan) = judge(workers, &opened) else { return false };
-                executables.insert(file, Traced { handle: opened.into_handle(), path, plan });
-                true
-            },
-        );
+        let running = discover::running(|pid| self.admission.admits(pid));
         self.metrics.tracing.set_untrusted(self.admission.tell());
         match running {
-            Ok(running) => {
-                let files = running.iter().map(|process| process.file).collect();
-                self.follow(running, &files);
-            }
+            Ok(running) => self.follow(running),
             Err(error) => error!("cannot look for processes in /proc: {error}"),
         }
         self.hand_over();
         self.publish();
     }
 
-    /// Starts and ends tracing, so that exactly the running processes are traced.
-    fn follow(&mut self, running: Vec<Process>, files: &HashSet<FileId>) {
-        let now: HashSet<ProcessId> = running.iter().map(|process| process.id).collect();
+    /// Ends tracing of processes that are gone, and asks to look at new ones.
+    fn follow(&mut self, running: Vec<(u32, FileId)>) {
+        let files: HashSet<FileId> = running.iter().map(|(_, file)| *file).collect();
+        self.without.retain(|file| files.contains(file));
+        let of_interest = running.into_iter().filter(|(_, file)| !self.without.contains(file));
+        let running: Vec<Process> = of_interest.filter_map(|(pid, file)| Process::of(pid, file)).collect();
+        let now: HashMap<ProcessId, FileId> =
+            running.iter().map(|process| (process.id, process.file)).collect();
+        // A process that executes another file by now is another one.
+        let is_gone = |process: &Process| now.get(&process.id) != Some(&process.file);
         let gone: Vec<ProcessId> =
-            self.targets.keys().filter(|process| !now.contains(process)).copied().collect();
+            self.targets.values().filter(|(_, process)| is_gone(process)).map(|(_, gone)| gone.id).collect();
         if !gone.is_empty() {
             // The last records of ended processes must be assembled first.
             self.drain();
@@ -224,32 +252,101 @@ impl Supervisor {
                 self.send(Message::Gone(target));
             }
         }
-        self.refusals.retain(&now);
+        let ids = now.keys().copied().collect();
+        self.refusals.retain(&ids);
+        self.unread.retain(&ids);
         let time = Instant::now();
+        let mut is_new = false;
         for process in running {
-            if self.targets.contains_key(&process.id) || !self.refusals.is_due(process.id, time) {
+            let due = [&self.refusals, &self.unread].iter().all(|refused| refused.is_due(process.id, time));
+            if self.targets.contains_key(&process.id) || !due {
                 continue;
             }
-            match self.start(&process) {
-                Ok(()) => self.refusals.accept(process.id),
-                Err(error) => {
-                    let why = format!("{error:#}");
-                    if let Some(pause) = self.refusals.refuse(process.id, &why, time) {
-                        warn!(
-                            pid = process.id.pid,
-                            "cannot trace this process: {why}; tried again in {pause:?}, and then ever more rarely"
-                        );
-                    }
-                }
+            let plan = self.executables.get(&process.file).map(|traced| traced.plan.clone());
+            match plan.transpose() {
+                Ok(known) => self.discovery.ask(process, known),
+                Err(why) => self.refuse(&process, &why),
             }
+            is_new = true;
         }
-        self.looked = true;
-        self.drop_unused(files);
+        self.looked |= !is_new && self.discovery.is_idle();
+        self.drop_unused(&files);
+        self.tell();
+    }
+
+    /// Takes what a look has found.
+    fn take(&mut self, Answer { process, finding, .. }: Answer) {
+        if !still_runs(&process) {
+            return;
+        }
+        let compared = match finding {
+            Finding::Nothing => {
+                if self.without.len() >= MAX_WITHOUT {
+                    self.without.clear();
+                }
+                self.without.insert(process.file);
+                return;
+            }
+            Finding::GivenUp(why) => {
+                self.metrics.tracing.give_up();
+                return self.put_off(&process, &why);
+            }
+            Finding::Failed(why) => return self.put_off(&process, &why),
+            Finding::Compared(compared) => compared,
+            Finding::Program(read) => {
+                let Read { handle, plan, compared } = *read;
+                let plan = plan.map(|(known, prepared)| {
+                    for (worker, prepared) in self.workers.iter_mut().zip(prepared) {
+                        if let Some(prepared) = prepared {
+                            worker.keep(process.file, prepared);
+                        }
+                    }
+                    Arc::new(known)
+                });
+                let traced = Traced { handle, plan, probed_as: None, foreign: 0 };
+                self.executables.insert(process.file, traced);
+                compared
+            }
+        };
+        self.unread.accept(process.id);
+        match self.start(&process, compared) {
+            Ok(()) => self.refusals.accept(process.id),
+            Err(error) => self.refuse(&process, &format!("{error:#}")),
+        }
+        self.tell();
+    }
+
+    fn refuse(&mut self, process: &Process, why: &str) {
+        if let Some(pause) = self.refusals.refuse(process.id, why, Instant::now()) {
+            let pid = process.id.pid;
+            warn!(
+                pid,
+                "cannot trace this process: {why}; tried again in {pause:?}, and then ever more rarely"
+            );
+        }
+    }
+
+    /// Notes that a process could not be looked at.
+    fn put_off(&mut self, process: &Process, why: &str) {
+        if let Some(pause) = self.unread.refuse(process.id, why, Instant::now()) {
+            let pid = process.id.pid;
+            warn!(
+                pid,
+                "cannot read this process's executable: {why}; tried again in {pause:?}, and then ever more rarely"
+            );
+        }
+    }
+
+    /// Sets the metrics of processes and executables, and the readiness.
+    fn tell(&self) {
         let count = self.targets.len();
-        self.metrics.tracing.set_processes(count, self.refusals.count());
-        let plans = self.executables.values().filter_map(|traced| traced.plan.as_ref().ok());
-        self.metrics.tracing.set_planned(plans);
+        let tracing = &self.metrics.tracing;
+        tracing.set_processes(count, self.refusals.count());
+        let plans = self.executables.values().filter(|traced| traced.probed_as == Some(traced.handle.id));
+        tracing.set_planned(plans.filter_map(|traced| Some(&traced.plan.as_ref().ok()?.summary)));
+        tracing.set_foreign(self.executables.values().map(|traced| traced.foreign).sum());
         let ready = match self.refusals.count() {
+            _ if !self.looked => Err("the first search for schedulers is not over".to_owned()),
             0 => Ok(()),
             refused => {
                 Err(format!("{refused} of {} processes cannot be traced; the log says why", refused + count))
@@ -258,20 +355,39 @@ impl Supervisor {
         self.health.set_ready(ready);
     }
 
-    fn start(&mut self, process: &Process) -> anyhow::Result<()> {
+    fn start(&mut self, process: &Process, compared: Compared) -> anyhow::Result<()> {
         let pid = process.id.pid;
-        let Some(Traced { handle, path, plan }) = self.executables.get(&process.file) else {
-            // The next search judges the file again.
-            self.finder.forget(process.file);
-            return Ok(());
+        let traced = self.executables.get(&process.file).context("its executable was let go meanwhile")?;
+        let Traced { handle, plan, probed_as, foreign: _ } = traced;
+        let known = Arc::clone(plan.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?);
+        let (path, probed_as) = (handle.path.clone(), *probed_as);
+        let Known { summary, places } = &*known;
+        let bias = load_bias(pid, summary.identity.entry_point)?;
+        let Compared { probed, other, .. } = compared;
+        if other > 0 {
+            if probed_as.is_none() {
+                // The file is read again, in case that it was another one.
+                self.detach(process.file);
+            }
+            anyhow::bail!("its memory has other code than its file, at {other} of {} sites", places.len());
+        }
+        let probed_as = match probed_as {
+            Some(_) if probed < places.len() => {
+                anyhow::bail!("its memory has only {probed} of the {} breakpoints", places.len())
+            }
+            Some(file) => file,
+            None if probed == places.len()
+                && let Some(file) = self.other_name(process.file, &known) =>
+            {
+                file
+            }
+            None => self.attach(process, &known, bias, compared)?,
         };
-        let summary = plan.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
-        for worker in &mut self.workers {
-            worker.attach(process.file, &mut self.probes, handle)?;
+        if let Some(traced) = self.executables.get_mut(&process.file) {
+            traced.probed_as = Some(probed_as);
         }
         let target = self.next_target;
         self.next_target += 1;
-        let bias = load_bias(pid, summary.identity.entry_point)?;
         // Before its programs know of it: if there is no room, nothing has happened. Its records wait in the ring buffer.
         self.probes.trace(process, target)?;
         let found = Found {
@@ -284,7 +400,7 @@ impl Supervisor {
             already_ran: !self.looked,
         };
         for worker in &mut self.workers {
-            worker.begin(process.file, bias, &found);
+            worker.begin(probed_as, bias, &found);
         }
         let version = found.identity.kubernetes_version.clone();
         // The process must be known before its first trace.
@@ -296,8 +412,69 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Detaches the probes from files that no process runs any more.
-    fn drop_unused(&mut self, used: &HashSet<FileId>) {
+    /// An executable that is probed, and that may be the same file under another name: the kernel attaches to the inode below
+    /// an overlay. Only for a process whose memory has all breakpoints.
+    fn other_name(&self, file: FileId, known: &Known) -> Option<FileId> {
+        let is_same = |id: &FileId, traced: &Traced| {
+            let theirs = traced.plan.as_ref().ok()?;
+            let build_id = |known: &Known| known.summary.identity.build_id.clone();
+            let alike = id.inode == file.inode && build_id(theirs) == build_id(known);
+            (alike && theirs.places == known.places && traced.probed_as == Some(*id)).then_some(*id)
+        };
+        self.executables.iter().find_map(|(id, traced)| is_same(id, traced))
+    }
+
+    /// Attaches the plan of an executable, and sees to it that the memory of the process has it. What is not so is detached
+    /// at once.
+    fn attach(
+        &mut self,
+        process: &Process,
+        Known { places, .. }: &Known,
+        bias: u64,
+        before: Compared,
+    ) -> anyhow::Result<FileId> {
+        let pid = process.id.pid;
+        if before.probed > 0 {
+            warn!(pid, "{}", others_are_there(before));
+        }
+        if let Some(traced) = self.executables.get_mut(&process.file) {
+            traced.foreign = before.probed;
+        }
+        let after = self.attach_all(process, places, bias);
+        let missing = after.map(|after| places.len() - after.probed);
+        match missing {
+            Ok(0) => Ok(process.file),
+            Ok(missing) => {
+                self.detach(process.file);
+                let sites = places.len();
+                anyhow::bail!(
+                    "after attaching, its memory had no breakpoint at {missing} of {sites} sites: all are detached"
+                )
+            }
+            Err(error) => {
+                self.detach(process.file);
+                Err(error)
+            }
+        }
+    }
+
+    /// Attaches the plan of an executable, and returns what the memory of the process has after that.
+    fn attach_all(&mut self, process: &Process, places: &[Place], bias: u64) -> anyhow::Result<Compared> {
+        let Process { id, file, .. } = process;
+        let Self { workers, probes, executables, .. } = self;
+        let traced = executables.get(file).context("its executable was let go meanwhile")?;
+        for worker in workers {
+            worker.attach(*file, probes, &traced.handle)?;
+        }
+        // Its pages were read a moment ago, and those with a breakpoint are no longer the file's: this does not wait for it.
+        let memory = File::open(format!("/proc/{}/mem", id.pid))?;
+        Ok(Compared::of(places, bias, |buffer, address| memory.read_exact_at(buffer, address))?)
+    }
+
+    /// Detaches the probes from files that no process runs any more, under any name.
+    fn drop_unused(&mut self, files: &HashSet<FileId>) {
+        let used = files.iter().filter_map(|file| self.executables.get(file)?.probed_as);
+        let used: HashSet<FileId> = files.iter().copied().chain(used).collect();
         let unused: Vec<FileId> =
             self.executables.keys().filter(|file| !used.contains(file)).copied().collect();
         for file in unused {
@@ -307,7 +484,6 @@ impl Supervisor {
 
     fn detach(&mut self, file: FileId) {
         self.executables.remove(&file);
-        self.finder.forget(file);
         for worker in &mut self.workers {
             if let Err(error) = worker.detach(file, &mut self.probes) {
                 warn!("cannot detach: {error}");
@@ -338,39 +514,16 @@ impl Supervisor {
     }
 }
 
-/// Plans an executable for each program that it contains; `None` if it contains none.
-pub(crate) fn judge(workers: &mut [Box<Worker>], opened: &Opened) -> Option<Result<Summary, String>> {
-    let executable = match Executable::parse(opened.data()) {
-        Ok(executable) => executable,
-        Err(goexe::Error::Elf(_) | goexe::Error::NotGo(_)) => return None,
-        Err(error) => return unreadable(workers, opened, &error),
+/// Says that others have breakpoints at sites of a plan.
+pub(crate) fn others_are_there(Compared { probed, same, other }: Compared) -> String {
+    let pids: Vec<_> = discover::namesakes().iter().map(ToString::to_string).collect();
+    let who = if pids.is_empty() {
+        "another tracer".to_owned()
+    } else {
+        format!("another tracer, perhaps the schedspan with pid {}", pids.join(" or "))
     };
-    let functions = match executable.functions() {
-        Ok(functions) => functions,
-        Err(error) => return unreadable(workers, opened, &error),
-    };
-    let plans = workers.iter_mut().filter_map(|worker| {
-        let plan = worker.plan(opened.id, &executable, &functions)?;
-        Some(plan.inspect(|Summary { missing, .. }| {
-            for missing in missing {
-                let (program, function) = (worker.name(), &missing.function);
-                warn!(program, function, "{}; so there is {}", missing.why, missing.without);
-            }
-        }))
-    });
-    let merged = plans.reduce(|one, other| Ok(one?.with(other?)))?;
-    Some(merged.map_err(|error| format!("{:#}", anyhow::Error::from(error))))
-}
-
-/// Reports a Go executable whose tables cannot be read, if it names one of the programs: otherwise it is silently not
-/// traced.
-fn unreadable(
-    workers: &[Box<Worker>],
-    opened: &Opened,
-    error: &goexe::Error,
-) -> Option<Result<Summary, String>> {
-    let named = workers.iter().any(|worker| names_stand_in(opened.data(), worker.markers()));
-    named.then(|| Err(error.to_string()))
+    let places = probed + same + other;
+    format!("{who} has breakpoints at {probed} of {places} sites: each makes the times of the other longer")
 }
 
 /// Compares the clocks. The quickest reading is the most exact.

@@ -6,8 +6,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use goexe::{File, Source};
 use gotrace::{
-    discover::Opened,
+    discover::MAX_EXECUTABLE,
     plan::{self, CrossCheck, Identity, Missing, report::Report},
     program::Named,
 };
@@ -56,9 +57,9 @@ pub fn run(options: &Options) -> Result<()> {
         }
         Err(_) => (PathBuf::from(what), "give the path of an executable or a process id"),
     };
-    let opened = Opened::open(&path).with_context(|| format!("cannot read `{what}`: {hint}"))?;
+    let file = File::open(&path, MAX_EXECUTABLE).with_context(|| format!("cannot read `{what}`: {hint}"))?;
     let cannot_trace = || format!("cannot trace `{what}`");
-    let data = opened.data();
+    let data = Source::from(&file);
     let shown = match (&options.explain, options.output) {
         (Some(function), _) => {
             first(|program| (program.explain)(data, function)).with_context(cannot_trace)?

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use gotrace::{
     Detail,
-    discover::Opened,
+    discover::MAX_EXECUTABLE,
     plan::Plan,
     probe::Limits,
     recording::{Recorder, Summary},
@@ -80,8 +80,8 @@ pub struct Options {
 pub async fn run(options: Options) -> Result<()> {
     let Options { file, pid, trust, duration, redact, max_size, ebpf_object } = options;
     if let Some(pid) = pid {
-        let executable = Opened::open(format!("/proc/{pid}/exe").as_ref());
-        let known = executable.is_ok_and(|opened| Plan::<KubeScheduler>::of(opened.data()).is_ok());
+        let executable = goexe::File::open(format!("/proc/{pid}/exe").as_ref(), MAX_EXECUTABLE);
+        let known = executable.is_ok_and(|file| Plan::<KubeScheduler>::of(&file).is_ok());
         ensure!(known, "process {pid} is not a kube-scheduler; `pgrep -a kube-scheduler` lists them");
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
