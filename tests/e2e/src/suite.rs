@@ -162,6 +162,7 @@ const TESTS: &[Test] = &[
     Test { name: "faults-memory", nodes: 100, run: faults::memory, ..TEST },
     Test { name: "faults-pause", nodes: 100, run: faults::pause, ..TEST },
     Test { name: "faults-peers", nodes: 1, run: faults::peers, ..TEST },
+    Test { name: "hostile-files", nodes: hostile::trust::NODES, run: hostile::files::run, ..TEST },
     Test { name: "hostile-trust", nodes: hostile::trust::NODES, run: hostile::trust::run, ..TEST },
     Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
     Test { name: "version-1.33", scheduler: Scheduler::Other(&STATE_BY_POINTER, None), ..VERSION },

@@ -131,6 +131,16 @@ impl Schedspan {
         Metrics::read(&agent(Path::new(""))?, &format!("{}/metrics", self.server))
     }
 
+    /// What it answers at a path, such as `healthz`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn says(&self, path: &str) -> Result<String> {
+        let mut answer = agent(Path::new(""))?.get(format!("{}/{path}", self.server)).call()?;
+        Ok(answer.body_mut().read_to_string()?)
+    }
+
     /// Its URL, for `schedspan explain` and `top`.
     pub fn server(&self) -> &str {
         &self.server

@@ -2,8 +2,9 @@
 
 use std::{
     env,
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt as _,
+    fs::{self, File, Permissions},
+    io::Write as _,
+    os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -24,6 +25,17 @@ const PUSH: u8 = 0x55;
 const AGAIN: [u8; 3] = [0x5d, 0xeb, 0xfc];
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `read(0, %rsp - 8, 1)`, then `execve` of the path behind it.
+const SWAP: [u8; 37] = [
+    0x31, 0xc0, 0x31, 0xff, 0x48, 0x8d, 0x74, 0x24, 0xf8, 0xba, 1, 0, 0, 0, 0x0f, 0x05, // read
+    0x48, 0x8d, 0x3d, 14, 0, 0, 0, 0x31, 0xf6, 0x31, 0xd2, 0xb8, 59, 0, 0, 0, 0x0f, 0x05, // execve
+    0x0f, 0x0b, 0x90, // ud2
+];
+/// The beginning of Go's build information.
+const BUILD_INFO: &[u8] = b"\xff Go buildinf:";
+/// The instruction int3, which the kernel writes at a probe.
+const BREAKPOINT: u8 = 0xcc;
 
 /// A user without any right.
 pub(super) const UNPRIVILEGED: &str = "65534";
@@ -72,21 +84,126 @@ impl Model {
     /// If the function is not probed at its entry, or the fake cannot be started.
     pub(super) fn start(&self, name: &str, does: Does, user: &str) -> Result<Fake> {
         let executable = self.dir.join(name);
-        fs::write(&executable, self.code(does)?)?;
-        fs::set_permissions(&executable, Permissions::from_mode(0o755))?;
+        self.write(&executable, self.code(does)?)?;
+        self.run(&executable, user)
+    }
+
+    /// The folder of the fakes.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes an executable.
+    pub(super) fn write(&self, executable: &Path, code: Vec<u8>) -> Result<()> {
+        fs::write(executable, code)?;
+        Ok(fs::set_permissions(executable, Permissions::from_mode(0o755))?)
+    }
+
+    /// Starts an executable that is there.
+    pub(super) fn run(&self, executable: &Path, user: &str) -> Result<Fake> {
+        self.run_with(executable, user, Stdio::null())
+    }
+
+    pub(super) fn run_with(&self, executable: &Path, user: &str, input: Stdio) -> Result<Fake> {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--reuid", user, "--clear-groups"]).arg(&executable);
-        let child = command.stdin(Stdio::null()).spawn()?;
-        let fake = Fake { child, executable };
+        command.args(["--pdeathsig", "KILL", "--reuid", user, "--clear-groups"]).arg(executable);
+        let child = command.stdin(input).spawn()?;
+        let fake = Fake { child, executable: executable.to_owned() };
         // From here on, no process starts this executable.
-        wait_until(&format!("{name} to run"), TIMEOUT, || {
+        wait_until(&format!("{} to run", executable.display()), TIMEOUT, || {
             let runs = fs::read_link(format!("/proc/{}/exe", fake.pid()))?;
             Ok((runs == fake.executable).then_some(()))
         })?;
         Ok(fake)
     }
 
-    fn code(&self, does: Does) -> Result<Vec<u8>> {
+    /// A fake that executes this program when it is told to.
+    pub(super) fn swapping(&self, into: &Path) -> Result<Vec<u8>> {
+        let path = into.to_str().context("the path is not text")?;
+        let mut code = self.executable.clone();
+        let first = [&SWAP[..], path.as_bytes(), &[0]].concat();
+        let start = self.start_of(&code)?;
+        code[start..][..first.len()].copy_from_slice(&first);
+        Ok(code)
+    }
+
+    /// A program that waits and is not of Go, but has the scheduler's code where that has its probes.
+    pub(super) fn innocent(&self) -> Result<Vec<u8>> {
+        let mut code = self.code(Does::Waits)?;
+        let infos: Vec<usize> = (0..code.len() - BUILD_INFO.len())
+            .step_by(16)
+            .filter(|at| code[*at..].starts_with(BUILD_INFO))
+            .collect();
+        ensure!(!infos.is_empty(), "the scheduler has no build information");
+        infos.into_iter().for_each(|at| code[at] = 0);
+        Ok(code)
+    }
+
+    /// A program that waits, whose last segment goes on to the end of a file of this length, without names of sections: what is
+    /// in it can only be searched for, and is not there.
+    pub(super) fn sparse(&self, bytes: u64) -> Result<Vec<u8>> {
+        const HEADER: usize = 56;
+        let mut code = self.innocent()?;
+        let first = usize::try_from(u64::from_le_bytes(code[32..40].try_into()?))?;
+        let count = usize::from(u16::from_le_bytes(code[56..58].try_into()?));
+        let word =
+            |code: &[u8], at: usize| Ok::<_, anyhow::Error>(u64::from_le_bytes(code[at..at + 8].try_into()?));
+        let mut last = None;
+        for at in (0..count).map(|number| first + number * HEADER) {
+            // `PT_LOAD`; they are sorted by address.
+            if code[at..at + 4] == [1, 0, 0, 0] {
+                last = Some(at);
+            }
+        }
+        let last = last.context("nothing is loaded")?;
+        let length = bytes - word(&code, last + 8)?;
+        // `p_filesz`, `p_memsz`; `e_shoff`, `e_shnum` and `e_shstrndx`.
+        for at in [last + 32, last + 40] {
+            code[at..at + 8].copy_from_slice(&length.to_le_bytes());
+        }
+        code[0x28..0x30].fill(0);
+        code[0x3c..0x40].fill(0);
+        Ok(code)
+    }
+
+    /// Checks that a process has a breakpoint at each site.
+    pub(super) fn check_probed(&self, pid: u32) -> Result<()> {
+        let (probed, sites) = self.probed(pid)?;
+        ensure!(probed == sites, "process {pid} has breakpoints at {probed} of {sites} sites");
+        Ok(())
+    }
+
+    /// Checks that a process has no breakpoint at any site.
+    pub(super) fn check_untouched(&self, pid: u32) -> Result<()> {
+        let (probed, sites) = self.probed(pid)?;
+        ensure!(probed == 0, "process {pid} has breakpoints at {probed} of {sites} places");
+        Ok(())
+    }
+
+    /// At how many sites a process has a breakpoint, and the number of sites.
+    fn probed(&self, pid: u32) -> Result<(usize, usize)> {
+        let memory = File::open(format!("/proc/{pid}/mem"))?;
+        let (mut probed, mut sites) = (0, 0);
+        for site in self.plan["sites"].as_array().into_iter().flatten() {
+            let mut byte = [0];
+            memory.read_exact_at(&mut byte, address(site)?)?;
+            probed += usize::from(byte[0] == BREAKPOINT);
+            sites += 1;
+        }
+        ensure!(sites > 0, "inspect shows no site");
+        Ok((probed, sites))
+    }
+
+    /// File offset of the first instruction.
+    fn start_of(&self, code: &[u8]) -> Result<usize> {
+        // `e_entry` of a 64-bit ELF file.
+        let entry = u64::from_le_bytes(code[24..32].try_into()?);
+        let (site, offset) = self.entry_of(None)?;
+        // Code is one segment.
+        Ok(usize::try_from(entry - (site - offset))?)
+    }
+
+    pub(super) fn code(&self, does: Does) -> Result<Vec<u8>> {
         let mut code = self.executable.clone();
         // `e_entry` of a 64-bit ELF file.
         let entry = u64::from_le_bytes(code[24..32].try_into()?);
@@ -118,10 +235,13 @@ impl Model {
         };
         let site = self.plan["sites"].as_array().into_iter().flatten().find(is);
         let site = site.with_context(|| format!("{function:?} is not probed at its entry"))?;
-        let address = site["address"].as_str().and_then(|text| text.strip_prefix("0x"));
-        let address = u64::from_str_radix(address.context("a site has no address")?, 16)?;
-        Ok((address, site["fileOffset"].as_u64().context("a site has no file offset")?))
+        Ok((address(site)?, site["fileOffset"].as_u64().context("a site has no file offset")?))
     }
+}
+
+fn address(site: &Value) -> Result<u64> {
+    let address = site["address"].as_str().and_then(|text| text.strip_prefix("0x"));
+    Ok(u64::from_str_radix(address.context("a site has no address")?, 16)?)
 }
 
 impl Drop for Model {
@@ -133,6 +253,15 @@ impl Drop for Model {
 impl Fake {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Tells it to execute its other program.
+    pub(super) fn swap(&mut self) -> Result<()> {
+        Ok(self.child.stdin.take().context("it has no standard input")?.write_all(b"x")?)
+    }
+
+    pub(super) fn is_alive(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
     }
 }
 

@@ -1,7 +1,11 @@
 //! Whom schedspan traces, and what those can do who are traced: programs with a scheduler's functions are not opened unless a rule
 //! names them; those that are named take neither room nor records of the scheduler's.
 
-use std::{mem::MaybeUninit, time::Duration};
+use std::{
+    mem::MaybeUninit,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
@@ -30,6 +34,8 @@ const ALL: (&str, &str) = ("SCHEDSPAN_TRUST", "all");
 const IDLE: usize = 9;
 const PODS: usize = 100;
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which the daemon looks at a new process.
+const LOOKS: Duration = Duration::from_secs(2);
 /// The function whose probe is hit in a loop: it reads nothing, so its records are the quickest.
 const FLOODED: &str = "snapshot";
 
@@ -134,7 +140,7 @@ fn untrusted(schedspan: &mut Schedspan, number: usize) -> Result<()> {
 }
 
 /// Schedules Pods: each has one attempt, which is whole. Returns the metrics after that.
-fn scheduled(stage: &Stage, schedspan: &mut Schedspan, prefix: &str) -> Result<Metrics> {
+pub(super) fn scheduled(stage: &Stage, schedspan: &mut Schedspan, prefix: &str) -> Result<Metrics> {
     let api = stage.cluster.api()?;
     let name = |number: usize| format!("{prefix}-{number}");
     let ours = |name: &str| name.starts_with(&format!("{prefix}-"));
@@ -160,15 +166,24 @@ fn scheduled(stage: &Stage, schedspan: &mut Schedspan, prefix: &str) -> Result<M
 }
 
 /// Counts who opens files.
-struct Watched(OwnedFd);
+pub(super) struct Watched(OwnedFd);
 
 impl Watched {
-    fn of(fakes: &[Fake]) -> Result<Self> {
+    pub(super) fn of(fakes: &[Fake]) -> Result<Self> {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         for fake in fakes {
             inotify::add_watch(&events, &fake.executable, WatchFlags::OPEN | WatchFlags::ACCESS)?;
         }
         Ok(Self(events))
+    }
+
+    /// Waits until somebody opens or reads one; not for ever, since that may have been before.
+    pub(super) fn wait(&self) -> Result<()> {
+        let end = Instant::now() + LOOKS;
+        while self.count()? == 0 && Instant::now() < end {
+            sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Events since the last call.
