@@ -93,7 +93,7 @@ pub struct Discovery {
     sender: Sender<Answer>,
     answers: Receiver<Answer>,
     /// Processes that have read. They end by themselves, or are killed if they hang.
-    readers: Vec<Child>,
+    readers: Vec<(ProcessId, Child)>,
     /// Whether it was said that too many hang.
     told: bool,
     window: (Instant, u64),
@@ -122,7 +122,9 @@ impl Discovery {
         let covers =
             |id: ProcessId, file: FileId| id == process.id || known.is_none() && file == process.file;
         let is_covered = self.running.iter().any(|(id, file)| covers(*id, *file))
-            || self.waiting.iter().any(|(waits, _)| covers(waits.id, waits.file));
+            || self.waiting.iter().any(|(waits, _)| covers(waits.id, waits.file))
+            // Where one reader hangs, the next one would hang as well.
+            || self.readers.iter().any(|(id, _)| *id == process.id);
         if !is_covered {
             self.waiting.push_back((process, known));
         }
@@ -139,11 +141,11 @@ impl Discovery {
         let mut answers: Vec<Answer> = self.answers.try_iter().collect();
         for Answer { process, reader, bytes, .. } in &mut answers {
             self.running.remove(&process.id);
-            self.readers.extend(reader.take());
+            self.readers.extend(reader.take().map(|reader| (process.id, reader)));
             self.window.1 += *bytes;
         }
         // An error is that it has ended already.
-        self.readers.retain_mut(|reader| {
+        self.readers.retain_mut(|(_, reader)| {
             let _ = reader.kill();
             matches!(reader.try_wait(), Ok(None))
         });
@@ -161,12 +163,14 @@ impl Discovery {
         while self.running.len() < AT_ONCE && self.window.1 < MAX_READ_OF_ALL {
             let Some((process, known)) = self.waiting.pop_front() else { break };
             let (planners, sender) = (Arc::clone(&self.planners), self.sender.clone());
-            self.running.insert(process.id, process.file);
+            let id = process.id;
+            self.running.insert(id, process.file);
             let look = move || {
                 // The daemon may have ended.
                 let _ = sender.send(look(&planners, process, known.as_deref()));
             };
             if let Err(error) = thread::Builder::new().name("look".into()).spawn(look) {
+                self.running.remove(&id);
                 warn!("cannot start a thread to look at processes: {error}");
             }
         }
@@ -176,7 +180,7 @@ impl Discovery {
 
 impl Drop for Discovery {
     fn drop(&mut self) {
-        for reader in &mut self.readers {
+        for (_, reader) in &mut self.readers {
             let _ = reader.kill(); // It may have ended.
         }
     }
@@ -248,11 +252,11 @@ fn plan(planners: &[Planner], file: &File, path: &Path) -> Result<Option<Planned
     let executable = match opened {
         Ok(Some(executable)) => executable,
         Ok(None) | Err(Error::Elf(_) | Error::NotGo(_)) => return Ok(None),
-        Err(error) => return unreadable(planners, path, error),
+        Err(error) => return unreadable(planners, path, &error),
     };
     let functions = match executable.functions() {
         Ok(functions) => functions,
-        Err(error) => return unreadable(planners, path, error),
+        Err(error) => return unreadable(planners, path, &error),
     };
     let mut prepared = Vec::new();
     for planner in planners {
@@ -278,7 +282,7 @@ fn plan(planners: &[Planner], file: &File, path: &Path) -> Result<Option<Planned
 
 /// Reports a Go executable whose tables cannot be read, if it is called like one of the programs: otherwise it is silently
 /// not traced.
-fn unreadable(planners: &[Planner], path: &Path, error: Error) -> Result<Option<Planned>, String> {
+fn unreadable(planners: &[Planner], path: &Path, error: &Error) -> Result<Option<Planned>, String> {
     if let Error::Read(_) = error {
         return Err(error.to_string());
     }

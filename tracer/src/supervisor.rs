@@ -371,17 +371,13 @@ impl Supervisor {
             }
             anyhow::bail!("its memory has other code than its file, at {other} of {} sites", places.len());
         }
-        let probed_as = match probed_as {
-            Some(_) if probed < places.len() => {
+        let covered_by = if probed == places.len() { self.other_name(process.file, &known) } else { None };
+        let probed_as = match (probed_as, covered_by) {
+            (Some(_), _) if probed < places.len() => {
                 anyhow::bail!("its memory has only {probed} of the {} breakpoints", places.len())
             }
-            Some(file) => file,
-            None if probed == places.len()
-                && let Some(file) = self.other_name(process.file, &known) =>
-            {
-                file
-            }
-            None => self.attach(process, &known, bias, compared)?,
+            (Some(file), _) | (None, Some(file)) => file,
+            (None, None) => self.attach(process, &known, bias, compared)?,
         };
         if let Some(traced) = self.executables.get_mut(&process.file) {
             traced.probed_as = Some(probed_as);

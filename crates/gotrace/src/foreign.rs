@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_an_error_that_says_so() {
-        let cut = reader("/proc/self/exe", "/nowhere").file(1 << 40, u64::MAX);
+        let cut = reader("/proc/self/exe", "/nowhere").file(1 << 30, u64::MAX);
         assert!(goexe::Executable::parse(&cut).is_err());
         cut.intact().expect("the headers are there");
         let file = reader("/nowhere", "/nowhere").file(1 << 20, u64::MAX);

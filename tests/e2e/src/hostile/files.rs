@@ -95,8 +95,9 @@ fn names(stage: &Stage, model: &Model) -> Result<()> {
     // Two copies on file systems of their own, alike in all that a file says of itself but the device.
     let [one, other] = ["one", "other"].map(|name| Mount::tmpfs(model.dir(), name));
     let (one, other) = (one?, other?);
-    let copies = [&one, &other].map(|mount| mount.0.join("kube-scheduler"));
-    for copy in &copies {
+    let copies = [&one, &other].map(|mount| mount.0.join("image/kube-scheduler"));
+    for (mount, copy) in [&one, &other].into_iter().zip(&copies) {
+        fs::create_dir(mount.0.join("image"))?;
         process::run("cp", Command::new("cp").arg("--preserve=all").args([&file, copy]))?;
     }
     let number = |path: &PathBuf| fs::metadata(path).map(|meta| (meta.ino(), meta.len(), meta.mtime_nsec()));
@@ -105,7 +106,7 @@ fn names(stage: &Stage, model: &Model) -> Result<()> {
     expect(&mut schedspan, model.run(&copies[1], ROOT)?, 3, "a copy with the same number")?;
 
     // Two containers of one image.
-    let [left, right] = ["left", "right"].map(|name| Mount::overlay(model.dir(), name, &one.0));
+    let [left, right] = ["left", "right"].map(|name| Mount::overlay(&one.0, name));
     let (left, right) = (left?, right?);
     for (mount, what) in [(&left, "an overlay of a probed file"), (&right, "another overlay of it")] {
         expect(&mut schedspan, model.run(&mount.0.join("kube-scheduler"), ROOT)?, 3, what)?;
@@ -195,10 +196,10 @@ fn hangs(stage: &mut Stage, model: &Model) -> Result<()> {
 
 /// Files that end in their middle while they are read.
 fn cut(stage: &Stage, model: &Model) -> Result<()> {
-    let mut schedspan = daemon(stage)?;
     let fuse = Fuse::mount(model.dir(), model.code(Does::Waits)?)?;
     let fake = model.run(&fuse.file(), ROOT)?;
     fuse.cut();
+    let mut schedspan = daemon(stage)?;
     let told = format!("pid={}", fake.pid());
     wait_until("the log to tell of it", TIMEOUT, || {
         let log = schedspan.log()?;
@@ -274,8 +275,9 @@ impl Mount {
         Ok(Self(dir))
     }
 
-    /// The files of `lower`, with changes in a folder of its own.
-    fn overlay(dir: &Path, name: &str, lower: &Path) -> Result<Self> {
+    /// The files in the folder `image`, with changes in a folder on the same file system, as in a container.
+    fn overlay(dir: &Path, name: &str) -> Result<Self> {
+        let lower = dir.join("image");
         let [dir, upper, work] = ["", "-upper", "-work"].map(|part| dir.join(format!("{name}{part}")));
         for dir in [&dir, &upper, &work] {
             fs::create_dir(dir)?;
