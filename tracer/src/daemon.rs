@@ -75,9 +75,11 @@ pub struct Options {
     pub context: context::Options,
     /// Whether Pods get the context of their attempt.
     pub reinject: reinject::Options,
-    /// Address of the web server for metrics, health and attempts; `None` switches it off.
-    pub listen: Option<SocketAddr>,
-    /// Number of attempts kept for `schedspan explain`; needs [`Options::listen`].
+    /// Addresses of metrics and health.
+    pub status: status::Options,
+    /// Address for `schedspan explain` and `top`; `None` switches it off.
+    pub debug: Option<SocketAddr>,
+    /// Number of attempts kept for `schedspan explain`; needs [`Options::debug`].
     pub history: usize,
     /// Path of an eBPF object instead of the built-in one.
     pub ebpf_object: Option<PathBuf>,
@@ -101,9 +103,8 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When the samplers are contradictory, probes cannot be loaded, the kubeconfig cannot be used, or the address cannot
-/// be bound. With [`Options::listen`], a failure to load probes is not an error: `/readyz` reports it until the daemon
-/// is stopped.
+/// When the samplers are contradictory, probes cannot be loaded, the kubeconfig cannot be used, or the addresses of metrics or health cannot
+/// be bound. With an address of health, a failure to load probes is not an error: `/readyz` reports it until the daemon is stopped.
 pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let sampler = Sampler::new(&options.sample)?;
@@ -120,10 +121,10 @@ pub async fn run(options: Options) -> Result<()> {
         metrics.clone(),
         health.clone(),
     );
-    let supervisor = match (supervisor, options.listen) {
+    let supervisor = match (supervisor, options.status.health_listen) {
         (Ok(supervisor), _) => supervisor,
         (Err(error), None) => return Err(error.into()),
-        (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
+        (Err(error), Some(_)) => return refuse(error.into(), options.status, metrics, health).await,
     };
     let start = wakeups::unthrottled();
     let contexts =
@@ -143,9 +144,10 @@ pub async fn run(options: Options) -> Result<()> {
     if lifecycles.is_some() {
         outlet.sinks.register(&Resource::of_schedspan());
     }
-    let log = AttemptLog::new(if options.listen.is_some() { options.history } else { 0 });
-    if let Some(address) = options.listen {
-        serve::start(address, metrics.clone(), health, log.clone()).await?;
+    let log = AttemptLog::new(if options.debug.is_some() { options.history } else { 0 });
+    let refused = status::start(options.status, metrics.registry.clone(), health).await?;
+    if let Some(address) = options.debug {
+        serve::start(address, metrics.clone(), log.clone(), refused).await;
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -237,10 +239,15 @@ pub async fn run(options: Options) -> Result<()> {
 
 /// Reports on `/readyz` why nothing can be traced, until SIGINT or SIGTERM. A restart changes neither kernel nor
 /// capabilities, and hides the reason in a crash loop.
-async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, health: Health) -> Result<()> {
+async fn refuse(
+    error: anyhow::Error,
+    addresses: status::Options,
+    metrics: Metrics,
+    health: Health,
+) -> Result<()> {
     error!("{error:#}");
     health.set_ready(Err(format!("{error:#}")));
-    serve::start(address, metrics, health.clone(), AttemptLog::new(0)).await?;
+    status::start(addresses, metrics.registry, health.clone()).await?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     loop {

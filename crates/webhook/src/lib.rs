@@ -49,8 +49,8 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// Address of the server for reviews.
     pub address: SocketAddr,
-    /// Address of metrics and health; `None` for none.
-    pub listen: Option<SocketAddr>,
+    /// Addresses of metrics and health.
+    pub status: status::Options,
     /// Name of its MutatingWebhookConfiguration.
     pub configuration: String,
     /// Names and addresses of the certificate, under which API servers connect.
@@ -69,7 +69,7 @@ pub struct Options {
 ///
 /// When no API server is known, or an address cannot be bound.
 pub async fn run(options: Options) -> Result<()> {
-    let Options { address, listen, configuration, hosts, lifetime, unsampled, kubeconfig } = options;
+    let Options { address, status, configuration, hosts, lifetime, unsampled, kubeconfig } = options;
     ensure!(
         lifetime >= SHORTEST_LIFE,
         "{lifetime:?} is too short for a certificate; give --certificate-lifetime {SHORTEST_LIFE:?} or more"
@@ -83,9 +83,7 @@ pub async fn run(options: Options) -> Result<()> {
     metrics.set_expiry(certificate.expires);
     let health = Health::until("the API server has not got the certificate yet");
     let listener = status::bind(address).await?;
-    if let Some(listen) = listen {
-        status::start(listen, registry, health.clone(), axum::Router::new()).await?;
-    }
+    status::start(status, registry, health.clone()).await?;
     info!("reviews are answered at https://{}{}", listener.local_addr()?, server::PATH);
     let keeper = Keeper {
         api: Api::all(client),
@@ -118,7 +116,7 @@ pub async fn run(options: Options) -> Result<()> {
     };
     let router = server::router(unsampled, metrics.clone());
     tokio::select! {
-        served = server::serve(listener, served, router, metrics, stop) => served,
+        served = server::serve(listener, served, router, &metrics, stop) => served,
         kept = keeper.keep(certificate) => kept,
         () = living => Ok(()),
     }

@@ -153,7 +153,7 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
     println!("schedspan and the scheduler agree, and nothing was lost. Where to go from here:");
     println!("  schedspan trace          live waterfalls on a node of yours; --failed, --slower-than MS");
     println!(
-        "  schedspan explain POD    why a Pod is where it is: asks `schedspan run --listen 127.0.0.1:9090`"
+        "  schedspan explain POD    why a Pod is where it is: asks `schedspan run`"
     );
     println!("  schedspan inspect PID    what is probed, and what it costs");
     println!("  cargo xtask e2e          this comparison for 550 Pods, and what happens when things break");

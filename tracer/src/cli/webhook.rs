@@ -23,9 +23,8 @@ pub struct Options {
     /// Inject contexts that are not sampled as well
     #[arg(long, env = "SCHEDSPAN_WEBHOOK_UNSAMPLED")]
     unsampled: bool,
-    /// Serve /metrics, /healthz and /readyz on this address
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    status: status::Options,
     /// Kubeconfig of the cluster [default: the ServiceAccount's, or ~/.kube/config]
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -37,11 +36,11 @@ pub struct Options {
 ///
 /// Those of [`webhook::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { address, host, configuration, certificate_lifetime, unsampled, listen, kubeconfig } =
+    let Options { address, host, configuration, certificate_lifetime, unsampled, status, kubeconfig } =
         options;
     webhook::run(webhook::Options {
         address,
-        listen,
+        status,
         configuration,
         hosts: host,
         lifetime: certificate_lifetime,
