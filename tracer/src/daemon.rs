@@ -36,7 +36,8 @@ use spans::{
 use status::Health;
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
+    sync::{Semaphore, mpsc, oneshot},
+    time::timeout,
 };
 use tracing::{error, info, warn};
 use trust::Rule;
@@ -57,6 +58,10 @@ const WAITING: usize = 1_024;
 const FIRST_LIST: Duration = Duration::from_secs(5);
 /// Time to export the last spans.
 const FLUSH: Duration = Duration::from_secs(5);
+/// Limit for reading the configuration of a scheduler.
+const READ: Duration = Duration::from_secs(2);
+/// Most threads that read configurations. One whose file system never answers stays.
+const MAX_READERS: usize = 4;
 /// Liveness interval without a supervisor.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -177,7 +182,10 @@ pub async fn run(options: Options) -> Result<()> {
                 };
                 Step::Trace(story.trace(anchor, origin, extras))
             }
-            Message::Found(found) => Step::Found(found),
+            Message::Found(found) => {
+                let configuration = configuration(&found).await;
+                Step::Found(found, configuration)
+            }
             Message::Gone(target) => Step::Gone(target),
         }
     })
@@ -200,8 +208,7 @@ pub async fn run(options: Options) -> Result<()> {
                         stop.store(true, Ordering::Relaxed);
                     }
                 }
-                Some(Step::Found(found)) => {
-                    let configuration = configuration(&found);
+                Some(Step::Found(found, configuration)) => {
                     outlet.sinks.register(&resource(&found, configuration.as_ref()));
                     if let Some(configuration) = configuration {
                         configurations.found(found.target, found.pid, configuration, found.already_ran);
@@ -318,7 +325,7 @@ async fn next(lives: &mut Option<mpsc::Receiver<Trace>>) -> Option<Trace> {
 }
 
 enum Step {
-    Found(Box<Found>),
+    Found(Box<Found>, Option<Configuration>),
     Trace(Trace),
     Gone(u32),
 }
@@ -329,11 +336,34 @@ pub(crate) fn workers(names: &[String], detail: Detail) -> Vec<Box<Worker>> {
 }
 
 /// The configuration of a scheduler; `None` when it cannot be read.
-fn configuration(found: &Found) -> Option<Configuration> {
+///
+/// Its file is on a file system that may never answer, so a thread of its own reads it.
+async fn configuration(found: &Found) -> Option<Configuration> {
+    static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
     let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
-    Configuration::of(process)
-        .inspect_err(|error| warn!(pid = found.pid, "cannot read the configuration in force: {error}"))
-        .ok()
+    let pid = found.pid;
+    let Ok(reader) = READERS.try_acquire() else {
+        warn!(
+            pid,
+            "the configuration in force is not read: those of {MAX_READERS} other processes do not answer"
+        );
+        return None;
+    };
+    let (sender, receiver) = oneshot::channel();
+    let read = move || {
+        // An error means that it came too late.
+        let _ = sender.send(Configuration::of(process));
+        drop(reader);
+    };
+    thread::Builder::new().name("configuration".into()).spawn(read).ok()?;
+    let why = match timeout(READ, receiver).await {
+        Ok(Ok(Ok(configuration))) => return Some(configuration),
+        Ok(Ok(Err(error))) => error.to_string(),
+        Ok(Err(_)) => "its reader has panicked".to_owned(),
+        Err(_) => format!("its file does not answer within {READ:?}"),
+    };
+    warn!(pid, "cannot read the configuration in force: {why}");
+    None
 }
 
 pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> Resource {
