@@ -1,6 +1,6 @@
 //! The webhook's own web server: TLS, and reviews.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -24,6 +24,7 @@ use tracing::debug;
 use super::{
     admission::{Context, answer},
     certificate::Served,
+    files,
 };
 use crate::{Metrics, Verdict};
 
@@ -62,19 +63,23 @@ pub(super) fn router(unsampled: bool, metrics: Metrics) -> Router {
     Router::new().route(PATH, post(review)).with_state(webhook)
 }
 
-/// Answers until `stop` completes, and then the requests in flight.
+/// Answers until `stop` completes, and then the requests in flight. With authorities of clients, only to these.
 pub(super) async fn serve(
     listener: TcpListener,
     served: Served,
     router: Router,
+    client_ca: Option<&Path>,
     metrics: &Metrics,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(served));
+    let clients = client_ca.map(|file| files::verifier(file, Arc::clone(&provider))).transpose()?;
+    let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let tls = match clients {
+        Some(clients) => tls.with_client_cert_verifier(clients),
+        None => tls.with_no_client_auth(),
+    };
+    let mut tls = tls.with_cert_resolver(Arc::new(served));
     // HTTP/1.1 is what API servers use with webhooks, so that their requests spread over replicas.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let server = Server { limits: LIMITS, tls: Some(Arc::new(tls).into()), refused: metrics.refused() };

@@ -85,7 +85,8 @@ impl Webhook {
     ///
     /// If it does not answer.
     pub fn readiness(&self) -> Result<(u16, String)> {
-        let mut response = agent(Path::new(""))?.get(format!("http://127.0.0.1:{}/readyz", self.health)).call()?;
+        let mut response =
+            agent(Path::new(""))?.get(format!("http://127.0.0.1:{}/readyz", self.health)).call()?;
         Ok((response.status().as_u16(), response.body_mut().read_to_string()?))
     }
 
