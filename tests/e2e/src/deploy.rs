@@ -212,7 +212,12 @@ fn examined(stage: &Stage, command: &[&str], endpoint: &str) -> Result<(Option<i
 
 fn daemon(executable: &Path, rights: &[&str], address: &str) -> Result<Child> {
     let mut daemon = Command::new("setpriv");
-    daemon.args(["--pdeathsig", "KILL"]).args(rights).arg(executable).args(["run", "--debug-listen=off", "--health-listen", address]);
+    daemon.args(["--pdeathsig", "KILL"]).args(rights).arg(executable).args([
+        "run",
+        "--debug-listen=off",
+        "--health-listen",
+        address,
+    ]);
     daemon.env("NO_COLOR", "1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     Ok(daemon.spawn()?)
 }

@@ -84,6 +84,7 @@ impl Schedspan {
             environment,
         } = options;
         let ports = free_ports(&SERVERS)?;
+        let own = ports.iter().filter(|(name, _)| !arguments.contains(&&*format!("--{name}-listen")));
         // The kernel kills it when this process ends.
         let mut command = Command::new("setpriv");
         command
@@ -91,7 +92,7 @@ impl Schedspan {
             .args(*rights)
             .arg(executable)
             .arg("run")
-            .args(ports.iter().map(|(name, port)| format!("--{name}-listen=127.0.0.1:{port}")));
+            .args(own.map(|(name, port)| format!("--{name}-listen=127.0.0.1:{port}")));
         command.arg("--kubeconfig").arg(kubeconfig).args(*arguments);
         command.args(["--output", if *waterfalls { "terminal,otlp" } else { "otlp" }]);
         // The user's own settings might send spans elsewhere.

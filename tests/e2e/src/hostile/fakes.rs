@@ -71,12 +71,21 @@ impl Model {
     ///
     /// If the function is not probed at its entry, or the fake cannot be started.
     pub(super) fn start(&self, name: &str, does: Does, user: &str) -> Result<Fake> {
+        self.start_with(name, does, user, &[])
+    }
+
+    /// The same with arguments.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Model::start`].
+    pub(super) fn start_with(&self, name: &str, does: Does, user: &str, arguments: &[&str]) -> Result<Fake> {
         let executable = self.dir.join(name);
         fs::write(&executable, self.code(does)?)?;
         fs::set_permissions(&executable, Permissions::from_mode(0o755))?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--reuid", user, "--clear-groups"]).arg(&executable);
-        let child = command.stdin(Stdio::null()).spawn()?;
+        let child = command.args(arguments).stdin(Stdio::null()).spawn()?;
         let fake = Fake { child, executable };
         // From here on, no process starts this executable.
         wait_until(&format!("{name} to run"), TIMEOUT, || {
