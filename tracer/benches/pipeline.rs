@@ -28,6 +28,7 @@ const STREAM: &str = "../tests/streams/1.37.jsonl";
 /// The stream's process.
 const TARGET: u32 = 0;
 
+#[expect(clippy::disallowed_macros, reason = "a benchmark prints its own figures")]
 fn main() {
     let (events, attempts, traces) = (events(), attempts(), traces());
     let spans = spans(&traces);

@@ -40,8 +40,8 @@ use spans::{
 use status::Health;
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
-    time::{Instant, sleep_until},
+    sync::{Semaphore, mpsc, oneshot},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{error, info, warn};
 use trust::Rule;
@@ -66,6 +66,10 @@ const END: Duration = Duration::from_millis(1_500);
 const SLOW_END: Duration = Duration::from_secs(15);
 /// Time to export the last spans.
 const FLUSH: Duration = Duration::from_secs(5);
+/// Limit for reading the configuration of a scheduler.
+const READ: Duration = Duration::from_secs(2);
+/// Most threads that read configurations. One whose file system never answers stays.
+const MAX_READERS: usize = 4;
 /// Liveness interval without a supervisor.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -84,9 +88,11 @@ pub struct Options {
     pub context: context::Options,
     /// Whether Pods get the context of their attempt.
     pub reinject: reinject::Options,
-    /// Address of the web server for metrics, health and attempts; `None` switches it off.
-    pub listen: Option<SocketAddr>,
-    /// Number of attempts kept for `schedspan explain`; needs [`Options::listen`].
+    /// Addresses of metrics and health.
+    pub status: status::Options,
+    /// Address for `schedspan explain` and `top`; `None` switches it off.
+    pub debug: Option<SocketAddr>,
+    /// Number of attempts kept for `schedspan explain`; needs [`Options::debug`].
     pub history: usize,
     /// Path of an eBPF object instead of the built-in one.
     pub ebpf_object: Option<PathBuf>,
@@ -110,9 +116,8 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When the samplers are contradictory, probes cannot be loaded, the kubeconfig cannot be used, or the address cannot
-/// be bound. With [`Options::listen`], a failure to load probes is not an error: `/readyz` reports it until the daemon
-/// is stopped.
+/// When the samplers are contradictory, probes cannot be loaded, the kubeconfig cannot be used, or the addresses of metrics or health cannot
+/// be bound. With an address of health, a failure to load probes is not an error: `/readyz` reports it until the daemon is stopped.
 pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let sampler = Sampler::new(&options.sample)?;
@@ -129,10 +134,10 @@ pub async fn run(options: Options) -> Result<()> {
         metrics.clone(),
         health.clone(),
     );
-    let supervisor = match (supervisor, options.listen) {
+    let supervisor = match (supervisor, options.status.health_listen) {
         (Ok(supervisor), _) => supervisor,
         (Err(error), None) => return Err(error.into()),
-        (Err(error), Some(address)) => return refuse(error.into(), address, metrics, health).await,
+        (Err(error), Some(_)) => return refuse(error.into(), options.status, metrics, health).await,
     };
     let start = wakeups::unthrottled();
     let contexts =
@@ -152,9 +157,10 @@ pub async fn run(options: Options) -> Result<()> {
     if lifecycles.is_some() {
         outlet.sinks.register(&Resource::of_schedspan());
     }
-    let log = AttemptLog::new(if options.listen.is_some() { options.history } else { 0 });
-    if let Some(address) = options.listen {
-        serve::start(address, metrics.clone(), health, log.clone()).await?;
+    let log = AttemptLog::new(if options.debug.is_some() { options.history } else { 0 });
+    let refused = status::start(options.status, metrics.registry.clone(), health).await?;
+    if let Some(address) = options.debug {
+        serve::start(address, metrics.clone(), log.clone(), refused).await;
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -184,7 +190,10 @@ pub async fn run(options: Options) -> Result<()> {
                 };
                 Step::Trace(story.trace(anchor, origin, extras))
             }
-            Message::Found(found) => Step::Found(found),
+            Message::Found(found) => {
+                let configuration = configuration(&found).await;
+                Step::Found(found, configuration)
+            }
             Message::Gone(target) => Step::Gone(target),
         }
     })
@@ -209,8 +218,7 @@ pub async fn run(options: Options) -> Result<()> {
                         stop.store(true, Ordering::Relaxed);
                     }
                 }
-                Some(Step::Found(found)) => {
-                    let configuration = configuration(&found);
+                Some(Step::Found(found, configuration)) => {
                     outlet.sinks.register(&resource(&found, configuration.as_ref()));
                     if let Some(configuration) = configuration {
                         configurations.found(found.target, found.pid, configuration, found.already_ran);
@@ -258,10 +266,15 @@ pub async fn run(options: Options) -> Result<()> {
 
 /// Reports on `/readyz` why nothing can be traced, until SIGINT or SIGTERM. A restart changes neither kernel nor
 /// capabilities, and hides the reason in a crash loop.
-async fn refuse(error: anyhow::Error, address: SocketAddr, metrics: Metrics, health: Health) -> Result<()> {
+async fn refuse(
+    error: anyhow::Error,
+    addresses: status::Options,
+    metrics: Metrics,
+    health: Health,
+) -> Result<()> {
     error!("{error:#}");
     health.set_ready(Err(format!("{error:#}")));
-    serve::start(address, metrics, health.clone(), AttemptLog::new(0)).await?;
+    status::start(addresses, metrics.registry, health.clone()).await?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     loop {
@@ -340,7 +353,7 @@ async fn next(lives: &mut Option<mpsc::Receiver<Trace>>) -> Option<Trace> {
 }
 
 enum Step {
-    Found(Box<Found>),
+    Found(Box<Found>, Option<Configuration>),
     Trace(Trace),
     Gone(u32),
 }
@@ -351,11 +364,34 @@ pub(crate) fn workers(names: &[String], detail: Detail) -> Vec<Box<Worker>> {
 }
 
 /// The configuration of a scheduler; `None` when it cannot be read.
-fn configuration(found: &Found) -> Option<Configuration> {
+///
+/// Its file is on a file system that may never answer, so a thread of its own reads it.
+async fn configuration(found: &Found) -> Option<Configuration> {
+    static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
     let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
-    Configuration::of(process)
-        .inspect_err(|error| warn!(pid = found.pid, "cannot read the configuration in force: {error}"))
-        .ok()
+    let pid = found.pid;
+    let Ok(reader) = READERS.try_acquire() else {
+        warn!(
+            pid,
+            "the configuration in force is not read: those of {MAX_READERS} other processes do not answer"
+        );
+        return None;
+    };
+    let (sender, receiver) = oneshot::channel();
+    let read = move || {
+        // An error means that it came too late.
+        let _ = sender.send(Configuration::of(process));
+        drop(reader);
+    };
+    thread::Builder::new().name("configuration".into()).spawn(read).ok()?;
+    let why = match timeout(READ, receiver).await {
+        Ok(Ok(Ok(configuration))) => return Some(configuration),
+        Ok(Ok(Err(error))) => error.to_string(),
+        Ok(Err(_)) => "its reader has panicked".to_owned(),
+        Err(_) => format!("its file does not answer within {READ:?}"),
+    };
+    warn!(pid, "cannot read the configuration in force: {why}");
+    None
 }
 
 pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> Resource {

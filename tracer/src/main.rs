@@ -2,15 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::{
-    env,
-    io::{self, IsTerminal as _},
-    process::ExitCode,
-};
+use std::{env, process::ExitCode};
 
 use clap::Parser as _;
 use gotrace::{foreign, probe};
-use spans::{text::sentence, wakeups};
+use spans::{screen, text::sentence, wakeups};
 use tokio::runtime::Builder;
 use tracer::cli::{
     Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace, webhook,
@@ -44,20 +40,22 @@ fn main() -> ExitCode {
     let filter = match EnvFilter::try_new(&log) {
         Ok(filter) => filter,
         Err(error) => {
-            eprintln!("schedspan: `--log {log}` is not a log filter: {error}; try `--log info`");
+            screen::complain(&format!(
+                "schedspan: `--log {log}` is not a log filter: {error}; try `--log info`"
+            ));
             return ExitCode::from(USAGE);
         }
     };
-    let colour = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = screen::is_error_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
-    log.with_writer(io::stderr).init();
+    log.with_writer(|| screen::Log).init();
     let result = match command {
         Command::Compare(options) => {
             return match compare::run(&options) {
                 Ok(true) => ExitCode::SUCCESS,
                 Ok(false) => ExitCode::FAILURE,
                 Err(error) => {
-                    eprintln!("schedspan: {}", sentence(error.as_ref()));
+                    screen::complain(&format!("schedspan: {}", sentence(error.as_ref())));
                     ExitCode::from(BAD_INPUT)
                 }
             };
@@ -76,7 +74,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("schedspan: {}", sentence(error.as_ref()));
+            screen::complain(&format!("schedspan: {}", sentence(error.as_ref())));
             ExitCode::FAILURE
         }
     }

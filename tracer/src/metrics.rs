@@ -226,7 +226,7 @@ mod tests {
         }
         metrics.tracing.set_planned(std::iter::empty());
         let webhook = Registry::default();
-        let _registered = webhook::Metrics::new(&webhook);
+        let _registered = (webhook::Metrics::new(&webhook), status::refused(&webhook));
         let text = metrics.registry.encode() + &webhook.encode();
         let exported: HashSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
         let dashboard = include_str!("../../deploy/chart/schedspan/dashboard.json");

@@ -80,7 +80,7 @@ impl Options {
 
 fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Setup => setup::ensure()?,
+        Command::Setup => setup::ensure_for_tests()?,
         Command::BuildEbpf => build_ebpf::main()?,
         Command::Build => build::main()?,
         Command::Image(options) => image::main(&options)?,

@@ -33,7 +33,8 @@ const RENDERED: [(&str, &str, Option<&str>); 6] = [
 const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true,\
     networkPolicy.enabled=true,collector.enabled=true,openshift.enabled=true,queueSpans=true,lifecycle=true,hostNetwork=true,\
     context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,reinject.enabled=true,webhook.enabled=true,webhook.templates=true,\
-    webhook.unsampled=true,webhook.hostNetwork=true,keep={failed},trust.namespaces={kube-system,other},\
+    webhook.unsampled=true,webhook.hostNetwork=true,\
+    webhook.certificateSecret=tls,webhook.annotations.a=b,webhook.clientCASecret.name=clients,keep={failed},trust.namespaces={kube-system,other},\
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,otlp.tls.caSecret.name=ca,otlp.tls.clientSecret.name=client,\
     extraVolumes[0].name=token,extraVolumeMounts[0].name=token,extraVolumeMounts[0].mountPath=/token,imagePullSecrets[0].name=registry";
 

@@ -16,6 +16,7 @@ use crate::{
 };
 
 const BPF_LINKER: &str = "0.13.0";
+const CARGO_DENY: &str = "0.20.2";
 /// The Debian suite with a `rust-src` for Debian's Rust.
 const RUST_SRC_SUITE: &str = "trixie-backports";
 
@@ -126,6 +127,29 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
 pub fn ensure() -> Result<()> {
     let rustc = Rustc::installed()?;
     install(&rustc, requirements(&rustc))
+}
+
+/// Checks and installs what `cargo xtask test` needs as well.
+///
+/// # Errors
+///
+/// As for [`ensure()`].
+pub fn ensure_for_tests() -> Result<()> {
+    ensure()?;
+    let deny = Requirement {
+        what: format!("cargo-deny {CARGO_DENY}"),
+        found: Box::new(|_| {
+            let version = process::first_line("cargo", &["deny", "--version"])?;
+            version.ends_with(CARGO_DENY).then_some(version)
+        }),
+        ways: vec![Way::Do(|_| {
+            let mut command = Command::new("cargo");
+            command.args(["install", "cargo-deny", "--version", CARGO_DENY, "--locked", "--force"]);
+            process::run("cargo install cargo-deny (some minutes)", &mut command)
+        })],
+        by_hand: format!("cargo install cargo-deny --version {CARGO_DENY} --locked"),
+    };
+    install(&Rustc::installed()?, vec![deny])
 }
 
 /// Checks and installs what a static executable for this machine needs as well.

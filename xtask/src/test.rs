@@ -16,7 +16,7 @@ use xtask::{
 use crate::{fuzz, suite};
 
 pub(crate) fn main() -> Result<ExitCode> {
-    setup::ensure()?;
+    setup::ensure_for_tests()?;
     let rustc = Rustc::installed()?;
     // Profile and flags are those of `build`, so dependencies are built once.
     let cargo = |subcommand: &str, args: &[&str]| -> Result<()> {
@@ -39,14 +39,16 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));
     tally.run("stored cases of fuzzing", fuzz::test);
-    let deny = || {
-        run(Command::new("cargo")
-            .args(["deny", "check", "bans", "licenses", "sources"])
-            .current_dir(paths::repository()))
+    let deny = |arguments: &[&str]| {
+        let mut deny = Command::new("cargo");
+        deny.arg("deny").args(arguments).current_dir(paths::repository());
+        deny
     };
-    match Command::new("cargo").args(["deny", "--version"]).output() {
-        Ok(output) if output.status.success() => tally.run("deny", deny),
-        _ => println!("skipped  deny: cargo-deny is not installed, `cargo install cargo-deny` installs it"),
+    tally.run("deny", || run(&mut deny(&["check", "bans", "licenses", "sources"])));
+    if deny(&["fetch", "db"]).output()?.status.success() {
+        tally.run("deny advisories", || run(&mut deny(&["check", "advisories"])));
+    } else {
+        println!("skipped  deny advisories: their database cannot be fetched");
     }
     tally.run("manifests", || manifests::main(&manifests::Options { check: true }));
     tally.run("matrix", || suite::run_to_end(&["matrix", "schedulers", "--few"]));

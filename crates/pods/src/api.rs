@@ -15,9 +15,12 @@ use spans::text::sentence;
 pub const FIELD_MANAGER: &str = "schedspan";
 /// Timeout of a connection.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of the next bytes of a response: longer than the 290 s for which a watch may be silent.
-/// <https://github.com/kube-rs/kube/blob/5.0.0/kube-runtime/src/watcher.rs>
-const READ_TIMEOUT: Duration = Duration::from_secs(360);
+/// After this time the API server ends a watch, which begins again where it was: an API server that is silent, without a reset of its
+/// connections, is noticed within a minute.
+pub(crate) const WATCH_SECONDS: u32 = 20;
+/// Timeout of the next bytes of a response: longer than a watch may be silent.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const _: () = assert!(READ_TIMEOUT.as_secs() > WATCH_SECONDS as u64);
 
 /// Why the API server cannot be reached.
 #[derive(Debug, thiserror::Error)]

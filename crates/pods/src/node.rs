@@ -125,7 +125,8 @@ fn of_this_node() -> String {
 
 /// Watches for ever. What is known stays known while the API server does not answer.
 async fn watch(client: Client, url: String, pods: Arc<NodePods>) {
-    let config = watcher::Config::default().fields(&of_this_node()).page_size(PAGE);
+    let config =
+        watcher::Config::default().fields(&of_this_node()).page_size(PAGE).timeout(api::WATCH_SECONDS);
     let events = watcher(Api::<Pod>::all(client), config).default_backoff();
     pin_mut!(events);
     // UIDs are never used again: those of a list that begins are added to what is known, and the others leave when it ends.

@@ -9,6 +9,7 @@
 //! * [`sample`]: which traces are kept.
 //! * [`export`]: OTLP, waterfalls in a terminal, JSON lines; the filter and the resource of a trace.
 //! * [`Metrics`]: what all this counts.
+//! * [`screen`]: standard output and standard error, for people.
 //! * [`figures`], [`text`]: durations and foreign text for people. [`environment`]: OpenTelemetry's variables.
 //! * [`wakeups`]: batches the wake-ups of a runtime.
 //! * `fixtures`: example traces for tests, behind the feature of this name.
@@ -18,7 +19,7 @@
 //! * Readers ask for kinds, never for names of spans, and match them without a catch-all arm: a new kind does not compile
 //!   until each reader has decided.
 //! * Exporting never blocks the sender: what a queue cannot hold is a counted loss.
-//! * Text of a traced process is cleaned before a terminal shows it.
+//! * Text of a traced process is cleaned before a terminal shows it, and again where it is written: in [`screen`].
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,7 @@ mod kind;
 mod metrics;
 pub mod names;
 pub mod sample;
+pub mod screen;
 mod span;
 pub mod story;
 pub mod text;

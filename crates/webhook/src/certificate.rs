@@ -37,7 +37,7 @@ pub(super) struct Certificate {
     pub(super) made: Instant,
     /// End of its validity, seconds since 1970.
     pub(super) expires: u64,
-    key: Arc<CertifiedKey>,
+    pub(super) key: Arc<CertifiedKey>,
 }
 
 impl Certificate {
@@ -76,12 +76,12 @@ impl Certificate {
 pub(super) struct Served(Arc<RwLock<Arc<CertifiedKey>>>);
 
 impl Served {
-    pub(super) fn new(first: &Certificate) -> Self {
-        Self(Arc::new(RwLock::new(Arc::clone(&first.key))))
+    pub(super) fn new(first: &Arc<CertifiedKey>) -> Self {
+        Self(Arc::new(RwLock::new(Arc::clone(first))))
     }
 
-    pub(super) fn set(&self, certificate: &Certificate) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&certificate.key);
+    pub(super) fn set(&self, key: &Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(key);
     }
 }
 

@@ -7,13 +7,15 @@
 //!
 //! * `admission`: the answer to a review. Pure.
 //! * `server`: TLS, requests and their limits.
-//! * `certificate`, `trust`: the certificates, and the API server's trust in them.
+//! * `certificate`, `trust`: its own certificates, and the API server's trust in them.
+//! * `files`: certificates of others instead.
 //! * [`Metrics`]: what all this counts.
 
 #![forbid(unsafe_code)]
 
 mod admission;
 mod certificate;
+mod files;
 mod metrics;
 mod server;
 mod trust;
@@ -21,6 +23,7 @@ mod trust;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use futures::{FutureExt as _, future::BoxFuture};
 use kube::{Api, Client};
 use pods::api;
 use status::Health;
@@ -31,6 +34,7 @@ use tokio::{
 };
 use tracing::info;
 
+pub use self::files::Files;
 pub use self::metrics::{Metrics, Patched, Verdict};
 use self::{
     certificate::{Certificate, Served},
@@ -49,8 +53,12 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// Address of the server for reviews.
     pub address: SocketAddr,
-    /// Address of metrics and health; `None` for none.
-    pub listen: Option<SocketAddr>,
+    /// Addresses of metrics and health.
+    pub status: status::Options,
+    /// A certificate that the API server trusts already; `None` for its own ones, which it tells the API server.
+    pub files: Option<Files>,
+    /// Authorities of the API servers' own certificates, without which a connection is refused; `None` to take any client.
+    pub client_ca: Option<PathBuf>,
     /// Name of its MutatingWebhookConfiguration.
     pub configuration: String,
     /// Names and addresses of the certificate, under which API servers connect.
@@ -69,33 +77,41 @@ pub struct Options {
 ///
 /// When no API server is known, or an address cannot be bound.
 pub async fn run(options: Options) -> Result<()> {
-    let Options { address, listen, configuration, hosts, lifetime, unsampled, kubeconfig } = options;
+    let Options { address, status, files, client_ca, configuration, hosts, lifetime, unsampled, kubeconfig } =
+        options;
     ensure!(
         lifetime >= SHORTEST_LIFE,
         "{lifetime:?} is too short for a certificate; give --certificate-lifetime {SHORTEST_LIFE:?} or more"
     );
-    let config = api::config(kubeconfig).await?;
-    let client = Client::try_from(config)
-        .context("no connection to the API server can be made; check the kubeconfig")?;
-    let certificate = Certificate::new(&hosts, lifetime)?;
     let registry = Registry::default();
-    let (metrics, served) = (Metrics::new(&registry), Served::new(&certificate));
-    metrics.set_expiry(certificate.expires);
+    let metrics = Metrics::new(&registry);
     let health = Health::until("the API server has not got the certificate yet");
     let listener = status::bind(address).await?;
-    if let Some(listen) = listen {
-        status::start(listen, registry, health.clone(), axum::Router::new()).await?;
-    }
-    info!("reviews are answered at https://{}{}", listener.local_addr()?, server::PATH);
-    let keeper = Keeper {
-        api: Api::all(client),
-        name: configuration,
-        hosts,
-        lifetime,
-        served: served.clone(),
-        metrics: metrics.clone(),
-        health: health.clone(),
+    let (served, kept): (_, BoxFuture<'_, Result<()>>) = if let Some(files) = files {
+        let key = files.read()?;
+        let served = Served::new(&key);
+        health.set_ready(Ok(()));
+        (served.clone(), files.follow(served, key).map(Ok).boxed())
+    } else {
+        let config = api::config(kubeconfig).await?;
+        let client = Client::try_from(config)
+            .context("no connection to the API server can be made; check the kubeconfig")?;
+        let certificate = Certificate::new(&hosts, lifetime)?;
+        let served = Served::new(&certificate.key);
+        metrics.set_expiry(certificate.expires);
+        let keeper = Keeper {
+            api: Api::all(client),
+            name: configuration,
+            hosts,
+            lifetime,
+            served: served.clone(),
+            metrics: metrics.clone(),
+            health: health.clone(),
+        };
+        (served, keeper.keep(certificate).boxed())
     };
+    status::start(status, registry, health.clone()).await?;
+    info!("reviews are answered at https://{}{}", listener.local_addr()?, server::PATH);
     let mut alive = interval(ALIVE_INTERVAL);
     let living = {
         let health = health.clone();
@@ -118,8 +134,8 @@ pub async fn run(options: Options) -> Result<()> {
     };
     let router = server::router(unsampled, metrics.clone());
     tokio::select! {
-        served = server::serve(listener, served, router, metrics, stop) => served,
-        kept = keeper.keep(certificate) => kept,
+        served = server::serve(listener, served, router, client_ca.as_deref(), &metrics, stop) => served,
+        kept = kept => kept,
         () = living => Ok(()),
     }
 }

@@ -90,9 +90,9 @@ impl Metrics {
         self.writes.add(result, 1);
     }
 
-    /// Counts a connection without a review.
-    pub fn connection_refused(&self) {
-        self.refused.inc();
+    /// What counts connections without a review.
+    pub(crate) fn refused(&self) -> Counter {
+        self.refused.clone()
     }
 
     /// Sets when the served certificate expires, in seconds since 1970.

@@ -1,6 +1,6 @@
 //! The webhook's own web server: TLS, and reviews.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,26 +10,21 @@ use axum::{
     routing::post,
 };
 use futures::StreamExt as _;
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
-    service::TowerToHyperService,
-};
 use rustls::ServerConfig;
 use spans::text::sentence;
+use status::{Limits, Server};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{Semaphore, SemaphorePermit},
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 use tracecontext::{RemoteContext, traceparent, tracestate};
 use tracing::debug;
 
 use super::{
     admission::{Context, answer},
     certificate::Served,
+    files,
 };
 use crate::{Metrics, Verdict};
 
@@ -40,17 +35,18 @@ pub(super) const PATH: &str = "/inject";
 const MAX_BODY: usize = 4 << 20;
 /// Most bytes of all reviews in flight. Only received bytes count, so a large announced length blocks no other client.
 const ROOM: usize = 16 * MAX_BODY;
-/// Most concurrent connections: some 25 per API server.
-const CONNECTIONS: usize = 512;
 /// Timeout of a request: the API server itself waits for one second.
 const ARRIVAL: Duration = Duration::from_secs(2);
-const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Timeout of an idle connection. An API server closes its own after 90 s, and should be the first.
-const IDLE: Duration = Duration::from_secs(120);
-/// Timeout of the last answers at the end.
-const LAST: Duration = Duration::from_secs(2);
-/// Pause after an error of the listener, such as too many open files.
-const PAUSE: Duration = Duration::from_millis(100);
+const LIMITS: Limits = Limits {
+    connections: 512,
+    // An API server has some 25.
+    per_peer: 128,
+    // Reviews are read in such parts.
+    header_bytes: 32 << 10,
+    // An API server whose connection was idle for so long makes another one.
+    header_time: Duration::from_secs(10),
+    connection_time: Duration::from_secs(600),
+};
 
 #[derive(Clone)]
 struct Webhook {
@@ -67,68 +63,28 @@ pub(super) fn router(unsampled: bool, metrics: Metrics) -> Router {
     Router::new().route(PATH, post(review)).with_state(webhook)
 }
 
-/// Answers until `stop` completes, and then the requests in flight.
+/// Answers until `stop` completes, and then the requests in flight. With authorities of clients, only to these.
 pub(super) async fn serve(
     listener: TcpListener,
     served: Served,
     router: Router,
-    metrics: Metrics,
+    client_ca: Option<&Path>,
+    metrics: &Metrics,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(served));
+    let clients = client_ca.map(|file| files::verifier(file, Arc::clone(&provider))).transpose()?;
+    let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let tls = match clients {
+        Some(clients) => tls.with_client_cert_verifier(clients),
+        None => tls.with_no_client_auth(),
+    };
+    let mut tls = tls.with_cert_resolver(Arc::new(served));
     // HTTP/1.1 is what API servers use with webhooks, so that their requests spread over replicas.
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    let graceful = GracefulShutdown::new();
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    debug!("no connection: {error}");
-                    metrics.connection_refused();
-                    sleep(PAUSE).await;
-                    continue;
-                }
-            },
-            () = &mut stop => break,
-        };
-        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-            metrics.connection_refused();
-            continue;
-        };
-        let (acceptor, metrics, watcher) = (acceptor.clone(), metrics.clone(), graceful.watcher());
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let _permit = permit;
-            let Some(stream) = handshake(stream, &acceptor).await else {
-                metrics.connection_refused();
-                return;
-            };
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(IDLE);
-            // Answers are counted, however the connection ends.
-            let _ = watcher.watch(http.serve_connection(TokioIo::new(stream), service)).await;
-        });
-    }
-    drop(listener);
-    let _ = timeout(LAST, graceful.shutdown()).await;
+    let server = Server { limits: LIMITS, tls: Some(Arc::new(tls).into()), refused: metrics.refused() };
+    server.serve(listener, router, stop).await;
     Ok(())
-}
-
-async fn handshake(
-    stream: TcpStream,
-    acceptor: &TlsAcceptor,
-) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
-    // An answer is one write, so Nagle's algorithm would only delay it.
-    stream.set_nodelay(true).ok()?;
-    timeout(HANDSHAKE, acceptor.accept(stream)).await.ok()?.ok()
 }
 
 async fn review(State(webhook): State<Webhook>, request: Request) -> Response {
@@ -314,7 +270,7 @@ mod tests {
         let router = router(false, Metrics::new(&Registry::default()));
         let pending = || Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
         let json = "application/json";
-        let slow = (0..CONNECTIONS).map(|_| ask(&router, Method::POST, PATH, json, pending()));
+        let slow = (0..LIMITS.connections).map(|_| ask(&router, Method::POST, PATH, json, pending()));
         let slow = futures::future::join_all(slow);
         let quick = async {
             tokio::task::yield_now().await;

@@ -97,7 +97,7 @@ impl Keeper {
             // API servers see a change of the bundle quickly; they have the pause between two checks for it.
             let seen = |since: &Option<Instant>| since.is_some_and(|since| since.elapsed() >= pause);
             if let Some((fresh, _)) = next.take_if(|(_, since)| seen(since)) {
-                self.served.set(&fresh);
+                self.served.set(&fresh.key);
                 self.metrics.set_expiry(fresh.expires);
                 info!("another certificate is served");
                 current = fresh;

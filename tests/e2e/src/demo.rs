@@ -152,9 +152,7 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
     ensure!(lost == 0.0, "{lost} things were lost");
     println!("schedspan and the scheduler agree, and nothing was lost. Where to go from here:");
     println!("  schedspan trace          live waterfalls on a node of yours; --failed, --slower-than MS");
-    println!(
-        "  schedspan explain POD    why a Pod is where it is: asks `schedspan run --listen 127.0.0.1:9090`"
-    );
+    println!("  schedspan explain POD    why a Pod is where it is: asks `schedspan run`");
     println!("  schedspan inspect PID    what is probed, and what it costs");
     println!("  cargo xtask e2e          this comparison for 550 Pods, and what happens when things break");
     println!("  README.md, docs/         how it works, and how to run it");

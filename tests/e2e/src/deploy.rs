@@ -130,7 +130,11 @@ fn documented(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
     for block in blocks {
         let mut shell = Command::new("sh");
         shell.env("PATH", &path).env("KUBECONFIG", kubeconfig(stage));
-        shell.env("SCHEDSPAN_SERVER", schedspan.server());
+        for (variable, server) in
+            [("SCHEDSPAN_SERVER", "debug"), ("SCHEDSPAN_HEALTH", "health"), ("SCHEDSPAN_METRICS", "metrics")]
+        {
+            shell.env(variable, format!("http://{}", schedspan.address(server)));
+        }
         shell.env("OTEL_EXPORTER_OTLP_ENDPOINT", stage.cluster.otlp_grpc()?);
         block.run(&mut shell)?;
         println!("         {}", block.place);
@@ -148,7 +152,7 @@ fn refused(stage: &Stage, (name, rights, what): (&str, &str, &str)) -> Result<()
         "the doctor ended with {code:?} and said {said}"
     );
 
-    let address = format!("127.0.0.1:{}", free_ports(&["metrics"])?["metrics"]);
+    let address = format!("127.0.0.1:{}", free_ports(&["health"])?["health"]);
     let mut daemon = daemon(&stage.executable, &rights, &address)?;
     let answer = wait_until("schedspan to answer", ANSWER_TIMEOUT, || {
         if let Some(status) = daemon.try_wait()? {
@@ -208,7 +212,12 @@ fn examined(stage: &Stage, command: &[&str], endpoint: &str) -> Result<(Option<i
 
 fn daemon(executable: &Path, rights: &[&str], address: &str) -> Result<Child> {
     let mut daemon = Command::new("setpriv");
-    daemon.args(["--pdeathsig", "KILL"]).args(rights).arg(executable).args(["run", "--listen", address]);
+    daemon.args(["--pdeathsig", "KILL"]).args(rights).arg(executable).args([
+        "run",
+        "--debug-listen=off",
+        "--health-listen",
+        address,
+    ]);
     daemon.env("NO_COLOR", "1").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     Ok(daemon.spawn()?)
 }

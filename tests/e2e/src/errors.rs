@@ -91,7 +91,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "an address that is not ours",
-        after: &["--listen=203.0.113.1:1"],
+        after: &["--metrics-listen=203.0.113.1:1"],
         says: &["203.0.113.1:1", "give another address"],
         ..PLAIN
     },

@@ -1,6 +1,7 @@
 //! The daemon as a child process.
 
 use std::{
+    collections::BTreeMap,
     env,
     fs::{self, File},
     os::unix::process::CommandExt as _,
@@ -18,6 +19,9 @@ use crate::{http::agent, metrics::Metrics, processes::free_ports, wait::wait_unt
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The limit for the daemon to end after SIGTERM: twice its own limit for exporting the last spans.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Its servers: each has an address.
+const SERVERS: [&str; 3] = ["metrics", "health", "debug"];
 
 /// How to start the daemon.
 pub struct Options<'a> {
@@ -44,8 +48,8 @@ pub struct Schedspan {
     log: PathBuf,
     /// The length of the log before this start.
     skip: usize,
-    /// The URL it serves at.
-    server: String,
+    /// The addresses of its servers, by name.
+    ports: BTreeMap<String, u16>,
 }
 
 impl Schedspan {
@@ -79,14 +83,16 @@ impl Schedspan {
             arguments,
             environment,
         } = options;
-        let address = format!("127.0.0.1:{}", free_ports(&["metrics"])?["metrics"]);
+        let ports = free_ports(&SERVERS)?;
+        let own = ports.iter().filter(|(name, _)| !arguments.contains(&&*format!("--{name}-listen")));
         // The kernel kills it when this process ends.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL"])
             .args(*rights)
             .arg(executable)
-            .args(["run", "--listen", &address]);
+            .arg("run")
+            .args(own.map(|(name, port)| format!("--{name}-listen=127.0.0.1:{port}")));
         command.arg("--kubeconfig").arg(kubeconfig).args(*arguments);
         command.args(["--output", if *waterfalls { "terminal,otlp" } else { "otlp" }]);
         // The user's own settings might send spans elsewhere.
@@ -103,8 +109,7 @@ impl Schedspan {
         let file = File::options().create(true).append(true).open(log)?;
         let skip = usize::try_from(file.metadata()?.len())?;
         command.stderr(file);
-        let server = format!("http://{address}");
-        Ok(Self { child: command.spawn()?, log: log.clone(), skip, server })
+        Ok(Self { child: command.spawn()?, log: log.clone(), skip, ports })
     }
 
     /// Waits until its metrics reach a state.
@@ -128,22 +133,22 @@ impl Schedspan {
     }
 
     pub fn metrics(&self) -> Result<Metrics> {
-        Metrics::read(&agent(Path::new(""))?, &format!("{}/metrics", self.server))
+        Metrics::read(&agent(Path::new(""))?, &format!("http://{}/metrics", self.address("metrics")))
     }
 
-    /// What it answers at a path, such as `healthz`.
+    /// What it answers at a path of its server for health, such as `healthz`.
     ///
     /// # Errors
     ///
     /// If it does not answer.
     pub fn says(&self, path: &str) -> Result<String> {
-        let mut answer = agent(Path::new(""))?.get(format!("{}/{path}", self.server)).call()?;
+        let mut answer = agent(Path::new(""))?.get(format!("http://{}/{path}", self.address("health"))).call()?;
         Ok(answer.body_mut().read_to_string()?)
     }
 
-    /// Its URL, for `schedspan explain` and `top`.
-    pub fn server(&self) -> &str {
-        &self.server
+    /// The address of a server: `metrics`, `health`, or `debug` for `schedspan explain` and `top`.
+    pub fn address(&self, server: &str) -> String {
+        format!("127.0.0.1:{}", self.ports[server])
     }
 
     pub fn pid(&self) -> u32 {

@@ -35,8 +35,9 @@ pub struct Webhook {
     child: Child,
     log: PathBuf,
     port: u16,
-    /// The URL of metrics and health.
-    server: String,
+    /// The ports of metrics and health.
+    metrics: u16,
+    health: u16,
 }
 
 impl Webhook {
@@ -46,18 +47,20 @@ impl Webhook {
     ///
     /// If it cannot be started.
     pub fn start(stage: &Stage, name: &str, arguments: &[&str]) -> Result<Self> {
-        let ports = free_ports(&["https", "metrics"])?;
-        let (port, server) = (ports["https"], format!("127.0.0.1:{}", ports["metrics"]));
+        let ports = free_ports(&["https", "metrics", "health"])?;
+        let [port, metrics, health] = ["https", "metrics", "health"].map(|name| ports[name]);
         let log = stage.cluster.dir().join(format!("{name}.log"));
         let mut command = Command::new("setpriv");
         // The kernel kills it when this process ends.
         command.args(["--pdeathsig", "KILL"]).args(RIGHTS).arg(&stage.executable).arg("webhook");
-        command.args(["--address", &format!("127.0.0.1:{port}"), "--listen", &server]);
+        command.args(["--address", &format!("127.0.0.1:{port}")]);
+        command.args(["--metrics-listen", &format!("127.0.0.1:{metrics}")]);
+        command.args(["--health-listen", &format!("127.0.0.1:{health}")]);
         command.args(["--host", "127.0.0.1", "--configuration", NAME]).args(arguments);
         command.arg("--kubeconfig").arg(stage.cluster.webhook_kubeconfig());
         command.process_group(0).env("NO_COLOR", "1").stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(File::options().create(true).append(true).open(&log)?).spawn()?;
-        Ok(Self { child, log, port, server: format!("http://{server}") })
+        Ok(Self { child, log, port, metrics, health })
     }
 
     /// Waits until it is ready.
@@ -82,12 +85,13 @@ impl Webhook {
     ///
     /// If it does not answer.
     pub fn readiness(&self) -> Result<(u16, String)> {
-        let mut response = agent(Path::new(""))?.get(format!("{}/readyz", self.server)).call()?;
+        let mut response =
+            agent(Path::new(""))?.get(format!("http://127.0.0.1:{}/readyz", self.health)).call()?;
         Ok((response.status().as_u16(), response.body_mut().read_to_string()?))
     }
 
     pub fn metrics(&self) -> Result<Metrics> {
-        Metrics::read(&agent(Path::new(""))?, &format!("{}/metrics", self.server))
+        Metrics::read(&agent(Path::new(""))?, &format!("http://127.0.0.1:{}/metrics", self.metrics))
     }
 
     /// The number of reviews with this result.

@@ -14,12 +14,12 @@ const MAX_BYTES: usize = 16 << 20;
 /// The daemon's address.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Server {
-    /// Address of the daemon, as in its --listen
+    /// Address of the daemon, as in its --debug-listen
     #[arg(
         long,
         short,
         env = "SCHEDSPAN_SERVER",
-        default_value = "http://127.0.0.1:9090",
+        default_value = "http://127.0.0.1:9091",
         value_name = "URL"
     )]
     pub(super) server: String,
@@ -66,7 +66,7 @@ impl Daemon {
         let answer = client.get(address).timeout(TIMEOUT + wait).send().await;
         let answer = answer.map_err(reqwest::Error::without_url).with_context(|| {
             format!(
-                "cannot reach a daemon at {url}: start it with `schedspan run --listen {}`, or say where it is with --server",
+                "cannot reach a daemon at {url}: start it with `schedspan run --debug-listen {}`, or say where it is with --server",
                 url.authority()
             )
         })?;

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    io::{Read as _, Write as _},
+    io::Read as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use spandiff::{Limits, Report, Span};
-use spans::figures::parse_duration;
+use spans::{figures::parse_duration, screen};
 
 /// Largest metrics file. A scheduler exports some hundred kilobytes.
 const MAX_METRICS: u64 = 64 << 20;
@@ -112,13 +112,13 @@ pub fn run(options: &Options) -> Result<bool> {
         (None, Some(file)) => against_metrics(&spans, file, metrics_before.as_deref(), *output, &limits)?,
         (None, None) => anyhow::bail!("nothing to compare with: give B or --metrics"),
     };
-    match io::stdout().write_all(shown.as_bytes()) {
-        // The reader, such as `head`, has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        result => result.context("cannot write to stdout")?,
-    }
+    let printed = match output {
+        Output::Table => screen::print(&shown),
+        Output::Json => screen::print_json(&shown),
+    };
+    printed.context("cannot write to stdout")?;
     for failure in &failures {
-        eprintln!("schedspan: {failure}");
+        screen::complain(&format!("schedspan: {failure}"));
     }
     Ok(failures.is_empty())
 }

@@ -1,11 +1,9 @@
 //! `schedspan doctor`: checks whether this host can be traced, and reports what is missing.
 
-use std::{
-    io::{self, Write as _},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use spans::screen;
 
 use crate::{
     admission,
@@ -29,14 +27,13 @@ pub struct Options {
 /// When tracing or exporting is not possible, or stdout cannot be written to.
 pub async fn run(options: Options) -> Result<()> {
     let findings = doctor::examine(options.kubeconfig, options.trust.trust).await;
-    let mut out = io::stdout().lock();
     for finding in &findings {
         let state = match finding.state {
             State::Fine => "ok",
             State::Doubtful => "WARNING",
             State::Broken => "MISSING",
         };
-        writeln!(out, "{state:<8} {:<15} {}", finding.what, finding.text)?;
+        screen::print(&format!("{state:<8} {:<15} {}\n", finding.what, finding.text))?;
     }
     let broken = findings.iter().filter(|finding| finding.state == State::Broken).count();
     if broken > 0 {

@@ -1,12 +1,9 @@
 //! `schedspan explain`: why a Pod is on its Node, or still Pending.
 
-use std::{
-    io::{self, Write as _},
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use spans::{export::Style, text::clean};
+use spans::{export::Style, screen, text::clean};
 
 use super::client::{Daemon, Server};
 use kube_scheduler::explain::{self, Report};
@@ -69,11 +66,11 @@ pub async fn run(options: Options) -> Result<()> {
         Output::Text if report.attempts.is_empty() => String::new(),
         Output::Text => explain::text(&report, Style::of_stdout().width.min(MAX_WIDTH)),
     };
-    match io::stdout().write_all(shown.as_bytes()) {
-        // The reader, such as `head`, has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        result => result.context("cannot write to stdout")?,
-    }
+    let printed = match output {
+        Output::Json => screen::print_json(&shown),
+        Output::Text => screen::print(&shown),
+    };
+    printed.context("cannot write to stdout")?;
     if report.attempts.is_empty() {
         bail!("{}", clean(&explain::unknown(&report)));
     }

@@ -1,9 +1,6 @@
 //! `schedspan inspect`: lists the probes for an executable, and what is missing.
 
-use std::{
-    io::{self, Write as _},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use goexe::{File, Source};
@@ -12,6 +9,7 @@ use gotrace::{
     plan::{self, CrossCheck, Identity, Missing, report::Report},
     program::Named,
 };
+use spans::screen;
 use trust::Trust;
 
 use crate::{
@@ -73,11 +71,11 @@ pub fn run(options: &Options) -> Result<()> {
             what.parse().map(|pid| trusted(options, pid)).unwrap_or_default() + &text(&report)
         }
     };
-    match io::stdout().write_all(shown.as_bytes()) {
-        // The reader, such as `head`, has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to stdout"),
-    }
+    let printed = match (&options.explain, options.output) {
+        (None, Output::Json) => screen::print_json(&shown),
+        (None, Output::Text) | (Some(_), _) => screen::print(&shown),
+    };
+    printed.context("cannot write to stdout")
 }
 
 /// Says whether `schedspan run` with the same rules would trace a process.

@@ -1,13 +1,13 @@
 //! `schedspan lifecycle`: the lifecycle of a Pod, from the spans of all sources.
 
-use std::{
-    io::{self, Write as _},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use spandiff::joined::joined;
-use spans::export::{Style, waterfall};
+use spans::{
+    export::{Style, waterfall},
+    screen,
+};
 
 /// Options of `lifecycle`.
 #[derive(clap::Args, Debug)]
@@ -36,7 +36,5 @@ pub fn run(options: &Options) -> Result<()> {
     let trace = joined(&spans, namespace, pod).with_context(|| {
         format!("no span PodLifecycle is of {namespace}/{pod}: `schedspan run --lifecycle` makes it once the Pod is Ready")
     })?;
-    // Ignored: stdout may be closed.
-    let _ = io::stdout().write_all(waterfall(&trace, &Style::of_stdout()).as_bytes());
-    Ok(())
+    screen::print_coloured(&waterfall(&trace, &Style::of_stdout())).context("cannot write to stdout")
 }

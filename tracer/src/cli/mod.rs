@@ -45,12 +45,12 @@ pub enum Command {
     Trace(trace::Options),
     /// Explain why a Pod is on its Node, or why it is still Pending
     ///
-    /// Asks a running `schedspan run --listen` for the Pod's attempts of the last minutes. The exit code is 1 if there
+    /// Asks a running `schedspan run` for the Pod's attempts of the last minutes. The exit code is 1 if there
     /// are none.
     Explain(explain::Options),
     /// Show live figures of schedulers: attempts, queues, phases, plugins, the slowest Pods, losses
     ///
-    /// Asks a running `schedspan run --listen`. If standard output is not a terminal, prints one table and exits.
+    /// Asks a running `schedspan run`. If standard output is not a terminal, prints one table and exits.
     Top(top::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
     Inspect(inspect::Options),

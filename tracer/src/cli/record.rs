@@ -89,7 +89,9 @@ pub async fn run(options: Options) -> Result<()> {
     let name = file.display();
     // Creates the file exclusively: never overwrites a recording, nor follows a link in a world-writable folder.
     let out = if file.as_os_str() == "-" {
-        stdout().as_fd().try_clone_to_owned().map(File::from)
+        #[expect(clippy::disallowed_methods, reason = "a recording is not text")]
+        let stdout = stdout();
+        stdout.as_fd().try_clone_to_owned().map(File::from)
     } else {
         File::create_new(&file)
     };

@@ -2,13 +2,14 @@
 
 use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use gotrace::recording::{Replay, Step};
 use kube_scheduler::{KubeScheduler, attempt::Subject};
 use spans::{
     Anchor, Origin, Source, Story as _,
     export::{Filter, Output},
     sample::Sampler,
+    screen,
     story::Extras,
 };
 
@@ -19,6 +20,9 @@ use crate::{
 
 /// Time to write the last traces. A pager such as `less` may block for long.
 const FLUSH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The cause of a loss if standard output cannot be written to.
+const FAILED: &str = "output_failed";
 
 /// Options of `replay`.
 #[derive(clap::Args, Debug)]
@@ -81,13 +85,15 @@ pub async fn run(options: Options) -> Result<()> {
     outlet.rest();
     outlet.sinks.shutdown(FLUSH).await;
     result.with_context(|| format!("`{name}`"))?;
-    eprintln!("{name}: {} events, {attempts} attempts, {spans} spans", replay.events());
+    screen::complain(&format!("{name}: {} events, {attempts} attempts, {spans} spans", replay.events()));
+    let failed = metrics.losses().iter().any(|(cause, lost)| *cause == FAILED && *lost > 0);
     let losses = replay.losses().chain(metrics.losses());
     for (cause, lost) in losses.filter(|(_, lost)| *lost > 0) {
-        eprintln!("lost: {lost} {cause}");
+        screen::complain(&format!("lost: {lost} {cause}"));
     }
     if let Some(end) = replay.end().filter(|end| end.left_out > 0) {
-        eprintln!("the recording was full when {} events more came", end.left_out);
+        screen::complain(&format!("the recording was full when {} events more came", end.left_out));
     }
+    ensure!(!failed, "not all spans could be written to stdout");
     Ok(())
 }

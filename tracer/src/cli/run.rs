@@ -1,6 +1,6 @@
 //! `schedspan run`: the daemon.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{ValueEnum, builder::PossibleValuesParser};
@@ -15,6 +15,7 @@ use gotrace::{Detail, probe::Limits};
 use crate::{
     admission, daemon,
     programs::{DEFAULT, PROGRAMS},
+    serve,
 };
 
 /// Text form of [`wire::RING_BYTES`].
@@ -75,10 +76,11 @@ pub struct Options {
     /// Add the start and end by CLOCK_MONOTONIC to each span, for `schedspan compare`
     #[arg(long)]
     monotonic: bool,
-    /// Serve /metrics, /healthz and /readyz on this address, and answer `schedspan explain` and `top`
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-    /// With --listen: number of attempts to keep for `schedspan explain`, within 16 MiB; 0 keeps none
+    #[command(flatten)]
+    status: status::Options,
+    #[command(flatten)]
+    debug: serve::Options,
+    /// Number of attempts to keep for `schedspan explain`, within 16 MiB; 0 keeps none
     #[arg(long, default_value_t = 1024, value_name = "ATTEMPTS")]
     history: usize,
 }
@@ -89,20 +91,35 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { common, sample, reinject, output, queue_spans, lifecycle, monotonic, listen, history } =
-        options;
-    let options = common.daemon(output, Filter::default(), listen);
-    daemon::run(daemon::Options { sample, reinject, history, queue_spans, lifecycle, monotonic, ..options })
-        .await
+    let Options {
+        common,
+        sample,
+        reinject,
+        output,
+        queue_spans,
+        lifecycle,
+        monotonic,
+        status,
+        debug,
+        history,
+    } = options;
+    let options = common.daemon(output, Filter::default());
+    daemon::run(daemon::Options {
+        sample,
+        reinject,
+        history,
+        queue_spans,
+        lifecycle,
+        monotonic,
+        status,
+        debug: debug.address(),
+        ..options
+    })
+    .await
 }
 
 impl Common {
-    pub(super) fn daemon(
-        self,
-        outputs: Vec<Output>,
-        filter: Filter,
-        listen: Option<SocketAddr>,
-    ) -> daemon::Options {
+    pub(super) fn daemon(self, outputs: Vec<Output>, filter: Filter) -> daemon::Options {
         let Self { context, trust, programs, detail, ring_buffer, budget, wide, ebpf_object } = self;
         daemon::Options {
             outputs,
@@ -111,7 +128,8 @@ impl Common {
             context,
             sample: sample::Options::default(),
             reinject: reinject::Options::default(),
-            listen,
+            status: status::Options::default(),
+            debug: None,
             history: 0,
             ebpf_object,
             trust: trust.trust,

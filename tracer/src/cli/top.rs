@@ -1,14 +1,14 @@
 //! `schedspan top`: live figures of schedulers.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use spans::export::Style;
+use spans::{export::Style, screen};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -50,7 +50,7 @@ pub async fn run(options: Options) -> Result<()> {
     let daemon = Daemon::of(&server)?;
     // Asks before the screen is taken over, so that an error stays readable.
     let recent: LastMinute = daemon.ask("/debug/top", &[], Duration::ZERO).await?;
-    if io::stdout().is_terminal() && io::stdin().is_terminal() {
+    if screen::is_terminal() && io::stdin().is_terminal() {
         return live(daemon, &server.server, recent).await;
     }
     let view = View {
@@ -61,11 +61,7 @@ pub async fn run(options: Options) -> Result<()> {
         keys: false,
     };
     let width = u16::try_from(Style::of_stdout().width).unwrap_or(u16::MAX);
-    match io::stdout().write_all(view.text(width).as_bytes()) {
-        // The reader, such as `head`, has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to stdout"),
-    }
+    screen::print(&view.text(width)).context("cannot write to stdout")
 }
 
 async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {

@@ -29,5 +29,5 @@ pub struct Options {
 pub async fn run(options: Options) -> Result<()> {
     let Options { filter, lifecycle, output, common } = options;
     let filter = Filter { lifecycles: lifecycle, ..filter };
-    daemon::run(daemon::Options { lifecycle, ..common.daemon(output, filter, None) }).await
+    daemon::run(daemon::Options { lifecycle, ..common.daemon(output, filter) }).await
 }

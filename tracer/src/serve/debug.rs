@@ -18,7 +18,7 @@ use kube_scheduler::{
 use crate::metrics::Metrics;
 
 /// Longest `wait` of a request.
-const MAX_WAIT: Duration = Duration::from_secs(3600);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Longest name that Kubernetes allows.
 const MAX_NAME: usize = 253;
 
@@ -97,19 +97,12 @@ fn json(answer: &impl Serialize) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use spans::fixtures::{scheduled, unschedulable};
 
     use super::*;
     use kube_scheduler::last_minute::LastMinute;
 
-    use crate::serve::{Health, start, tests::get};
-
-    async fn serving(history: &AttemptLog, metrics: &Metrics) -> SocketAddr {
-        let local = SocketAddr::from(([127, 0, 0, 1], 0));
-        start(local, metrics.clone(), Health::default(), history.clone()).await.unwrap()
-    }
+    use crate::serve::tests::{get, serving};
 
     fn report(response: &str) -> Report {
         let (head, body) = response.split_once("\r\n\r\n").unwrap();

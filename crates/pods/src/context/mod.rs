@@ -448,7 +448,8 @@ fn client(config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
 /// streaming list would refuse that.
 async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
     let pods = Api::<Pod<WHOLE>>::all(client);
-    let unassigned = watcher::Config::default().fields(UNASSIGNED).page_size(PAGE);
+    let unassigned =
+        watcher::Config::default().fields(UNASSIGNED).page_size(PAGE).timeout(api::WATCH_SECONDS);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
     while let Some(event) = events.next().await {

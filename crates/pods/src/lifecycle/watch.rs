@@ -25,7 +25,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{pod::Pod, progress::Progress, table::Table, tree};
-use crate::{Metrics, context::PodContexts};
+use crate::{Metrics, api, context::PodContexts};
 
 /// Interval of the search for complete lifecycles.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -112,7 +112,8 @@ impl Lifecycles {
 
 /// Watches all Pods, for ever. A selector by phase would miss the last status of a Pod.
 async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Metrics) {
-    let events = watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff();
+    let events = watcher(Api::<Pod>::all(client), watcher::Config::default().timeout(api::WATCH_SECONDS))
+        .default_backoff();
     pin_mut!(events);
     let mut down = false;
     while let Some(event) = events.next().await {

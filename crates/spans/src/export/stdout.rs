@@ -5,19 +5,24 @@ use std::{io, thread};
 use opentelemetry_proto::tonic::trace::v1::TracesData;
 use prost::Message as _;
 use tokio::{sync::oneshot, task::JoinHandle};
+use tracing::{info, warn};
 
 use super::{Causes, Item, Queue, Style, encode, waterfall};
-use crate::Loss;
+use crate::{
+    Loss,
+    screen::{self, printable_in_colour, printable_json},
+};
 
 pub(super) const CAUSES: Causes = Causes { full: Loss::OutputQueueFull, failed: Loss::OutputFailed };
 
-/// Writes until the queue is closed and empty, or standard output is closed.
+/// Writes until the queue is closed and empty, or the reader has closed standard output. What cannot be written, as to a full device, is lost, and
+/// the next trace is tried.
 ///
 /// It has its own thread, since a reader may stop reading. A blocking thread of tokio would keep the runtime from ending.
 pub(super) fn spawn(queue: Queue, render: impl Fn(&Item) -> String + Send + 'static) -> JoinHandle<()> {
     let (done, end) = oneshot::channel();
     thread::spawn(move || {
-        write(queue, render, io::stdout());
+        write(queue, render, Unbuffered(screen::stdout()));
         done.send(())
     });
     // An error means that the thread panicked, which is the end as well.
@@ -25,21 +30,71 @@ pub(super) fn spawn(queue: Queue, render: impl Fn(&Item) -> String + Send + 'sta
 }
 
 fn write(mut queue: Queue, render: impl Fn(&Item) -> String, mut out: impl io::Write) {
-    let mut open = true;
+    // A part of a text was written: the next one begins a line.
+    let (mut open, mut torn, mut said) = (true, false, false);
     while let Some(item) = queue.receiver.blocking_recv() {
-        open = open && out.write_all(render(&item).as_bytes()).and_then(|()| out.flush()).is_ok();
-        if !open {
-            // The rest of the queue is still received, to be counted.
-            queue.receiver.close();
+        let text = render(&item);
+        let written = if open { write_text(&mut out, &text, &mut torn) } else { Err(closed()) };
+        if let Err(error) = &written {
+            if open && !said {
+                warn!("cannot write to standard output: {error}; spans are lost");
+            }
+            said = true;
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                open = false;
+                // The rest of the queue is still received, to be counted.
+                queue.receiver.close();
+            }
+        } else if said {
+            info!("standard output can be written to again");
+            said = false;
         }
-        queue.settle(item.spans(), open);
+        queue.settle(item.spans(), written.is_ok());
     }
+}
+
+/// Standard output without its buffer, which would keep a part of what could not be written and count as written what is in it.
+struct Unbuffered(io::Stdout);
+
+impl io::Write for Unbuffered {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn closed() -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
+}
+
+/// Writes a text, on a line of its own if only a part of the previous one was written.
+fn write_text(out: &mut impl io::Write, text: &str, torn: &mut bool) -> io::Result<()> {
+    if *torn {
+        out.write_all(b"\n")?;
+        *torn = false;
+    }
+    let mut left = text.as_bytes();
+    while !left.is_empty() {
+        match out.write(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                left = &left[count..];
+                *torn = !left.is_empty();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    out.flush()
 }
 
 /// A waterfall and an empty line.
 pub(super) fn terminal(item: &Item, plugins: bool) -> String {
     // Computed for each trace: the width of a window changes.
-    waterfall(&item.trace, &Style { plugins, ..Style::of_stdout() }) + "\n"
+    printable_in_colour(&waterfall(&item.trace, &Style { plugins, ..Style::of_stdout() })) + "\n"
 }
 
 /// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.
@@ -47,11 +102,14 @@ pub(super) fn json(item: &Item) -> String {
     let data = TracesData::decode(&*encode(&item.trace, &item.resource));
     let data = data.expect("what is encoded can be decoded");
     // Strings, numbers and lists always have a JSON form.
-    serde_json::to_string(&data).expect("OTLP becomes JSON") + "\n"
+    let text = serde_json::to_string(&data).expect("OTLP becomes JSON");
+    printable_json(&text).into_owned() + "\n"
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -91,6 +149,54 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    /// A device that is full for a while: it takes `room` bytes, and after some errors everything.
+    struct Full {
+        room: usize,
+        errors: usize,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl io::Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = if self.errors == 0 { bytes.len() } else { bytes.len().min(self.room) };
+            if taken == 0 {
+                self.errors -= 1;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room = self.room.saturating_sub(taken);
+            self.written.lock().unwrap().extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_device_loses_what_does_not_fit_and_goes_on() {
+        let line = json(&item(scheduled())).len();
+        for room in [0, 1, line - 1, line, line + 7, 2 * line + 100] {
+            let written = Arc::new(Mutex::new(Vec::new()));
+            let full = Full { room, errors: 2, written: Arc::clone(&written) };
+            let (sinks, registry) = sinks(|metrics| {
+                Sink::Text(Text::open(1000, CAUSES, metrics, |queue| {
+                    tokio::task::spawn_blocking(move || write(queue, json, full))
+                }))
+            });
+            for _ in 0..6 {
+                sinks.send(scheduled());
+            }
+            assert!(!sinks.ended(), "a full device ended the output");
+            sinks.shutdown(std::time::Duration::from_secs(60)).await;
+            let written = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+            let whole = written.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
+            let spans = scheduled().spans.len() as u64;
+            assert_eq!(lost(&registry), [("output_failed", 2 * spans)], "{room}");
+            assert_eq!(whole, 4, "{room}: {written}");
         }
     }
 

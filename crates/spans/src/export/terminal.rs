@@ -6,6 +6,7 @@ use crate::{
     AttributeValue, Cycle, Link, Phase, Relation, Span, SpanKind, Stage, Status, Trace, TraceKind,
     attributes,
     figures::{duration, milliseconds},
+    screen,
     text::clean,
 };
 
@@ -47,7 +48,7 @@ impl Style {
     /// never with `NO_COLOR` (<https://no-color.org>, <https://bixense.com/clicolors>).
     #[must_use]
     pub fn of_stdout() -> Self {
-        let stdout = std::io::stdout();
+        let stdout = screen::stdout();
         let columns = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col.into());
         Self::of(columns, stdout.is_terminal(), |name| env::var(name).ok())
     }

@@ -25,6 +25,7 @@ use crate::{
     attempt::{
         ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
     },
+    configuration::public,
     table::{Function, Part, Stage},
 };
 
@@ -98,7 +99,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
                 plugin_attributes(point, call),
             ),
             Part::Extender { point, .. } => {
-                (Cow::Owned([EXTENDER, url.unwrap_or("?")].concat()), extender_attributes(point, call))
+                (Cow::Owned([EXTENDER, &public(url.unwrap_or("?"))].concat()), extender_attributes(point, call))
             }
             Part::Late(..) => (Cow::Borrowed(*name), api_call_attributes(call)),
             Part::Stage(Stage::PlacementTrial, ..) => (Cow::Borrowed(*name), placement_attributes(call)),
@@ -403,8 +404,8 @@ fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, A
     let mut list = Vec::with_capacity(8);
     list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(point))));
     if let Some(Extender { url, verb, ignorable, nodes, passed }) = call.extender.as_deref() {
-        list.push((attributes::EXTENDER_URL, url.as_str().into()));
-        list.push((attributes::EXTENDER_VERB, verb.as_str().into()));
+        list.push((attributes::EXTENDER_URL, public(url).as_ref().into()));
+        list.push((attributes::EXTENDER_VERB, public(verb).as_ref().into()));
         list.push((attributes::EXTENDER_IGNORABLE, AttributeValue::Bool(*ignorable)));
         list.extend(nodes.map(|nodes| (attributes::EXTENDER_NODES, integer(nodes))));
         // Without a successful answer, an empty list means nothing.

@@ -9,25 +9,25 @@ use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
 /// Files in PEM format.
-pub(super) struct Files {
+pub(crate) struct Files {
     /// The authority that signs both certificates.
-    pub(super) authority: PathBuf,
-    pub(super) server: PathBuf,
-    pub(super) server_key: PathBuf,
-    pub(super) client: PathBuf,
-    pub(super) client_key: PathBuf,
+    pub(crate) authority: PathBuf,
+    pub(crate) server: PathBuf,
+    pub(crate) server_key: PathBuf,
+    pub(crate) client: PathBuf,
+    pub(crate) client_key: PathBuf,
 }
 
 /// A certificate of a server to be made.
 #[derive(Clone, Copy)]
-pub(super) struct Server {
-    pub(super) name: &'static str,
-    pub(super) expired: bool,
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    pub(crate) expired: bool,
 }
 
 impl Files {
     /// The files in a folder, which [`Files::renew`] writes.
-    pub(super) fn in_dir(dir: &Path) -> Self {
+    pub(crate) fn in_dir(dir: &Path) -> Self {
         let file = |name: &str| dir.join(name);
         Self {
             authority: file("authority.pem"),
@@ -39,7 +39,7 @@ impl Files {
     }
 
     /// Makes a new authority, and certificates that it signs.
-    pub(super) fn renew(&self, server: Server) -> Result<()> {
+    pub(crate) fn renew(&self, server: Server) -> Result<()> {
         let Self { authority, server: server_file, server_key, client, client_key } = self;
         let mut parameters = CertificateParams::new(Vec::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

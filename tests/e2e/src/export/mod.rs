@@ -1,7 +1,7 @@
 //! The export to a real Collector: what is sent is stored or a counted loss, by both protocols, with TLS, compression, certificates
 //! that are rotated, limits, and a Collector that is away for a while.
 
-mod certificates;
+pub(crate) mod certificates;
 mod collector;
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};

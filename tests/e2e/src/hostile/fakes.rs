@@ -83,9 +83,18 @@ impl Model {
     ///
     /// If the function is not probed at its entry, or the fake cannot be started.
     pub(super) fn start(&self, name: &str, does: Does, user: &str) -> Result<Fake> {
+        self.start_with(name, does, user, &[])
+    }
+
+    /// The same with arguments.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Model::start`].
+    pub(super) fn start_with(&self, name: &str, does: Does, user: &str, arguments: &[&str]) -> Result<Fake> {
         let executable = self.dir.join(name);
         self.write(&executable, self.code(does)?)?;
-        self.run(&executable, user)
+        self.run_with(&executable, user, arguments, Stdio::null())
     }
 
     /// The folder of the fakes.
@@ -101,13 +110,19 @@ impl Model {
 
     /// Starts an executable that is there.
     pub(super) fn run(&self, executable: &Path, user: &str) -> Result<Fake> {
-        self.run_with(executable, user, Stdio::null())
+        self.run_with(executable, user, &[], Stdio::null())
     }
 
-    pub(super) fn run_with(&self, executable: &Path, user: &str, input: Stdio) -> Result<Fake> {
+    pub(super) fn run_with(
+        &self,
+        executable: &Path,
+        user: &str,
+        arguments: &[&str],
+        input: Stdio,
+    ) -> Result<Fake> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--reuid", user, "--clear-groups"]).arg(executable);
-        let child = command.stdin(input).spawn()?;
+        let child = command.args(arguments).stdin(input).spawn()?;
         let fake = Fake { child, executable: executable.to_owned() };
         // From here on, no process starts this executable.
         wait_until(&format!("{} to run", executable.display()), TIMEOUT, || {

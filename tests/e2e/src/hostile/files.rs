@@ -238,7 +238,7 @@ fn swaps(stage: &Stage, model: &Model) -> Result<()> {
         for (path, number) in paths.iter().zip(0..) {
             // Another file, as far as anyone can tell.
             File::options().write(true).open(path)?.set_modified(SystemTime::now())?;
-            let fake = model.run_with(path, ROOT, Stdio::piped())?;
+            let fake = model.run_with(path, ROOT, &[], Stdio::piped())?;
             let watched = Watched::of(std::slice::from_ref(&fake))?;
             watched.wait()?;
             sleep(STEP * number);

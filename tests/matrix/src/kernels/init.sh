@@ -23,6 +23,6 @@ kube-scheduler "$@" &
 until pidof kube-scheduler > /dev/null; do sleep 1; done
 schedspan doctor
 echo "doctor ended with $?"
-schedspan run --listen 0.0.0.0:9090
+schedspan run --metrics-listen 0.0.0.0:9090
 echo "schedspan ended with $?"
 poweroff -f

@@ -1,23 +1,24 @@
 //! The configuration that a scheduler was started with: its flags, and the KubeSchedulerConfiguration that
-//! `--config` names, read in the process's mount namespace.
+//! `--config` names, as the process itself can read it.
+
+mod file;
+mod shown;
 
 use std::{
-    borrow::Cow,
-    fs::{self, File},
+    fs::File,
     io::{self, Read as _},
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, SystemTime},
 };
 
-use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use gotrace::discover::ProcessId;
+
+pub(crate) use self::shown::public;
+use self::shown::{NOT_SHOWN, Place, is_known_flag, is_switch};
 
 /// Bytes of a command line. The kernel's limit is 2 MiB; a scheduler's has some hundred bytes.
 const MAX_COMMAND_LINE: u64 = 1 << 16;
@@ -31,30 +32,12 @@ const MAX_SETTINGS: usize = 1_024;
 const MAX_SETTING: usize = 256;
 /// `USER_HZ`, equal on all platforms that schedspan supports.
 const TICKS_PER_SECOND: u64 = 100;
-/// Nesting depth of a file; a plugin's arguments have about ten levels.
-const MAX_DEPTH: usize = 32;
-/// Suffixes of keys and flags with secret values, without `-`, `_` and capitals: keys and certificates, as in
-/// an extender's `tlsConfig`, and credentials in the arguments of plugins.
-const SECRETS: [&str; 10] = [
-    "data",
-    "token",
-    "password",
-    "passphrase",
-    "secret",
-    "credential",
-    "credentials",
-    "apikey",
-    "accesskey",
-    "authorization",
-];
-const NOT_SHOWN: &str = "(not shown)";
-
 /// A scheduler's flags and configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     /// Path that `--config` names.
     pub file: Option<PathBuf>,
-    /// SHA-256 of all settings, in hex; independent of comments, order and the values of secrets.
+    /// SHA-256 of all settings, in hex; independent of comments, order and what is not shown.
     pub hash: String,
     /// Flags as `--flag=value`, file settings as `profiles[default-scheduler].plugins…=value`; sorted.
     pub settings: Vec<String>,
@@ -88,7 +71,7 @@ pub enum Error {
 }
 
 impl Configuration {
-    /// Reads the configuration of a process.
+    /// Reads the configuration of a process. Blocks for as long as the file system of its file does.
     ///
     /// # Errors
     ///
@@ -107,12 +90,18 @@ impl Configuration {
         let invalid = |reason: String| Error::Invalid { path: path.clone(), reason };
         let (mut value, mut outdated) = (Value::Null, false);
         if named.is_some() {
-            let file = open_as(pid, &path).map_err(unreadable)?;
+            let file = file::open_as(process, &path).map_err(unreadable)?;
             let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
             // File times have the resolution of the kernel's tick, as does the start of the process.
             outdated = written.is_some_and(|written| written > started + Duration::from_secs(1));
             let text = text(file, MAX_FILE).map_err(unreadable)?;
-            value = serde_saphyr::from_str(&text).map_err(|reason| invalid(reason.to_string()))?;
+            // The parser's own error quotes the file.
+            value = serde_saphyr::from_str(&text).map_err(|error| {
+                invalid(error.location().map_or_else(
+                    || "it is not YAML".to_owned(),
+                    |at| format!("line {}, column {} is not YAML", at.line(), at.column()),
+                ))
+            })?;
         }
         let told = Self::new(&line, &value).map_err(invalid)?;
         Ok(Self { file: named.map(|_| path.clone()), outdated, started_unix_ns, ..told })
@@ -121,9 +110,9 @@ impl Configuration {
     fn new(command_line: &str, content: &Value) -> Result<Self, String> {
         let mut told = Settings { lines: Vec::new(), room: MAX_TEXT };
         for (name, value) in flags(command_line) {
-            told.add(&format!("--{name}"), if is_secret(name) { NOT_SHOWN } else { value })?;
+            told.add(&format!("--{name}"), if is_known_flag(name) { value } else { NOT_SHOWN })?;
         }
-        told.flatten(content, "", 0)?;
+        told.flatten(content, "", &Place::default())?;
         let mut settings = told.lines;
         settings.sort_unstable();
         let mut hash = Sha256::new();
@@ -179,11 +168,15 @@ fn flags(command_line: &str) -> impl Iterator<Item = (&str, &str)> {
     std::iter::from_fn(move || {
         loop {
             let argument = arguments.next()?;
-            let Some(flag) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
-                continue;
+            let flag = match (argument.strip_prefix("--"), argument.strip_prefix('-')) {
+                (Some(flag), _) => flag,
+                // A value may follow a short flag at once.
+                (None, Some(flag)) if is_known_flag(flag.split('=').next().unwrap_or_default()) => flag,
+                (None, Some(_) | None) => continue,
             };
             return Some(match flag.split_once('=') {
                 Some(flag) => flag,
+                None if is_switch(flag) => (flag, "true"),
                 None => (flag, arguments.next_if(|next| !next.starts_with('-')).unwrap_or("true")),
             });
         }
@@ -199,75 +192,41 @@ struct Settings {
 
 impl Settings {
     fn add(&mut self, path: &str, value: &str) -> Result<(), String> {
-        let line = format!("{path}={}", without_user(value));
+        let line = format!("{path}={}", public(value));
         let room = self.room.checked_sub(line.len());
         self.room = room.ok_or_else(|| format!("its settings have more than {MAX_TEXT} bytes"))?;
         self.lines.push(line);
         Ok(())
     }
 
-    /// Adds one line per scalar value.
-    fn flatten(&mut self, value: &Value, path: &str, depth: usize) -> Result<(), String> {
+    /// Adds one line per scalar value that is shown, and one for each part of the file that is not.
+    fn flatten(&mut self, value: &Value, path: &str, place: &Place) -> Result<(), String> {
         match value {
             Value::Null => Ok(()),
-            Value::Object(_) | Value::Array(_) if depth >= MAX_DEPTH => self.add(path, "(too deep)"),
+            _ if !place.has_shown() => self.add(path, NOT_SHOWN),
             Value::Object(fields) => fields.iter().try_for_each(|(key, value)| {
                 let dot = if path.is_empty() { "" } else { "." };
-                let path = format!("{path}{dot}{key}");
-                if is_secret(key) && !value.is_null() {
-                    self.add(&path, NOT_SHOWN)
-                } else {
-                    self.flatten(value, &path, depth + 1)
+                self.flatten(value, &format!("{path}{dot}{key}"), &place.field(key, fields))
+            }),
+            Value::Array(elements) => {
+                let place = place.element();
+                if !place.has_shown() {
+                    return self.add(path, NOT_SHOWN);
                 }
-            }),
-            Value::Array(elements) => elements.iter().enumerate().try_for_each(|(index, element)| {
-                // Keyed by name, so that an inserted element does not change the paths of those after it.
-                let name = ["schedulerName", "name"].iter().find_map(|key| element.get(key)?.as_str());
-                let path = name.map_or_else(|| format!("{path}[{index}]"), |name| format!("{path}[{name}]"));
-                self.flatten(element, &path, depth + 1)
-            }),
+                elements.iter().enumerate().try_for_each(|(index, element)| {
+                    // Keyed by name, so that an inserted element does not change the paths of those after it.
+                    let name = |key| element.get(key)?.as_str();
+                    let name = ["schedulerName", "name"].into_iter().find_map(name);
+                    let path =
+                        name.map_or_else(|| format!("{path}[{index}]"), |name| format!("{path}[{name}]"));
+                    self.flatten(element, &path, &place)
+                })
+            }
+            _ if !place.is_shown() => self.add(path, NOT_SHOWN),
             Value::String(text) => self.add(path, text),
-            other => self.add(path, &other.to_string()),
+            Value::Bool(_) | Value::Number(_) => self.add(path, &value.to_string()),
         }
     }
-}
-
-fn is_secret(key: &str) -> bool {
-    let key = key.replace(['-', '_'], "").to_ascii_lowercase();
-    SECRETS.iter().any(|secret| key.ends_with(secret))
-}
-
-/// Removes the user name and password from a URL.
-fn without_user(text: &str) -> Cow<'_, str> {
-    let cut = || {
-        let (scheme, rest) = text.split_once("://")?;
-        let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-        let user = authority.rfind('@')?;
-        Some(format!("{scheme}://{NOT_SHOWN}{}", &rest[user..]))
-    };
-    cut().map_or(Cow::Borrowed(text), Cow::Owned)
-}
-
-/// Opens a file as the process would: an absolute path from its root, a relative one from its working
-/// directory. Symbolic links never leave that root.
-fn open_as(pid: u32, path: &Path) -> io::Result<File> {
-    let within = if path.is_absolute() {
-        path.to_owned()
-    } else {
-        fs::read_link(format!("/proc/{pid}/cwd"))?.join(path)
-    };
-    let root = openat(CWD, format!("/proc/{pid}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    open_below(root, &within)
-}
-
-fn open_below(root: OwnedFd, path: &Path) -> io::Result<File> {
-    // A pipe without a writer would block.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
-    }
-    Ok(file)
 }
 
 fn text(file: File, limit: u64) -> io::Result<String> {
@@ -301,8 +260,7 @@ mod tests {
 
     #[test]
     fn parses_flags_like_pflag() {
-        let line =
-            "kube-scheduler\0--config=/etc/s.yaml\0-v\x002\0--leader-elect\0--bind-address\0::\0--x=\0";
+        let line = "kube-scheduler\0--config=/etc/s.yaml\0-v\x002\0--leader-elect\0not-its\0--bind-address\0::\0--x=\0";
         let read: Vec<_> = flags(line).collect();
         assert_eq!(
             read,
@@ -346,34 +304,62 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn only_known_settings_are_shown() {
         let content = json!({
-            "clientConnection": { "kubeconfig": "/etc/s.conf" },
+            "clientConnection": { "kubeconfig": "/etc/s.conf", "new": "s3cret" },
             "extenders": [{
-                "urlPrefix": "https://me:pass@word@extender:8888/a@b",
-                "tlsConfig": { "keyData": "c2VjcmV0", "serverName": "e" },
+                "urlPrefix": "https://me:s3cret@s3cret@extender:8888/a@b?s3cret#s3cret",
+                "filterVerb": "filter?s3cret",
+                "tlsConfig": { "keyData": "s3cret", "serverName": "e" },
             }],
-            "profiles": [{ "pluginConfig": [{ "name": "Load", "args": {
-                "metricProvider": { "token": "t0p", "address": "http://prometheus:9090" },
-                "api-key": "k", "client_secret": { "deep": "s" }, "password": null, "tokens": 3,
-            } }] }],
+            "profiles": [{
+                "pluginConfig": [
+                    { "name": "Load", "args": {
+                        "metricProvider": { "secretKey": "s3cret", "address": "http://prometheus:9090" },
+                        "env": [{ "name": "PASSWORD", "value": "s3cret" }], "auth": "s3cret", "s3cret": 1,
+                    } },
+                    { "name": "NodeResourcesFit", "args": {
+                        "scoringStrategy": { "type": "MostAllocated" }, "passwd": "s3cret",
+                        "ignoredResources": ["example.com/a"],
+                    } },
+                ],
+                "plugins": { "score": { "enabled": [{ "name": "P", "weight": 2, "passwd": "s3cret" }] } },
+            }],
+            "parallelism": 8,
+            "new": { "s3cret": ["s3cret"] },
+            "list": ["s3cret"],
+            "none": null,
         });
-        let Configuration { settings, profiles, .. } = of("s --api-token=t0p --token-file=/t", &content);
+        let line = "s --privateKey=s3cret --auth s3cret --v=3 -t s3cret -ts3cret --leader-elect s3cret --master=https://u:s3cret@m:6443/";
+        let Configuration { settings, profiles, .. } = of(line, &content);
+        let text = settings.join("\n");
+        assert!(!text.contains("s3cret"), "{text}");
         assert_eq!(
             settings,
             [
-                "--api-token=(not shown)",
-                "--token-file=/t",
+                "--auth=(not shown)",
+                "--leader-elect=true",
+                "--master=https://(not shown)@m:6443/",
+                "--privateKey=(not shown)",
+                "--v=3",
                 "clientConnection.kubeconfig=/etc/s.conf",
+                "clientConnection.new=(not shown)",
+                "extenders[0].filterVerb=filter?(not shown)",
                 "extenders[0].tlsConfig.keyData=(not shown)",
                 "extenders[0].tlsConfig.serverName=e",
-                "extenders[0].urlPrefix=https://(not shown)@extender:8888/a@b",
-                "profiles[0].pluginConfig[Load].args.api-key=(not shown)",
-                "profiles[0].pluginConfig[Load].args.client_secret=(not shown)",
-                "profiles[0].pluginConfig[Load].args.metricProvider.address=http://prometheus:9090",
-                "profiles[0].pluginConfig[Load].args.metricProvider.token=(not shown)",
-                "profiles[0].pluginConfig[Load].args.tokens=3",
+                "extenders[0].urlPrefix=https://(not shown)@extender:8888/a@b?(not shown)",
+                "list=(not shown)",
+                "new=(not shown)",
+                "parallelism=8",
+                "profiles[0].pluginConfig[Load].args=(not shown)",
                 "profiles[0].pluginConfig[Load].name=Load",
+                "profiles[0].pluginConfig[NodeResourcesFit].args.ignoredResources[0]=example.com/a",
+                "profiles[0].pluginConfig[NodeResourcesFit].args.passwd=(not shown)",
+                "profiles[0].pluginConfig[NodeResourcesFit].args.scoringStrategy.type=MostAllocated",
+                "profiles[0].pluginConfig[NodeResourcesFit].name=NodeResourcesFit",
+                "profiles[0].plugins.score.enabled[P].name=P",
+                "profiles[0].plugins.score.enabled[P].passwd=(not shown)",
+                "profiles[0].plugins.score.enabled[P].weight=2",
             ]
         );
         assert_eq!(profiles, [DEFAULT]);
@@ -381,60 +367,20 @@ mod tests {
 
     #[test]
     fn settings_are_bounded() {
-        let long = json!({ "a": "é".repeat(1_000), "list": vec![1; 10_000] });
+        let long = json!({ "kind": "é".repeat(1_000), "extenders": vec![json!({ "weight": 1 }); 10_000] });
         let Configuration { settings, .. } = of("s", &long);
         assert_eq!(settings.len(), MAX_SETTINGS);
         assert!(settings.iter().all(|setting| setting.len() <= MAX_SETTING + 3));
-        let mut deep = json!({ "keyData": "c2VjcmV0" });
+        let mut deep = json!(1);
         for _ in 0..1_000 {
             deep = json!([deep]);
         }
-        let Configuration { settings, .. } = of("s", &deep);
-        assert_eq!(settings, [format!("{}=(too deep)", "[0]".repeat(MAX_DEPTH))]);
+        let Configuration { settings, .. } = of("s", &json!({ "extenders": deep }));
+        assert_eq!(settings, ["extenders[0]=(not shown)"]);
         // Each line repeats the whole path.
-        let mut wide = json!(vec![1; 10_000]);
-        for _ in 0..10 {
-            wide = json!({ "k".repeat(1_000): wide });
-        }
+        let wide = json!({ "extenders": vec![json!({ "name": "k".repeat(10_000), "weight": 1 }); 1_000] });
         let error = Configuration::new("s", &wide).unwrap_err();
         assert!(error.contains("more than"), "{error}");
-    }
-
-    /// A directory for one test, which the test removes.
-    fn directory(name: &str) -> PathBuf {
-        let directory = std::env::temp_dir().join(format!("schedspan-{name}-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        directory
-    }
-
-    #[test]
-    fn rejects_a_pipe_without_blocking() {
-        let directory = directory("pipe");
-        let path = directory.join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let error = open_as(std::process::id(), &path).unwrap_err().to_string();
-        fs::remove_dir_all(&directory).unwrap();
-        assert!(error.ends_with("it is no regular file"), "{error}");
-    }
-
-    #[test]
-    fn links_resolve_within_the_process_root() {
-        // A process whose root is a directory: absolute links resolve within it.
-        let directory = directory("root");
-        fs::create_dir_all(directory.join("etc/static")).unwrap();
-        fs::write(directory.join("etc/static/s.yaml"), "inside").unwrap();
-        std::os::unix::fs::symlink("/etc/static/s.yaml", directory.join("etc/s.yaml")).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", directory.join("etc/host")).unwrap();
-        let inside = |path: &str| {
-            let root = openat(CWD, &directory, OFlags::PATH, Mode::empty()).unwrap();
-            open_below(root, Path::new(path)).and_then(|file| text(file, MAX_FILE))
-        };
-        assert_eq!(inside("/etc/s.yaml").unwrap(), "inside");
-        assert_eq!(inside("/../../etc/static/s.yaml").unwrap(), "inside");
-        assert_eq!(inside("/etc/host").unwrap_err().kind(), io::ErrorKind::NotFound);
-        fs::remove_dir_all(&directory).unwrap();
-        // A relative path is resolved from the working directory of the process.
-        assert!(open_as(std::process::id(), Path::new("Cargo.toml")).is_ok());
     }
 
     #[test]

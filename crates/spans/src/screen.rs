@@ -1,0 +1,202 @@
+//! What a person sees: the one place that writes to standard output and standard error.
+//!
+//! Recordings, servers, executables and Pods are foreign, and a terminal obeys what is in their names. So no control character but the
+//! newline passes, whatever made the text. `clippy.toml` of the crates that print forbids other ways.
+
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal as _, Stderr, Stdout, Write},
+};
+
+/// Prints text. It is no error if the reader, such as `head`, has closed the pipe.
+///
+/// # Errors
+///
+/// When standard output cannot be written to.
+pub fn print(text: &str) -> io::Result<()> {
+    until_closed(stdout().write_all(printable(text).as_bytes()))
+}
+
+/// Prints a JSON document, with what a terminal obeys in the form of escapes. A closed pipe is no error.
+///
+/// # Errors
+///
+/// When standard output cannot be written to.
+pub fn print_json(text: &str) -> io::Result<()> {
+    until_closed(stdout().write_all(printable_json(text).as_bytes()))
+}
+
+/// Prints text in colours, such as a waterfall. A closed pipe is no error.
+///
+/// # Errors
+///
+/// When standard output cannot be written to.
+pub fn print_coloured(text: &str) -> io::Result<()> {
+    until_closed(stdout().write_all(printable_in_colour(text).as_bytes()))
+}
+
+/// Prints a line on standard error, where nothing can be done about an error.
+pub fn complain(text: &str) {
+    let _ = stderr().write_all(format!("{}\n", printable(text)).as_bytes());
+}
+
+/// Whether standard output is a terminal.
+#[must_use]
+pub fn is_terminal() -> bool {
+    stdout().is_terminal()
+}
+
+/// Whether standard error is a terminal.
+#[must_use]
+pub fn is_error_terminal() -> bool {
+    stderr().is_terminal()
+}
+
+/// Standard error for the log.
+#[derive(Debug)]
+pub struct Log;
+
+impl Write for Log {
+    /// Takes whole lines.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        stderr().write_all(printable_in_colour(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Text without characters that a terminal obeys, except for newlines.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| if c == '\t' { ' ' } else { '?' }.to_string())
+}
+
+/// [`printable`], with changes of colour.
+pub(crate) fn printable_in_colour(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut out = printable(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(part.len());
+        out += if part[end..].starts_with('m') { "\x1b[" } else { "?[" };
+        out += &printable(part);
+    }
+    out
+}
+
+/// A JSON document in which strings have escapes for characters that a terminal obeys.
+pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
+    // Below 0x20 they are escaped already.
+    replaced(text, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+pub(crate) fn stdout() -> Stdout {
+    #[expect(clippy::disallowed_methods, reason = "what is written to it goes through this module")]
+    io::stdout()
+}
+
+fn stderr() -> Stderr {
+    #[expect(clippy::disallowed_methods, reason = "what is written to it goes through this module")]
+    io::stderr()
+}
+
+fn until_closed(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+fn replaced(text: &str, replacement: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_obeyed(c) {
+            out += &replacement(c);
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Control characters of both sets, and those that change the direction of the text after them.
+fn is_obeyed(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    (c.is_control() && c != '\n') || turns
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn obeyed(text: &str) -> Option<char> {
+        text.chars().find(|c| {
+            let code = u32::from(*c);
+            (code < 0x20 && *c != '\n') || (0x7f..0xa0).contains(&code)
+        })
+    }
+
+    /// Texts with many control characters and parts of escape sequences.
+    fn hostile() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            any::<char>().prop_map(String::from),
+            (0..0xa0_u8).prop_map(|code| char::from(code).to_string()),
+            "\\PC{0,8}",
+            Just("\x1b[".to_owned()),
+            Just("\x1b]0;owned\x07".to_owned()),
+            Just("\u{9b}31m".to_owned()),
+            Just("\x1b[2J".to_owned()),
+            Just("\x1b[1;31m".to_owned()),
+            Just("m".to_owned()),
+        ];
+        proptest::collection::vec(part, 0..20).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn no_control_character_but_the_newline_passes(text in hostile()) {
+            prop_assert_eq!(obeyed(&printable(&text)), None);
+            prop_assert_eq!(printable(&text).matches('\n').count(), text.matches('\n').count());
+        }
+
+        #[test]
+        fn nothing_but_colours_passes(text in hostile()) {
+            let shown = printable_in_colour(&text);
+            for (index, part) in shown.split("\x1b[").enumerate() {
+                prop_assert_eq!(obeyed(part), None);
+                let code = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+                prop_assert!(index == 0 || code.starts_with('m'), "{:?}", part);
+            }
+        }
+
+        #[test]
+        fn json_stays_what_it_was(text in hostile()) {
+            let document = serde_json::to_string(&text).unwrap();
+            let shown = printable_json(&document);
+            prop_assert_eq!(obeyed(&shown), None);
+            prop_assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+        }
+
+        #[test]
+        fn bytes_that_are_no_text_do_not_pass(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let text = String::from_utf8_lossy(&bytes);
+            prop_assert_eq!(obeyed(&printable(&text)), None);
+        }
+    }
+
+    #[test]
+    fn plain_text_stays() {
+        let text = "1 ▏████ × Äö…\n-> {\"a\": 1}\n";
+        assert_eq!(printable(text), text);
+        assert_eq!(printable_in_colour("\x1b[31mred\x1b[0m\n"), "\x1b[31mred\x1b[0m\n");
+        assert_eq!(printable("a\tb\u{202e}c\r\n"), "a b?c?\n");
+    }
+}

@@ -1,0 +1,145 @@
+//! A certificate from files, such as those that cert-manager keeps in a Secret. The API server's trust in it is set up elsewhere.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use rustls::{
+    RootCertStore,
+    crypto::{CryptoProvider, ring::sign::any_supported_type},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    sign::CertifiedKey,
+};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::certificate::Served;
+
+/// Interval at which changes of the files are looked for. The kubelet takes about a minute to bring them.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Files in PEM.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Files {
+    /// Reads both.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be read, or they do not belong together.
+    pub(super) fn read(&self) -> Result<Arc<CertifiedKey>> {
+        let Self { certificate, key } = self;
+        let pem = fs::read(certificate)
+            .with_context(|| format!("cannot read `{}`; give --certificate FILE", certificate.display()))?;
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("`{}` is not a certificate in PEM", certificate.display()))?;
+        let pem = fs::read(key)
+            .with_context(|| format!("cannot read `{}`; give --certificate-key FILE", key.display()))?;
+        let own = PrivateKeyDer::from_pem_slice(&pem)
+            .with_context(|| format!("`{}` is not a key in PEM", key.display()))?;
+        let own = any_supported_type(&own).with_context(|| format!("cannot use `{}`", key.display()))?;
+        let certified = CertifiedKey::new(chain, own);
+        certified
+            .keys_match()
+            .with_context(|| format!("`{}` is not the key of `{}`", key.display(), certificate.display()))?;
+        Ok(Arc::new(certified))
+    }
+
+    /// Serves what is in the files whenever that changes, for ever. While they cannot be used, the previous ones are served.
+    pub(super) async fn follow(self, served: Served, first: Arc<CertifiedKey>) {
+        let (mut current, mut said) = (first, String::new());
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            match self.read() {
+                Ok(new) => {
+                    said.clear();
+                    if new.cert != current.cert {
+                        info!("another certificate is served");
+                        served.set(&new);
+                        current = new;
+                    }
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    if error != said {
+                        warn!("{error}; the previous certificate is served");
+                        said = error;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Demands that clients have a certificate that one of the authorities in this file has signed.
+///
+/// # Errors
+///
+/// When the file holds none.
+pub(super) fn verifier(file: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>> {
+    let name = || format!("`{}` does not hold authorities in PEM; give --client-ca FILE", file.display());
+    let mut authorities = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(&fs::read(file).with_context(name)?) {
+        authorities.add(authority.with_context(name)?).with_context(name)?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+    verifier.build().with_context(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    /// A certificate and its key, in files of this name.
+    fn files(name: &str) -> Files {
+        let path =
+            |what: &str| std::env::temp_dir().join(format!("schedspan-{}-{name}.{what}", std::process::id()));
+        let files = Files { certificate: path("crt"), key: path("key") };
+        write(&files);
+        files
+    }
+
+    fn write(files: &Files) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["a".to_owned()]).unwrap().self_signed(&key).unwrap();
+        fs::write(&files.certificate, certificate.pem()).unwrap();
+        fs::write(&files.key, key.serialize_pem()).unwrap();
+    }
+
+    fn remove(files: &Files) {
+        fs::remove_file(&files.certificate).unwrap();
+        fs::remove_file(&files.key).unwrap();
+    }
+
+    #[test]
+    fn a_certificate_is_used_with_its_own_key_only() {
+        let (one, other) = (files("one"), files("other"));
+        assert!(one.read().is_ok());
+        let mixed = Files { certificate: one.certificate.clone(), key: other.key.clone() };
+        let error = format!("{:#}", mixed.read().unwrap_err());
+        assert!(error.contains("is not the key of"), "{error}");
+        fs::write(&other.key, "nothing").unwrap();
+        assert!(other.read().is_err());
+        fs::write(&other.certificate, "nothing").unwrap();
+        assert!(other.read().is_err());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        assert!(verifier(&one.certificate, Arc::clone(&provider)).is_ok());
+        assert!(verifier(&other.certificate, provider).is_err(), "no authority is no demand");
+        remove(&one);
+        remove(&other);
+    }
+}

@@ -1,0 +1,306 @@
+//! Opens a file that a process names, if that process itself may read it.
+//!
+//! The daemon is root, or nearly so: whoever starts a process must not make it read what the process cannot.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    fs::{self, File},
+    io,
+    os::{fd::OwnedFd, unix::ffi::OsStringExt as _},
+    path::{Component, Path},
+};
+
+use gotrace::discover::ProcessId;
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat, readlinkat};
+
+/// Symbolic links of a path, as in the kernel.
+const MAX_LINKS: usize = 40;
+/// Permission bits, of any class.
+const SEARCH: u32 = 0o1;
+const READ: u32 = 0o4;
+/// Capabilities that override permissions: `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`.
+const OVERRIDE: u64 = 1 << 1 | 1 << 2;
+
+/// As whom a process reads files.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Credentials {
+    user: u32,
+    groups: Vec<u32>,
+    /// Permissions do not bind it.
+    overrides: bool,
+}
+
+/// Opens a regular file as the process would: an absolute path from its root, a relative one from its working directory. Symbolic links never
+/// leave that root.
+///
+/// # Errors
+///
+/// When the file cannot be opened, or the process could not read it.
+pub(super) fn open_as(process: ProcessId, path: &Path) -> io::Result<File> {
+    let ProcessId { pid, .. } = process;
+    let within = if path.is_absolute() {
+        path.to_owned()
+    } else {
+        fs::read_link(format!("/proc/{pid}/cwd"))?.join(path)
+    };
+    let reader = Credentials::of(pid)?;
+    let root = openat(CWD, format!("/proc/{pid}/root"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    // Its number may belong to another process by now, with another root and other credentials.
+    if ProcessId::of(pid) != Some(process) {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the process has ended"));
+    }
+    open_below(root, &within, &reader)
+}
+
+fn open_below(root: OwnedFd, path: &Path, reader: &Credentials) -> io::Result<File> {
+    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let file = walk(root, path, reader)?;
+    let stat = fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(invalid("it is no regular file"));
+    }
+    // Such files say something else to each reader: `/proc/self/environ` would be the daemon's own.
+    if fstatfs(&file)?.f_type == PROC_SUPER_MAGIC {
+        return Err(invalid("it is a file of /proc"));
+    }
+    reader.check(&stat, READ)?;
+    // The same file: what was checked is what is opened.
+    let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(openat(CWD, itself, flags, Mode::empty())?))
+}
+
+/// Follows a path, and checks that the reader may search each folder on it.
+fn walk(root: OwnedFd, path: &Path, reader: &Credentials) -> io::Result<OwnedFd> {
+    let mut folders = vec![root];
+    let mut rest = parts(path);
+    let mut links = 0;
+    loop {
+        let Some(name) = rest.pop_front() else {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
+        };
+        let here = &folders[folders.len() - 1];
+        reader.check(&fstat(here)?, SEARCH)?;
+        if name == ".." {
+            if folders.len() > 1 {
+                folders.pop();
+            }
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let next = openat(here, &name, flags, Mode::empty())?;
+        match FileType::from_raw_mode(fstat(&next)?.st_mode) {
+            FileType::Symlink => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(io::Error::other("it has too many symbolic links"));
+                }
+                let target = OsString::from_vec(readlinkat(&next, "", Vec::new())?.into_bytes());
+                let target = Path::new(&target);
+                if target.is_absolute() {
+                    folders.truncate(1);
+                }
+                let mut more = parts(target);
+                more.append(&mut rest);
+                rest = more;
+            }
+            FileType::Directory => folders.push(next),
+            FileType::RegularFile
+            | FileType::Fifo
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => {
+                if rest.is_empty() {
+                    return Ok(next);
+                }
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, "a part of the path is no folder"));
+            }
+        }
+    }
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
+}
+
+impl Credentials {
+    fn of(pid: u32) -> io::Result<Self> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        // Capabilities of another user namespace are none here.
+        let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
+        let own = namespace(&pid.to_string());
+        let here = own.is_some() && own == namespace("self");
+        Self::parse(&status, here)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its user is not known"))
+    }
+
+    /// From the text of `/proc/PID/status`.
+    fn parse(status: &str, capable: bool) -> Option<Self> {
+        let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
+        // Real, effective, saved, and that for files.
+        let of_files = |key| line(key)?.split_ascii_whitespace().nth(3)?.parse().ok();
+        let mut groups = vec![of_files("Gid:")?];
+        for group in line("Groups:")?.split_ascii_whitespace() {
+            groups.push(group.parse().ok()?);
+        }
+        let effective = u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?;
+        Some(Self { user: of_files("Uid:")?, groups, overrides: capable && effective & OVERRIDE != 0 })
+    }
+
+    fn check(&self, stat: &Stat, needed: u32) -> io::Result<()> {
+        let class = if stat.st_uid == self.user {
+            6
+        } else if self.groups.contains(&stat.st_gid) {
+            3
+        } else {
+            0
+        };
+        if self.overrides || stat.st_mode >> class & needed == needed {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "the process itself may not read it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::fs::{PermissionsExt as _, symlink},
+        path::PathBuf,
+        process::Command,
+    };
+
+    use super::*;
+
+    fn this() -> ProcessId {
+        ProcessId::of(std::process::id()).expect("it runs")
+    }
+
+    /// A directory for one test, which the test removes.
+    fn directory(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("schedspan-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    fn everything() -> Credentials {
+        Credentials { overrides: true, ..Credentials::default() }
+    }
+
+    fn root(directory: &Path) -> OwnedFd {
+        openat(CWD, directory, OFlags::PATH, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn rejects_a_pipe_without_blocking() {
+        let directory = directory("pipe");
+        let path = directory.join("pipe");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = open_as(this(), &path).unwrap_err().to_string();
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(error.ends_with("it is no regular file"), "{error}");
+    }
+
+    #[test]
+    fn links_resolve_within_the_process_root() {
+        // A process whose root is a directory: absolute links resolve within it.
+        let directory = directory("root");
+        fs::create_dir_all(directory.join("etc/static")).unwrap();
+        fs::write(directory.join("etc/static/s.yaml"), "inside").unwrap();
+        symlink("/etc/static/s.yaml", directory.join("etc/s.yaml")).unwrap();
+        symlink("../../../etc/./static/../s.yaml", directory.join("etc/relative")).unwrap();
+        symlink("/etc/passwd", directory.join("etc/host")).unwrap();
+        symlink("loop", directory.join("etc/loop")).unwrap();
+        let inside = |path: &str| {
+            open_below(root(&directory), Path::new(path), &everything()).and_then(io::read_to_string)
+        };
+        for path in ["/etc/s.yaml", "/../../etc/static/s.yaml", "etc/relative"] {
+            assert_eq!(inside(path).unwrap(), "inside", "{path}");
+        }
+        assert_eq!(inside("/etc/host").unwrap_err().kind(), io::ErrorKind::NotFound);
+        for path in ["/etc/loop", "/etc", "/", "", "/etc/static/s.yaml/x"] {
+            assert!(inside(path).is_err(), "{path}");
+        }
+        fs::remove_dir_all(&directory).unwrap();
+        // A relative path is resolved from the working directory of the process.
+        assert!(open_as(this(), Path::new("Cargo.toml")).is_ok());
+    }
+
+    #[test]
+    fn what_the_process_itself_may_not_read_stays_unread() {
+        let directory = directory("permissions");
+        let allow = |path: &str, mode| {
+            fs::set_permissions(directory.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        fs::create_dir_all(directory.join("open")).unwrap();
+        fs::create_dir_all(directory.join("closed")).unwrap();
+        for file in ["open/all", "open/group", "open/owner", "closed/all"] {
+            fs::write(directory.join(file), "x").unwrap();
+        }
+        symlink("/closed/all", directory.join("open/link")).unwrap();
+        for (path, mode) in [
+            (".", 0o755),
+            ("open", 0o755),
+            ("open/all", 0o604),
+            ("open/group", 0o640),
+            ("open/owner", 0o600),
+            ("closed", 0o700),
+            ("closed/all", 0o644),
+        ] {
+            allow(path, mode);
+        }
+        let stat = fstat(root(&directory)).unwrap();
+        let (owner, group) = (stat.st_uid, stat.st_gid);
+        let reads = |reader: &Credentials| -> Vec<&str> {
+            let can = |path: &&str| open_below(root(&directory), Path::new(path), reader).is_ok();
+            ["open/all", "open/group", "open/owner", "open/link", "closed/all"]
+                .into_iter()
+                .filter(can)
+                .collect()
+        };
+        let reader = |user, group| Credentials { user, groups: vec![group], overrides: false };
+        assert_eq!(reads(&reader(owner + 1, group + 1)), ["open/all"]);
+        // Its class is that of the group, whatever others may.
+        assert_eq!(reads(&reader(owner + 1, group)), ["open/group"]);
+        let all = ["open/all", "open/group", "open/owner", "open/link", "closed/all"];
+        assert_eq!(reads(&reader(owner, group)), all);
+        assert_eq!(reads(&everything()), all);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn files_of_proc_are_refused() {
+        for path in ["/proc/self/environ", "/proc/thread-self/environ"] {
+            let error = open_as(this(), Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains("/proc"), "{error}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_those_for_files() {
+        let status =
+            "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000000002\n";
+        let expected = Credentials { user: 4, groups: vec![8, 9, 10], overrides: true };
+        assert_eq!(Credentials::parse(status, true), Some(expected));
+        assert!(!Credentials::parse(status, false).unwrap().overrides);
+        let none = status.replace("0002", "0008");
+        assert!(!Credentials::parse(&none, true).unwrap().overrides);
+        for cut in 0..status.len() - 1 {
+            let _ = Credentials::parse(&status[..cut], true);
+        }
+        assert_eq!(Credentials::parse("", true), None);
+        assert!(Credentials::of(std::process::id()).is_ok());
+    }
+
+    #[test]
+    fn another_process_with_the_same_number_is_not_read() {
+        let process = ProcessId { start_ticks: this().start_ticks + 1, ..this() };
+        let error = open_as(process, Path::new("Cargo.toml")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
