@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{ValueEnum, builder::PossibleValuesParser};
 use pods::{context, reinject};
 use spans::{
-    export::{Filter, Output},
+    export::{Filter, Output, SpoolOptions},
     sample,
 };
 
@@ -66,6 +66,8 @@ pub struct Options {
     /// Destination of spans; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp")]
     output: Vec<Output>,
+    #[command(flatten)]
+    spool: SpoolOptions,
     /// Make a span of each stay of a Pod in a queue, before the root
     #[arg(long)]
     queue_spans: bool,
@@ -89,11 +91,30 @@ pub struct Options {
 ///
 /// Those of [`daemon::run`].
 pub async fn run(options: Options) -> Result<()> {
-    let Options { common, sample, reinject, output, queue_spans, lifecycle, monotonic, listen, history } =
-        options;
+    let Options {
+        common,
+        sample,
+        reinject,
+        output,
+        spool,
+        queue_spans,
+        lifecycle,
+        monotonic,
+        listen,
+        history,
+    } = options;
     let options = common.daemon(output, Filter::default(), listen);
-    daemon::run(daemon::Options { sample, reinject, history, queue_spans, lifecycle, monotonic, ..options })
-        .await
+    daemon::run(daemon::Options {
+        sample,
+        reinject,
+        spool,
+        history,
+        queue_spans,
+        lifecycle,
+        monotonic,
+        ..options
+    })
+    .await
 }
 
 impl Common {
@@ -111,6 +132,7 @@ impl Common {
             context,
             sample: sample::Options::default(),
             reinject: reinject::Options::default(),
+            spool: SpoolOptions::default(),
             listen,
             history: 0,
             ebpf_object,
