@@ -32,7 +32,7 @@ use pods::{
 };
 use spans::{
     Gatherer, Origin, Source, Trace,
-    export::{Filter, Output, Resource, Sinks},
+    export::{Filter, Output, Resource, Sinks, SpoolOptions},
     sample::{self, Sampler},
     story::Extras,
     wakeups,
@@ -88,6 +88,8 @@ pub struct Options {
     pub context: context::Options,
     /// Whether Pods get the context of their attempt.
     pub reinject: reinject::Options,
+    /// Where spans wait for the Collector on disk.
+    pub spool: SpoolOptions,
     /// Addresses of metrics and health.
     pub status: status::Options,
     /// Address for `schedspan explain` and `top`; `None` switches it off.
@@ -143,7 +145,8 @@ pub async fn run(options: Options) -> Result<()> {
     let contexts =
         PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
     NodePods::follow(&node_pods, &contexts);
-    let mut outlet = Outlet::start(&options.outputs, options.wide, options.filter, sampler, &metrics)?;
+    let mut outlet =
+        Outlet::start(&options.outputs, options.wide, &options.spool, options.filter, sampler, &metrics)?;
     if options.reinject.reinject {
         let reinjector =
             Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods.clone())
@@ -301,11 +304,12 @@ impl Outlet {
     pub(crate) fn start(
         outputs: &[Output],
         wide: bool,
+        spool: &SpoolOptions,
         filter: Filter,
         sampler: Sampler,
         metrics: &Metrics,
     ) -> Result<Self> {
-        let sinks = Sinks::start(outputs, wide, metrics.spans.clone())?;
+        let sinks = Sinks::start(outputs, wide, spool, metrics.spans.clone())?;
         let metrics = metrics.clone();
         Ok(Self { sinks, reinjector: None, filter, sampler, metrics, gatherer: Gatherer::default() })
     }

@@ -15,6 +15,10 @@ telemetry::labels! {
         ExportFailed = "export_failed",
         /// The Collector rejects them, and accepts the rest of their request.
         ExportRejected = "export_rejected",
+        /// The spool is full; its oldest segment goes.
+        SpoolFull = "spool_full",
+        /// Their entry in the spool is damaged.
+        SpoolDamaged = "spool_damaged",
         /// The queue of the terminal or of the JSON lines is full.
         OutputQueueFull = "output_queue_full",
         /// They cannot be written to standard output.
@@ -93,6 +97,9 @@ pub struct Metrics {
     retries: Counter,
     queued_spans: Gauge,
     queued_bytes: Gauge,
+    spooled_spans: Gauge,
+    spooled_bytes: Gauge,
+    damaged: Counter,
 }
 
 impl Metrics {
@@ -113,6 +120,10 @@ impl Metrics {
             queued_spans: registry.gauge("export_queue_spans", "Spans that wait for the Collector"),
             queued_bytes: registry
                 .gauge("export_queue_bytes", "Memory of the spans that wait for the Collector"),
+            spooled_spans: registry.gauge("export_spool_spans", "Spans on disk that wait for the Collector"),
+            spooled_bytes: registry.gauge("export_spool_bytes", "Bytes of the spool's files"),
+            damaged: registry
+                .counter("export_spool_damaged", "Damaged places in the spool, which are skipped"),
         }
     }
 
@@ -150,6 +161,23 @@ impl Metrics {
     /// Counts a request that is sent again.
     pub(crate) fn retried(&self) {
         self.retries.inc();
+    }
+
+    /// Counts a damaged place in the spool, and the spans that are lost with it.
+    pub(crate) fn damaged(&self, spans: u64) {
+        self.damaged.inc();
+        self.loss(Loss::SpoolDamaged, spans);
+    }
+
+    /// Sets what is in the spool.
+    pub(crate) fn spooled(&self, spans: u64, bytes: u64) {
+        self.spooled_spans.set(i64::try_from(spans).unwrap_or(i64::MAX));
+        self.spooled_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Spans that wait for the Collector, in memory and on disk.
+    pub(crate) fn waiting(&self) -> i64 {
+        self.queued_spans.get() + self.spooled_spans.get()
     }
 
     /// Sets what waits for the Collector.

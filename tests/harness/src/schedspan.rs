@@ -142,7 +142,8 @@ impl Schedspan {
     ///
     /// If it does not answer.
     pub fn says(&self, path: &str) -> Result<String> {
-        let mut answer = agent(Path::new(""))?.get(format!("http://{}/{path}", self.address("health"))).call()?;
+        let mut answer =
+            agent(Path::new(""))?.get(format!("http://{}/{path}", self.address("health"))).call()?;
         Ok(answer.body_mut().read_to_string()?)
     }
 

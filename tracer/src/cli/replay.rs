@@ -7,7 +7,7 @@ use gotrace::recording::{Replay, Step};
 use kube_scheduler::{KubeScheduler, attempt::Subject};
 use spans::{
     Anchor, Origin, Source, Story as _,
-    export::{Filter, Output},
+    export::{Filter, Output, SpoolOptions},
     sample::Sampler,
     screen,
     story::Extras,
@@ -51,7 +51,8 @@ pub async fn run(options: Options) -> Result<()> {
     let metrics = Metrics::default();
     let mut replay =
         Replay::<_, KubeScheduler>::new(BufReader::new(input)).with_context(|| format!("`{name}`"))?;
-    let mut outlet = Outlet::start(&output, wide, filter, Sampler::default(), &metrics)?;
+    let mut outlet =
+        Outlet::start(&output, wide, &SpoolOptions::default(), filter, Sampler::default(), &metrics)?;
     let for_reader = output.iter().any(|output| *output != Output::Otlp);
     let (mut attempts, mut spans) = (0, 0);
     let mut result = Ok(());

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{ValueEnum, builder::PossibleValuesParser};
 use pods::{context, reinject};
 use spans::{
-    export::{Filter, Output},
+    export::{Filter, Output, SpoolOptions},
     sample,
 };
 
@@ -67,6 +67,8 @@ pub struct Options {
     /// Destination of spans; may be given several times
     #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp")]
     output: Vec<Output>,
+    #[command(flatten)]
+    spool: SpoolOptions,
     /// Make a span of each stay of a Pod in a queue, before the root
     #[arg(long)]
     queue_spans: bool,
@@ -96,6 +98,7 @@ pub async fn run(options: Options) -> Result<()> {
         sample,
         reinject,
         output,
+        spool,
         queue_spans,
         lifecycle,
         monotonic,
@@ -107,6 +110,7 @@ pub async fn run(options: Options) -> Result<()> {
     daemon::run(daemon::Options {
         sample,
         reinject,
+        spool,
         history,
         queue_spans,
         lifecycle,
@@ -128,6 +132,7 @@ impl Common {
             context,
             sample: sample::Options::default(),
             reinject: reinject::Options::default(),
+            spool: SpoolOptions::default(),
             status: status::Options::default(),
             debug: None,
             history: 0,

@@ -27,7 +27,7 @@ use tracing::info;
 
 pub use self::{
     filter::Filter,
-    otlp::{encode::encode, try_once},
+    otlp::{encode::encode, spool::Options as SpoolOptions, try_once},
     resource::Resource,
     terminal::{Style, waterfall},
 };
@@ -64,6 +64,9 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// The spool cannot be used: why, and what to do.
+    #[error("{0}")]
+    Spool(String),
 }
 
 /// The outputs.
@@ -127,12 +130,17 @@ impl Sinks {
     /// Opens outputs within a tokio runtime.
     ///
     /// With `plugins` waterfalls show each plugin. Each queue holds `OTEL_BSP_MAX_QUEUE_SIZE` spans, by default 65,536, that of
-    /// OTLP at most `SCHEDSPAN_OTLP_QUEUE_BYTES`. `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` switch OTLP off.
+    /// OTLP at most `SCHEDSPAN_OTLP_QUEUE_BYTES`; with a spool, spans are there until they have arrived. `OTEL_SDK_DISABLED=true` and `OTEL_TRACES_EXPORTER=none` switch OTLP off.
     ///
     /// # Errors
     ///
     /// When a variable of the environment has an invalid value. A Collector that cannot be reached is not an error.
-    pub fn start(outputs: &[Output], plugins: bool, metrics: Metrics) -> Result<Self, Error> {
+    pub fn start(
+        outputs: &[Output],
+        plugins: bool,
+        spool: &SpoolOptions,
+        metrics: Metrics,
+    ) -> Result<Self, Error> {
         let capacity = queue_size()?;
         let mut sinks = Vec::with_capacity(outputs.len());
         for output in outputs {
@@ -147,7 +155,7 @@ impl Sinks {
                     info!("OTLP is switched off by the environment");
                     continue;
                 }
-                Output::Otlp => Sink::Otlp(otlp::Sink::from_env(&metrics)?),
+                Output::Otlp => Sink::Otlp(otlp::Sink::from_env(spool, &metrics)?),
             });
         }
         Ok(Self { sinks: RwLock::new(Some(sinks)), resources: RwLock::default(), metrics })

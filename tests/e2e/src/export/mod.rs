@@ -1,5 +1,5 @@
 //! The export to a real Collector: what is sent is stored or a counted loss, by both protocols, with TLS, compression, certificates
-//! that are rotated, limits, and a Collector that is away for a while.
+//! that are rotated, limits, a Collector that is away for a while, and a daemon that is killed meanwhile.
 
 pub(crate) mod certificates;
 mod collector;
@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duratio
 use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::pod,
+    metrics::Metrics,
     schedspan::{Options, Schedspan},
     stage::Stage,
 };
@@ -20,6 +21,9 @@ use self::{
     collector::{Place, Security},
 };
 
+/// Causes of loss between a span and the Collector.
+const CAUSES: [&str; 6] =
+    ["export_queue_full", "export_failed", "export_rejected", "spool_full", "spool_damaged", "shutdown"];
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 const STREAM: &str = "tests/streams/1.37.jsonl";
 const GOOD: Server = Server { name: "localhost", expired: false };
@@ -33,7 +37,8 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     test.all_arrives_in_every_way().context("ways of transport")?;
     test.bad_certificates_are_explained().context("certificates")?;
     test.large_requests_are_split().context("large requests")?;
-    test.no_span_is_lost_to_an_outage_with_a_rotation().context("an outage")
+    test.no_span_is_lost_to_an_outage_with_a_rotation().context("an outage")?;
+    test.a_killed_daemon_finds_its_spans_in_the_spool().context("a spool")
 }
 
 struct Test<'a> {
@@ -129,9 +134,7 @@ impl Test<'_> {
             let mut schedspan = Schedspan::start(&options)?;
             let name = |what: &str| format!("{what}-{}", &protocol[..4]);
             api.create_pod("default", &pod(&name("before"), "10m"))?;
-            schedspan.wait_for("the first spans to arrive", TIMEOUT, |metrics| {
-                metrics.sum("schedspan_export_spans_total", &[("result", "success")]) > 10.0
-            })?;
+            schedspan.wait_for("the first spans to arrive", TIMEOUT, |metrics| sent(metrics) > 10.0)?;
             collector.stop()?;
             for round in 1..=3 {
                 api.create_pod("default", &pod(&name(&format!("away-{round}")), "10m"))?;
@@ -147,16 +150,62 @@ impl Test<'_> {
             })?;
             let metrics = schedspan.metrics()?;
             let made = metrics.sum("schedspan_spans_total", &[]);
-            let lost: f64 = ["export_queue_full", "export_failed", "export_rejected", "shutdown"]
-                .iter()
-                .map(|cause| metrics.sum("schedspan_losses_total", &[("cause", cause)]))
-                .sum();
+            let lost = lost(&metrics);
             schedspan.stop()?;
             collector.stop()?;
             let stored = self.place.stored()?;
             ensure!(lost == 0.0, "{protocol}: {lost} spans are lost");
             ensure!(stored as f64 == made, "{protocol}: {stored} spans are stored of {made}");
         }
+        Ok(())
+    }
+
+    /// The daemon is killed while the Collector is away, and a byte on the disk changes.
+    fn a_killed_daemon_finds_its_spans_in_the_spool(&self) -> Result<()> {
+        const PROTOCOL: &str = "grpc";
+        self.place.clear()?;
+        let api = self.stage.cluster.api()?;
+        let directory = self.place.dir().join("spool");
+        let arguments = ["--spool", directory.to_str().context("a directory's name is not UTF-8")?];
+        let options = Options {
+            endpoint: self.place.endpoint(PROTOCOL, "localhost", Security::Plain),
+            protocol: PROTOCOL,
+            log: self.place.dir().join("spooling.log"),
+            arguments: &arguments,
+            ..self.stage.options()?
+        };
+        let collector = self.place.start(Security::Plain, &self.files, &Value::Null)?;
+        let mut schedspan = Schedspan::start(&options)?;
+        api.create_pod("default", &pod("spool-before", "10m"))?;
+        schedspan.wait_for("the first spans to arrive", TIMEOUT, |metrics| sent(metrics) > 10.0)?;
+        collector.stop()?;
+        for round in 1..=3 {
+            api.create_pod("default", &pod(&format!("spool-away-{round}"), "10m"))?;
+        }
+        schedspan.wait_for("all other spans to be in the spool", TIMEOUT, |metrics| {
+            let spooled = metrics.sum("schedspan_export_spool_spans", &[]);
+            spooled > 90.0 && sent(metrics) + spooled == metrics.sum("schedspan_spans_total", &[])
+        })?;
+        let metrics = schedspan.metrics()?;
+        let (made, lost_before) = (metrics.sum("schedspan_spans_total", &[]), lost(&metrics));
+        ensure!(lost_before == 0.0, "{lost_before} spans are lost before the daemon is killed");
+        // With SIGKILL.
+        drop(schedspan);
+        change_last_byte(&directory)?;
+
+        let collector = self.place.start(Security::Plain, &self.files, &Value::Null)?;
+        let mut schedspan = Schedspan::start(&options)?;
+        schedspan.wait_for("the spool to drain", TIMEOUT, |metrics| {
+            metrics.sum("schedspan_export_spool_spans", &[]) == 0.0
+        })?;
+        let metrics = schedspan.metrics()?;
+        let made = made + metrics.sum("schedspan_spans_total", &[]);
+        let damaged = metrics.sum("schedspan_losses_total", &[("cause", "spool_damaged")]);
+        schedspan.stop()?;
+        collector.stop()?;
+        let stored = self.place.stored()? as f64;
+        ensure!(damaged > 0.0 && lost(&metrics) == damaged, "the changed byte is not noticed: {damaged}");
+        ensure!(stored + damaged == made, "{stored} spans are stored and {damaged} damaged of {made}");
         Ok(())
     }
 
@@ -202,14 +251,31 @@ impl Test<'_> {
         let stored = self.place.stored()?;
         ensure!(stored == replayed.spans, "{stored} spans are stored of {}", replayed.spans);
         ensure!(
-            ["export_queue_full", "export_failed", "export_rejected", "shutdown"]
-                .iter()
-                .all(|cause| !replayed.lost.contains_key(*cause)),
+            CAUSES.iter().all(|cause| !replayed.lost.contains_key(*cause)),
             "spans are stored and lost: {:?}",
             replayed.lost
         );
         Ok(())
     }
+}
+
+/// Spans that the Collector has accepted.
+fn sent(metrics: &Metrics) -> f64 {
+    metrics.sum("schedspan_export_spans_total", &[("result", "success")])
+}
+
+fn lost(metrics: &Metrics) -> f64 {
+    CAUSES.iter().map(|cause| metrics.sum("schedspan_losses_total", &[("cause", cause)])).sum()
+}
+
+/// Changes the last byte of a spool's newest segment.
+fn change_last_byte(spool: &Path) -> Result<()> {
+    let files = fs::read_dir(spool)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let segments = files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "spool"));
+    let newest = segments.max().context("the spool has no segment")?;
+    let mut bytes = fs::read(&newest)?;
+    *bytes.last_mut().context("the newest segment is empty")? ^= 1;
+    Ok(fs::write(newest, bytes)?)
 }
 
 /// A recording of as many processes that do the same.

@@ -80,6 +80,50 @@ impl Encoded {
     }
 }
 
+/// Traces as bytes for the spool, and the number of their spans. Each has the lengths of its resource and spans, the number of
+/// its spans, its resource if the one before it has another, and its spans.
+pub(super) fn pack(traces: &mut [Encoded]) -> (Vec<u8>, u64) {
+    traces.sort_by_key(|trace| trace.source);
+    let (mut out, mut before) = (Vec::new(), None);
+    for Encoded { source: _, resource, spans, bytes } in &*traces {
+        let resource: &[u8] = if before == Some(resource) { &[] } else { before.insert(resource) };
+        for number in [resource.len() as u64, bytes.len() as u64, *spans] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(resource);
+        out.extend_from_slice(bytes);
+    }
+    (out, traces.iter().map(|trace| trace.spans).sum())
+}
+
+/// Reads what [`pack`] made; `None` if it made something else.
+pub(super) fn unpack(mut bytes: &[u8]) -> Option<Vec<Encoded>> {
+    fn number(bytes: &mut &[u8]) -> Option<u64> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        *bytes = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+    fn part<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+        let (part, rest) = bytes.split_at_checked(length.try_into().ok()?)?;
+        *bytes = rest;
+        Some(part)
+    }
+    let (mut traces, mut resource) = (Vec::new(), None::<Arc<[u8]>>);
+    while !bytes.is_empty() {
+        let (of_resource, of_spans) = (number(&mut bytes)?, number(&mut bytes)?);
+        let spans = number(&mut bytes)?;
+        let own = part(&mut bytes, of_resource)?;
+        if !own.is_empty() {
+            resource = Some(own.into());
+        }
+        let resource = resource.clone()?;
+        let bytes = part(&mut bytes, of_spans)?.into();
+        // Its order within a request is that of the entry.
+        traces.push(Encoded { source: Source::Schedspan, resource, spans, bytes });
+    }
+    Some(traces)
+}
+
 /// The field `resource` of `ResourceSpans`.
 pub(in crate::export) fn resource<'a>(
     attributes: impl Iterator<Item = (&'a str, &'a AttributeValue)>,

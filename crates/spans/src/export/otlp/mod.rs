@@ -9,6 +9,8 @@ pub(super) mod encode;
 mod protobuf;
 mod queue;
 mod settings;
+pub(super) mod spool;
+mod store;
 mod tls;
 
 use std::{
@@ -19,6 +21,7 @@ use std::{
 };
 
 use tokio::{
+    sync::mpsc,
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
@@ -30,6 +33,7 @@ use self::{
     encode::{Encoded, split},
     queue::Queue,
     settings::Settings,
+    store::{Direct, Store, Stored},
 };
 use super::Error;
 use crate::{Exported, Loss, Metrics, Trace, environment::variable, wakeups};
@@ -93,14 +97,20 @@ impl Sink {
     /// # Errors
     ///
     /// When a variable has an invalid value, or names a file that cannot be used.
-    pub(super) fn from_env(metrics: &Metrics) -> Result<Self, Error> {
-        Self::start(Settings::from_env()?, metrics)
+    pub(super) fn from_env(spool: &spool::Options, metrics: &Metrics) -> Result<Self, Error> {
+        Self::start(Settings::from_env()?, spool, metrics)
     }
 
-    fn start(settings: Settings, metrics: &Metrics) -> Result<Self, Error> {
+    fn start(settings: Settings, spool: &spool::Options, metrics: &Metrics) -> Result<Self, Error> {
         let queue = Queue::new(settings.capacity, settings.batching, metrics.clone());
+        let client = connect(settings)?;
+        let store = match &spool.spool {
+            None => None,
+            Some(directory) => Some(Store::open(directory, spool.spool_size, metrics).map_err(Error::Spool)?),
+        };
         let exporter = Exporter {
-            client: connect(settings)?,
+            client,
+            stored: store.map(|store| store.fill(queue.clone())),
             queue: queue.clone(),
             metrics: metrics.clone(),
             outage: None,
@@ -133,6 +143,8 @@ impl Sink {
 /// Sends what is queued.
 struct Exporter {
     client: Client,
+    /// Where batches come from, if not from the queue at once.
+    stored: Option<(Store, mpsc::Receiver<Direct>)>,
     queue: Queue,
     metrics: Metrics,
     outage: Option<Outage>,
@@ -157,29 +169,66 @@ struct Rejections {
 impl Exporter {
     /// Exports until the queue is closed and empty, or the Collector does not answer after that.
     async fn run(mut self) {
-        while let Some(batch) = self.queue.batch().await {
-            // The last one is next.
-            let mut parts = vec![batch];
-            while let Some(mut part) = parts.pop() {
-                let spans = part.iter().map(|trace| trace.spans).sum();
-                match self.send(&mut part).await {
-                    Answer::Accepted { rejected, message } => self.accepted(spans, rejected, &message),
-                    Answer::Refused(reason) => self.refused(spans, &reason),
-                    Answer::TooLarge(reason) => match split(part) {
-                        Some((first, rest)) => parts.extend([rest, first]),
-                        None => self.refused(spans, &reason),
-                    },
-                    Answer::Later { pause, reason } => {
-                        self.fails(&reason, 0);
-                        if !self.pause(pause).await {
-                            return;
-                        }
-                        parts.push(part);
+        let Some((store, mut direct)) = self.stored.take() else {
+            while let Some(batch) = self.queue.batch().await {
+                if !self.deliver(batch, Some(&self.queue.clone())).await {
+                    return;
+                }
+                self.queue.done();
+            }
+            return;
+        };
+        while self.queue.closed().is_none_or(|since| since.elapsed() < LAST_TRIES) {
+            match store.next(&mut direct).await {
+                None => return,
+                Some(Stored::Entry(batch)) => {
+                    if !self.deliver(batch, None).await {
+                        return;
                     }
+                    store.settle().await;
+                }
+                Some(Stored::Direct(Direct { batch, done })) => {
+                    if !self.deliver(batch, Some(&self.queue.clone())).await {
+                        return;
+                    }
+                    // The other end waits for it.
+                    let _ = done.send(());
                 }
             }
-            self.queue.done();
         }
+    }
+
+    /// Sends a batch until the Collector answers. Its spans are settled in the queue that it is from. Returns `false` when there
+    /// is no answer, and no time left.
+    async fn deliver(&mut self, batch: Vec<Encoded>, queue: Option<&Queue>) -> bool {
+        // The last one is next.
+        let mut parts = vec![batch];
+        while let Some(mut part) = parts.pop() {
+            let spans = part.iter().map(|trace| trace.spans).sum();
+            match self.send(&mut part).await {
+                Answer::Accepted { rejected, message } => self.accepted(spans, rejected, &message),
+                Answer::Refused(reason) => self.refused(spans, &reason),
+                Answer::TooLarge(reason) => match split(part) {
+                    Some((first, rest)) => {
+                        parts.extend([rest, first]);
+                        continue;
+                    }
+                    None => self.refused(spans, &reason),
+                },
+                Answer::Later { pause, reason } => {
+                    self.fails(&reason, 0);
+                    if !self.pause(pause).await {
+                        return false;
+                    }
+                    parts.push(part);
+                    continue;
+                }
+            }
+            if let Some(queue) = queue {
+                queue.settle(spans);
+            }
+        }
+        true
     }
 
     async fn send(&mut self, traces: &mut [Encoded]) -> Answer {
@@ -198,7 +247,6 @@ impl Exporter {
     fn accepted(&mut self, spans: u64, rejected: u64, message: &str) {
         let rejected = rejected.min(spans);
         self.metrics.exported(Exported::Success, spans - rejected);
-        self.queue.settle(spans);
         if let Some(Outage { lost, .. }) = self.outage.take() {
             info!("the export to {} works again; {lost} spans were lost", self.client.endpoint());
         }
@@ -217,7 +265,6 @@ impl Exporter {
     fn refused(&mut self, spans: u64, reason: &str) {
         self.metrics.exported(Exported::Error, spans);
         self.metrics.loss(Loss::ExportFailed, spans);
-        self.queue.settle(spans);
         self.fails(reason, spans);
     }
 
@@ -231,7 +278,7 @@ impl Exporter {
             warn!(
                 "cannot export to {}: {reason}; {} spans wait, {} are lost",
                 self.client.endpoint(),
-                self.queue.pending(),
+                self.metrics.waiting(),
                 outage.lost
             );
         }

@@ -37,6 +37,7 @@ use crate::{
     Source,
     export::{
         Resource, Sink as AnySink, Sinks,
+        otlp::spool::tests::Directory,
         tests::{lost, sinks},
     },
     fixtures::{scheduled, unschedulable},
@@ -188,7 +189,11 @@ fn settings(protocol: &str, endpoint: &str, further: &[(&str, &str)]) -> Setting
 }
 
 fn exporting(settings: Settings) -> (Sinks, Registry) {
-    let (sinks, registry) = sinks(|metrics| AnySink::Otlp(Sink::start(settings, metrics).unwrap()));
+    spooling(settings, &spool::Options::default())
+}
+
+fn spooling(settings: Settings, spool: &spool::Options) -> (Sinks, Registry) {
+    let (sinks, registry) = sinks(|metrics| AnySink::Otlp(Sink::start(settings, spool, metrics).unwrap()));
     sinks.register(&Resource::of_process(7, 42, "/kube-scheduler".as_ref(), "go1.26.4", Some("v1.36.4")));
     (sinks, registry)
 }
@@ -508,4 +513,61 @@ fn pauses_grow_and_differ() {
         assert!(pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)), "{pauses:?}");
         assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
     }
+}
+
+fn gauge(registry: &Registry, name: &str) -> u64 {
+    let text = registry.encode();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("schedspan_{name} ")));
+    line.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn spans_in_the_spool_arrive_after_a_restart_with_their_resource() {
+    let directory = Directory::new();
+    let options = spool::Options { spool: Some(directory.0.clone()), spool_size: 1 << 20 };
+    let (listener, address) = listen().await;
+    drop(listener);
+    let settings = settings("http/protobuf", &format!("http://{address}"), &[]);
+    let (sinks, registry) = spooling(settings.clone(), &options);
+    sinks.send(scheduled());
+    while gauge(&registry, "export_spool_spans") < EACH as u64 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    sinks.shutdown(Duration::ZERO).await;
+    assert_eq!(lost(&registry), []);
+    // The lock goes with the last task of the first one.
+    while spool::Spool::open(&directory.0, 1 << 20).is_err() {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    let listener = TcpListener::bind(address).await.unwrap();
+    let Collector { mut requests, .. } = http_collector(listener, vec![], usize::MAX);
+    let (sinks, registry) = spooling(settings, &options);
+    sinks.send(unschedulable());
+    let (_, request) = requests.recv().await.unwrap();
+    let resource = &request.resource_spans[0].resource.as_ref().unwrap().attributes;
+    assert_eq!(text(resource, "process.runtime.version"), Some("go1.26.4"));
+    assert_eq!(spans(&request).len(), EACH, "the older ones are first");
+    let (_, request) = requests.recv().await.unwrap();
+    assert_eq!(spans(&request).len(), unschedulable().spans.len());
+    sinks.shutdown(ENOUGH).await;
+    assert_eq!((lost(&registry), gauge(&registry, "export_spool_spans")), (vec![], 0));
+}
+
+#[tokio::test]
+async fn while_the_disk_fails_spans_go_to_the_collector_directly() {
+    const TRACES: usize = 40;
+    let directory = Directory::new();
+    let options = spool::Options { spool: Some(directory.0.clone()), spool_size: 1 << 20 };
+    let Collector { endpoint, mut requests } = http_collector(listen().await.0, vec![], usize::MAX);
+    let (sinks, registry) = spooling(settings("http/protobuf", &endpoint, &[]), &options);
+    // No new segment can be made.
+    std::fs::remove_dir_all(&directory.0).unwrap();
+    let mut arrived = 0;
+    for _ in 0..TRACES {
+        sinks.send(scheduled());
+        arrived += spans(&requests.recv().await.unwrap().1).len();
+    }
+    sinks.shutdown(ENOUGH).await;
+    assert_eq!((arrived, lost(&registry)), (TRACES * EACH, vec![]));
 }

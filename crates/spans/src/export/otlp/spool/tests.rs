@@ -1,0 +1,228 @@
+use std::{
+    collections::VecDeque,
+    env, process,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+
+const LIMIT: u64 = 64 << 10;
+
+/// A directory that is removed with its contents.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self(env::temp_dir().join(format!("schedspan-spool-{}-{number}", process::id())))
+    }
+
+    fn open(&self) -> Spool {
+        Spool::open(&self.0, LIMIT).unwrap()
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        let mut segments: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|extension| extension == "spool")).collect();
+        segments.sort();
+        segments
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Takes and settles everything: the entries, and the spans of damaged places.
+fn drain(spool: &mut Spool) -> (Vec<Vec<u8>>, Vec<u64>) {
+    let (mut entries, mut damaged) = (Vec::new(), Vec::new());
+    loop {
+        match spool.next().unwrap() {
+            Next::Entry(entry) => {
+                entries.push(entry);
+                spool.settle().unwrap();
+            }
+            Next::Damaged { spans, .. } => damaged.push(spans),
+            Next::Nothing => return (entries, damaged),
+        }
+    }
+}
+
+#[test]
+fn entries_that_did_not_arrive_are_there_after_a_restart_in_order() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    for entry in [&b"first"[..], b"second", b"third"] {
+        assert_eq!(spool.append(entry, 2).unwrap(), 0);
+    }
+    assert_eq!(spool.next().unwrap(), Next::Entry(b"first".to_vec()));
+    spool.settle().unwrap();
+    assert_eq!(spool.next().unwrap(), Next::Entry(b"second".to_vec()), "taken, and not settled");
+    drop(spool);
+    let mut spool = directory.open();
+    assert_eq!(spool.spans(), 4);
+    assert_eq!(drain(&mut spool), (vec![b"second".to_vec(), b"third".to_vec()], vec![]));
+    assert_eq!(spool.spans(), 0);
+    drop(spool);
+    let mut spool = directory.open();
+    assert_eq!(spool.next().unwrap(), Next::Nothing);
+}
+
+#[test]
+fn a_full_spool_loses_its_oldest_segment_and_says_how_many_spans() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    let (entry, mut lost) = (vec![7; 1_000], 0);
+    for _ in 0..100 {
+        lost += spool.append(&entry, 3).unwrap();
+        assert!(spool.bytes() <= LIMIT);
+    }
+    assert!(lost > 0);
+    assert_eq!(spool.spans() + lost, 300);
+    let (entries, damaged) = drain(&mut spool);
+    assert_eq!((entries.len() as u64 * 3 + lost, damaged), (300, vec![]));
+    assert_eq!(directory.segments().len(), 1);
+}
+
+#[test]
+fn an_entry_on_its_way_is_not_lost_with_its_segment() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    let entry = vec![7; 1_000];
+    spool.append(&entry, 3).unwrap();
+    spool.next().unwrap();
+    let (mut lost, mut appended) = (0, 1);
+    while lost == 0 {
+        lost += spool.append(&entry, 3).unwrap();
+        appended += 1;
+    }
+    spool.settle().unwrap();
+    assert_eq!(spool.spans() + lost + 3, 3 * appended);
+}
+
+#[test]
+fn a_damaged_entry_is_skipped_and_its_spans_are_counted() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    for entry in [&b"first"[..], b"second", b"third"] {
+        spool.append(entry, 5).unwrap();
+    }
+    drop(spool);
+    let segment = &directory.segments()[0];
+    let mut bytes = fs::read(segment).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"second").unwrap();
+    bytes[at] ^= 1;
+    fs::write(segment, &bytes).unwrap();
+    assert_eq!(drain(&mut directory.open()), (vec![b"first".to_vec(), b"third".to_vec()], vec![5]));
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let directory = Directory::new();
+    let _first = directory.open();
+    let refusal = Spool::open(&directory.0, LIMIT).unwrap_err();
+    assert!(refusal.contains("another process uses it"), "{refusal}");
+}
+
+#[test]
+fn a_segment_that_is_cut_while_it_is_used_is_damaged_and_new_entries_are_kept() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    spool.append(b"first", 1).unwrap();
+    File::options().write(true).open(&directory.segments()[0]).unwrap().set_len(10).unwrap();
+    assert!(matches!(spool.next().unwrap(), Next::Damaged { .. }));
+    spool.append(b"second", 1).unwrap();
+    let (entries, _) = drain(&mut spool);
+    assert_eq!(entries, [b"second"]);
+}
+
+#[test]
+fn a_size_has_a_unit_and_bounds() {
+    assert_eq!(size("256MiB"), Ok(256 << 20));
+    assert_eq!(size("1048576"), Ok(1 << 20));
+    for bad in ["", "1MB", "1023KiB", "2048GiB", "-1", "99999999999999999999GiB"] {
+        assert!(size(bad).is_err(), "{bad}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(usize),
+    /// Takes and settles an entry.
+    Arrive,
+    /// Takes an entry, and starts again without settling it.
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0_usize..6_000).prop_map(Step::Append),
+        3 => Just(Step::Arrive),
+        1 => Just(Step::Restart),
+    ];
+    vec(step, 0..120)
+}
+
+proptest! {
+    #[test]
+    fn every_entry_arrives_in_order_or_is_counted_as_lost(steps in steps()) {
+        let directory = Directory::new();
+        let mut spool = directory.open();
+        let mut waiting = VecDeque::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Append(length) => {
+                    let entry = [&(number as u64).to_le_bytes()[..], &vec![number as u8; length]].concat();
+                    let lost = spool.append(&entry, 1).unwrap();
+                    waiting.push_back(entry);
+                    waiting.drain(..usize::try_from(lost).unwrap());
+                }
+                Step::Arrive => match spool.next().unwrap() {
+                    Next::Entry(entry) => {
+                        prop_assert_eq!(Some(entry), waiting.pop_front());
+                        spool.settle().unwrap();
+                    }
+                    Next::Nothing => prop_assert!(waiting.is_empty()),
+                    Next::Damaged { place, .. } => panic!("{place}"),
+                },
+                Step::Restart => {
+                    spool.next().unwrap();
+                    drop(spool);
+                    spool = directory.open();
+                }
+            }
+            prop_assert_eq!(spool.spans(), waiting.len() as u64);
+        }
+        prop_assert_eq!(drain(&mut spool), (Vec::from(waiting), vec![]));
+    }
+
+    #[test]
+    fn whatever_is_in_the_files_whole_entries_behind_it_arrive(
+        garbage in vec(any::<u8>(), 0..200),
+        position in vec(any::<u8>(), 0..24),
+        flipped in any::<prop::sample::Index>(),
+    ) {
+        let directory = Directory::new();
+        let mut spool = directory.open();
+        spool.append(b"first", 1).unwrap();
+        drop(spool);
+        let segment = &directory.segments()[0];
+        let mut bytes = fs::read(segment).unwrap();
+        let at = flipped.index(bytes.len());
+        bytes[at] ^= 0x55;
+        bytes.extend(garbage);
+        fs::write(segment, &bytes).unwrap();
+        fs::write(directory.0.join(POSITION), position).unwrap();
+        let mut spool = directory.open();
+        spool.append(b"second", 1).unwrap();
+        let (entries, damaged) = drain(&mut spool);
+        prop_assert_eq!(entries, [b"second"]);
+        prop_assert!(!damaged.is_empty());
+    }
+}
