@@ -199,7 +199,7 @@ fn traceable(what: &'static str, pid: u32, summary: &Summary, places: usize, fou
     if found.probed > 0 {
         match discover::namesakes()[..] {
             [other] if found.probed == places => {
-                text += &format!(", traced by the schedspan with pid {other}")
+                text += &format!(", traced by the schedspan with pid {other}");
             }
             _ => {
                 state = State::Doubtful;

@@ -7,7 +7,7 @@
 //! * [`admission`], [`refusals`]: who is traced, and who cannot be.
 //! * [`daemon`]: the tasks that turn its messages into exported spans.
 //! * [`serve`], [`metrics`]: the daemon's own health and metrics.
-//! * [`doctor`]: checks of the host.
+//! * [`discovery`]: looks at executables and memory, beside the supervisor. [`doctor`]: checks of the host.
 //! * [`top`]: the screen of `schedspan top`. [`cli`]: the command line.
 //!
 //! The crates below: `gotrace` (any Go program), `programs/*` (descriptions of single programs), `spans` (sampling and
@@ -24,7 +24,7 @@
 pub mod admission;
 pub mod cli;
 pub mod daemon;
-mod discovery;
+pub mod discovery;
 pub mod doctor;
 pub mod metrics;
 pub mod programs;
