@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use harness::{
     metrics::Metrics,
-    schedspan::{Options, Schedspan},
+    schedspan::Schedspan,
     stage::Stage,
     wait::wait_until,
 };
