@@ -247,9 +247,11 @@ fn explain(error: &(dyn StdError + 'static), with_tls: bool) -> String {
             return error.to_string();
         }
         // With TLS 1.3 the handshake is over for the client when the server looks at its certificate.
-        // HTTP/2 hides the kind of its I/O error, but not its text.
+        // HTTP/2 hides the kind of its I/O error, but not its text: that of an alert, or of a pipe that the server has closed.
         let is_canceled = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
-        if with_tls && (is_canceled || cause.to_string().ends_with("broken pipe")) {
+        let text = cause.to_string();
+        if with_tls && (is_canceled || text.ends_with("broken pipe") || text.contains("received fatal alert"))
+        {
             return "the Collector closes the connection; if it wants a certificate of its clients, check \
                     OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY"
                 .to_owned();
