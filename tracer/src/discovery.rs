@@ -249,6 +249,8 @@ fn plan(planners: &[Planner], file: &File, path: &Path) -> Result<Option<Planned
         let may = planners.iter().any(|planner| may_have(&info, planner.markers));
         if may { Executable::parse(file).map(Some) } else { Ok(None) }
     });
+    // What is not there because a read failed is not absent.
+    file.intact().map_err(|error| error.to_string())?;
     let executable = match opened {
         Ok(Some(executable)) => executable,
         Ok(None) | Err(Error::Elf(_) | Error::NotGo(_)) => return Ok(None),
