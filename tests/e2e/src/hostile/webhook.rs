@@ -3,8 +3,8 @@
 use std::{
     collections::VecDeque,
     fs,
-    io::Write as _,
-    net::{TcpStream, ToSocketAddrs as _},
+    io::{self, Write as _},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs as _},
     path::Path,
     process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -20,6 +20,7 @@ use harness::{
     wait::wait_until,
     webhook::{Webhook, bundle, register},
 };
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::{
     checks::text,
@@ -34,6 +35,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Idle after their handshake.
 const IDLE_TLS: usize = 150;
 const PODS: usize = 50;
+/// Another one than the API server's, as in a cluster.
+const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const TIMEOUT: Duration = Duration::from_secs(20);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const ANNOTATION: &str = "/metadata/annotations/tracing.k8s.io~1traceparent";
@@ -99,7 +102,7 @@ fn hold(webhook: &Webhook, over: &AtomicBool, opened: &AtomicUsize) {
     let mut held = VecDeque::new();
     while !over.load(Ordering::Relaxed) {
         for number in 0..MORE {
-            let Ok(mut stream) = TcpStream::connect(address) else { continue };
+            let Ok(mut stream) = attacker(address) else { continue };
             // The beginning of a handshake.
             if number % 2 == 0 {
                 let _ = stream.write_all(&[0x16, 3, 1, 2]);
@@ -110,6 +113,14 @@ fn hold(webhook: &Webhook, over: &AtomicBool, opened: &AtomicUsize) {
         held.drain(..held.len().saturating_sub(IDLE));
         thread::sleep(PAUSE);
     }
+}
+
+/// A connection from the attacker's address.
+fn attacker(to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&socket, &SocketAddrV4::new(ATTACKER, 0))?;
+    connect(&socket, &to)?;
+    Ok(socket.into())
 }
 
 /// With a certificate from a file it asks the API server nothing, and with authorities of clients it answers only theirs.
