@@ -11,12 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{
-    metrics::Metrics,
-    schedspan::{Options, Schedspan},
-    stage::Stage,
-    wait::wait_until,
-};
+use harness::{metrics::Metrics, schedspan::Schedspan, stage::Stage, wait::wait_until};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use xtask::process;
 
