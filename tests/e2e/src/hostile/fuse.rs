@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     thread,
 };
@@ -55,6 +55,7 @@ enum Mood {
 pub(super) struct Fuse {
     dir: PathBuf,
     mood: Arc<AtomicU8>,
+    cut_reads: Arc<AtomicU64>,
 }
 
 impl Fuse {
@@ -71,9 +72,10 @@ impl Fuse {
         let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes())?;
         mount("hostile", &dir, "fuse", MountFlags::empty(), options)?;
         let mood = Arc::new(AtomicU8::new(Mood::Answers as u8));
-        let server = Server { device, contents, mood: Arc::clone(&mood) };
+        let cut_reads = Arc::new(AtomicU64::new(0));
+        let server = Server { device, contents, mood: Arc::clone(&mood), cut_reads: Arc::clone(&cut_reads) };
         drop(thread::spawn(move || server.run()));
-        Ok(Self { dir, mood })
+        Ok(Self { dir, mood, cut_reads })
     }
 
     pub(super) fn file(&self) -> PathBuf {
@@ -89,6 +91,11 @@ impl Fuse {
     pub(super) fn cut(&self) {
         self.mood.store(Mood::Cuts as u8, Ordering::Relaxed);
     }
+
+    /// How often it was read since then.
+    pub(super) fn cut_reads(&self) -> u64 {
+        self.cut_reads.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Fuse {
@@ -103,6 +110,7 @@ struct Server {
     device: File,
     contents: Vec<u8>,
     mood: Arc<AtomicU8>,
+    cut_reads: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -154,8 +162,9 @@ impl Server {
             GETATTR => Ok([vec![0; 16], self.attributes(node)].concat()),
             OPEN | OPENDIR => Ok(vec![0; 16]),
             READ => {
-                let ends = if self.mood.load(Ordering::Relaxed) == Mood::Cuts as u8 { 2 } else { 1 };
-                let contents = &self.contents[..self.contents.len() / ends];
+                let is_cut = self.mood.load(Ordering::Relaxed) == Mood::Cuts as u8;
+                self.cut_reads.fetch_add(u64::from(is_cut), Ordering::Relaxed);
+                let contents = &self.contents[..self.contents.len() / if is_cut { 2 } else { 1 }];
                 let start = (long(HEADER + 8)? as usize).min(contents.len());
                 let end = (start + word(HEADER + 16)? as usize).min(contents.len());
                 Ok(contents[start..end].to_vec())

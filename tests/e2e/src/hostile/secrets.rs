@@ -78,7 +78,8 @@ fn files(stage: &Stage) -> Result<()> {
         .map(|user| model.start_with(&format!("config-{user}"), Does::Waits, user, &[&argument]));
     let schedspan = stage.trace()?;
     let checked = fakes.into_iter().zip(["may not read it", "is not YAML"]).try_for_each(|(fake, reason)| {
-        let pid = format!("pid={}", fake?.pid());
+        let fake = fake?;
+        let pid = format!("pid={}", fake.pid());
         wait_until(&format!("the log to say `{reason}` of {pid}"), TIMEOUT, || {
             let log = schedspan.log()?;
             let is =
