@@ -278,7 +278,7 @@ impl<'a> Image<'a> {
         self.part(what, address, length)?.get(0, length).ok_or_else(|| outside(what, address, length))
     }
 
-    /// Reads any number of bytes, anew each time.
+    /// Reads any number of bytes, again each time.
     pub(crate) fn read(&self, what: &'static str, address: u64, length: u64) -> Result<Cow<'a, [u8]>, Error> {
         self.part(what, address, length)?.read(0, length).ok_or_else(|| outside(what, address, length))
     }

@@ -248,7 +248,7 @@ impl<'a> Bytes<'a> {
         self.get(0, self.len.min(most).min(MAX_PIECE))
     }
 
-    /// Bytes of any number. They are read anew each time.
+    /// Bytes of any number. They are read again each time.
     pub(crate) fn read(self, at: u64, len: u64) -> Option<Cow<'a, [u8]>> {
         let Self { source, start, len } = self.part(at, len)?;
         source.read(start, len)

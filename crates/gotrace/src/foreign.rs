@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_hangs_is_given_up() {
-        // Nobody answers at the other end.
+        // The other end does not answer.
         let (ours, _theirs) = UnixStream::pair().expect("there are sockets");
         let reader = Reader::over(ours, Duration::from_millis(20));
         assert!(!reader.is_late());

@@ -1,7 +1,7 @@
 //! An HTTP/1.1 server for clients that may be hostile.
 //!
 //! Connections are bounded in number, in all and for each peer, and in time; headers in bytes and in time. A server that is full closes the
-//! connection that has waited longest without a request, so that whoever holds connections does not keep others out.
+//! connection that has waited longest without a request, so that a peer with many connections does not keep others out.
 
 use std::{
     collections::HashMap,
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_has_an_end_whoever_reads_slowly() {
+    async fn a_connection_with_a_slow_reader_ends() {
         let server = serving(Limits { connection_time: Duration::from_millis(200), ..LIMITS }).await;
         let mut stream = from([127, 0, 0, 2], server).await;
         stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();

@@ -24,8 +24,8 @@ const OFF: &str = "off";
 pub struct Options {
     /// Answer `schedspan explain` and `top` on this address, or `off`
     ///
-    /// Whoever reaches the address sees the names of Pods, and why they are where they are. On the loopback address these are the processes
-    /// of the Pod, or of the node with its network, and whoever may forward ports or run commands in the Pod.
+    /// A client that reaches the address sees the names of Pods, and why they are where they are. On the loopback address these are the processes
+    /// of the Pod, or of the node with its network, and users who may forward ports or run commands in the Pod.
     #[arg(long, default_value = "127.0.0.1:9091", value_name = "ADDRESS:PORT", value_parser = address)]
     debug_listen: Address,
 }

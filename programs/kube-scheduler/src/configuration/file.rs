@@ -1,6 +1,6 @@
 //! Opens a file that a process names, if that process itself may read it.
 //!
-//! The daemon is root, or nearly so: whoever starts a process must not make it read what the process cannot.
+//! The daemon is root, or nearly so: a user who starts a process must not make it read what the process cannot.
 
 use std::{
     collections::VecDeque,

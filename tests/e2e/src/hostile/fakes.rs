@@ -132,7 +132,7 @@ impl Model {
         Ok(fake)
     }
 
-    /// A fake that executes this program when it is told to.
+    /// A fake that executes this program at a signal.
     pub(super) fn swapping(&self, into: &Path) -> Result<Vec<u8>> {
         let path = into.to_str().context("the path is not text")?;
         let mut code = self.executable.clone();

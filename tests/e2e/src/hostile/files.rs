@@ -1,5 +1,5 @@
 //! Executables that are not what they were a moment ago, that hang, that are huge, and that have several names. The daemon keeps
-//! tracing the scheduler, harms nobody, and traces what can be traced.
+//! tracing the scheduler, harms no program, and traces what can be traced.
 
 use std::{
     fs::{self, File, Permissions},

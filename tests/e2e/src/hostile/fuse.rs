@@ -153,7 +153,7 @@ impl Server {
                 if node == ROOT
                     && request[HEADER..].split(|byte| *byte == 0).next() == Some(NAME.as_bytes()) =>
             {
-                // No validity: whoever asks for attributes or a name makes a request.
+                // No validity: the kernel asks again for each name and for attributes.
                 let longs = [NODE, 0, 0, 0, 0];
                 Ok([longs.iter().flat_map(|long: &u64| long.to_le_bytes()).collect(), self.attributes(NODE)]
                     .concat())

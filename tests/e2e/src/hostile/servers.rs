@@ -84,7 +84,7 @@ fn held(stage: &mut Stage, schedspan: &mut Schedspan) -> Result<()> {
     Ok(())
 }
 
-/// Checks that kubelet and Prometheus get each answer, whoever holds connections to one server.
+/// Checks that kubelet and Prometheus get each answer while a peer holds connections to one server.
 fn answers(schedspan: &Schedspan, held: &str) -> Result<()> {
     let agent = agent(Path::new(""))?;
     for _ in 0..PROBES {
