@@ -135,9 +135,6 @@ pub trait Worker<T>: Send {
     /// The program's name.
     fn name(&self) -> &'static str;
 
-    /// Symbols that only this program has: see [`Program::MARKERS`].
-    fn markers(&self) -> &'static [&'static str];
-
     /// Parts of usual names of its executable: see [`Program::FILE_NAMES`].
     fn file_names(&self) -> &'static [&'static str];
 
@@ -247,10 +244,6 @@ impl<P: Program, T> ProgramWorker<P, T> {
 impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     fn name(&self) -> &'static str {
         P::NAME
-    }
-
-    fn markers(&self) -> &'static [&'static str] {
-        P::MARKERS
     }
 
     fn file_names(&self) -> &'static [&'static str] {

@@ -171,7 +171,7 @@ fn a_worker_needs_no_observer_and_reports_its_programs_counters() {
     worker.end(TARGET);
     worker.finish(BTreeMap::new());
     let worker: &dyn Worker<u64> = &worker;
-    assert_eq!((worker.name(), worker.markers()), (Kitchen::NAME, Kitchen::MARKERS));
+    assert_eq!((worker.name(), worker.planner().markers), (Kitchen::NAME, Kitchen::MARKERS));
     assert_eq!(worker.counters(), Kitchen::COUNTERS);
 }
 
