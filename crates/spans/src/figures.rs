@@ -43,6 +43,24 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
 }
 
+/// Reads a number of bytes, with or without a unit: `100000`, `64KiB`, `256MiB`, `1GiB`. `None` if it is no number or too large.
+///
+/// # Errors
+///
+/// When the unit is another one.
+pub fn parse_bytes(text: &str) -> Result<Option<u64>, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit {
+        "" => 1,
+        "KiB" | "Ki" => 1 << 10,
+        "MiB" | "Mi" => 1 << 20,
+        "GiB" | "Gi" => 1 << 30,
+        _ => return Err(format!("`{unit}` is not a unit: use KiB, MiB or GiB")),
+    };
+    Ok(number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

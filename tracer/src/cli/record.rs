@@ -23,7 +23,7 @@ use gotrace::{
 };
 use kube_scheduler::KubeScheduler;
 use pods::node::NodePods;
-use spans::figures::parse_duration;
+use spans::figures::{parse_bytes, parse_duration};
 use status::Health;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -163,16 +163,10 @@ pub async fn run(options: Options) -> Result<()> {
 
 /// Parses a size such as `64KiB`, `256MiB` or `1GiB`.
 fn size(text: &str) -> Result<u64, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let factor: u64 = match unit {
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return Err("give a whole number with the unit KiB, MiB or GiB".to_owned()),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("`{number}` is not a whole number"))?;
-    let size = number.checked_mul(factor).ok_or("too large")?;
+    if text.ends_with(|c: char| c.is_ascii_digit()) {
+        return Err("give a whole number with the unit KiB, MiB or GiB".to_owned());
+    }
+    let size = parse_bytes(text)?.ok_or_else(|| format!("`{text}` is no whole number, or too large"))?;
     if size < SMALLEST { Err("64KiB is the smallest".to_owned()) } else { Ok(size) }
 }
 

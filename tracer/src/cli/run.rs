@@ -7,6 +7,7 @@ use clap::{ValueEnum, builder::PossibleValuesParser};
 use pods::{context, reinject};
 use spans::{
     export::{Filter, Output, SpoolOptions},
+    figures::parse_bytes,
     sample,
 };
 
@@ -29,7 +30,7 @@ pub struct Common {
     /// How the trace contexts of Pods are read.
     #[command(flatten)]
     pub context: context::Options,
-    /// Whom the operator trusts.
+    /// Processes that the operator trusts.
     #[command(flatten)]
     pub trust: admission::Options,
     /// Program to trace; may be given several times
@@ -177,31 +178,17 @@ impl From<Level> for Detail {
 
 /// Parses a size that the kernel accepts for a ring buffer.
 fn ring_bytes(text: &str) -> Result<u32, String> {
-    bytes(text)?
+    parse_bytes(text)?
+        .and_then(|bytes| u32::try_from(bytes).ok())
         .filter(|bytes| bytes.is_power_of_two() && (4 << 10..=1 << 30).contains(bytes))
         .ok_or_else(|| "a power of two from 4KiB to 1GiB is needed, such as 8MiB".to_owned())
 }
 
 /// Parses the budget of a process.
 fn budget(text: &str) -> Result<u64, String> {
-    bytes(text)?
-        .filter(|bytes| *bytes >= 64 << 10)
-        .map(u64::from)
+    parse_bytes(text)?
+        .filter(|bytes| (64 << 10..1 << 32).contains(bytes))
         .ok_or_else(|| "a size from 64KiB to 3GiB is needed, such as 64MiB".to_owned())
-}
-
-/// Parses a number with or without a unit; `None` where it is out of range.
-fn bytes(text: &str) -> Result<Option<u32>, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let factor = match unit {
-        "" => 1,
-        "KiB" | "Ki" => 1 << 10,
-        "MiB" | "Mi" => 1 << 20,
-        "GiB" | "Gi" => 1 << 30,
-        _ => return Err(format!("`{unit}` is not a unit: use KiB, MiB or GiB")),
-    };
-    Ok(number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor)))
 }
 
 #[cfg(test)]

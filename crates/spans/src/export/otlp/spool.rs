@@ -16,6 +16,8 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::figures::parse_bytes;
+
 /// First bytes of an entry. The digit is the version of the format.
 const MAGIC: [u8; 4] = *b"ssp1";
 /// What stands before the bytes of an entry: magic, their length, spans, their checksum, the checksum of these four.
@@ -43,12 +45,7 @@ pub struct Options {
 
 /// Parses the size of a spool.
 fn size(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u32); 3] = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let text = text.trim();
-    let unit = UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
-    let (number, shift) = unit.unwrap_or((text, 0));
-    let bytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes
+    parse_bytes(text)?
         .filter(|bytes| (1 << 20..=1 << 40).contains(bytes))
         .ok_or_else(|| "a size from 1MiB to 1024GiB is needed, such as 256MiB".to_owned())
 }
