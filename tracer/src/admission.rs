@@ -1,4 +1,4 @@
-//! Who is looked at: processes that a rule of `--trust` names. Of others that look like schedulers it is told once why not.
+//! Which processes are looked at: those that a rule of `--trust` names. The log says once why another one with the name of a scheduler is not.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::programs::Worker;
 /// Untrusted processes that are logged one by one. A user of the node can start many.
 const MAX_TOLD: usize = 64;
 
-/// Whom the operator trusts.
+/// Processes that the operator trusts.
 #[derive(clap::Args, Clone, Debug)]
 // A command flattens several structs of this name.
 #[group(skip)]
@@ -35,7 +35,7 @@ pub struct Admission {
     names: Vec<&'static str>,
     /// Those seen in the current search.
     strangers: HashMap<u32, Stranger>,
-    /// Those that were told of, with what was said.
+    /// Those that were logged, with the reason.
     told: HashMap<ProcessId, Stranger>,
     /// Whether it was said that there are more.
     more: bool,
@@ -98,7 +98,7 @@ impl Admission {
         std::mem::take(&mut self.strangers)
     }
 
-    /// Ends a search: tells of new strangers, and returns how many there are.
+    /// Ends a search: logs new strangers, and returns the number of all.
     pub fn tell(&mut self) -> usize {
         let strangers = self.take_strangers();
         let count = strangers.len();

@@ -22,7 +22,7 @@ const READ: u32 = 0o4;
 /// Capabilities that override permissions: `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`.
 const OVERRIDE: u64 = 1 << 1 | 1 << 2;
 
-/// As whom a process reads files.
+/// The user and groups with which a process reads files.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Credentials {
     user: u32,

@@ -131,7 +131,7 @@ fn others(stage: &Stage) -> Result<()> {
     let (log, pid) = (second.log()?, format!("perhaps the schedspan with pid {}", first.pid()));
     ensure!(log.contains(&pid), "the log does not say `{pid}`");
     let trust = format!("parent={}", std::process::id());
-    // Its exit code also tells of the API server and the Collector.
+    // Its exit code depends on the API server and the Collector as well.
     let doctor = Command::new(&stage.executable).args(["doctor", "--trust", &trust]).output()?;
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
     ensure!(said.contains("has breakpoints at") && said.contains(&first.pid().to_string()), "doctor: {said}");

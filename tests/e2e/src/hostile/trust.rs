@@ -1,4 +1,4 @@
-//! Whom schedspan traces, and what those can do who are traced: programs with a scheduler's functions are not opened unless a rule
+//! Which processes are traced, and what these can do: programs with a scheduler's functions are not opened unless a rule
 //! names them; those that are named take neither room nor records of the scheduler's.
 
 use std::{
