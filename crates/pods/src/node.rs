@@ -66,8 +66,7 @@ impl NodePods {
     /// When no API server is known, or it does not answer or refuses.
     pub async fn once(kubeconfig: Option<PathBuf>, wait: Duration) -> Result<Arc<Self>, String> {
         let pods = Self::default();
-        let config = api::config(kubeconfig).await.map_err(|error| error.to_string())?;
-        let client = Client::try_from(config).map_err(|error| sentence(&error))?;
+        let (client, _) = api::client(kubeconfig).await.map_err(|error| error.to_string())?;
         let all = ListParams::default().fields(&of_this_node());
         let listed = timeout(wait, Api::<Pod>::all(client).list_metadata(&all)).await;
         let listed =

@@ -116,10 +116,8 @@ impl Reinjector {
         contexts: PodContexts,
         metrics: Metrics,
     ) -> Result<Self> {
-        let config =
-            api::config(context.kubeconfig.clone()).await.context("--reinject writes to the API server")?;
-        let client = Client::try_from(config)
-            .context("no connection to the API server can be made; check the kubeconfig")?;
+        let client = api::client(context.kubeconfig.clone()).await;
+        let (client, _) = client.context("--reinject writes to the API server")?;
         let (queue, receiver) = mpsc::channel(QUEUE);
         let task = tokio::spawn(write_all(client, receiver, metrics.clone()));
         let rate = Rate { limit: options.reinject_rate, start: Instant::now(), second: 0, taken: 0 };

@@ -20,12 +20,10 @@ use std::{
     time::Duration,
 };
 
-use axum::http::Response;
 use futures::{StreamExt as _, pin_mut};
 use kube::{
-    Api, Client, Config, Resource as _,
+    Api, Client, Resource as _,
     api::ListParams,
-    client::ClientBuilder,
     core::ObjectMeta,
     runtime::{
         WatchStreamExt as _,
@@ -40,7 +38,7 @@ use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
 };
-use tower::util::MapResponseLayer;
+use tower::service_fn;
 use tracecontext::annotations::{self, Carriers, Recovered, Refused};
 use tracing::{info, warn};
 
@@ -149,13 +147,13 @@ impl PodContexts {
     /// When the given kubeconfig cannot be used, or a key is not valid.
     pub async fn start(options: &Options, selectors: Vec<Selector>, metrics: Metrics) -> Result<Self, Error> {
         let carriers = options.carriers().map_err(Error::Key)?;
-        let config = match api::config(options.kubeconfig.clone()).await {
-            Ok(config) => Some(config),
-            Err(error @ api::Error::NoServer(_)) => {
+        let server = match api::client(options.kubeconfig.clone()).await {
+            Ok(server) => Some(server),
+            Err(error @ (api::Error::NoServer(_) | api::Error::Client { .. })) => {
                 warn!("{error}; without, spans get no links");
                 None
             }
-            Err(error) => return Err(error.into()),
+            Err(error @ api::Error::Kubeconfig { .. }) => return Err(error.into()),
         };
         let hasher = RandomState::new();
         // Leaks once per process, as many strings as there are arguments.
@@ -172,35 +170,23 @@ impl PodContexts {
             logged: Mutex::default(),
             listed: AtomicBool::new(false),
             changed: Notify::new(),
-            failures: AtomicU32::new(if config.is_some() { 0 } else { DOWN }),
+            failures: AtomicU32::new(if server.is_some() { 0 } else { DOWN }),
             metrics,
             client: OnceLock::new(),
         });
-        if let Some(config) = config {
-            let url = config.cluster_url.to_string();
-            let clients = client(config.clone(), &shared)
-                .and_then(|watching| Ok((watching, Client::try_from(config)?)));
-            match clients {
-                Ok((client, others)) => {
-                    if options.context_owners {
-                        let owners = Owners::new(others.clone(), shared.carriers.clone());
-                        shared.owners.get_or_init(|| owners);
-                    }
-                    let _of_new = shared.client.set((others, url.clone()));
-                    let shared = Arc::clone(&shared);
-                    drop(if whole {
-                        tokio::spawn(watch::<true>(client, url, shared))
-                    } else {
-                        tokio::spawn(watch::<false>(client, url, shared))
-                    });
-                }
-                Err(error) => {
-                    shared.failures.store(DOWN, Ordering::Relaxed);
-                    warn!(
-                        "no connection to {url} can be made, so spans get no links: {error}; check the kubeconfig"
-                    );
-                }
+        if let Some((client, url)) = server {
+            if options.context_owners {
+                let owners = Owners::new(client.clone(), shared.carriers.clone());
+                shared.owners.get_or_init(|| owners);
             }
+            let _of_new = shared.client.set((client.clone(), url.clone()));
+            let client = reporting(client, &shared);
+            let shared = Arc::clone(&shared);
+            drop(if whole {
+                tokio::spawn(watch::<true>(client, url, shared))
+            } else {
+                tokio::spawn(watch::<false>(client, url, shared))
+            });
         }
         Ok(Self(shared))
     }
@@ -419,8 +405,7 @@ pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
     let mut config = api::config(kubeconfig).await.map_err(|error| error.to_string())?;
     config.read_timeout = Some(api::CONNECT_TIMEOUT);
     let url = config.cluster_url.to_string();
-    let client = Client::try_from(config)
-        .map_err(|error| format!("{url}: {}; check the kubeconfig", sentence(&error)))?;
+    let client = api::connect(config).map_err(|error| error.to_string())?;
     let one = ListParams::default().limit(1).fields(UNASSIGNED);
     match Api::<Pod<false>>::all(client).list_metadata(&one).await {
         Ok(_) => Ok(url),
@@ -432,16 +417,21 @@ pub async fn try_once(kubeconfig: Option<PathBuf>) -> Result<String, String> {
 }
 
 /// The client of the watch alone: its responses show whether contexts can be looked up.
-fn client(config: Config, shared: &Arc<Shared>) -> kube::Result<Client> {
+fn reporting(client: Client, shared: &Arc<Shared>) -> Client {
+    let namespace = client.default_namespace().to_owned();
     let shared = Arc::clone(shared);
     // The watcher reports failures and Pods, but not that a broken watch works again.
-    let answers = MapResponseLayer::new(move |response: Response<_>| {
-        if response.status().is_success() {
-            shared.answered();
+    let service = service_fn(move |request| {
+        let (client, shared) = (client.clone(), Arc::clone(&shared));
+        async move {
+            let response = client.send(request).await?;
+            if response.status().is_success() {
+                shared.answered();
+            }
+            Ok::<_, kube::Error>(response)
         }
-        response
     });
-    Ok(ClientBuilder::try_from(config)?.with_layer(&answers).build())
+    Client::new(service, namespace)
 }
 
 /// Watches for ever. Lists in pages and then watches, which every API server supports; one without the feature gate of the

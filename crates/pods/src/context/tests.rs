@@ -250,14 +250,6 @@ async fn a_broken_watch_is_resumed() {
     assert_eq!(context(&contexts, "a", LONG).await, traceparent(PARENT).ok());
 }
 
-/// With two cryptography providers in the build, rustls knows no default, and a client by TLS panics.
-#[tokio::test]
-async fn the_build_has_one_cryptography_provider() {
-    let (contexts, _) = contexts(any_port()).await;
-    let _maybe_without_system_certificates =
-        client(Config::new("https://127.0.0.1".parse().unwrap()), &contexts.0);
-}
-
 #[tokio::test]
 async fn a_kubeconfig_that_is_not_there_is_named() {
     let error = PodContexts::start(
