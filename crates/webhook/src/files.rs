@@ -3,16 +3,20 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 use rustls::{
-    RootCertStore,
+    DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, ring::sign::any_supported_type},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject as _},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
     sign::CertifiedKey,
 };
 use tokio::time::sleep;
@@ -83,15 +87,111 @@ impl Files {
     }
 }
 
-/// Demands that clients have a certificate that one of the authorities in this file has signed.
-///
-/// # Errors
-///
-/// When the file holds none.
-pub(super) fn verifier(file: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>> {
+/// Demands that clients have a certificate that one of the authorities in a file has signed.
+#[derive(Debug)]
+pub(super) struct Clients {
+    file: PathBuf,
+    provider: Arc<CryptoProvider>,
+    /// What the file held, and what that demands.
+    current: RwLock<(Vec<u8>, Arc<dyn ClientCertVerifier>)>,
+}
+
+impl Clients {
+    /// Reads the authorities.
+    ///
+    /// # Errors
+    ///
+    /// When the file holds none.
+    pub(super) fn new(file: PathBuf, provider: Arc<CryptoProvider>) -> Result<Self> {
+        let pem = read(&file)?;
+        let demanded = verifier(&file, &pem, Arc::clone(&provider))?;
+        Ok(Self { file, provider, current: RwLock::new((pem, demanded)) })
+    }
+
+    /// Demands what is in the file whenever that changes, for ever. While it cannot be used, the previous authorities count.
+    pub(super) async fn follow(&self) {
+        let mut said = String::new();
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            match self.renew() {
+                Ok(false) => said.clear(),
+                Ok(true) => {
+                    said.clear();
+                    info!("other authorities of clients count");
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    if error != said {
+                        warn!("{error}; the previous authorities of clients count");
+                        said = error;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the file again, and returns whether it has changed.
+    fn renew(&self) -> Result<bool> {
+        let pem = read(&self.file)?;
+        if pem == self.current.read().unwrap_or_else(PoisonError::into_inner).0 {
+            return Ok(false);
+        }
+        let demanded = verifier(&self.file, &pem, Arc::clone(&self.provider))?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = (pem, demanded);
+        Ok(true)
+    }
+
+    fn demanded(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).1)
+    }
+}
+
+impl ClientCertVerifier for Clients {
+    /// None: a hint only, and it would be that of authorities that may have been replaced.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.demanded().verify_client_cert(own, between, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.demanded().verify_tls12_signature(message, own, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.demanded().verify_tls13_signature(message, own, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.demanded().supported_verify_schemes()
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    fs::read(file).with_context(|| format!("cannot read `{}`; give --client-ca FILE", file.display()))
+}
+
+fn verifier(file: &Path, pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>> {
     let name = || format!("`{}` does not hold authorities in PEM; give --client-ca FILE", file.display());
     let mut authorities = RootCertStore::empty();
-    for authority in CertificateDer::pem_slice_iter(&fs::read(file).with_context(name)?) {
+    for authority in CertificateDer::pem_slice_iter(pem) {
         authorities.add(authority.with_context(name)?).with_context(name)?;
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
@@ -136,10 +236,29 @@ mod tests {
         assert!(other.read().is_err());
         fs::write(&other.certificate, "nothing").unwrap();
         assert!(other.read().is_err());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        assert!(verifier(&one.certificate, Arc::clone(&provider)).is_ok());
-        assert!(verifier(&other.certificate, provider).is_err(), "no authority is no demand");
         remove(&one);
         remove(&other);
+    }
+
+    #[test]
+    fn authorities_of_clients_are_renewed_and_none_is_no_demand() {
+        let files = files("clients");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients = Clients::new(files.certificate.clone(), Arc::clone(&provider)).unwrap();
+        let own = |files: &Files| {
+            let demanded = clients.demanded();
+            let certificate = CertificateDer::from_pem_file(&files.certificate).unwrap();
+            demanded.verify_client_cert(&certificate, &[], UnixTime::now()).is_ok()
+        };
+        assert!(!clients.renew().unwrap(), "nothing has changed");
+        assert!(own(&files));
+        write(&files);
+        assert!(!own(&files));
+        assert!(clients.renew().unwrap());
+        assert!(own(&files));
+        fs::write(&files.certificate, "nothing").unwrap();
+        assert!(clients.renew().is_err());
+        assert!(Clients::new(files.certificate.clone(), provider).is_err());
+        remove(&files);
     }
 }

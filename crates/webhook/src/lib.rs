@@ -20,12 +20,13 @@ mod metrics;
 mod server;
 mod trust;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{future::pending, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use futures::{FutureExt as _, future::BoxFuture};
-use kube::{Api, Client};
+use kube::Api;
 use pods::api;
+use rustls::crypto::ring::default_provider;
 use status::Health;
 use telemetry::Registry;
 use tokio::{
@@ -38,6 +39,7 @@ pub use self::files::Files;
 pub use self::metrics::{Metrics, Patched, Verdict};
 use self::{
     certificate::{Certificate, Served},
+    files::Clients,
     trust::Keeper,
 };
 
@@ -93,9 +95,7 @@ pub async fn run(options: Options) -> Result<()> {
         health.set_ready(Ok(()));
         (served.clone(), files.follow(served, key).map(Ok).boxed())
     } else {
-        let config = api::config(kubeconfig).await?;
-        let client = Client::try_from(config)
-            .context("no connection to the API server can be made; check the kubeconfig")?;
+        let (client, _) = api::client(kubeconfig).await?;
         let certificate = Certificate::new(&hosts, lifetime)?;
         let served = Served::new(&certificate.key);
         metrics.set_expiry(certificate.expires);
@@ -133,9 +133,21 @@ pub async fn run(options: Options) -> Result<()> {
         }
     };
     let router = server::router(unsampled, metrics.clone());
+    let provider = Arc::new(default_provider());
+    let clients = client_ca.map(|file| Clients::new(file, Arc::clone(&provider))).transpose()?.map(Arc::new);
+    let following = {
+        let clients = clients.clone();
+        async move {
+            match clients {
+                Some(clients) => clients.follow().await,
+                None => pending().await,
+            }
+        }
+    };
     tokio::select! {
-        served = server::serve(listener, served, router, client_ca.as_deref(), &metrics, stop) => served,
+        served = server::serve(listener, served, router, clients, provider, &metrics, stop) => served,
         kept = kept => kept,
+        () = following => Ok(()),
         () = living => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! The webhook's own web server: TLS, and reviews.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -10,7 +10,7 @@ use axum::{
     routing::post,
 };
 use futures::StreamExt as _;
-use rustls::ServerConfig;
+use rustls::{ServerConfig, crypto::CryptoProvider};
 use spans::text::sentence;
 use status::{Limits, Server};
 use tokio::{
@@ -24,7 +24,7 @@ use tracing::debug;
 use super::{
     admission::{Context, answer},
     certificate::Served,
-    files,
+    files::Clients,
 };
 use crate::{Metrics, Verdict};
 
@@ -68,12 +68,11 @@ pub(super) async fn serve(
     listener: TcpListener,
     served: Served,
     router: Router,
-    client_ca: Option<&Path>,
+    clients: Option<Arc<Clients>>,
+    provider: Arc<CryptoProvider>,
     metrics: &Metrics,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let clients = client_ca.map(|file| files::verifier(file, Arc::clone(&provider))).transpose()?;
     let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let tls = match clients {
         Some(clients) => tls.with_client_cert_verifier(clients),

@@ -160,5 +160,8 @@ fn own_certificate(stage: &Stage) -> Result<()> {
         let log = webhook.log()?;
         Ok(log.contains("another certificate is served").then_some(()))
     })?;
+    wait_until("the clients of the renewed authority to be answered", TIMEOUT, || {
+        Ok((ask(&["--cert", &path(client), "--key", &path(client_key)])? == "405").then_some(()))
+    })?;
     webhook.stop()
 }
