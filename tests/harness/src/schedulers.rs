@@ -233,10 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn every_scheduler_has_a_module_that_requires_its_version() {
-        for Component { name, version, module, .. } in
+    fn every_scheduler_has_a_module_that_requires_its_version_and_a_pinned_go() {
+        for Component { name, version, module, go, .. } in
             ALL.into_iter().chain(TROUBLE.map(|(component, _)| component)).chain(all_woven())
         {
+            assert!(go.is_pinned(), "{module}: no hash of its Go is known");
             let path = xtask::paths::repository().join("tests").join(module).join("go.mod");
             let text = std::fs::read_to_string(&path).expect(module);
             let project = match name {

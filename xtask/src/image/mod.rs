@@ -2,9 +2,10 @@
 //!
 //! The single layer contains a static executable, the certificates of public authorities, and the licences. Rust's own linker
 //! links the executable with Rust's own C library. No path of this machine and no time gets into the image, so two builds of one
-//! commit have the same digest.
+//! commit have the same digest. A document beside the image, `sbom`, lists the packages that are compiled into it.
 
 pub mod archive;
+mod sbom;
 
 use std::{
     env, fs,
@@ -26,6 +27,8 @@ use crate::{
 
 /// The name of the image. No registry is called `localhost`, so it is never pulled.
 pub const NAME: &str = concat!("localhost/schedspan:", env!("CARGO_PKG_VERSION"));
+/// What a document with the image's packages ends with, instead of the archive's `tar`.
+pub const SBOM: &str = "spdx.json";
 /// The path where TLS libraries look for authorities on Debian.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 const EXECUTABLE: &str = "usr/bin/schedspan";
@@ -99,10 +102,11 @@ pub fn image(machine: &'static Machine, output: Option<&Path>) -> Result<PathBuf
         write(&folder.join(path), content, *mode)?;
     }
 
+    let created = created()?;
     let (archive, digest) = Image {
         name: NAME,
         platform: machine.platform,
-        created: &created()?,
+        created: &created,
         entrypoint: &format!("/{EXECUTABLE}"),
         labels: &labels()?,
         user: USER,
@@ -111,6 +115,8 @@ pub fn image(machine: &'static Machine, output: Option<&Path>) -> Result<PathBuf
     .archive()?;
     let output = output.map_or_else(|| folder.with_extension("tar"), Path::to_owned);
     fs::write(&output, &archive).with_context(|| format!("cannot write `{}`", output.display()))?;
+    let packages = sbom::document(machine, NAME, &digest, &created)?;
+    fs::write(output.with_extension(SBOM), serde_json::to_vec_pretty(&packages)?)?;
     eprintln!("{NAME}, {} bytes, {digest}", archive.len());
     ensure!(archive.len() < MAX_BYTES, "the image has {} bytes, more than {MAX_BYTES}", archive.len());
     Ok(output)
