@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! - `suite`: the table of tests, and `cargo xtask e2e`, which runs them; each test is a module
-//! - `checks`: what several tests check
+//! - `checks`: what several tests check; `mounts`: file systems of a test's own
 //! - `compare`: `cargo xtask compare`, and the test of this name
 //! - `kind`: `cargo xtask kind`, a cluster of containers
 //! - `demo`, `picture`: the commands of these names; `svg` draws
@@ -31,6 +31,7 @@ pub mod kind;
 mod lifecycle;
 mod link;
 mod load;
+mod mounts;
 pub mod picture;
 mod sampling;
 pub mod suite;

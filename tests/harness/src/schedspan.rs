@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{http::agent, metrics::Metrics, processes::free_ports, wait::wait_until};
@@ -19,6 +19,9 @@ use crate::{http::agent, metrics::Metrics, processes::free_ports, wait::wait_unt
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The limit for the daemon to end after SIGTERM: twice its own limit for exporting the last spans.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most memory that it may ever have had, whatever a test did to it: half of the chart's limit.
+const MAX_PEAK_BYTES: u64 = 128 << 20;
 
 /// Its servers: each has an address.
 const SERVERS: [&str; 3] = ["metrics", "health", "debug"];
@@ -183,12 +186,25 @@ impl Schedspan {
         wait_until("the end of schedspan", timeout, || Ok(self.child.try_wait()?))
     }
 
+    /// The most memory that it has had so far, in bytes.
+    fn peak(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+        let kib: u64 = line.context("the kernel does not say how much memory it has had")?.trim().parse()?;
+        Ok(kib << 10)
+    }
+
     /// Ends it with SIGTERM, so that it exports its last spans.
     ///
     /// # Errors
     ///
-    /// If it does not end successfully in time.
+    /// If it does not end successfully in time, or has had too much memory.
     pub fn stop(mut self) -> Result<()> {
+        let peak = self.peak()?;
+        ensure!(
+            peak <= MAX_PEAK_BYTES,
+            "schedspan has had {peak} bytes of memory, more than {MAX_PEAK_BYTES}"
+        );
         self.signal(Signal::TERM)?;
         let status = self.wait_for_end(STOP_TIMEOUT)?;
         ensure!(status.success(), "schedspan ended with {status} after SIGTERM");

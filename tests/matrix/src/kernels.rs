@@ -7,10 +7,13 @@ use std::{
     collections::BTreeMap,
     env::consts::ARCH,
     fs::{self, File},
+    io::Write as _,
+    net::TcpStream,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
-    time::Duration,
+    thread::sleep,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -19,10 +22,12 @@ use e2e::{
     versions::{self, Load},
 };
 use harness::{
+    api::pod,
     cluster::{self, Cluster},
     figures::Observed,
     http::agent,
     metrics::Metrics,
+    spans,
     wait::wait_until,
 };
 use serde_json::Value;
@@ -39,6 +44,8 @@ struct Kernel {
     name: &'static str,
     suite: &'static str,
     architecture: &'static Architecture,
+    /// Further parameters of its command line.
+    parameters: &'static str,
     /// What distinguishes it.
     has: &'static str,
 }
@@ -80,11 +87,19 @@ const AARCH64: Architecture = Architecture {
     kernel: "linux-image-cloud-arm64",
     scheduler: Component { kind: components::ARM64, ..SCHEDULER },
 };
-const KERNELS: [Kernel; 4] = [
-    Kernel { name: "6.1", suite: "bookworm", architecture: &X86_64, has: "uprobes are attached one by one" },
-    Kernel { name: "6.12", suite: "trixie", architecture: &X86_64, has: "`uprobe.multi`" },
-    Kernel { name: "newest", suite: "sid", architecture: &X86_64, has: "what Debian has last" },
-    Kernel { name: "6.12-arm64", suite: "trixie", architecture: &AARCH64, has: "the other architecture" },
+const KERNEL: Kernel =
+    Kernel { name: "6.12", suite: "trixie", architecture: &X86_64, parameters: "", has: "`uprobe.multi`" };
+const KERNELS: [Kernel; 5] = [
+    Kernel { name: "6.1", suite: "bookworm", has: "uprobes are attached one by one", ..KERNEL },
+    KERNEL,
+    Kernel {
+        name: "6.12-lockdown",
+        parameters: "lockdown=confidentiality",
+        has: "root may not read the kernel's memory",
+        ..KERNEL
+    },
+    Kernel { name: "newest", suite: "sid", has: "what Debian has last", ..KERNEL },
+    Kernel { name: "6.12-arm64", architecture: &AARCH64, has: "the other architecture", ..KERNEL },
 ];
 /// Prefixes of a kernel's packages: up to 6.12 one package has both kernel and modules.
 const PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
@@ -106,10 +121,16 @@ const HOST: &str = "10.0.2.2";
 /// The ports of the scheduler and schedspan in the guest.
 const SCHEDULER_PORT: u16 = 10259;
 const SCHEDSPAN_PORT: u16 = 9090;
+/// Of a server that sets the guest's clock.
+const CLOCK_PORT: u16 = 9099;
 /// The `schedulerName` of the guest's scheduler.
 const GUEST: &str = "guest";
 const NODES: u32 = 20;
 const LOAD: Load<'_> = Load { scheduler: Some(GUEST), placed: 40, never: 5 };
+/// Pods that are created after a step of the guest's clock, and the clock's offset then, in seconds. Its certificates are an hour old.
+const STEPS: [(&str, i64); 3] = [("an-hour-later", 3600), ("earlier", -3000), ("in-time", 0)];
+/// How much the clocks of guest and host may differ, in seconds: far less than a step.
+const TOLERANCE: i64 = 60;
 const INIT: &str = include_str!("kernels/init.sh");
 /// The limit for schedspan to trace the scheduler after that is ready. Reading an executable of 50 MB is slow in an emulator.
 const TRACED_TIMEOUT: Duration = Duration::from_secs(120);
@@ -140,9 +161,10 @@ fn check(kernel: &Kernel) -> Result<()> {
     let scheduler = scheduler.executable()?;
     let options = cluster::Options { nodes: NODES, no_controllers: true, ..cluster::Options::default() };
     let cluster = Cluster::fresh(&options)?;
-    let guest = Guest::start(cluster, kernel.architecture, &files, &[&scheduler, &schedspan])?;
+    let guest = Guest::start(cluster, kernel, &files, &[&scheduler, &schedspan])?;
     let checked = guest.traces().and_then(|()| {
         versions::check(&guest.cluster, &guest, &LOAD)?;
+        STEPS.into_iter().try_for_each(|(name, seconds)| guest.steps(name, seconds))?;
         nothing_lost(&guest.schedspan()?)?;
         guest.is_content()
     });
@@ -190,29 +212,34 @@ impl Guest {
     /// If the scheduler does not become ready.
     fn start(
         mut cluster: Cluster,
-        architecture: &Architecture,
-        kernel: &Path,
+        Kernel { architecture, parameters, .. }: &Kernel,
+        files: &Path,
         programs: &[&Path],
     ) -> Result<Self> {
         let dir = cluster.dir().join(GUEST);
         let archive = dir.with_extension("cpio");
-        lay_out(&dir, &cluster, kernel, programs)?;
+        lay_out(&dir, &cluster, files, programs)?;
         // Not compressed: in the emulator unpacking would be slower than reading.
         let pack = "find . | cpio --create --format newc --quiet > \"$0\"";
         let mut shell = Command::new("sh");
         process::run("pack the guest's files", shell.args(["-c", pack]).arg(&archive).current_dir(&dir))?;
-        let image = find(kernel, |name| name.starts_with("vmlinuz"))?.context("there is no vmlinuz")?;
+        let image = find(files, |name| name.starts_with("vmlinuz"))?.context("there is no vmlinuz")?;
         let Architecture { emulator, arguments: own, console, .. } = architecture;
-        let ports = &["https", "metrics"];
+        let ports = &["https", "metrics", "clock"];
         cluster.launch_executable(GUEST, emulator.as_ref(), &BTreeMap::new(), ports, |ports| {
             let forward = |port: &str, to| format!(",hostfwd=tcp:127.0.0.1:{}-:{to}", ports[port]);
-            let network = forward("https", SCHEDULER_PORT) + &forward("metrics", SCHEDSPAN_PORT);
+            let network = [
+                forward("https", SCHEDULER_PORT),
+                forward("metrics", SCHEDSPAN_PORT),
+                forward("clock", CLOCK_PORT),
+            ]
+            .concat();
             let arguments = [
                 own,
                 &["-accel", "tcg,thread=multi", "-smp", "2", "-m", "3072", "-no-reboot"][..],
                 &["-display", "none", "-monitor", "none", "-serial", "stdio"],
                 &["-kernel", &image.display().to_string(), "-initrd", &archive.display().to_string()],
-                &["-append", &format!("console={console} quiet panic=-1")],
+                &["-append", &format!("console={console} quiet panic=-1 {parameters}")],
                 &["-netdev", &format!("user,id=net{network}")],
                 // Without a boot ROM.
                 &["-device", "virtio-net-pci,netdev=net,romfile="],
@@ -236,6 +263,30 @@ impl Guest {
     fn schedspan(&self) -> Result<Metrics> {
         let port = self.cluster.port(GUEST, "metrics")?;
         Metrics::read(&agent(Path::new(""))?, &format!("http://127.0.0.1:{port}/metrics"))
+    }
+
+    /// Sets the clock, and checks that the next attempt has the new time and its real duration.
+    fn steps(&self, name: &str, seconds: i64) -> Result<()> {
+        let now = || -> Result<i64> {
+            Ok(i64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs())?)
+        };
+        let port = self.cluster.port(GUEST, "clock")?;
+        writeln!(TcpStream::connect(("127.0.0.1", port))?, "{}", now()? + seconds)?;
+        // schedspan compares the clocks once a second.
+        sleep(Duration::from_secs(3));
+        let mut pod = pod(name, "100m");
+        pod["spec"]["schedulerName"] = GUEST.into();
+        self.cluster.api()?.create_pod("default", &pod)?;
+        let root = wait_until("the span after a step of the clock", TRACED_TIMEOUT, || {
+            let spans = spans::read(&self.spans(), 0)?;
+            Ok(spans.into_iter().find(|span| span.is_root() && span.pod() == name))
+        })?;
+        let second = |nanoseconds: u64| i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX);
+        let [start, end] = [root.start_time_unix_nano, root.end_time_unix_nano].map(second);
+        let late = start - (now()? + seconds);
+        ensure!(late.abs() < TOLERANCE, "with the clock {seconds} s off, {name} is {late} s off that");
+        ensure!((0..TOLERANCE).contains(&(end - start)), "{name} takes from {start} to {end}");
+        Ok(())
     }
 
     /// Checks that neither `schedspan doctor` nor the daemon reported a problem.

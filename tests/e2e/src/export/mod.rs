@@ -1,5 +1,5 @@
 //! The export to a real Collector: what is sent is stored or a counted loss, by both protocols, with TLS, compression, certificates
-//! that are rotated, limits, a Collector that is away for a while, and a daemon that is killed meanwhile.
+//! that are rotated, limits, a Collector that is away for a while, and a daemon that is killed or has a full disk meanwhile.
 
 pub(crate) mod certificates;
 mod collector;
@@ -20,6 +20,7 @@ use self::{
     certificates::{Files, Server},
     collector::{Place, Security},
 };
+use crate::mounts::Mount;
 
 /// Causes of loss between a span and the Collector.
 const CAUSES: [&str; 6] =
@@ -38,7 +39,8 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     test.bad_certificates_are_explained().context("certificates")?;
     test.large_requests_are_split().context("large requests")?;
     test.no_span_is_lost_to_an_outage_with_a_rotation().context("an outage")?;
-    test.a_killed_daemon_finds_its_spans_in_the_spool().context("a spool")
+    test.a_killed_daemon_finds_its_spans_in_the_spool().context("a spool")?;
+    test.a_full_disk_costs_no_span().context("a full disk")
 }
 
 struct Test<'a> {
@@ -206,6 +208,49 @@ impl Test<'_> {
         let stored = self.place.stored()? as f64;
         ensure!(damaged > 0.0 && lost(&metrics) == damaged, "the changed byte is not noticed: {damaged}");
         ensure!(stored + damaged == made, "{stored} spans are stored and {damaged} damaged of {made}");
+        Ok(())
+    }
+
+    /// The Collector is away for longer than the disk of the spool lasts.
+    fn a_full_disk_costs_no_span(&self) -> Result<()> {
+        const PODS: u32 = 40;
+        self.place.clear()?;
+        let api = self.stage.cluster.api()?;
+        let disk = Mount::tmpfs(self.place.dir(), "disk", c"size=64k,mode=700")?;
+        let arguments = ["--spool", disk.0.to_str().context("a directory's name is not UTF-8")?];
+        let options = Options {
+            endpoint: self.place.endpoint("grpc", "localhost", Security::Plain),
+            log: self.place.dir().join("full.log"),
+            arguments: &arguments,
+            ..self.stage.options()?
+        };
+        let mut schedspan = Schedspan::start(&options)?;
+        for round in 1..=PODS {
+            api.create_pod("default", &pod(&format!("full-{round}"), "10m"))?;
+        }
+        let waiting = |metrics: &Metrics| {
+            let [disk, memory] =
+                ["spool", "queue"].map(|place| metrics.sum(&format!("schedspan_export_{place}_spans"), &[]));
+            (disk, memory)
+        };
+        schedspan.wait_for("spans to wait on the disk and in memory", TIMEOUT, |metrics| {
+            let attempts = metrics.sum("schedspan_attempts_total", &[]);
+            let (disk, memory) = waiting(metrics);
+            attempts >= f64::from(PODS) && disk > 0.0 && memory > 0.0
+        })?;
+        ensure!(schedspan.says("readyz")? == "ok", "a full disk makes schedspan unready");
+        let log = schedspan.log()?;
+        let said =
+            log.lines().filter(|line| line.contains("the spool cannot be used: No space left")).count();
+        ensure!(said == 1, "a full disk is logged {said} times");
+        let collector = self.place.start(Security::Plain, &self.files, &Value::Null)?;
+        schedspan.wait_for("all spans to arrive", TIMEOUT, |metrics| waiting(metrics) == (0.0, 0.0))?;
+        let metrics = schedspan.metrics()?;
+        let (made, lost) = (metrics.sum("schedspan_spans_total", &[]), lost(&metrics));
+        schedspan.stop()?;
+        collector.stop()?;
+        let stored = self.place.stored()? as f64;
+        ensure!(lost == 0.0 && stored == made, "{stored} spans are stored and {lost} lost of {made}");
         Ok(())
     }
 

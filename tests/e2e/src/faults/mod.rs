@@ -2,18 +2,23 @@
 //!
 //! # Layout
 //!
+//! - `api_server`: the API server's answers are bad, its certificates and tokens renewed; `interceptor` does that
 //! - `kills`: schedspan is killed at any moment
 //! - `leaders`: the leading one of three schedulers is killed
 //! - `load`: Pods that come while a fault happens
 //! - `memory`: schedspan has little memory, and is killed for it
+//! - `names`: the Collector's name is not known for a while
 //! - `pause`: schedspan is stopped for a minute
 //! - `sites`: breakpoints in the scheduler's memory
 //! - here: the scheduler, the API server or the Collector is not there
 
+mod api_server;
+mod interceptor;
 mod kills;
 mod leaders;
 mod load;
 mod memory;
+mod names;
 mod pause;
 mod sites;
 
@@ -32,7 +37,8 @@ use harness::{
 use serde_json::{Value, json};
 
 pub(super) use self::{
-    kills::run as kills, leaders::run as leaders, memory::run as memory, pause::run as pause,
+    api_server::run as api_server, kills::run as kills, leaders::run as leaders, memory::run as memory,
+    names::run as names, pause::run as pause,
 };
 use crate::checks;
 

@@ -4,7 +4,7 @@
 use std::{
     fs::{self, File, Permissions},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     thread::sleep,
     time::{Duration, SystemTime},
@@ -12,7 +12,6 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{metrics::Metrics, schedspan::Schedspan, stage::Stage, wait::wait_until};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use xtask::process;
 
 use super::{
@@ -20,7 +19,7 @@ use super::{
     fuse::Fuse,
     trust::{Watched, scheduled},
 };
-use crate::checks::nothing_lost;
+use crate::{checks::nothing_lost, mounts::Mount};
 
 /// Fakes are root's.
 const ROOT: &str = "0";
@@ -88,7 +87,7 @@ fn names(stage: &Stage, model: &Model) -> Result<()> {
     expect(&mut schedspan, model.run(&link, ROOT)?, 1, "the same file after chmod and ln")?;
 
     // Two copies on file systems of their own, alike in all that a file says of itself but the device.
-    let [one, other] = ["one", "other"].map(|name| Mount::tmpfs(model.dir(), name));
+    let [one, other] = ["one", "other"].map(|name| Mount::tmpfs(model.dir(), name, c"size=512m,mode=755"));
     let (one, other) = (one?, other?);
     let copies = [&one, &other].map(|mount| mount.0.join("image/kube-scheduler"));
     for (mount, copy) in [&one, &other].into_iter().zip(&copies) {
@@ -254,36 +253,4 @@ fn swaps(stage: &Stage, model: &Model) -> Result<()> {
         ROUNDS * SWAPS
     );
     schedspan.stop()
-}
-
-/// A mounted file system. It is unmounted when it is dropped.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn tmpfs(dir: &Path, name: &str) -> Result<Self> {
-        let dir = dir.join(name);
-        fs::create_dir(&dir)?;
-        mount("tmpfs", &dir, "tmpfs", MountFlags::empty(), c"size=512m,mode=755")?;
-        Ok(Self(dir))
-    }
-
-    /// The files in the folder `image`, with changes in a folder on the same file system, as in a container.
-    fn overlay(dir: &Path, name: &str) -> Result<Self> {
-        let lower = dir.join("image");
-        let [dir, upper, work] = ["", "-upper", "-work"].map(|part| dir.join(format!("{name}{part}")));
-        for dir in [&dir, &upper, &work] {
-            fs::create_dir(dir)?;
-        }
-        let options =
-            format!("lowerdir={},upperdir={},workdir={}\0", lower.display(), upper.display(), work.display());
-        let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes())?;
-        mount("overlay", &dir, "overlay", MountFlags::empty(), options)?;
-        Ok(Self(dir))
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = unmount(&self.0, UnmountFlags::DETACH); // It is mounted for this test alone.
-    }
 }

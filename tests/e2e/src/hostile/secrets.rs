@@ -1,5 +1,5 @@
 //! A canary in places of a scheduler's configuration that may hold a secret, and in a file that a process names and may not read itself: it
-//! leaves by no way. And strings that a terminal would obey.
+//! leaves by no way. A file that never answers is given up. And strings that a terminal would obey.
 
 use std::{
     fs::{self, File, Permissions},
@@ -19,7 +19,10 @@ use harness::{
 };
 use serde_json::{Value, json};
 
-use super::fakes::{Does, Model, UNPRIVILEGED};
+use super::{
+    fakes::{Does, Model, UNPRIVILEGED},
+    fuse::Fuse,
+};
 use crate::checks;
 
 const CANARY: &str = "can4ry";
@@ -30,6 +33,7 @@ const ESCAPES: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}2J\u{202e}";
 pub(crate) fn run(stage: &mut Stage) -> Result<()> {
     settings(stage).context("settings")?;
     files(stage).context("files")?;
+    silent(stage).context("a file system that never answers")?;
     escapes(stage).context("escapes")?;
     full(stage).context("a full device")
 }
@@ -91,6 +95,25 @@ fn files(stage: &Stage) -> Result<()> {
     checked?;
     hidden(stage, &schedspan)?;
     println!("         a file of root is read for root only, and not quoted");
+    schedspan.stop()
+}
+
+/// A configuration that never answers is given up, and the scheduler is traced meanwhile.
+fn silent(stage: &Stage) -> Result<()> {
+    let model = Model::of(&stage.cluster.scheduler()?.executable, &stage.executable)?;
+    let fuse = Fuse::mount(model.dir(), b"kind: KubeSchedulerConfiguration".to_vec())?;
+    fuse.fall_silent();
+    let argument = format!("--config={}", fuse.file().display());
+    let fake = model.start_with("config-silent", Does::Waits, "0", &[&argument])?;
+    let schedspan = stage.trace()?;
+    scheduled(stage, "silent")?;
+    let pid = format!("pid={}", fake.pid());
+    wait_until("the file to be given up", TIMEOUT, || {
+        let log = schedspan.log()?;
+        let is = |line: &str| line.contains("its file does not answer") && line.contains(&pid);
+        Ok(log.lines().any(is).then_some(()))
+    })?;
+    ensure!(schedspan.says("healthz")? == "ok", "schedspan says that it is not healthy");
     schedspan.stop()
 }
 

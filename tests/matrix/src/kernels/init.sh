@@ -1,11 +1,12 @@
 #!/bin/busybox sh
-# All that runs in the machine: a scheduler, and schedspan beside it.
+# All that runs in the machine: a scheduler in the cgroup of a static Pod, and schedspan beside it.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
+mount -t cgroup2 none /sys/fs/cgroup
 echo "running Linux $(uname -r)"
 
 # Some need others: in the last round all that they need is there.
@@ -19,7 +20,13 @@ ip route add default via 10.0.2.2
 
 # Its arguments become the script's own.
 . /etc/environment
-kube-scheduler "$@" &
+# As the kubelet makes it with systemd. This cgroup alone makes schedspan trace the scheduler.
+slices=kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f8a3c5d9e2b41708c6d5e4f3a2b1c0d.slice
+mkdir -p /sys/fs/cgroup/$slices/container.scope
+sh -c 'echo $$ > "$0"; exec kube-scheduler "$@"' /sys/fs/cgroup/$slices/container.scope/cgroup.procs "$@" &
+export SCHEDSPAN_TRUST=static-pods
+# Sets the clock to the seconds since 1970 that a client sends.
+nc -ll -p 9099 -e sh -c 'read seconds; date -s "@$seconds"' &
 until pidof kube-scheduler > /dev/null; do sleep 1; done
 schedspan doctor
 echo "doctor ended with $?"
