@@ -138,7 +138,7 @@ impl Supervisor {
         })
     }
 
-    /// Runs until `stop` is set, then detaches the probes.
+    /// Runs until `stop` is set. The probes then stay until this process ends, and are not followed any more.
     pub fn run(mut self, stop: &Arc<AtomicBool>) {
         let mut looked: Option<Instant> = None;
         while !stop.load(Ordering::Relaxed) {
@@ -162,11 +162,10 @@ impl Supervisor {
                 (true, false) => DRAIN_INTERVAL,
             });
         }
-        for file in self.executables.keys().copied().collect::<Vec<_>>() {
-            self.detach(file);
-        }
+        let targets = std::mem::take(&mut self.targets);
+        targets.values().for_each(|(_, process)| self.probes.untrace(process));
         self.drain();
-        for (_, (target, _)) in std::mem::take(&mut self.targets) {
+        for (target, _) in targets.into_values() {
             self.workers.iter_mut().for_each(|worker| worker.end(target));
         }
         self.hand_over();
@@ -175,6 +174,10 @@ impl Supervisor {
         for worker in &mut self.workers {
             worker.finish(losses.iter().map(|(cause, lost)| ((*cause).to_owned(), *lost)).collect());
         }
+        // The kernel removes the probes when this process ends. If a thread that detaches is killed, the kernel gives up, and leaves
+        // breakpoints in the traced program; at the end of a process nothing interrupts it.
+        // <https://github.com/torvalds/linux/blob/v6.18/kernel/events/uprobes.c>, `uprobe_unregister_nosync`
+        std::mem::forget(self.probes);
     }
 
     /// Hands all records of the ring buffer to the workers.
@@ -519,7 +522,9 @@ pub(crate) fn others_are_there(Compared { probed, same, other }: Compared) -> St
         format!("another tracer, perhaps the schedspan with pid {}", pids.join(" or "))
     };
     let places = probed + same + other;
-    format!("{who} has breakpoints at {probed} of {places} sites: each makes the times of the other longer")
+    format!(
+        "{who} has breakpoints at {probed} of {places} sites, or was killed while it attached them: they make the times longer"
+    )
 }
 
 /// Compares the clocks. The quickest reading is the most exact.

@@ -1,4 +1,4 @@
-//! schedspan is killed at any moment of attaching, tracing and detaching.
+//! schedspan is killed at any moment of attaching, tracing and ending.
 
 use std::{
     collections::BTreeSet,
@@ -12,15 +12,18 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{schedspan::Schedspan, stage::Stage};
 use rustix::process::Signal;
 
-use super::{TIMEOUT, load, sites::Sites};
+use super::{
+    TIMEOUT, load,
+    sites::{Sites, kernel_gave_up},
+};
 
 /// Sets the number of kills.
 const VARIABLE: &str = "SCHEDSPAN_KILLS";
 const KILLS: u32 = 20;
 /// The time in which the scheduler runs without schedspan, to learn its usual log.
 const CONTROL: Duration = Duration::from_secs(5);
-/// The time in which schedspan detaches its probes after SIGTERM.
-const DETACHING: Duration = Duration::from_millis(100);
+/// The time in which schedspan ends after SIGTERM.
+const ENDING: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(stage: &mut Stage) -> Result<()> {
     let kills = match env::var(VARIABLE) {
@@ -28,32 +31,34 @@ pub(crate) fn run(stage: &mut Stage) -> Result<()> {
         Err(_) => KILLS,
     };
     let log = stage.cluster.scheduler()?.log;
-    let (errors_before, created) = load::during(stage, "kill", || {
+    let ((errors_before, removed), created) = load::during(stage, "kill", || {
         thread::sleep(CONTROL);
         let errors = errors(&log)?;
         let sites = Sites::of(stage)?;
         let traced = first(stage, &sites)?;
+        let (mut given_up, mut removed) = (kernel_gave_up()?, 0);
         for number in 1..kills {
-            // Two of three are killed while they attach or trace, the third while it detaches.
+            // Two of three are killed while they attach or trace, the third while it ends.
             let (schedspan, within) = if number % 3 == 0 {
                 let schedspan = stage.trace()?;
                 schedspan.signal(Signal::TERM)?;
-                (schedspan, DETACHING)
+                (schedspan, ENDING)
             } else {
                 (Schedspan::spawn(&stage.options()?)?, traced * 2)
             };
             thread::sleep(within.mul_f64(moment(number)));
             drop(schedspan);
-            sites.wait_for_none()?;
+            removed += u32::from(sites.wait_for_none_after_kill(stage, &mut given_up)?);
         }
-        Ok(errors)
+        Ok((errors, removed))
     })?;
     // The same processes as before, by pid and start time.
     stage.cluster.check()?;
     let new: Vec<_> = errors(&log)?.difference(&errors_before).cloned().collect();
     ensure!(new.is_empty(), "the scheduler logged errors: {}", new.join("; "));
     println!(
-        "         {kills} times killed, {created} Pods bound, no probe left, no error in the scheduler's log"
+        "         {kills} times killed, {created} Pods bound, no probe left ({removed} times the next schedspan removed them), no error \
+         in the scheduler's log"
     );
     Ok(())
 }

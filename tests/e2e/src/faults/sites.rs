@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs::File, os::unix::fs::FileExt as _, process::Command, time::Duration};
 
 use anyhow::{Result, ensure};
-use harness::{stage::Stage, wait::wait_until};
+use harness::{schedspan::Schedspan, stage::Stage, wait::wait_until};
 use serde_json::Value;
 use xtask::process;
 
@@ -11,6 +11,9 @@ use xtask::process;
 const BREAKPOINT: u8 = 0xcc;
 /// The limit for the kernel to remove the probes of a process that has ended.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// What the kernel logs when it is interrupted while it removes a probe, and gives it up: if a process is killed while it attaches.
+/// <https://github.com/torvalds/linux/blob/v6.18/kernel/events/uprobes.c>, `uprobe_unregister_nosync`
+const GIVEN_UP: &str = "leaking uprobe";
 
 pub(super) struct Sites {
     memory: File,
@@ -48,6 +51,20 @@ impl Sites {
         })
     }
 
+    /// Waits until there is no breakpoint after schedspan was killed. Those that the kernel has given up must be gone after another schedspan
+    /// has ended in order. Returns whether there were any.
+    pub(super) fn wait_for_none_after_kill(&self, stage: &Stage, given_up: &mut usize) -> Result<bool> {
+        let before = std::mem::replace(given_up, kernel_gave_up()?);
+        if *given_up == before {
+            return self.wait_for_none().map(|()| false);
+        }
+        let schedspan: Schedspan = stage.trace()?;
+        self.all_probed()?;
+        schedspan.stop()?;
+        self.wait_for_none()?;
+        Ok(true)
+    }
+
     /// The number of breakpoints now.
     fn probed(&self) -> Result<usize> {
         let mut found = 0;
@@ -58,4 +75,9 @@ impl Sites {
         }
         Ok(found)
     }
+}
+
+/// How many probes the kernel says it has given up.
+pub(super) fn kernel_gave_up() -> Result<usize> {
+    Ok(process::output(&mut Command::new("dmesg"))?.matches(GIVEN_UP).count())
 }
