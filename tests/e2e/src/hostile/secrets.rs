@@ -113,7 +113,7 @@ fn silent(stage: &Stage) -> Result<()> {
         let is = |line: &str| line.contains("its file does not answer") && line.contains(&pid);
         Ok(log.lines().any(is).then_some(()))
     })?;
-    ensure!(schedspan.says("healthz")? == "ok", "schedspan says that it is not healthy");
+    ensure!(schedspan.says("healthz")?.contains("ok"), "schedspan says that it is not healthy");
     schedspan.stop()
 }
 
