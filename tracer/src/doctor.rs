@@ -25,6 +25,9 @@ use crate::{
     supervisor::others_are_there,
 };
 
+/// The modes of lockdown, with brackets around the one in force. In a container it is rarely there.
+/// <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 /// Size of the ring buffer for the test, in bytes.
 const RING_BYTES: u32 = 4096;
 /// Longest wait for the list of this node's Pods.
@@ -87,6 +90,7 @@ fn host() -> Vec<Finding> {
         None => "does not say how uprobes are attached: capabilities are missing",
     };
     let mut findings = vec![Finding::new("kernel", State::Fine, format!("Linux {release} {how}"))];
+    findings.extend(fs::read_to_string(LOCKDOWN).ok().and_then(|modes| locked_down(&modes)));
     findings.push(match probe::check_btf() {
         Ok(()) => Finding::new("BTF", State::Fine, "the kernel describes its types"),
         Err(error) => Finding::new("BTF", State::Broken, error.to_string()),
@@ -111,6 +115,20 @@ fn host() -> Vec<Finding> {
         Err(error) => findings.push(Finding::new("eBPF", State::Broken, sentence(&error))),
     }
     findings
+}
+
+/// Whether eBPF programs may read memory, by the modes of lockdown.
+fn locked_down(modes: &str) -> Option<Finding> {
+    let mode = modes.split_whitespace().find_map(|mode| mode.strip_prefix('[')?.strip_suffix(']'))?;
+    let (state, what) = match mode {
+        "none" | "integrity" => (State::Fine, "eBPF programs may read memory"),
+        "confidentiality" => (
+            State::Broken,
+            "eBPF programs may read no memory, so nothing can be traced: boot with `lockdown=integrity`, or without",
+        ),
+        _ => (State::Doubtful, "schedspan does not know this mode"),
+    };
+    Some(Finding::new("lockdown", state, format!("{}: {what}", mode.escape_debug())))
 }
 
 /// Checks which processes are visible, and which of them run a program: a finding for each, and one if there is none.
@@ -213,4 +231,19 @@ fn traceable(what: &'static str, pid: u32, summary: &Summary, places: usize, fou
         text += &format!(", {count} functions not found: `schedspan inspect {pid}` lists them");
     }
     Finding::new(what, state, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lockdown_of_confidentiality_forbids_tracing() {
+        let state = |modes: &str| locked_down(modes).map(|finding| finding.state);
+        assert_eq!(state("[none] integrity confidentiality\n"), Some(State::Fine));
+        assert_eq!(state("none [integrity] confidentiality\n"), Some(State::Fine));
+        assert_eq!(state("none integrity [confidentiality]\n"), Some(State::Broken));
+        assert_eq!(state("none [other]\n"), Some(State::Doubtful));
+        assert_eq!(state(""), None);
+    }
 }

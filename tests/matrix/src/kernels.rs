@@ -94,8 +94,8 @@ const KERNELS: [Kernel; 5] = [
     KERNEL,
     Kernel {
         name: "6.12-lockdown",
-        parameters: "lockdown=confidentiality",
-        has: "root may not read the kernel's memory",
+        parameters: "lockdown=integrity",
+        has: "root may not change the kernel, as with Secure Boot",
         ..KERNEL
     },
     Kernel { name: "newest", suite: "sid", has: "what Debian has last", ..KERNEL },
@@ -293,6 +293,10 @@ impl Guest {
     fn is_content(&self) -> Result<()> {
         let console = self.console()?;
         ensure!(console.contains("doctor ended with 0"), "`schedspan doctor` misses something");
+        ensure!(
+            console.contains("lockdown"),
+            "`schedspan doctor` does not say whether the kernel is locked down"
+        );
         let warning = console.lines().find(|line| ["WARN", " ERROR "].iter().any(|word| line.contains(word)));
         warning.map_or(Ok(()), |line| bail!("schedspan reported a problem: {line}"))
     }

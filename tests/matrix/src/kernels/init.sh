@@ -7,6 +7,7 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mount -t cgroup2 none /sys/fs/cgroup
+mount -t securityfs none /sys/kernel/security
 echo "running Linux $(uname -r)"
 
 # Some need others: in the last round all that they need is there.
