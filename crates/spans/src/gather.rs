@@ -46,3 +46,57 @@ impl Gatherer {
         parts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{scheduled, unschedulable};
+
+    /// A part of the group's trace that begins at this time.
+    fn part(start_unix_ns: u64, selected: Option<u64>) -> Trace {
+        let mut trace = scheduled();
+        trace.spans[0].parent_id = Some([9; 8]);
+        trace.spans[0].start_unix_ns = start_unix_ns;
+        trace.selected = selected;
+        trace
+    }
+
+    #[test]
+    fn a_trace_of_no_group_goes_on_at_once() {
+        let mut gatherer = Gatherer::default();
+        assert_eq!(gatherer.take(scheduled()), [scheduled()]);
+        assert!(gatherer.rest().is_empty());
+    }
+
+    #[test]
+    fn parts_wait_for_their_root_and_are_in_its_trace_in_order() {
+        let mut gatherer = Gatherer::default();
+        let other = Trace { trace_id: [1; 16], ..part(5, None) };
+        assert!(gatherer.take(part(20, Some(0b10))).is_empty());
+        assert!(gatherer.take(other.clone()).is_empty());
+        assert!(gatherer.take(part(10, Some(0b01))).is_empty());
+        let root = Trace { selected: Some(0b100), ..unschedulable() };
+        let whole = gatherer.take(root.clone());
+        let [whole] = &whole[..] else { panic!("{} traces", whole.len()) };
+        assert_eq!(whole.selected, Some(0b111));
+        let parts = [root.spans, part(10, None).spans, part(20, None).spans].concat();
+        assert_eq!(whole.spans, parts);
+        assert_eq!(gatherer.rest(), [other]);
+        assert_eq!(gatherer.spans, 0);
+    }
+
+    #[test]
+    fn a_group_that_is_too_large_leaves_in_parts_and_room_is_used_again() {
+        let mut gatherer = Gatherer::default();
+        let most = MAX_SPANS / scheduled().spans.len();
+        for number in 0..most {
+            assert!(gatherer.take(part(number as u64, None)).is_empty());
+        }
+        let left = gatherer.take(part(0, None));
+        assert_eq!(left.len(), most + 1);
+        assert!(left[..most].is_sorted_by_key(|part| part.root().start_unix_ns));
+        assert!(gatherer.take(part(0, None)).is_empty(), "there is room again");
+        assert_eq!(gatherer.take(unschedulable()).len(), 1);
+        assert_eq!(gatherer.spans, 0);
+    }
+}

@@ -255,4 +255,25 @@ mod tests {
             Some(&AttributeValue::Int(16))
         );
     }
+
+    #[test]
+    fn as_many_differences_are_listed_as_there_is_room_for() {
+        for count in [MAX_DIFFERENCES, MAX_DIFFERENCES + 1] {
+            let mut configurations = Configurations::default();
+            configurations.found(0, 40, Configuration { settings: Vec::new(), ..told("a", "") }, true);
+            let mut settings: Vec<_> = (0..count).map(|number| format!("setting-{number}=1")).collect();
+            settings.sort();
+            configurations.found(1, 41, Configuration { settings, ..told("b", "") }, false);
+            configurations.link(&mut attempt(0));
+            configurations.gone(0);
+            let trace = configurations.link(&mut attempt(1)).expect("it is the first");
+            let Some(AttributeValue::Strings(listed)) = trace.root().attribute(attributes::CONFIG_DIFFERENCE)
+            else {
+                panic!("no difference is listed");
+            };
+            assert_eq!(listed.len(), MAX_DIFFERENCES);
+            let left_out = trace.root().attribute(attributes::CONFIG_DIFFERENCE_LEFT_OUT);
+            assert_eq!(left_out, (count > MAX_DIFFERENCES).then_some(&AttributeValue::Int(1)));
+        }
+    }
 }

@@ -226,6 +226,8 @@ fn an_invalid_rule_is_refused_with_what_is_valid() {
         let error = text.parse::<Rule>().unwrap_err();
         assert!(error.contains(part), "{text}: {error}");
     }
+    let most = ["failed"; MAX_RULES];
+    assert!(Sampler::of(most.iter().map(|rule| rule.parse().unwrap())).is_ok());
     let many = vec!["failed"; MAX_RULES + 1];
     let error = Sampler::of(many.iter().map(|rule| rule.parse().unwrap())).unwrap_err().to_string();
     assert!(error.starts_with("33 rules are too many; give 32"), "{error}");

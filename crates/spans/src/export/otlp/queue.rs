@@ -211,3 +211,61 @@ impl Queue {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use telemetry::Registry;
+    use tokio::time::timeout;
+
+    use super::{super::super::tests::item, *};
+    use crate::fixtures::scheduled;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+    const SOON: Duration = Duration::from_secs(5);
+
+    fn trace() -> Encoded {
+        let item = item(scheduled());
+        Encoded::new(&item.trace, item.resource, &mut Vec::new())
+    }
+
+    fn queue(spans: u64, bytes: u64) -> Queue {
+        let capacity = Capacity { spans: 100 * trace().spans, bytes: 100 * trace().size() };
+        Queue::new(capacity, Batching { spans, bytes, delay: LONG }, Metrics::new(&Registry::default()))
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_full_in_spans_or_in_bytes_does_not_wait() {
+        for (spans, bytes) in [(2 * trace().spans, u64::MAX), (u64::MAX, 2 * trace().size())] {
+            let queue = queue(spans, bytes);
+            queue.push(trace());
+            let waiting = queue.clone();
+            let batch = tokio::spawn(async move { waiting.batch().await });
+            tokio::task::yield_now().await;
+            assert!(!queue.is_due(), "one of two traces fills no batch");
+            queue.push(trace());
+            queue.push(trace());
+            let batch = timeout(SOON, batch).await.expect("a full batch does not wait").unwrap().unwrap();
+            assert_eq!(batch.len(), 2);
+            assert_eq!(queue.state().waiting.len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trace_that_is_larger_than_a_batch_is_one() {
+        let queue = queue(1, u64::MAX);
+        queue.push(trace());
+        queue.push(trace());
+        let batch = timeout(SOON, queue.batch()).await.expect("it is full").unwrap();
+        assert_eq!(batch.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_closed_queue_hands_over_the_rest_and_then_nothing() {
+        let queue = queue(u64::MAX, u64::MAX);
+        queue.push(trace());
+        queue.close();
+        let batch = timeout(SOON, queue.batch()).await.expect("it waits for no more");
+        assert_eq!(batch.map(|batch| batch.len()), Some(1));
+        assert!(timeout(SOON, queue.batch()).await.expect("it is empty").is_none());
+    }
+}

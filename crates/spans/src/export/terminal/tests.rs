@@ -289,6 +289,35 @@ fn a_message_is_wrapped_and_ends_after_a_few_lines() {
 }
 
 #[test]
+fn a_message_that_fits_is_not_cut() {
+    let mut trace = unschedulable();
+    let line = "nodes".repeat(12);
+    trace.spans[0].status = Status::Error(vec![&*line; MESSAGE_LINES].join(" "));
+    let text = waterfall(&trace, &PLAIN_80);
+    assert_eq!(text.matches(&line).count(), MESSAGE_LINES, "{text}");
+    assert!(!text.contains('…'), "{text}");
+}
+
+#[test]
+fn a_reconcile_reads_at_a_glance() {
+    let mut trace = scheduled();
+    trace.kind = TraceKind::Reconcile;
+    trace.spans.truncate(1);
+    trace.spans[0].kind = SpanKind::Root(TraceKind::Reconcile);
+    trace.spans[0].attributes = vec![
+        (attributes::WORKQUEUE, "deployment".into()),
+        (attributes::WORKQUEUE_KEY, "shop/web".into()),
+        (attributes::WORKQUEUE_WAIT_MS, AttributeValue::Double(1.5)),
+    ];
+    let wide = Style { width: 120, ..PLAIN_80 };
+    let head = |trace: &Trace| waterfall(trace, &wide).lines().next().unwrap_or_default().to_owned();
+    let id = "abababababababababababababababab";
+    assert_eq!(head(&trace), format!("shop/web  deployment  5.11 ms  queued 1.50 ms  trace {id}"));
+    trace.spans[0].attributes = vec![(attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(true))];
+    assert_eq!(head(&trace), format!("?  ?  retried  5.11 ms  trace {id}"));
+}
+
+#[test]
 fn nothing_is_wider_than_the_terminal_and_no_control_character_gets_through() {
     let mut trace = unschedulable();
     let hostile = "\u{1b}]0;owned\u{7}\u{202e}网".repeat(50);
@@ -319,7 +348,7 @@ fn colours_change_nothing_but_colours() {
         for (i, part) in coloured.split("\x1b[").enumerate() {
             plain += if i == 0 { part } else { part.split_once('m').unwrap().1 };
         }
-        assert!(coloured.contains("\x1b["));
+        assert!(coloured.contains("\x1b[") && !coloured.contains("\x1b[m"), "{coloured:?}");
         let trimmed: Vec<_> = plain.lines().map(str::trim_end).collect();
         assert_eq!(trimmed.join("\n") + "\n", waterfall(&trace, &PLAIN_80));
     }
