@@ -8,9 +8,12 @@ use std::{
     path::Path,
 };
 
+use memmap2::MmapMut;
+
 use crate::{Error, bytes};
 
-/// A file is read in chunks of this size, which are kept.
+/// A file is read in chunks of this size, which are kept. Each has pages of its own: in the heap, small things that live longer
+/// would keep the allocator from returning them.
 const CHUNK: u64 = 64 << 10;
 /// Each chunk goes on into the next one by this many bytes, so that what is not longer stands in one piece.
 const OVERLAP: u64 = 16 << 10;
@@ -40,7 +43,7 @@ impl ReadAt for fs::File {
 pub struct File {
     reader: Box<dyn ReadAt + Send>,
     len: u64,
-    chunks: Box<[OnceCell<Box<[u8]>>]>,
+    chunks: Box<[OnceCell<MmapMut>]>,
     /// Bytes that may still be read.
     left: Cell<u64>,
     failure: OnceCell<String>,
@@ -78,16 +81,23 @@ impl File {
         self.failure.get().map_or(Ok(()), |why| Err(Error::Read(why.clone())))
     }
 
-    fn fill(&self, offset: u64, len: u64) -> Option<Box<[u8]>> {
+    /// Reads `len` bytes into what `room` makes for them.
+    fn fill<R: AsMut<[u8]>>(
+        &self,
+        offset: u64,
+        len: u64,
+        room: impl FnOnce(usize) -> io::Result<R>,
+    ) -> Option<R> {
         if self.failure.get().is_some() {
             return None;
         }
         let read = || {
             let left = self.left.get().checked_sub(len).ok_or("more of it would be read than is allowed")?;
             self.left.set(left);
-            let mut buffer = vec![0; usize::try_from(len).map_err(|error| error.to_string())?];
-            match self.reader.read_at(&mut buffer, offset) {
-                Ok(()) => Ok(buffer.into_boxed_slice()),
+            let len = usize::try_from(len).map_err(|error| error.to_string())?;
+            let mut buffer = room(len).map_err(|error| error.to_string())?;
+            match self.reader.read_at(buffer.as_mut(), offset) {
+                Ok(()) => Ok(buffer),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     Err(format!("it had {} bytes and was cut off while it was read", self.len))
                 }
@@ -102,7 +112,8 @@ impl File {
         if chunk.get().is_none() {
             let start = number * CHUNK;
             // Nothing else fills it meanwhile: a file is not shared between threads.
-            let _ = chunk.set(self.fill(start, (CHUNK + OVERLAP).min(self.len - start))?);
+            let len = (CHUNK + OVERLAP).min(self.len - start);
+            let _ = chunk.set(self.fill(start, len, MmapMut::map_anon)?);
         }
         chunk.get().map(|bytes| &**bytes)
     }
@@ -182,7 +193,7 @@ impl<'a> Source<'a> {
             Self::Memory(bytes) => slice(bytes, offset, len).map(Cow::Borrowed),
             Self::File(file) => {
                 offset.checked_add(len).filter(|end| *end <= file.len)?;
-                Some(Cow::Owned(file.fill(offset, len)?.into_vec()))
+                Some(Cow::Owned(file.fill(offset, len, |len| Ok(vec![0; len]))?))
             }
         }
     }
