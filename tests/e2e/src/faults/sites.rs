@@ -1,6 +1,8 @@
 //! The probed instructions in a scheduler's memory.
 
-use std::{collections::BTreeSet, fs::File, os::unix::fs::FileExt as _, process::Command, time::Duration};
+use std::{
+    collections::BTreeSet, fs::File, os::unix::fs::FileExt as _, process::Command, thread, time::Duration,
+};
 
 use anyhow::{Result, ensure};
 use harness::{schedspan::Schedspan, stage::Stage, wait::wait_until};
@@ -11,6 +13,8 @@ use xtask::process;
 const BREAKPOINT: u8 = 0xcc;
 /// The limit for the kernel to remove the probes of a process that has ended.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The time in which the kernel removes the other probes of a process that was killed while it attached.
+const REMOVAL: Duration = Duration::from_secs(3);
 /// What the kernel logs when it is interrupted while it removes a probe, and gives it up: if a process is killed while it attaches.
 /// <https://github.com/torvalds/linux/blob/v6.18/kernel/events/uprobes.c>, `uprobe_unregister_nosync`
 const GIVEN_UP: &str = "leaking uprobe";
@@ -57,6 +61,11 @@ impl Sites {
         let before = std::mem::replace(given_up, kernel_gave_up()?);
         if *given_up == before {
             return self.wait_for_none().map(|()| false);
+        }
+        // It may have given up a probe whose breakpoint was not there yet.
+        thread::sleep(REMOVAL);
+        if self.probed()? == 0 {
+            return Ok(false);
         }
         let schedspan: Schedspan = stage.trace()?;
         self.all_probed()?;
