@@ -8,12 +8,14 @@
 //! * [`recording`]: a case damages a recorded stream.
 //! * [`otlp`]: a case is a file of spans or metrics.
 //! * [`context`]: a case is a list of annotations.
+//! * [`configuration`]: a case is a scheduler's command line and its configuration.
 //! * [`memory`]: an allocator that ends the process where a case asks for too much.
 //! * `targets/`: one libFuzzer target each.
 //! * `regressions/`: cases that once failed, and one or more for each target to begin with. The test replays them.
 //!
 //! `cargo xtask fuzz` builds the Go programs and runs the targets; `cargo xtask test` runs the test.
 
+pub mod configuration;
 pub mod context;
 pub mod executable;
 pub mod memory;

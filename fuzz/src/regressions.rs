@@ -3,7 +3,7 @@
 use std::{env, fs, path::Path, process::Command};
 
 use crate::{
-    context,
+    configuration, context,
     executable::{self, Seed, questions},
     otlp, record, recording,
 };
@@ -22,8 +22,13 @@ const SEEDS: [(&str, &str); 8] = [
     ("amd64", "pie"),
     ("arm64", "pie"),
 ];
-const PARSERS: [(&str, Target); 4] =
-    [("record", record::run), ("recording", recording::run), ("otlp", otlp::run), ("context", context::run)];
+const PARSERS: [(&str, Target); 5] = [
+    ("record", record::run),
+    ("recording", recording::run),
+    ("otlp", otlp::run),
+    ("context", context::run),
+    ("configuration", configuration::run),
+];
 /// Targets that damage executables, and the program that they damage.
 const EXECUTABLES: [(&str, &str, Target); 4] = [
     ("elf", FIXTURE, questions::elf),

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -29,8 +29,9 @@ const COVERAGE: [&str; 5] = [
 ];
 /// The variable with the paths of the seeds.
 const SEEDS_VARIABLE: &str = "FUZZ_SEEDS";
-/// The limits of a case.
+/// The limits of a case. The time is wall time: where other work shares the machine, it is longer.
 const SECONDS: u32 = 1;
+const SHARED_SECONDS: u32 = 20;
 const MEBIBYTES: u32 = 256;
 /// The length of a case that damages an executable: a head, and 16 edits of 12 bytes.
 const EDITS_LENGTH: usize = 3 + 16 * 12;
@@ -55,6 +56,9 @@ pub(crate) struct Options {
     /// Cases in total
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     cases: u64,
+    /// Instead, how long each target runs, such as 20s, 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "cases")]
+    time: Option<Duration>,
     /// Only these targets
     #[arg(value_name = "TARGET")]
     targets: Vec<Target>,
@@ -79,10 +83,19 @@ enum Target {
     Otlp,
     /// Trace contexts in annotations
     Context,
+    /// Command lines and configurations of schedulers
+    Configuration,
+}
+
+/// When a target has run for long enough.
+#[derive(Clone, Copy)]
+enum Until {
+    Cases(u64),
+    Time(Duration),
 }
 
 impl Target {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Elf,
         Self::Functions,
         Self::Types,
@@ -91,6 +104,7 @@ impl Target {
         Self::Recording,
         Self::Otlp,
         Self::Context,
+        Self::Configuration,
     ];
 
     fn name(self) -> &'static str {
@@ -103,6 +117,7 @@ impl Target {
             Self::Recording => "recording",
             Self::Otlp => "otlp",
             Self::Context => "context",
+            Self::Configuration => "configuration",
         }
     }
 
@@ -110,7 +125,7 @@ impl Target {
     fn share(self) -> u64 {
         match self {
             Self::Elf | Self::Types | Self::Record | Self::Otlp | Self::Context => 4,
-            Self::Functions | Self::Plan | Self::Recording => 1,
+            Self::Functions | Self::Plan | Self::Recording | Self::Configuration => 1,
         }
     }
 
@@ -119,7 +134,7 @@ impl Target {
         match self {
             Self::Plan => Some("fuzz/scheduler"),
             Self::Elf | Self::Functions | Self::Types => Some("crates/goexe/tests/fixture"),
-            Self::Record | Self::Recording | Self::Otlp | Self::Context => None,
+            Self::Record | Self::Recording | Self::Otlp | Self::Context | Self::Configuration => None,
         }
     }
 
@@ -127,7 +142,7 @@ impl Target {
     fn case_length(self) -> usize {
         match self {
             Self::Record | Self::Recording | Self::Context => 600,
-            Self::Otlp => 2000,
+            Self::Otlp | Self::Configuration => 2000,
             Self::Elf | Self::Functions | Self::Types | Self::Plan => EDITS_LENGTH,
         }
     }
@@ -138,16 +153,38 @@ impl Target {
 /// # Errors
 ///
 /// If the seeds or the targets cannot be built.
-pub(crate) fn main(Options { cases, targets }: &Options) -> Result<ExitCode> {
+pub(crate) fn main(Options { cases, time, targets }: &Options) -> Result<ExitCode> {
     let targets = if targets.is_empty() { &Target::ALL } else { targets.as_slice() };
     let bin = build()?;
     let shares: u64 = targets.iter().map(|target| target.share()).sum();
     let mut tally = Tally::default();
     for target in targets {
         let seeds = target.program().map(seeds).transpose()?.unwrap_or_default();
-        tally.run(target.name(), || run(*target, cases * target.share() / shares, &bin, &seeds));
+        let until = time.map_or(Until::Cases(cases * target.share() / shares), Until::Time);
+        tally.run(target.name(), || run(*target, until, SECONDS, &bin, &seeds));
     }
     Ok(tally.end())
+}
+
+/// Runs each target for this time, on a machine that may have other work.
+///
+/// # Errors
+///
+/// If one cannot be built, or a case fails.
+pub(crate) fn all_for(time: Duration) -> Result<()> {
+    let bin = build()?;
+    Target::ALL.into_iter().try_for_each(|target| {
+        let seeds = target.program().map(seeds).transpose()?.unwrap_or_default();
+        run(target, Until::Time(time), SHARED_SECONDS, &bin, &seeds)
+    })
+}
+
+/// Parses a whole number of seconds, minutes or hours.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit = |(end, seconds)| Some((text.strip_suffix(end)?.parse::<u32>().ok()?, seconds));
+    let found = [('s', 1), ('m', 60), ('h', 3600)].into_iter().find_map(unit);
+    let (number, seconds) = found.ok_or("give a whole number with a unit, such as 20s, 10m or 1h")?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 
 fn folder() -> PathBuf {
@@ -250,8 +287,8 @@ impl Figures {
     }
 }
 
-/// Runs this many cases of a target and prints the statistics. Fails if one crashes, hangs or uses too much memory.
-fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
+/// Runs cases of a target and prints the statistics. Fails if one crashes, takes longer than `seconds`, or uses too much memory.
+fn run(target: Target, until: Until, seconds: u32, bin: &Path, seeds: &str) -> Result<()> {
     let name = target.name();
     let (corpus, found, logs) =
         (folder().join("corpus").join(name), folder().join("found"), folder().join("logs"));
@@ -259,15 +296,24 @@ fn run(target: Target, cases: u64, bin: &Path, seeds: &str) -> Result<()> {
         fs::create_dir_all(folder)?;
     }
     let processes = thread::available_parallelism().map_or(1, usize::from) as u64;
-    eprintln!("{name}: {cases} cases in {processes} processes ...");
+    let limit = match until {
+        Until::Cases(cases) => {
+            eprintln!("{name}: {cases} cases in {processes} processes ...");
+            format!("-runs={}", cases.div_ceil(processes))
+        }
+        Until::Time(time) => {
+            eprintln!("{name}: {} s in {processes} processes ...", time.as_secs());
+            format!("-max_total_time={}", time.as_secs())
+        }
+    };
     let start = Instant::now();
     let mut running: Vec<(Child, PathBuf)> = Vec::new();
     for process in 0..processes {
         let log = logs.join(format!("{name}-{process}.log"));
         let mut fuzzer = Command::new(bin.join(name));
         fuzzer
-            .arg(format!("-runs={}", cases.div_ceil(processes)))
-            .arg(format!("-timeout={SECONDS}"))
+            .arg(&limit)
+            .arg(format!("-timeout={seconds}"))
             .arg(format!("-rss_limit_mb={MEBIBYTES}"))
             .arg(format!("-max_len={}", target.case_length()))
             .arg(format!("-artifact_prefix={}/{name}-", found.display()))
@@ -320,6 +366,13 @@ fn reason(log: &str, path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_has_a_unit() {
+        assert_eq!(duration("20s"), Ok(Duration::from_secs(20)));
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
+        assert!(duration("20").is_err() && duration("s").is_err() && duration("1.5h").is_err());
+    }
 
     #[test]
     fn the_figures_of_a_run_are_read_from_its_log() {

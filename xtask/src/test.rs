@@ -3,6 +3,7 @@
 use std::{
     env::consts::ARCH,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use anyhow::Result;
@@ -14,6 +15,9 @@ use xtask::{
 };
 
 use crate::{fuzz, suite};
+
+/// How long each fuzz target looks for new cases.
+const FUZZING: Duration = Duration::from_secs(20);
 
 pub(crate) fn main() -> Result<ExitCode> {
     setup::ensure_for_tests()?;
@@ -39,6 +43,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));
     tally.run("stored cases of fuzzing", fuzz::test);
+    tally.run("fuzzing", || fuzz::all_for(FUZZING));
     let deny = |arguments: &[&str]| {
         let mut deny = Command::new("cargo");
         deny.arg("deny").args(arguments).current_dir(paths::repository());

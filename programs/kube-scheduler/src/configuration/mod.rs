@@ -87,24 +87,34 @@ impl Configuration {
         let named = flags(&line).find_map(|(name, value)| (name == "config").then_some(value));
         let path = PathBuf::from(named.unwrap_or_default());
         let unreadable = |reason| Error::Unreadable { path: path.clone(), reason };
-        let invalid = |reason: String| Error::Invalid { path: path.clone(), reason };
-        let (mut value, mut outdated) = (Value::Null, false);
+        let (mut content, mut outdated) = (None, false);
         if named.is_some() {
             let file = file::open_as(process, &path).map_err(unreadable)?;
             let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
             // File times have the resolution of the kernel's tick, as does the start of the process.
             outdated = written.is_some_and(|written| written > started + Duration::from_secs(1));
-            let text = text(file, MAX_FILE).map_err(unreadable)?;
-            // The parser's own error quotes the file.
-            value = serde_saphyr::from_str(&text).map_err(|error| {
-                invalid(error.location().map_or_else(
-                    || "it is not YAML".to_owned(),
-                    |at| format!("line {}, column {} is not YAML", at.line(), at.column()),
-                ))
-            })?;
+            content = Some(text(file, MAX_FILE).map_err(unreadable)?);
         }
-        let told = Self::new(&line, &value).map_err(invalid)?;
+        let told = Self::parse(&line, content.as_deref());
+        let told = told.map_err(|reason| Error::Invalid { path: path.clone(), reason })?;
         Ok(Self { file: named.map(|_| path.clone()), outdated, started_unix_ns, ..told })
+    }
+
+    /// The settings of a command line, whose arguments NUL separates, and of the YAML in its file, if it names one.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file, or that there is too much of it. Quotes none of it.
+    pub fn parse(command_line: &str, content: Option<&str>) -> Result<Self, String> {
+        let content = content.map(serde_saphyr::from_str).transpose();
+        // The parser's own error quotes the file.
+        let content = content.map_err(|error| {
+            error.location().map_or_else(
+                || "it is not YAML".to_owned(),
+                |at| format!("line {}, column {} is not YAML", at.line(), at.column()),
+            )
+        })?;
+        Self::new(command_line, &content.unwrap_or_default())
     }
 
     fn new(command_line: &str, content: &Value) -> Result<Self, String> {
