@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use harness::{
     api::{is_bound, pod},
     stage::Stage,
@@ -14,9 +14,11 @@ use harness::{
 
 /// Interval of the Pods.
 const PACE: Duration = Duration::from_millis(15);
+/// Most Pods at once: fewer than the Nodes of these tests take.
+const MAX_PODS: usize = 5_000;
 
-/// Creates Pods, whose names begin with `prefix`, until `fault` is over; then waits until all of them are bound. Returns
-/// the result of `fault`, and the number of Pods.
+/// Creates Pods, whose names begin with `prefix`, until `fault` is over, and deletes the oldest, which must be bound, where there are too
+/// many; then waits until all are bound. Returns the result of `fault`, and the number of Pods.
 pub(super) fn during<T>(
     stage: &Stage,
     prefix: &str,
@@ -30,6 +32,10 @@ pub(super) fn during<T>(
             while !over.load(Ordering::Relaxed) {
                 let number = created.fetch_add(1, Ordering::Relaxed);
                 api.create_pod("default", &pod(&format!("{prefix}-{number}"), "10m"))?;
+                if let Some(oldest) = number.checked_sub(MAX_PODS) {
+                    let deleted = api.delete_pod("default", &format!("{prefix}-{oldest}"))?;
+                    ensure!(is_bound(&deleted), "{prefix}-{oldest} was not bound");
+                }
                 thread::sleep(PACE);
             }
             anyhow::Ok(())
@@ -40,6 +46,7 @@ pub(super) fn during<T>(
         result
     })?;
     let created = created.into_inner();
-    api.wait_for_pods("all Pods to be bound", |pods| pods.len() >= created && pods.iter().all(is_bound))?;
+    let left = created.min(MAX_PODS);
+    api.wait_for_pods("all Pods to be bound", |pods| pods.len() >= left && pods.iter().all(is_bound))?;
     Ok((result, created))
 }
