@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use xtask::components::SCHEDULER;
 
@@ -61,8 +61,12 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
         Some(executable) => executable.clone(),
         None => SCHEDULER.executable()?,
     };
+    // Probes are in all processes of a file: those of other daemons on this machine must not be in this scheduler.
+    let copy = dir.join("bin").join(executable.file_name().context("an executable has a name")?);
+    fs::create_dir_all(copy.parent().context("a file has a folder")?)?;
+    fs::copy(&executable, &copy).with_context(|| format!("cannot copy {}", executable.display()))?;
     let environment = environment(members, options.own_spans)?;
-    members.launch_executable(SCHEDULER.name, &executable, &environment, &["https"], |ports| {
+    members.launch_executable(SCHEDULER.name, &copy, &environment, &["https"], |ports| {
         let port = ports["https"];
         let arguments = [&own[..], &access::serving_arguments(&dir, port)].concat();
         (arguments, format!("https://127.0.0.1:{port}/healthz"))
