@@ -292,7 +292,7 @@ fn a_message_is_wrapped_and_ends_after_a_few_lines() {
 fn a_message_that_fits_is_not_cut() {
     let mut trace = unschedulable();
     let line = "nodes".repeat(12);
-    trace.spans[0].status = Status::Error(vec![&*line; MESSAGE_LINES].join(" "));
+    trace.spans[0].status = Status::Error([&*line; MESSAGE_LINES].join(" "));
     let text = waterfall(&trace, &PLAIN_80);
     assert_eq!(text.matches(&line).count(), MESSAGE_LINES, "{text}");
     assert!(!text.contains('…'), "{text}");
