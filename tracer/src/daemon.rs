@@ -13,11 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
-use gotrace::{
-    Detail, Program as _,
-    pipeline::Found,
-    probe::{self, Limits},
-};
+use gotrace::{Detail, Program as _, pipeline::Found, probe::Limits};
 use kube_scheduler::{
     KubeScheduler,
     attempt_log::AttemptLog,
@@ -62,8 +58,6 @@ const WAITING: usize = 1_024;
 const FIRST_LIST: Duration = Duration::from_secs(5);
 /// Time for the supervisor to end once it was asked to. Whatever it waits for then is not awaited.
 const END: Duration = Duration::from_millis(1_500);
-/// The same without `uprobe.multi`, where each probe is detached by itself.
-const SLOW_END: Duration = Duration::from_secs(15);
 /// Time to export the last spans.
 const FLUSH: Duration = Duration::from_secs(5);
 /// Limit for reading the configuration of a scheduler.
@@ -203,7 +197,6 @@ pub async fn run(options: Options) -> Result<()> {
     .buffered(WAITING);
     let mut attempts = std::pin::pin!(attempts);
     let mut configurations = Configurations::default();
-    let patience = if probe::has_uprobe_multi() == Some(false) { SLOW_END } else { END };
     let mut end = None;
     let ended = loop {
         tokio::select! {
@@ -240,7 +233,7 @@ pub async fn run(options: Options) -> Result<()> {
             () = over(end) => break false,
         }
         if end.is_none() && stop.load(Ordering::Relaxed) {
-            end = Some(Instant::now() + patience);
+            end = Some(Instant::now() + END);
         }
     };
     if let (Some(lifecycles), Some(lives)) = (lifecycles, &mut lives) {

@@ -522,9 +522,7 @@ pub(crate) fn others_are_there(Compared { probed, same, other }: Compared) -> St
         format!("another tracer, perhaps the schedspan with pid {}", pids.join(" or "))
     };
     let places = probed + same + other;
-    format!(
-        "{who} has breakpoints at {probed} of {places} sites, or was killed while it attached them: they make the times longer"
-    )
+    format!("{who} has breakpoints at {probed} of {places} sites: each makes the times of the other longer")
 }
 
 /// Compares the clocks. The quickest reading is the most exact.
