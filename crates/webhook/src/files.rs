@@ -63,27 +63,17 @@ impl Files {
 
     /// Serves what is in the files whenever that changes, for ever. While they cannot be used, the previous ones are served.
     pub(super) async fn follow(self, served: Served, first: Arc<CertifiedKey>) {
-        let (mut current, mut said) = (first, String::new());
-        loop {
-            sleep(LOOK_INTERVAL).await;
-            match self.read() {
-                Ok(new) => {
-                    said.clear();
-                    if new.cert != current.cert {
-                        info!("another certificate is served");
-                        served.set(&new);
-                        current = new;
-                    }
-                }
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    if error != said {
-                        warn!("{error}; the previous certificate is served");
-                        said = error;
-                    }
-                }
+        let mut current = first;
+        let renew = || {
+            let new = self.read()?;
+            let changed = new.cert != current.cert;
+            if changed {
+                served.set(&new);
+                current = new;
             }
-        }
+            Ok(changed)
+        };
+        follow(renew, "another certificate is served", "the previous certificate is served").await;
     }
 }
 
@@ -110,24 +100,8 @@ impl Clients {
 
     /// Demands what is in the file whenever that changes, for ever. While it cannot be used, the previous authorities count.
     pub(super) async fn follow(&self) {
-        let mut said = String::new();
-        loop {
-            sleep(LOOK_INTERVAL).await;
-            match self.renew() {
-                Ok(false) => said.clear(),
-                Ok(true) => {
-                    said.clear();
-                    info!("other authorities of clients count");
-                }
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    if error != said {
-                        warn!("{error}; the previous authorities of clients count");
-                        said = error;
-                    }
-                }
-            }
-        }
+        let (new, old) = ("other authorities of clients count", "the previous authorities of clients count");
+        follow(|| self.renew(), new, old).await;
     }
 
     /// Reads the file again, and returns whether it has changed.
@@ -181,6 +155,30 @@ impl ClientCertVerifier for Clients {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.demanded().supported_verify_schemes()
+    }
+}
+
+/// Renews regularly, for ever, what files hold. `renew` returns whether they have changed. Logs `new` then, and `old` once with each error
+/// that differs from the one before it.
+async fn follow(mut renew: impl FnMut() -> Result<bool>, new: &str, old: &str) {
+    let mut said = String::new();
+    loop {
+        sleep(LOOK_INTERVAL).await;
+        match renew() {
+            Ok(changed) => {
+                said.clear();
+                if changed {
+                    info!("{new}");
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != said {
+                    warn!("{error}; {old}");
+                    said = error;
+                }
+            }
+        }
     }
 }
 
