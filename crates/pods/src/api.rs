@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -82,7 +82,7 @@ struct Renewing {
 
 impl Renewing {
     async fn send(&self, request: Request<Body>) -> kube::Result<Response<Body>> {
-        let client = self.state.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
+        let client = self.state().0.clone();
         let result = client.send(request).await;
         let outdated = result.as_ref().map_or(true, |response| response.status() == StatusCode::UNAUTHORIZED);
         if outdated && self.is_due() {
@@ -93,7 +93,7 @@ impl Renewing {
 
     /// Whether the configuration may be read again. Says so to one request only.
     fn is_due(&self) -> bool {
-        let last = &mut self.state.lock().unwrap_or_else(PoisonError::into_inner).1;
+        let last = &mut self.state().1;
         let due = last.is_none_or(|last| last.elapsed() >= RENEWAL_INTERVAL);
         if due {
             *last = Some(Instant::now());
@@ -101,9 +101,13 @@ impl Renewing {
         due
     }
 
+    fn state(&self) -> MutexGuard<'_, (Client, Option<Instant>)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn renew(&self) {
         match config(self.kubeconfig.clone()).await.and_then(connect) {
-            Ok(client) => self.state.lock().unwrap_or_else(PoisonError::into_inner).0 = client,
+            Ok(client) => self.state().0 = client,
             // It may be half written. Who sent the request reports that it failed.
             Err(error) => debug!("cannot read the configuration of the API server again: {error}"),
         }
