@@ -155,14 +155,10 @@ impl Target {
 /// If the seeds or the targets cannot be built.
 pub(crate) fn main(Options { cases, time, targets }: &Options) -> Result<ExitCode> {
     let targets = if targets.is_empty() { &Target::ALL } else { targets.as_slice() };
-    let bin = build()?;
     let shares: u64 = targets.iter().map(|target| target.share()).sum();
+    let until = |target: Target| time.map_or(Until::Cases(cases * target.share() / shares), Until::Time);
     let mut tally = Tally::default();
-    for target in targets {
-        let seeds = target.program().map(seeds).transpose()?.unwrap_or_default();
-        let until = time.map_or(Until::Cases(cases * target.share() / shares), Until::Time);
-        tally.run(target.name(), || run(*target, until, SECONDS, &bin, &seeds));
-    }
+    each(targets, &mut tally, until, SECONDS)?;
     Ok(tally.end())
 }
 
@@ -170,13 +166,18 @@ pub(crate) fn main(Options { cases, time, targets }: &Options) -> Result<ExitCod
 ///
 /// # Errors
 ///
-/// If one cannot be built, or a case fails.
-pub(crate) fn all_for(time: Duration) -> Result<()> {
+/// If the seeds or the targets cannot be built.
+pub(crate) fn all_for(time: Duration, tally: &mut Tally) -> Result<()> {
+    each(&Target::ALL, tally, |_| Until::Time(time), SHARED_SECONDS)
+}
+
+fn each(targets: &[Target], tally: &mut Tally, until: impl Fn(Target) -> Until, seconds: u32) -> Result<()> {
     let bin = build()?;
-    Target::ALL.into_iter().try_for_each(|target| {
+    for target in targets {
         let seeds = target.program().map(seeds).transpose()?.unwrap_or_default();
-        run(target, Until::Time(time), SHARED_SECONDS, &bin, &seeds)
-    })
+        tally.run(&format!("fuzz {}", target.name()), || run(*target, until(*target), seconds, &bin, &seeds));
+    }
+    Ok(())
 }
 
 /// Parses a whole number of seconds, minutes or hours.

@@ -43,7 +43,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));
     tally.run("stored cases of fuzzing", fuzz::test);
-    tally.run("fuzzing", || fuzz::all_for(FUZZING));
+    fuzz::all_for(FUZZING, &mut tally)?;
     let deny = |arguments: &[&str]| {
         let mut deny = Command::new("cargo");
         deny.arg("deny").args(arguments).current_dir(paths::repository());

@@ -27,9 +27,9 @@ const MAX_FILE: u64 = 1 << 20;
 /// Bytes of all settings; each setting repeats its path in the file.
 const MAX_TEXT: usize = 8 << 20;
 /// Settings reported one by one; the hash covers all.
-const MAX_SETTINGS: usize = 1_024;
+pub const MAX_SETTINGS: usize = 1_024;
 /// Bytes of one setting.
-const MAX_SETTING: usize = 256;
+pub const MAX_SETTING: usize = 256;
 /// `USER_HZ`, equal on all platforms that schedspan supports.
 const TICKS_PER_SECOND: u64 = 100;
 /// A scheduler's flags and configuration file.
