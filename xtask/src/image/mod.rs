@@ -28,7 +28,7 @@ use crate::{
 /// The name of the image. No registry is called `localhost`, so it is never pulled.
 pub const NAME: &str = concat!("localhost/schedspan:", env!("CARGO_PKG_VERSION"));
 /// What a document with the image's packages ends with, instead of the archive's `tar`.
-pub const SBOM: &str = "spdx.json";
+const SBOM: &str = "spdx.json";
 /// The path where TLS libraries look for authorities on Debian.
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 const EXECUTABLE: &str = "usr/bin/schedspan";

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     TIMEOUT,
-    interceptor::{Interceptor, kubeconfig},
+    interceptor::{Interceptor, answer, kubeconfig},
     scheduled,
 };
 use crate::export::certificates::{Files, Server};
@@ -105,9 +105,4 @@ fn forged() -> Vec<(&'static str, String)> {
         ("a page of a proxy", answer("200 OK", "<!DOCTYPE html><title>Sign in</title>\n")),
         ("429 Too Many Requests", answer("429 Too Many Requests", "slow down")),
     ]
-}
-
-/// An HTTP response that ends with its connection.
-pub(super) fn answer(status: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{body}")
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
@@ -187,7 +187,7 @@ async fn connection(stream: TcpStream, shared: &Shared) -> Result<()> {
     let (is_watch, is_unassigned) = (request.contains("watch=true"), request.contains(UNASSIGNED));
     if !authorized {
         shared.counts().refused += 1;
-        client.write_all(super::api_server::answer("401 Unauthorized", "").as_bytes()).await?;
+        client.write_all(answer("401 Unauthorized", "").as_bytes()).await?;
     } else if let Some(forged) = forged.filter(|_| is_watch) {
         shared.counts().forged += usize::from(is_unassigned);
         client.write_all(forged.as_bytes()).await?;
@@ -212,6 +212,11 @@ pub(super) fn kubeconfig(of: &Value, address: &str, files: &Files, token: &Path,
     let cluster = &mut kubeconfig["clusters"][0]["cluster"];
     cluster["server"] = format!("https://localhost:{port}").into();
     cluster["certificate-authority"] = files.authority.display().to_string().into();
-    kubeconfig["users"][0]["user"] = serde_json::json!({ "tokenFile": token });
+    kubeconfig["users"][0]["user"] = json!({ "tokenFile": token });
     Ok(fs::write(path, serde_json::to_vec(&kubeconfig)?)?)
+}
+
+/// An HTTP response that ends with its connection.
+pub(super) fn answer(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{body}")
 }

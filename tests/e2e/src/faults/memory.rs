@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -16,7 +16,7 @@ use harness::{
 };
 use rustix::process::Signal;
 
-use super::{TIMEOUT, load, sites::Sites};
+use super::{TIMEOUT, load, sites::Sites, write_script};
 
 const LIMIT: u64 = 64 << 20;
 /// Time under load within the limit.
@@ -97,8 +97,7 @@ impl Group {
             self.dir.display(),
             program.display()
         );
-        fs::write(&script, text)?;
-        fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+        write_script(&script, &text)?;
         Ok(script)
     }
 

@@ -22,7 +22,7 @@ mod names;
 mod pause;
 mod sites;
 
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
@@ -130,6 +130,12 @@ fn scheduled(stage: &Stage, name: &str, linked: bool) -> Result<Span> {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?;
         Ok(spans.into_iter().find(|span| span.is_root() && span.pod() == name))
     })
+}
+
+/// Writes an executable script.
+fn write_script(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 /// The warnings that contain this text.

@@ -1,6 +1,6 @@
 //! The Collector's name is not known to any name server for a while: spans wait for it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
@@ -11,7 +11,7 @@ use harness::{
     wait::wait_until,
 };
 
-use super::{TIMEOUT, warnings};
+use super::{TIMEOUT, warnings, write_script};
 
 const NAME: &str = "collector.schedspan.test";
 const PODS: usize = 3;
@@ -31,8 +31,7 @@ pub(crate) fn run(stage: &mut Stage) -> Result<()> {
         resolver.display(),
         stage.executable.display()
     );
-    fs::write(&script, text)?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    write_script(&script, &text)?;
     let endpoint = stage.cluster.otlp_grpc()?;
     let (_, port) = endpoint.rsplit_once(':').context("an endpoint has a port")?;
     let endpoint = format!("http://{NAME}:{port}");
