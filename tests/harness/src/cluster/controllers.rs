@@ -27,7 +27,8 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
         None => CONTROLLER_MANAGER.executable()?,
     };
     let name = CONTROLLER_MANAGER.name;
-    members.launch_executable(name, &executable, &Environment::new(), &["https"], |ports| {
+    let copy = members.copy(&executable)?;
+    members.launch_executable(name, &copy, &Environment::new(), &["https"], |ports| {
         let port = ports["https"];
         let arguments = [&own[..], &access::serving_arguments(&dir, port)].concat();
         (arguments, format!("https://127.0.0.1:{port}/healthz"))

@@ -41,6 +41,19 @@ impl Members {
         port.copied().with_context(|| format!("{process} has no such port"))
     }
 
+    /// A copy of a program in the cluster's folder. Probes are in all processes of a file: those of other daemons on this machine must
+    /// not be in this cluster's.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be copied.
+    pub(super) fn copy(&self, executable: &Path) -> Result<PathBuf> {
+        let copy = self.dir.join("bin").join(executable.file_name().context("an executable has a name")?);
+        fs::create_dir_all(copy.parent().context("a file has a folder")?)?;
+        fs::copy(executable, &copy).with_context(|| format!("cannot copy {}", executable.display()))?;
+        Ok(copy)
+    }
+
     /// Starts a component on free ports, and retries with others if another process takes one meanwhile. `arguments`
     /// returns the component's arguments and the URL that answers once it is ready.
     ///

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use xtask::components::SCHEDULER;
 
@@ -61,10 +61,7 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
         Some(executable) => executable.clone(),
         None => SCHEDULER.executable()?,
     };
-    // Probes are in all processes of a file: those of other daemons on this machine must not be in this scheduler.
-    let copy = dir.join("bin").join(executable.file_name().context("an executable has a name")?);
-    fs::create_dir_all(copy.parent().context("a file has a folder")?)?;
-    fs::copy(&executable, &copy).with_context(|| format!("cannot copy {}", executable.display()))?;
+    let copy = members.copy(&executable)?;
     let environment = environment(members, options.own_spans)?;
     members.launch_executable(SCHEDULER.name, &copy, &environment, &["https"], |ports| {
         let port = ports["https"];
