@@ -4,7 +4,7 @@
 use std::{
     fs::{self, File, Permissions},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread::sleep,
     time::{Duration, SystemTime},
@@ -25,12 +25,14 @@ use crate::{checks::nothing_lost, mounts::Mount};
 const ROOT: &str = "0";
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Rounds of the swap, and swaps in each.
-const ROUNDS: usize = 20;
-const SWAPS: usize = 5;
+const ROUNDS: usize = 10;
+const SWAPS: usize = 10;
 /// How much later each swap of a round comes than the one before it: together, as long as a plan takes.
-const STEP: Duration = Duration::from_millis(30);
+const STEP: Duration = Duration::from_millis(15);
 /// Time for harm to be done. A look for processes comes once a second.
 const HARM: Duration = Duration::from_millis(1_500);
+/// The program that is not to be traced.
+const VICTIM: &str = "victim";
 const CUTS: u32 = 20;
 const SPARSE: usize = 6;
 const SPARSE_BYTES: u64 = 512 << 20;
@@ -214,43 +216,69 @@ fn cut(stage: &Stage, model: &Model) -> Result<()> {
     schedspan.stop()
 }
 
-/// A process executes another file while its first one is read: that one is not touched.
+/// Processes execute another file while their first one is read: that one is not touched, neither in them nor in others that run
+/// it.
 fn swaps(stage: &Stage, model: &Model) -> Result<()> {
-    let victim = model.dir().join("victim");
-    model.write(&victim, model.innocent()?)?;
-    let paths: Vec<PathBuf> =
-        (0..SWAPS).map(|number| model.dir().join(format!("kube-scheduler-swaps-{number}"))).collect();
-    for path in &paths {
-        model.write(path, model.swapping(&victim)?)?;
-    }
     let mut schedspan = daemon(stage)?;
+    let dir = model.dir();
+    let paths = swapping(model, dir, dir)?;
+    swap(model, &paths, &dir.join(VICTIM), &dir.join(VICTIM)).context("on one file system")?;
+
+    // Two containers of one image: the attacker's, and another with the same program.
+    let layers = dir.join("layers");
+    let image = layers.join("image");
+    fs::create_dir_all(&image)?;
+    let paths = swapping(model, &image, &layers.join("left"))?;
+    let [left, right] = ["left", "right"].map(|name| Mount::overlay(&layers, name));
+    let (left, right) = (left?, right?);
+    swap(model, &paths, &left.0.join(VICTIM), &right.0.join(VICTIM)).context("over a shared layer")?;
+
+    nothing_lost(&scheduled(stage, &mut schedspan, "swaps")?)?;
+    let number = ROUNDS * SWAPS;
+    println!(
+        "         {number} processes that execute another file while theirs is read, and {number} over a shared layer: untouched"
+    );
+    schedspan.stop()
+}
+
+/// Writes an innocent program, and executables that execute it where it is seen in the folder `seen`. Returns the path of each,
+/// and where it is seen.
+fn swapping(model: &Model, dir: &Path, seen: &Path) -> Result<Vec<(PathBuf, PathBuf)>> {
+    model.write(&dir.join(VICTIM), model.innocent()?)?;
+    let code = model.swapping(&seen.join(VICTIM))?;
+    let mut paths = Vec::new();
+    for number in 0..SWAPS {
+        let name = format!("kube-scheduler-swaps-{number}");
+        model.write(&dir.join(&name), code.clone())?;
+        paths.push((dir.join(&name), seen.join(&name)));
+    }
+    Ok(paths)
+}
+
+/// Runs the executables, which swap themselves for the program `victim`, beside a process that runs it as `other`.
+fn swap(model: &Model, paths: &[(PathBuf, PathBuf)], victim: &Path, other: &Path) -> Result<()> {
+    let mut other = model.run(other, ROOT)?;
     for _ in 0..ROUNDS {
         let mut fakes = Vec::new();
-        for (path, number) in paths.iter().zip(0..) {
+        for ((file, path), number) in paths.iter().zip(0..) {
             // Another file, as far as anyone can tell.
-            File::options().write(true).open(path)?.set_modified(SystemTime::now())?;
-            let fake = model.run_with(path, ROOT, &[], Stdio::piped())?;
+            File::options().write(true).open(file)?.set_modified(SystemTime::now())?;
+            let mut fake = model.run_with(path, ROOT, &[], Stdio::piped())?;
             let watched = Watched::of(std::slice::from_ref(&fake))?;
             watched.wait()?;
             sleep(STEP * number);
-            fakes.push(fake);
-            let fake = fakes.last_mut().context("it was just added")?;
             fake.swap()?;
             wait_until("the swap", TIMEOUT, || {
                 let runs = fs::read_link(format!("/proc/{}/exe", fake.pid()))?;
                 Ok((runs == victim).then_some(()))
             })?;
+            fakes.push(fake);
         }
         sleep(HARM);
-        for fake in &mut fakes {
-            model.check_untouched(fake.pid())?;
-            ensure!(fake.is_alive()?, "an innocent process has died");
+        for innocent in fakes.iter_mut().chain([&mut other]) {
+            model.check_untouched(innocent.pid())?;
+            ensure!(innocent.is_alive()?, "an innocent process has died");
         }
     }
-    nothing_lost(&scheduled(stage, &mut schedspan, "swaps")?)?;
-    println!(
-        "         {} processes that execute another file while theirs is read: untouched",
-        ROUNDS * SWAPS
-    );
-    schedspan.stop()
+    Ok(())
 }
