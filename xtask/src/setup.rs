@@ -17,6 +17,8 @@ use crate::{
 
 const BPF_LINKER: &str = "0.13.0";
 const CARGO_DENY: &str = "0.20.2";
+/// The toolchain with Miri, which no stable one has.
+pub const MIRI: &str = "nightly-2026-10-30";
 /// The Debian suite with a `rust-src` for Debian's Rust.
 const RUST_SRC_SUITE: &str = "trixie-backports";
 
@@ -150,6 +152,25 @@ pub fn ensure_for_tests() -> Result<()> {
         by_hand: format!("cargo install cargo-deny --version {CARGO_DENY} --locked"),
     };
     install(&Rustc::installed()?, vec![deny])
+}
+
+/// Checks and installs a toolchain with Miri, beside the one that builds.
+///
+/// # Errors
+///
+/// As for [`ensure()`].
+pub fn ensure_miri() -> Result<()> {
+    const INSTALL: [&str; 5] =
+        ["toolchain", "install", MIRI, "--profile=minimal", "--component=miri,rust-src"];
+    let miri = Requirement {
+        what: "Miri".into(),
+        found: Box::new(|_| process::first_line("rustup", &["run", MIRI, "cargo", "miri", "--version"])),
+        ways: vec![Way::Do(|_| {
+            process::run("rustup toolchain install", Command::new("rustup").args(INSTALL))
+        })],
+        by_hand: format!("rustup {}", INSTALL.join(" ")),
+    };
+    install(&Rustc::installed()?, vec![miri])
 }
 
 /// Checks and installs what a static executable for this machine needs as well.

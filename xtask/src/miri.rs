@@ -1,0 +1,24 @@
+//! `cargo xtask miri`: runs the tests of code that is marked `unsafe` in Miri, where undefined behaviour is an error.
+//!
+//! That is what the daemon promises of the tables that it hands to the kernel. The eBPF programs call the kernel, which Miri has not.
+
+use std::process::Command;
+
+use anyhow::Result;
+use xtask::{paths, setup, toolchain::run};
+
+/// Cases of each property: Miri needs some 100 times as long for one.
+const CASES: &str = "4";
+
+pub(crate) fn main() -> Result<()> {
+    setup::ensure_miri()?;
+    run(Command::new("rustup")
+        .args(["run", setup::MIRI, "cargo", "miri", "test"])
+        .args(["--locked", "--package=wire", "--features=user", "--lib"])
+        .arg("--target-dir")
+        .arg(paths::target().join("miri"))
+        // A property test looks for the file with the cases that once failed.
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+        .env("PROPTEST_CASES", CASES)
+        .current_dir(paths::repository()))
+}
