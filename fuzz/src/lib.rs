@@ -1,4 +1,4 @@
-//! Damaged executables, records, recordings and spans, and hostile annotations: whatever the input says, an answer or an error
+//! Damaged executables, records, recordings, spans and reviews, and hostile annotations: whatever the input says, an answer or an error
 //! comes back, soon and with little memory.
 //!
 //! # Layout
@@ -9,6 +9,7 @@
 //! * [`otlp`]: a case is a file of spans or metrics.
 //! * [`context`]: a case is a list of annotations.
 //! * [`configuration`]: a case is a scheduler's command line and its configuration.
+//! * [`review`]: a case is a request of an API server to the admission webhook.
 //! * [`memory`]: an allocator that ends the process where a case asks for too much.
 //! * `targets/`: one libFuzzer target each.
 //! * `regressions/`: cases that once failed, and one or more for each target to begin with. The test replays them.
@@ -22,6 +23,7 @@ pub mod memory;
 pub mod otlp;
 pub mod record;
 pub mod recording;
+pub mod review;
 #[cfg(test)]
 mod regressions;
 

@@ -5,7 +5,7 @@ use std::{env, fs, path::Path, process::Command};
 use crate::{
     configuration, context,
     executable::{self, Seed, questions},
-    otlp, record, recording,
+    otlp, record, recording, review,
 };
 
 /// What a target does with the bytes of a case.
@@ -22,12 +22,13 @@ const SEEDS: [(&str, &str); 8] = [
     ("amd64", "pie"),
     ("arm64", "pie"),
 ];
-const PARSERS: [(&str, Target); 5] = [
+const PARSERS: [(&str, Target); 6] = [
     ("record", record::run),
     ("recording", recording::run),
     ("otlp", otlp::run),
     ("context", context::run),
     ("configuration", configuration::run),
+    ("review", review::run),
 ];
 /// Targets that damage executables, and the program that they damage.
 const EXECUTABLES: [(&str, &str, Target); 4] = [

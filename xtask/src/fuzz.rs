@@ -85,6 +85,8 @@ enum Target {
     Context,
     /// Command lines and configurations of schedulers
     Configuration,
+    /// Requests to the admission webhook
+    Review,
 }
 
 /// When a target has run for long enough.
@@ -95,7 +97,7 @@ enum Until {
 }
 
 impl Target {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Elf,
         Self::Functions,
         Self::Types,
@@ -105,6 +107,7 @@ impl Target {
         Self::Otlp,
         Self::Context,
         Self::Configuration,
+        Self::Review,
     ];
 
     fn name(self) -> &'static str {
@@ -118,13 +121,14 @@ impl Target {
             Self::Otlp => "otlp",
             Self::Context => "context",
             Self::Configuration => "configuration",
+            Self::Review => "review",
         }
     }
 
     /// Its share of the cases: fast targets get more.
     fn share(self) -> u64 {
         match self {
-            Self::Elf | Self::Types | Self::Record | Self::Otlp | Self::Context => 4,
+            Self::Elf | Self::Types | Self::Record | Self::Otlp | Self::Context | Self::Review => 4,
             Self::Functions | Self::Plan | Self::Recording | Self::Configuration => 1,
         }
     }
@@ -134,7 +138,12 @@ impl Target {
         match self {
             Self::Plan => Some("fuzz/scheduler"),
             Self::Elf | Self::Functions | Self::Types => Some("crates/goexe/tests/fixture"),
-            Self::Record | Self::Recording | Self::Otlp | Self::Context | Self::Configuration => None,
+            Self::Record
+            | Self::Recording
+            | Self::Otlp
+            | Self::Context
+            | Self::Configuration
+            | Self::Review => None,
         }
     }
 
@@ -142,7 +151,7 @@ impl Target {
     fn case_length(self) -> usize {
         match self {
             Self::Record | Self::Recording | Self::Context => 600,
-            Self::Otlp | Self::Configuration => 2000,
+            Self::Otlp | Self::Configuration | Self::Review => 2000,
             Self::Elf | Self::Functions | Self::Types | Self::Plan => EDITS_LENGTH,
         }
     }

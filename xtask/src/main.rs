@@ -3,6 +3,7 @@
 
 mod bench_read;
 mod fuzz;
+mod miri;
 mod suite;
 mod test;
 
@@ -59,6 +60,10 @@ enum Command {
     ///
     /// Time and memory of each step of `schedspan inspect`, up to the complete plan.
     BenchRead(bench_read::Options),
+    /// Look for undefined behaviour in code that is marked unsafe
+    ///
+    /// Runs its tests in Miri, which comes with a nightly toolchain of Rust: rustup installs it beside the one that builds.
+    Miri,
     /// Damage executables and annotations, and report crashes, hangs and excessive memory
     ///
     /// Changes a few bytes of real Go programs in the parts that schedspan reads: headers, function table, types, code. Also
@@ -87,6 +92,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Manifests(options) => manifests::main(&options)?,
         Command::Test => return test::main(),
         Command::BenchRead(options) => bench_read::main(&options)?,
+        Command::Miri => miri::main()?,
         Command::Fuzz(options) => return fuzz::main(&options),
     }
     Ok(ExitCode::SUCCESS)

@@ -9,12 +9,12 @@ use std::{
 use anyhow::Result;
 use xtask::{
     build::OBJECT_VARIABLE,
-    build_ebpf, machine, manifests, paths, setup,
+    build_ebpf, machine, manifests, paths, process, setup,
     tally::Tally,
     toolchain::{Rustc, run},
 };
 
-use crate::{fuzz, suite};
+use crate::{fuzz, miri, suite};
 
 /// How long each fuzz target looks for new cases.
 const FUZZING: Duration = Duration::from_secs(20);
@@ -42,6 +42,11 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));
     tally.run("test", || cargo("test", &[]));
+    if process::first_line("rustup", &["--version"]).is_some() {
+        tally.run("Miri", miri::main);
+    } else {
+        println!("skipped  Miri: rustup, which installs it, is not here");
+    }
     tally.run("stored cases of fuzzing", fuzz::test);
     fuzz::all_for(FUZZING, &mut tally)?;
     let deny = |arguments: &[&str]| {

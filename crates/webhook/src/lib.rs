@@ -5,15 +5,13 @@
 //!
 //! # Layout
 //!
-//! * `admission`: the answer to a review. Pure.
-//! * `server`: TLS, requests and their limits.
+//! * `server`: TLS, requests and their limits. The crate `admission-review` has the answers.
 //! * `certificate`, `trust`: its own certificates, and the API server's trust in them.
 //! * `files`: certificates of others instead.
 //! * [`Metrics`]: what all this counts.
 
 #![forbid(unsafe_code)]
 
-mod admission;
 mod certificate;
 mod files;
 mod metrics;
@@ -36,7 +34,7 @@ use tokio::{
 use tracing::info;
 
 pub use self::files::Files;
-pub use self::metrics::{Metrics, Patched, Verdict};
+pub use self::metrics::{Metrics, Patched};
 use self::{
     certificate::{Certificate, Served},
     files::Clients,

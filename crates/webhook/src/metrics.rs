@@ -2,27 +2,8 @@
 
 use std::time::Duration;
 
+use admission_review::Verdict;
 use telemetry::{Counter, Counters, Gauge, Histogram, Registry};
-
-telemetry::labels! {
-    /// The result of a review.
-    pub Verdict {
-        /// The object got the context of the request.
-        Injected = "injected",
-        /// The object carries a context already, which stays.
-        Present = "present",
-        /// The request carries no context.
-        NoContext = "no_context",
-        /// The request's context is not sampled.
-        NotSampled = "not_sampled",
-        /// The request's context is not valid.
-        InvalidContext = "invalid_context",
-        /// The review is not about the creation of a Pod or a workload.
-        NotConcerned = "not_concerned",
-        /// The review is malformed.
-        InvalidReview = "invalid_review",
-    }
-}
 
 telemetry::labels! {
     /// The result of a write to the webhook's own configuration.

@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use admission_review::{Verdict, answer, context};
 use axum::{
     Router,
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, StatusCode, header::CONTENT_TYPE},
+    http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
     routing::post,
 };
@@ -18,15 +19,10 @@ use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, timeout},
 };
-use tracecontext::{RemoteContext, traceparent, tracestate};
 use tracing::debug;
 
-use super::{
-    admission::{Context, answer},
-    certificate::Served,
-    files::Clients,
-};
-use crate::{Metrics, Verdict};
+use super::{certificate::Served, files::Clients};
+use crate::Metrics;
 
 /// Where reviews are sent.
 pub(super) const PATH: &str = "/inject";
@@ -143,29 +139,11 @@ impl Webhook {
     }
 }
 
-/// The context in the headers: <https://www.w3.org/TR/trace-context-2/#trace-context-http-headers-format>.
-fn context(headers: &HeaderMap, unsampled: bool) -> Context {
-    let mut parents = headers.get_all(HeaderName::from_static("traceparent")).iter();
-    let Some(parent) = parents.next() else { return Context::Unwanted(Verdict::NoContext) };
-    // Two headers are ambiguous.
-    let valid =
-        parent.to_str().ok().filter(|_| parents.next().is_none()).and_then(|parent| traceparent(parent).ok());
-    let Some(context) = valid else { return Context::Unwanted(Verdict::InvalidContext) };
-    if context.flags & 1 == 0 && !unsampled {
-        return Context::Unwanted(Verdict::NotSampled);
-    }
-    let states = headers.get_all(HeaderName::from_static("tracestate")).iter();
-    let states: Option<Vec<_>> = states.map(|state| state.to_str().ok()).collect();
-    // A context is valid without `tracestate`.
-    let trace_state = states.and_then(|states| tracestate(&states.join(",")).ok()).unwrap_or_default();
-    Context::Wanted(RemoteContext { trace_state, ..context })
-}
-
 #[cfg(test)]
 mod tests {
     use axum::{
         body::{Body, to_bytes},
-        http::{Method, header::HeaderValue},
+        http::Method,
     };
     use telemetry::Registry;
     use tower::ServiceExt as _;
@@ -175,40 +153,6 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const REVIEW: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"",
         "version":"v1","kind":"Pod"},"operation":"CREATE","object":{"metadata":{}}}}"#;
-
-    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
-        let value = |value: &str| HeaderValue::from_bytes(value.as_bytes()).unwrap();
-        list.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
-    }
-
-    #[test]
-    fn headers_hold_a_context_that_is_wanted_or_not() {
-        let wanted = |trace_state: &str| {
-            let context = traceparent(PARENT).unwrap();
-            Context::Wanted(RemoteContext { trace_state: trace_state.to_owned(), ..context })
-        };
-        let unsampled = PARENT.replace("-01", "-00");
-        for (list, expected) in [
-            (&[][..], Context::Unwanted(Verdict::NoContext)),
-            (&[("tracestate", "a=1")], Context::Unwanted(Verdict::NoContext)),
-            (&[("traceparent", PARENT)], wanted("")),
-            (&[("traceparent", PARENT), ("tracestate", "a=1")], wanted("a=1")),
-            (&[("traceparent", PARENT), ("tracestate", "a=1"), ("tracestate", "b=2")], wanted("a=1,b=2")),
-            (&[("traceparent", PARENT), ("tracestate", "Upper=1")], wanted("")),
-            (&[("traceparent", PARENT), ("tracestate", "é=1")], wanted("")),
-            (&[("traceparent", &unsampled)], Context::Unwanted(Verdict::NotSampled)),
-            (&[("traceparent", "")], Context::Unwanted(Verdict::InvalidContext)),
-            (&[("traceparent", "é")], Context::Unwanted(Verdict::InvalidContext)),
-            (&[("traceparent", &PARENT[1..])], Context::Unwanted(Verdict::InvalidContext)),
-            (&[("traceparent", PARENT), ("traceparent", PARENT)], Context::Unwanted(Verdict::InvalidContext)),
-        ] {
-            assert_eq!(context(&headers(list), false), expected, "{list:?}");
-        }
-        let Context::Wanted(found) = context(&headers(&[("traceparent", &unsampled)]), true) else {
-            panic!()
-        };
-        assert_eq!(found.traceparent(), unsampled);
-    }
 
     async fn ask(router: &Router, method: Method, path: &str, kind: &str, body: Body) -> (u16, String) {
         let request = Request::builder().method(method).uri(path).header("traceparent", PARENT);

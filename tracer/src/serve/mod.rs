@@ -77,13 +77,31 @@ fn serve(listener: TcpListener, metrics: Metrics, history: AttemptLog, refused: 
 pub(super) mod tests {
     use std::net::Ipv4Addr;
 
+    use proptest::{collection::vec, prelude::*, sample::select};
     use telemetry::Registry;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
+        runtime::Builder,
     };
 
     use super::*;
+
+    /// Parts of a query, and bytes that belong in none.
+    const PARTS: [&[u8]; 12] = [
+        b"namespace=",
+        b"pod=",
+        b"a",
+        b"&",
+        b"=",
+        b"%41",
+        b"%",
+        b"&wait=-1",
+        b"&wait=99999999999999999999",
+        b"..",
+        b"\x1b[",
+        b"\xff",
+    ];
 
     pub(super) async fn serving(history: &AttemptLog, metrics: &Metrics) -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -98,12 +116,45 @@ pub(super) mod tests {
     }
 
     async fn ask(address: SocketAddr, path: &str, host: &str) -> String {
+        send(address, &request(path.as_bytes(), host)).await
+    }
+
+    fn request(path: &[u8], host: &str) -> Vec<u8> {
+        let rest = format!(" HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        [b"GET ", path, rest.as_bytes()].concat()
+    }
+
+    /// The response to these bytes, at whose end the connection is closed for writing.
+    async fn send(address: SocketAddr, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).await.unwrap();
-        response
+        // A server that has refused the first bytes need not take the rest.
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.shutdown().await;
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response).await;
+        String::from_utf8(response).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_request_make_the_server_fail(
+            query in vec(select(&PARTS[..]), 0..12),
+            damage in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        ) {
+            let mut request = request(&[&b"/debug/attempts?"[..], &query.concat()].concat(), "localhost");
+            for (at, byte) in damage {
+                let at = at.index(request.len());
+                request[at] = byte;
+            }
+            Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                let server = serving(&AttemptLog::new(1), &Metrics::default()).await;
+                let response = send(server, &request).await;
+                // A request that is cut gets none.
+                prop_assert!(["", "HTTP/1.1 2", "HTTP/1.1 4"].contains(&&response[..response.len().min(10)]), "{response}");
+                prop_assert!(get(server, "/debug/top").await.starts_with("HTTP/1.1 200"));
+                Ok(())
+            })?;
+        }
     }
 
     #[tokio::test]

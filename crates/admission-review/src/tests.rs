@@ -2,12 +2,14 @@
 
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 
+use http::{HeaderName, HeaderValue};
+
 use super::*;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 fn context(trace_state: &str) -> Context {
-    let context = tracecontext::traceparent(PARENT).unwrap();
+    let context = traceparent(PARENT).unwrap();
     Context::Wanted(RemoteContext { trace_state: trace_state.to_owned(), ..context })
 }
 
@@ -265,4 +267,38 @@ proptest! {
         let added = if present { 0 } else { 1 + usize::from(!state.is_empty()) };
         assert_eq!(after.len(), annotations.len() + added);
     }
+}
+
+fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+    let value = |value: &str| HeaderValue::from_bytes(value.as_bytes()).unwrap();
+    list.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect()
+}
+
+#[test]
+fn headers_hold_a_context_that_is_wanted_or_not() {
+    let wanted = |trace_state: &str| {
+        let context = traceparent(PARENT).unwrap();
+        Context::Wanted(RemoteContext { trace_state: trace_state.to_owned(), ..context })
+    };
+    let unsampled = PARENT.replace("-01", "-00");
+    for (list, expected) in [
+        (&[][..], Context::Unwanted(Verdict::NoContext)),
+        (&[("tracestate", "a=1")], Context::Unwanted(Verdict::NoContext)),
+        (&[("traceparent", PARENT)], wanted("")),
+        (&[("traceparent", PARENT), ("tracestate", "a=1")], wanted("a=1")),
+        (&[("traceparent", PARENT), ("tracestate", "a=1"), ("tracestate", "b=2")], wanted("a=1,b=2")),
+        (&[("traceparent", PARENT), ("tracestate", "Upper=1")], wanted("")),
+        (&[("traceparent", PARENT), ("tracestate", "é=1")], wanted("")),
+        (&[("traceparent", &unsampled)], Context::Unwanted(Verdict::NotSampled)),
+        (&[("traceparent", "")], Context::Unwanted(Verdict::InvalidContext)),
+        (&[("traceparent", "é")], Context::Unwanted(Verdict::InvalidContext)),
+        (&[("traceparent", &PARENT[1..])], Context::Unwanted(Verdict::InvalidContext)),
+        (&[("traceparent", PARENT), ("traceparent", PARENT)], Context::Unwanted(Verdict::InvalidContext)),
+    ] {
+        assert_eq!(super::context(&headers(list), false), expected, "{list:?}");
+    }
+    let Context::Wanted(found) = super::context(&headers(&[("traceparent", &unsampled)]), true) else {
+        panic!()
+    };
+    assert_eq!(found.traceparent(), unsampled);
 }

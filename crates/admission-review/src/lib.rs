@@ -1,18 +1,20 @@
-//! The answer to a review of the API server. Pure: the review's bytes and the context in, the answer out.
+//! The answer to a review of the API server. Pure: headers and bytes in, the answer out.
 //!
 //! Of the object only the annotations of a context are read; the rest is skipped while parsing.
+
+#![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http::HeaderMap;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use tracecontext::{
     RemoteContext,
     annotations::{TRACEPARENT_KEY, TRACESTATE_KEY},
+    traceparent, tracestate,
 };
-
-use crate::Verdict;
 
 /// The only version of reviews that there is since Kubernetes 1.22.
 const VERSION: (&str, &str) = ("admission.k8s.io/v1", "AdmissionReview");
@@ -29,24 +31,49 @@ const KINDS: [(&str, &str, &[&str]); 7] = [
 /// Only creations: a changed template of a Deployment is a roll-out.
 const OPERATION: &str = "CREATE";
 
+telemetry::labels! {
+    /// The result of a review.
+    pub Verdict {
+        /// The object got the context of the request.
+        Injected = "injected",
+        /// The object carries a context already, which stays.
+        Present = "present",
+        /// The request carries no context.
+        NoContext = "no_context",
+        /// The request's context is not sampled.
+        NotSampled = "not_sampled",
+        /// The request's context is not valid.
+        InvalidContext = "invalid_context",
+        /// The review is not about the creation of a Pod or a workload.
+        NotConcerned = "not_concerned",
+        /// The review is malformed.
+        InvalidReview = "invalid_review",
+    }
+}
+
 /// Why a review was refused.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub enum Refused {
+    /// It is not JSON, or of another structure.
     #[error("not a review: {0}; send an AdmissionReview of admission.k8s.io/v1")]
     Json(#[from] serde_json::Error),
+    /// It is not text.
     #[error("not a review: {0}; send an AdmissionReview of admission.k8s.io/v1")]
     NotUtf8(#[from] std::str::Utf8Error),
+    /// It has another version or kind.
     #[error("`{1}` of `{0}` is not served; send an AdmissionReview of admission.k8s.io/v1")]
     Version(String, String),
+    /// It asks nothing.
     #[error("the review has no request; send one with a uid and an object")]
     NoRequest,
+    /// The answer could not be matched to it.
     #[error("the request has no uid; send the one that the answer must carry")]
     NoUid,
 }
 
-/// The context of a request, as [`super::server`] found it in the headers.
+/// The context of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Context {
+pub enum Context {
     /// To be injected.
     Wanted(RemoteContext),
     /// Not to be injected, and why.
@@ -127,7 +154,7 @@ struct Step {
 /// # Errors
 ///
 /// When it is not a review, or lacks a UID.
-pub(super) fn answer(review: &[u8], context: &Context) -> Result<(String, Verdict), Refused> {
+pub fn answer(review: &[u8], context: &Context) -> Result<(String, Verdict), Refused> {
     // Skipped parts are not checked for UTF-8 otherwise.
     let review = str::from_utf8(review)?;
     let Review { api_version, kind, request } = serde_json::from_str(review)?;
@@ -149,6 +176,26 @@ pub(super) fn answer(review: &[u8], context: &Context) -> Result<(String, Verdic
     }
     let answer = json!({ "apiVersion": VERSION.0, "kind": VERSION.1, "response": response });
     Ok((answer.to_string(), verdict))
+}
+
+/// The context in the headers of a request, which is wanted if it is sampled, or if `unsampled` ones are too:
+/// <https://www.w3.org/TR/trace-context-2/#trace-context-http-headers-format>.
+#[must_use]
+pub fn context(headers: &HeaderMap, unsampled: bool) -> Context {
+    let mut parents = headers.get_all("traceparent").iter();
+    let Some(parent) = parents.next() else { return Context::Unwanted(Verdict::NoContext) };
+    // Two headers are ambiguous.
+    let valid =
+        parent.to_str().ok().filter(|_| parents.next().is_none()).and_then(|parent| traceparent(parent).ok());
+    let Some(context) = valid else { return Context::Unwanted(Verdict::InvalidContext) };
+    if context.flags & 1 == 0 && !unsampled {
+        return Context::Unwanted(Verdict::NotSampled);
+    }
+    let states = headers.get_all("tracestate").iter();
+    let states: Option<Vec<_>> = states.map(|state| state.to_str().ok()).collect();
+    // A context is valid without `tracestate`.
+    let trace_state = states.and_then(|states| tracestate(&states.join(",")).ok()).unwrap_or_default();
+    Context::Wanted(RemoteContext { trace_state, ..context })
 }
 
 /// The patch, or the verdict without one.
