@@ -116,7 +116,11 @@ pub(super) mod tests {
     }
 
     async fn ask(address: SocketAddr, path: &str, host: &str) -> String {
-        send(address, &request(path.as_bytes(), host)).await
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&request(path.as_bytes(), host)).await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     fn request(path: &[u8], host: &str) -> Vec<u8> {
@@ -124,7 +128,7 @@ pub(super) mod tests {
         [b"GET ", path, rest.as_bytes()].concat()
     }
 
-    /// The response to these bytes, at whose end the connection is closed for writing.
+    /// The response to bytes that may be no request: none is expected after them.
     async fn send(address: SocketAddr, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         // A server that has refused the first bytes need not take the rest.
