@@ -5,7 +5,7 @@ use wire::{
     Cookie, Counter, MAX_GROUP, MAX_GROUPS, MAX_MAP_ENTRIES, MAX_TABLES, MapEntry, MapHit, MapLayout,
 };
 
-use crate::{Head, begin, end, fault, read_word, regs::REGISTERS, repeat, reserve, site, store_word};
+use crate::{Head, begin, count, end, fault, read_word, regs::REGISTERS, repeat, reserve, site, store_word};
 
 /// Slots of a group or bucket. It begins with a control byte for each.
 const SLOTS: usize = 8;
@@ -122,6 +122,7 @@ unsafe extern "C" fn walk_group(_: u32, context: *mut Walk) -> c_long {
         bpf_probe_read_user_buf(from as *const u8, room)
     };
     if read.is_err() {
+        count(Counter::ReadFault);
         return 1;
     }
     record.overflow = 0;
