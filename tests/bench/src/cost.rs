@@ -38,7 +38,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         return draw(&report);
     }
     setup::ensure()?;
-    let executable = build::build()?;
+    let executable = options.executable.clone().map_or_else(build::build, Ok)?;
     let peer = woven(SCHEDULER.version)?.0.executable()?;
     let mut ways = vec![Way::Untraced];
     ways.extend((!options.no_peer).then_some(Way::InProcess));

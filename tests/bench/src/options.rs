@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Without the scheduler that makes spans itself
     #[arg(long)]
     pub(crate) no_peer: bool,
+    /// This executable of schedspan, such as the image's, instead of the one that `cargo xtask build` makes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) executable: Option<PathBuf>,
     /// Another executable of schedspan, measured in turn with this one, at the highest of the levels
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
