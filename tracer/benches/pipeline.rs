@@ -8,9 +8,10 @@ use std::{fs::File, io::BufReader, path::Path};
 use divan::{AllocProfiler, Bencher, counter::ItemsCount};
 use goexe::Class;
 use gotrace::{
-    decode::{Decoder, Event},
+    decode::Decoder,
     pipeline::Pipeline,
     plan::{PlannedSite, Role},
+    program::Event,
     recording::{Line, Reader},
 };
 use kube_scheduler::{KubeScheduler, attempt::Attempt, table::Function};

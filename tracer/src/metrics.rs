@@ -1,6 +1,6 @@
 //! All metrics of the daemon, on one registry.
 
-use gotrace::assemble::Count;
+use gotrace::account::Count;
 use kube_scheduler::last_minute::{self, LastMinute};
 use spans::Trace;
 use telemetry::{Counters, Registry};
@@ -95,7 +95,7 @@ mod tests {
     use std::collections::HashSet;
 
     use gotrace::{
-        assemble::{Account, Counter, Stats},
+        account::{Account, Counter, Stats},
         metrics::{RecordLoss, Total},
         plan::Identity,
         worker::Summary,

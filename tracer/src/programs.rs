@@ -4,9 +4,10 @@ use client_go::ClientGo;
 use goexe::Source;
 use gotrace::{
     Detail, Program,
-    assemble::{Assemble, Counter},
+    account::Counter,
     pipeline::Output,
     plan::{self, report::Report},
+    program::Assemble,
     worker::{ProgramWorker, Worker as WorkerOf},
 };
 use kube_scheduler::KubeScheduler;

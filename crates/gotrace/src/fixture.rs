@@ -3,10 +3,11 @@
 use goexe::{Executable, Functions, Types};
 
 use crate::{
-    assemble::{Account, Assemble, Count, Counter, Stats},
-    decode::Event,
+    account::{Account, Count, Counter, Stats},
     functions,
     plan::{Begin, End, Interface, Row, Signature, Want},
+    program::Assemble,
+    program::Event,
     program::{Detail, Metric, Named, Program, SpelledOut},
     values,
     values::{Datum, Values},

@@ -7,7 +7,7 @@
 //! * [`plan`]: chooses the sites of an executable to probe, and what to read there.
 //! * [`probe`]: loads the eBPF programs and attaches them.
 //! * [`decode`]: turns records into events of the program.
-//! * [`assemble`]: makes traces of events. Pure; each program has its own assembler.
+//! * [`account`]: what becomes of each event. Each program has its own assembler, which makes traces of them.
 //! * [`pipeline`]: from events to finished traces, live or replayed.
 //! * [`metrics`]: the metrics of all this.
 //! * [`worker`]: plan, decoder and assembler of one program, as the supervisor runs them.
@@ -26,7 +26,7 @@
 #[cfg(test)]
 extern crate self as gotrace;
 
-pub mod assemble;
+pub mod account;
 pub mod decode;
 pub mod discover;
 #[cfg(test)]
@@ -46,8 +46,7 @@ pub mod worker;
 pub use serde;
 
 pub use self::{
-    decode::Event,
     plan::{Plan, Role},
-    program::{Detail, Program},
+    program::{Detail, Event, Program},
     values::Values,
 };

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::atomic::Ordering};
 use telemetry::{Counters, Gauge, Gauges, Label as _, Registry, Totals};
 
 use crate::{
-    assemble::{Account, Count, Counter, Fate, Loss, Stats},
+    account::{Account, Count, Counter, Fate, Loss, Stats},
     probe::Probes,
     worker::Summary,
 };

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    assemble::{Account, Assemble, Count, Stats},
-    decode::Event,
+    account::{Account, Count, Stats},
     discover::ProcessId,
     plan::Identity,
+    program::Assemble,
+    program::Event,
     program::Program,
 };
 

@@ -3,11 +3,11 @@
 use std::{fmt, hash::Hash};
 
 use goexe::{Executable, Functions, Types};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    assemble::{Assemble, Counter},
-    plan::{Interface, Row},
+    account::{Account, Count, Counter, Stats},
+    plan::row::{Interface, Role, Row},
     values::{Value, Values},
 };
 
@@ -66,6 +66,68 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
 
     /// Replaces the names of users' objects. `replace` receives each name with its kind, such as `pod`.
     fn redact(values: &mut Values<Self::Value>, replace: &mut dyn FnMut(&'static str, &mut String));
+}
+
+/// Assembles the events of one program: relates calls to the work that they are part of. Pure: no clock, no I/O.
+///
+/// Every event is accounted for: once nothing is open, the fates of [`Account`] add up to its events.
+pub trait Assemble<P: Program>: Default + fmt::Debug + Send {
+    /// A completed unit, which becomes a trace.
+    type Output: fmt::Debug + Send + 'static;
+
+    /// Handles the next event. Events arrive in the order of the ring buffer, which keeps each goroutine's order.
+    fn on(&mut self, event: Event<P>);
+
+    /// Expires what has had no event for too long. `now_ns` is `CLOCK_MONOTONIC`.
+    fn expire(&mut self, now_ns: u64);
+
+    /// Closes everything open in this process, which has ended.
+    fn exit(&mut self, target: u32);
+
+    /// Takes the outputs completed since the last call.
+    fn take_finished(&mut self) -> Vec<Self::Output>;
+
+    /// Losses so far: events that are not part of an output.
+    fn stats(&self) -> Stats;
+
+    /// Fates of all events so far.
+    fn account(&self) -> Account;
+
+    /// Current values of [`Program::COUNTERS`], such as entries into a queue.
+    fn counts(&self) -> Vec<Count> {
+        Vec::new()
+    }
+}
+
+/// A decoded hit of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "")]
+pub struct Event<P: Program> {
+    /// Target number of the process.
+    pub target: u32,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// `runtime.g.goid`, unique within the process.
+    pub goroutine: u64,
+    /// Bytes from the top of the goroutine's stack to the called function's frame: equal at a call's entry and at its
+    /// return.
+    pub depth: u64,
+    /// The probed function.
+    pub function: P::Function,
+    /// Which point of the call was hit.
+    pub role: Role,
+    /// Nanoseconds from `time_ns`, the end of a call, to the start of the following call, if the hit means both.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub took_ns: u64,
+    /// Identifies the last loss of a record before this one, on any CPU.
+    pub last_loss: u64,
+    /// The values read by the probe.
+    #[serde(default)]
+    pub values: Values<P::Value>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A closed set of functions.

@@ -11,10 +11,7 @@ use serde::{
     ser::SerializeMap as _,
 };
 
-use crate::{
-    decode::{Entries, Top},
-    plan::name,
-};
+use crate::decode::lists::{Entries, Top};
 
 /// Kind of a value. It determines how the read memory is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,4 +313,9 @@ macro_rules! values {
             }
         }
     };
+}
+
+/// Serialized name of an enum variant, as in the JSON output.
+pub fn name(value: impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

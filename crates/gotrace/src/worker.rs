@@ -14,7 +14,7 @@ use std::{
 use goexe::{Class, Executable, Functions};
 
 use crate::{
-    assemble::{Account, Count, Counter, Stats},
+    account::{Account, Count, Counter, Stats},
     decode::{Decoder, Undecodable},
     discover::{FileId, Handle},
     memory::Place,

@@ -9,9 +9,10 @@ use std::{
 use goexe::{Class, Executable, Functions, Types};
 use gotrace::{
     Detail, Event, Plan, Role, Values,
-    assemble::{Account, Assemble, Counter, Stats},
+    account::{Account, Counter, Stats},
     decode::Decoder,
     plan::{Begin, End, Held, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
+    program::Assemble,
     program::{Metric, Named, Program, SpelledOut},
 };
 use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TextHit};

@@ -14,7 +14,8 @@ mod tests;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use gotrace::assemble::{Account, Assemble, Books, Count, Counter, Stats};
+use gotrace::account::{Account, Books, Count, Counter, Stats};
+use gotrace::program::Assemble;
 
 use crate::{ClientGo, Event, Values, table::Function, values::Value};
 

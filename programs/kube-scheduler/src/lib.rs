@@ -27,7 +27,7 @@ pub mod values;
 use goexe::{Executable, Functions, Types};
 use gotrace::{
     Detail,
-    assemble::Counter,
+    account::Counter,
     plan::Row,
     program::{Metric, Named, Program, SpelledOut},
 };

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use gotrace::assemble::Count;
+use gotrace::account::Count;
 use spans::{AttributeValue, Trace, TraceKind, attributes};
 use telemetry::{Labelled, Registry};
 

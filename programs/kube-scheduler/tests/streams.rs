@@ -17,7 +17,7 @@ use std::{
 };
 
 use gotrace::{
-    assemble::{Account, Stats},
+    account::{Account, Stats},
     pipeline::Found,
     recording::{Replay, Step},
 };

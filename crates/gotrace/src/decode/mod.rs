@@ -1,6 +1,6 @@
 //! Decodes records of the eBPF programs into events of a program.
 
-mod lists;
+pub(crate) mod lists;
 #[cfg(test)]
 mod tests;
 
@@ -10,13 +10,15 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Deserialize, Serialize};
 use wire::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, MapHit, TEXT_LEN, TextHit, TopHit};
 
 pub use self::lists::{Element, Entries, Group, Top};
 use crate::{
-    plan::{Held, PlannedSite, Reading, Role, Slot},
-    program::{Named, Program},
+    plan::{
+        row::{Held, Role},
+        site::{PlannedSite, Reading, Slot},
+    },
+    program::{Event, Named, Program},
     values::{Datum, Kind, Value as _, Values},
 };
 
@@ -27,37 +29,6 @@ const UNIX_ZERO: i64 = (1969 * 365 + 1969 / 4 - 1969 / 100 + 1969 / 400) * 86_40
 
 /// Longest plausible time between Go's readings of the two clocks.
 const MAX_BETWEEN_CLOCKS_NS: i64 = 10_000_000;
-
-/// A decoded hit of a probe.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "")]
-pub struct Event<P: Program> {
-    /// Target number of the process.
-    pub target: u32,
-    /// `CLOCK_MONOTONIC`, nanoseconds.
-    pub time_ns: u64,
-    /// `runtime.g.goid`, unique within the process.
-    pub goroutine: u64,
-    /// Bytes from the top of the goroutine's stack to the called function's frame: equal at a call's entry and at its
-    /// return.
-    pub depth: u64,
-    /// The probed function.
-    pub function: P::Function,
-    /// Which point of the call was hit.
-    pub role: Role,
-    /// Nanoseconds from `time_ns`, the end of a call, to the start of the following call, if the hit means both.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub took_ns: u64,
-    /// Identifies the last loss of a record before this one, on any CPU.
-    pub last_loss: u64,
-    /// The values read by the probe.
-    #[serde(default)]
-    pub values: Values<P::Value>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
 
 /// Why a record cannot be decoded. This does not happen with the eBPF object of the same build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

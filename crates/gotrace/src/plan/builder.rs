@@ -1,40 +1,37 @@
-//! Chooses sites and reads for the rows of a program's table, from functions, signatures and layouts of the executable.
+//! A plan in the making: what the executable has of functions, interfaces and signatures, and what was chosen so far.
 
 use std::{
     cell::{OnceCell, RefCell},
-    collections::{BTreeMap, BTreeSet},
-    mem,
+    collections::BTreeSet,
 };
 
-use goexe::{Call, Callee, Class, DebugInfo, Executable, Functions, Kind, Location, Machine, Type, Types};
-use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
+use goexe::{Call, Callee, DebugInfo, Executable, Functions, Kind, Type, Types};
 
 use super::{
-    ANY_ARGUMENTS, Missing, PlannedSite, Reading, Role, Slot, Structs, follow, name,
-    reads::{Reads, needed},
-    row::{Begin, End, Field, Interface, Row, Signature},
+    layout::{Structs, follow},
+    row::{Field, Interface, Row, Signature},
+    site::{Missing, PlannedSite},
 };
-use crate::program::{Metric, Program};
+use crate::program::Program;
+
+/// Placeholder for type arguments in a row's symbols and types, as in a traceback.
+pub(super) const ANY_ARGUMENTS: &str = "[...]";
 
 /// Size of an itab before the first method: interface, type, hash.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
 const ITAB_METHODS: u64 = 24;
-/// Register of the labels' address in a call of a method with labels: after the receiver.
-const LABELS_REGISTER: usize = 1;
-/// Bytes of a string's header: address, length.
-const STRING: u32 = 16;
 /// Maximum number of functions whose calls are searched. kube-scheduler 1.36 has 500.
 const MAX_CALLERS: usize = 4_000;
 /// Maximum size of their code. kube-scheduler 1.36 has 600 KB.
 const MAX_CALLERS_CODE: u64 = 16 << 20;
 
 pub(super) struct Builder<'a, P: Program> {
-    executable: &'a Executable<'a>,
-    functions: &'a Functions<'a>,
+    pub(super) executable: &'a Executable<'a>,
+    pub(super) functions: &'a Functions<'a>,
     pub(super) types: &'a Types<'a>,
-    found: &'a [goexe::Function<'a>],
+    pub(super) found: &'a [goexe::Function<'a>],
     /// The calls made by functions in [`Program::CALLERS`], with the caller's name.
-    calls: Vec<(&'a str, Call)>,
+    pub(super) calls: Vec<(&'a str, Call)>,
     pub(super) goid_offset: u32,
     pub(super) sites: Vec<PlannedSite<P>>,
     pub(super) missing: Vec<Missing>,
@@ -46,16 +43,16 @@ pub(super) struct Builder<'a, P: Program> {
 }
 
 /// A function's signature, and the shape of an indirect call of it.
-struct Found {
-    signature: goexe::Signature,
+pub(super) struct Found {
+    pub(super) signature: goexe::Signature,
     /// Offset of the function's address in the itab or closure, and the offset that their own address was loaded from.
     /// `None` if only direct calls are recognized.
-    called: Option<(u64, Option<u64>)>,
+    pub(super) called: Option<(u64, Option<u64>)>,
 }
 
 impl Found {
     /// Whether this is a call of the function. The offset of the base is known for a field only; then it must match.
-    fn called_by(&self, callee: Callee) -> bool {
+    pub(super) fn called_by(&self, callee: Callee) -> bool {
         matches!((callee, self.called), (Callee::Indirect { offset, base }, Some((wanted, from)))
             if offset == wanted && (from.is_none() || base == from))
     }
@@ -97,388 +94,8 @@ impl<'a, P: Program> Builder<'a, P> {
         })
     }
 
-    /// Adds the sites of a function, by the first row that the executable can follow.
-    pub(super) fn add(&mut self, of: P::Function) {
-        let rows = P::rows(of);
-        let (mut reasons, mut is_followed) = (Vec::new(), false);
-        // Instantiations that no row could follow yet, although others were followed, with the reasons.
-        let mut left = BTreeMap::new();
-        for row in rows {
-            let others_are = is_followed;
-            if !others_are {
-                reasons.extend(mem::take(&mut left).into_values());
-            }
-            let functions =
-                row.symbols.iter().map(|symbol| self.instances(symbol)).find(|all| !all.is_empty());
-            for function in functions.unwrap_or_default() {
-                let (start, sites) = (function.range.start, self.sites.len());
-                if others_are && !left.contains_key(&start) {
-                    continue;
-                }
-                match self.add_row(of, row, function) {
-                    Ok(()) => {
-                        is_followed = true;
-                        left.remove(&start);
-                    }
-                    Err(Why(why)) => {
-                        self.sites.truncate(sites);
-                        left.entry(start).or_insert(why);
-                    }
-                }
-            }
-            if is_followed && left.is_empty() {
-                return;
-            }
-        }
-        reasons.extend(left.into_values());
-        let Some(Row { symbols, since, without, .. }) = rows.first() else { return };
-        if reasons.is_empty() && since.is_some() {
-            self.not_yet.push(of);
-            return;
-        }
-        if reasons.is_empty() {
-            let into = symbols.iter().find_map(|symbol| self.inlined_into(symbol));
-            let into = into.map(|caller| format!(": it is inlined into `{caller}`")).unwrap_or_default();
-            reasons.push(format!("no function `{}`{into}", symbols[0]));
-        }
-        let (function, why, without) = (name(of), reasons.join("; "), (*without).to_owned());
-        self.missing.push(Missing { function, why, without });
-    }
-
-    /// The searched function into which this one is inlined.
-    fn inlined_into(&self, symbol: &str) -> Option<&'a str> {
-        let holds = |caller: &&goexe::Function<'_>| {
-            self.functions.inlined(caller).iter().any(|inlined| inlined.name == symbol)
-        };
-        self.found.iter().find(holds).map(|caller| caller.name)
-    }
-
-    fn add_row(
-        &mut self,
-        of: P::Function,
-        row: &Row<P::Value>,
-        function: &goexe::Function<'a>,
-    ) -> Result<(), Why> {
-        if let (End::Metric(label), Some(metric)) = (row.end, P::METRIC)
-            && self.add_metric(of, row, function, &metric, label)?
-        {
-            return Ok(());
-        }
-        let found = self.signature(row, function)?;
-        if let (Begin::InTurn, Some(found)) = (row.begin, &found)
-            && self.add_in_turn(of, row, function, found)?
-        {
-            return Ok(());
-        }
-        let beginnings = self.beginnings(row, function)?;
-        if !beginnings.is_empty() {
-            let parameters =
-                found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
-            let receiver = function.name.contains(")."); // As in `package.(*Type).method`.
-            let locations = self.types.parameter_locations(parameters, receiver)?;
-            let reads = self.reads(function.name, row.at_entry, parameters, &locations)?;
-            for (symbol, site, depth) in beginnings {
-                self.push(of, Role::Entry, (site, depth), symbol, reads.clone())?;
-            }
-        }
-        self.add_end(of, row, function, found.as_ref())
-    }
-
-    /// Sites of a call's start: caller, instruction, and stack depth there.
-    fn beginnings(
-        &self,
-        row: &Row<P::Value>,
-        function: &goexe::Function<'a>,
-    ) -> Result<Vec<(&'a str, goexe::Site, i64)>, Why> {
-        let first = match row.begin {
-            Begin::Unused => return Ok(Vec::new()),
-            Begin::CallsIn(packages) => return self.calls_in(packages, function),
-            Begin::Entry | Begin::InTurn => None,
-            Begin::FirstCall(symbol) => self.first_call(function, symbol).map(|call| call.site),
-            Begin::AfterFirstCall(symbol) => self.first_call(function, symbol).map(|call| {
-                let after = |address| goexe::Site { address, class: Class::Emulated };
-                call.return_site.map_or(call.site, after)
-            }),
-        };
-        let depth = |site: goexe::Site| Some((site, self.functions.stack_depth(function, site.address)?));
-        match first.and_then(depth) {
-            Some((site, depth)) => Ok(vec![(function.name, site, depth.cast_signed())]),
-            // This version of the program does not call it: the start is the function's entry.
-            None => {
-                let site = self.executable.entry_site(self.functions, function)?;
-                Ok(vec![(function.name, site, 0)])
-            }
-        }
-    }
-
-    /// The sites of all calls of a function from these packages.
-    fn calls_in(
-        &self,
-        packages: &[&str],
-        function: &goexe::Function<'a>,
-    ) -> Result<Vec<(&'a str, goexe::Site, i64)>, Why> {
-        let callee = Callee::Direct(function.range.start);
-        let within = |caller: &str| packages.iter().any(|package| is_in(caller, package));
-        let calls: Vec<_> = self
-            .calls
-            .iter()
-            .filter(|(caller, call)| call.callee == callee && within(caller))
-            .map(|(caller, call)| (*caller, call.site, 0))
-            .collect();
-        if calls.is_empty() {
-            return Err(Why(format!("nothing in `{}` calls `{}`", packages[0], function.name)));
-        }
-        Ok(calls)
-    }
-
-    /// Adds a site that sees both start and end of a call: where the function, or a closure of it, takes the time for a
-    /// metric.
-    fn add_metric(
-        &mut self,
-        of: P::Function,
-        row: &Row<P::Value>,
-        function: &goexe::Function<'a>,
-        metric: &Metric<P::Value>,
-        label: u32,
-    ) -> Result<bool, Why> {
-        let Some((place, caller)) = self.metric(function, metric) else { return Ok(false) };
-        let site = self.calls[place].1.site;
-        let (Some(Ok(found)), Some(depth)) = (
-            self.function(metric.taken).map(|taken| self.declared(taken, &["time.Time"])),
-            self.functions.stack_depth(caller, site.address),
-        ) else {
-            return Ok(false);
-        };
-        let parameters = &found.signature.parameters;
-        let locations = self.types.parameter_locations(parameters, false)?;
-        let mut reads = self.start_of(parameters, &locations)?;
-        // The labels of the preceding call are still in place.
-        let labelled = self.function(metric.labelled).map(|function| Callee::Direct(function.range.start));
-        let mut before = self.calls[..place].iter().rev().take_while(|(of, _)| *of == caller.name);
-        let labelled = before.find(|(_, call)| Some(call.callee) == labelled);
-        let labels =
-            labelled.and_then(|(_, call)| self.executable.stack_argument(caller, call, LABELS_REGISTER));
-        let label = labels.and_then(|labels| {
-            let label = u32::try_from(labels).ok()?.checked_add(STRING * label)?;
-            Some((label, label.checked_add(STRING / 2)?))
-        });
-        if label.is_none() && !row.at_end.is_empty() {
-            return Ok(false);
-        }
-        let named =
-            label.map(|(name, length)| [(Reading::Result, 2, name), (Reading::ResultLength, 1, length)]);
-        let is_closure = caller.name != function.name;
-        let returns = self.return_address_at(depth).filter(|_| is_closure);
-        let returns = returns.map(|offset| (Reading::ReturnAddress, 1, offset));
-        for (reading, steps, offset) in named.into_iter().flatten().chain(returns) {
-            let slot = reads.values.len();
-            let (base, slot_number) = (STACK_POINTER, slot as u8);
-            let mut read = Read { base, kind: READ_WORD, steps, slot: slot_number, ..Read::default() };
-            read.offsets[0] = offset;
-            reads.site.reads[slot] = read;
-            reads.site.reads_len += 1;
-            reads.values.push((reading, Slot::Word(slot)));
-        }
-        self.push(of, Role::Metric, (site, depth.cast_signed()), caller.name, reads)?;
-        if let Some(planned) = self.sites.last_mut().filter(|_| is_closure) {
-            planned.called_by = Some(function.range.clone());
-        }
-        Ok(true)
-    }
-
-    /// Offset of a function's return address from the stack pointer, when the function uses `depth` bytes of stack.
-    fn return_address_at(&self, depth: u64) -> Option<u32> {
-        match self.executable.machine() {
-            Machine::Amd64 => u32::try_from(depth).ok(),
-            Machine::Arm64 => Some(0),
-        }
-    }
-
-    /// Index of the call by which a function, or a closure of it, takes the time for a metric, and the caller.
-    fn metric(
-        &self,
-        function: &goexe::Function<'a>,
-        metric: &Metric<P::Value>,
-    ) -> Option<(usize, &'a goexe::Function<'a>)> {
-        let taken = Callee::Direct(self.function(metric.taken)?.range.start);
-        let closures = format!("{}.func", function.name);
-        let place = self.calls.iter().position(|(caller, call)| {
-            call.callee == taken && (*caller == function.name || caller.starts_with(&closures))
-        })?;
-        Some((place, self.function(self.calls[place].0)?))
-    }
-
-    /// The first direct call of `callee` in `caller`.
-    fn first_call(&self, caller: &goexe::Function<'a>, callee: &str) -> Option<Call> {
-        let callee = Callee::Direct(self.function(callee)?.range.start);
-        let calls = self.executable.calls(caller).ok()?;
-        calls.into_iter().find(|call| call.callee == callee)
-    }
-
-    fn add_end(
-        &mut self,
-        of: P::Function,
-        row: &Row<P::Value>,
-        function: &goexe::Function<'a>,
-        found: Option<&Found>,
-    ) -> Result<(), Why> {
-        let after = match row.end {
-            End::Unused => return Ok(()),
-            End::Return | End::Metric(_) => None,
-            End::AtMetric => {
-                let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
-                found.map(|(place, caller)| (caller.name, self.calls[place].1.site, Vec::new()))
-            }
-            End::NextEntry(symbol, signatures) => match self.function(symbol) {
-                Some(next) => {
-                    let site = self.executable.entry_site(self.functions, next)?;
-                    let found = signatures.iter().find_map(|names| self.declared(next, names).ok());
-                    let parameters = found.map(|found| found.signature.parameters).unwrap_or_default();
-                    Some((next.name, site, parameters))
-                }
-                None => None,
-            },
-        };
-        match after {
-            Some((symbol, site, parameters)) => {
-                let locations = self.types.parameter_locations(&parameters, true)?;
-                let wants = if parameters.is_empty() { &[] } else { row.at_end };
-                let reads = self.reads(function.name, wants, &parameters, &locations)?;
-                self.push(of, Role::NextEntry, (site, 0), symbol, reads)
-            }
-            None => {
-                let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
-                let locations = self.types.result_locations(&signature, true)?;
-                let reads = self.reads(function.name, row.at_end, &signature.results, &locations)?;
-                if let Some(sites) = self.return_sites(function, found, needed(&reads.site), 0) {
-                    for (caller, site, depth) in sites {
-                        self.push(of, Role::ReturnSite, (site, depth), caller, reads.clone())?;
-                    }
-                } else {
-                    for site in self.executable.return_instructions(function)? {
-                        self.push(of, Role::Ret, (site, 0), function.name, reads.clone())?;
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Adds sites that see both start and end of a call of an implementation. Needs the arguments that the callee has
-    /// spilled into its caller's frame; returns `false` if they are not readable there.
-    fn add_in_turn(
-        &mut self,
-        of: P::Function,
-        row: &Row<P::Value>,
-        function: &goexe::Function<'a>,
-        found: &Found,
-    ) -> Result<bool, Why> {
-        /// Index of the implementation's part: after the receiver and the context, which has two words.
-        const IMPLEMENTATION: usize = 3;
-        let returns = self.executable.return_instructions(function)?;
-        let kept =
-            |part| returns.iter().all(|site| self.functions.argument_is_kept(function, part, site.address));
-        let arguments = self.functions.arguments(function).unwrap_or_default();
-        let Some(argument) =
-            arguments.get(IMPLEMENTATION).filter(|_| kept(IMPLEMENTATION) && kept(IMPLEMENTATION + 1))
-        else {
-            return Ok(false);
-        };
-        // The offset is relative to the callee's entry; after the return, the stack pointer has moved past the return
-        // address.
-        let offset = u64::from(argument.offset).saturating_sub(self.return_address());
-        let Found { signature, .. } = found;
-        let types: Vec<_> = signature.parameters[..2].iter().chain(&signature.results).copied().collect();
-        let results = self.types.result_locations(signature, true)?;
-        let locations: Vec<_> =
-            [Location::Elsewhere, Location::Stack { offset }].into_iter().chain(results).collect();
-        let wants = [row.at_end, row.at_entry].concat();
-        let reads = self.reads(function.name, &wants, &types, &locations)?;
-        // An interface has two words.
-        let end = u64::from(argument.offset) + 16;
-        let Some(sites) = self.return_sites(function, Some(found), needed(&reads.site), end) else {
-            return Ok(false);
-        };
-        for (caller, site, depth) in sites {
-            self.push(of, Role::InTurn, (site, depth), caller, reads.clone())?;
-        }
-        Ok(true)
-    }
-
-    /// The sites after all calls of a function, with their stack depth. `None` if, at one of them, one of the `needed`
-    /// registers or the first `kept` bytes of the argument area may be overwritten.
-    fn return_sites(
-        &self,
-        function: &goexe::Function<'a>,
-        found: Option<&Found>,
-        needed: u16,
-        kept: u64,
-    ) -> Option<Vec<(&'a str, goexe::Site, i64)>> {
-        let depth = -self.return_address().cast_signed();
-        let sites: Vec<_> = self
-            .calls
-            .iter()
-            .filter(|(caller, call)| match call.callee {
-                Callee::Direct(address) => address == function.range.start,
-                // In other packages, the same itab slot may belong to another interface.
-                Callee::Indirect { .. } => {
-                    is_in(caller, P::CALLS_INDIRECTLY)
-                        && found.is_some_and(|found| found.called_by(call.callee))
-                }
-            })
-            .map(|(caller, call)| {
-                let address = call.return_site?;
-                let site = goexe::Site { address, class: Class::Emulated };
-                (call.overwritten & needed == 0 && call.stored >= kept).then_some((*caller, site, depth))
-            })
-            .collect::<Option<_>>()?;
-        (!sites.is_empty()).then_some(sites)
-    }
-
-    /// Size of the return address that a return pops: 8 on x86-64, 0 on AArch64.
-    fn return_address(&self) -> u64 {
-        match self.executable.machine() {
-            Machine::Amd64 => 8,
-            Machine::Arm64 => 0,
-        }
-    }
-
-    fn push(
-        &mut self,
-        function: P::Function,
-        role: Role,
-        (site, stack_depth): (goexe::Site, i64),
-        symbol: &str,
-        reads: Reads<P::Value>,
-    ) -> Result<(), Why> {
-        let Reads { site: mut spec, values, list } = reads;
-        let file_offset = self
-            .executable
-            .file_offset(site.address)
-            .ok_or_else(|| Why(format!("address {:#x} is not in the file", site.address)))?;
-        spec.time = match role {
-            Role::Entry => LAST,
-            Role::InTurn => FIRST_AND_LAST,
-            Role::ReturnSite | Role::NextEntry | Role::Ret | Role::Metric => FIRST,
-        };
-        self.sites.push(PlannedSite {
-            function,
-            role,
-            address: site.address,
-            file_offset,
-            class: site.class,
-            stack_depth,
-            symbol: symbol.to_owned(),
-            called_by: None,
-            spec,
-            values,
-            list,
-        });
-        Ok(())
-    }
-
     /// The functions that a row's symbol matches.
-    fn instances(&self, symbol: &str) -> Vec<&'a goexe::Function<'a>> {
+    pub(super) fn instances(&self, symbol: &str) -> Vec<&'a goexe::Function<'a>> {
         if symbol.contains(ANY_ARGUMENTS) {
             self.found.iter().filter(|function| stands_for(symbol, function.name)).collect()
         } else {
@@ -486,7 +103,7 @@ impl<'a, P: Program> Builder<'a, P> {
         }
     }
 
-    fn function(&self, symbol: &str) -> Option<&'a goexe::Function<'a>> {
+    pub(super) fn function(&self, symbol: &str) -> Option<&'a goexe::Function<'a>> {
         // Two functions of one name are an ABI0 wrapper and the body. The body is larger.
         self.found
             .iter()
@@ -537,7 +154,11 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok((self.types.signature(&methods[slot].1)?, ITAB_METHODS + 8 * slot as u64))
     }
 
-    fn signature(&self, row: &Row<P::Value>, function: &goexe::Function<'a>) -> Result<Option<Found>, Why> {
+    pub(super) fn signature(
+        &self,
+        row: &Row<P::Value>,
+        function: &goexe::Function<'a>,
+    ) -> Result<Option<Found>, Why> {
         let found = match row.signature {
             Signature::Unused => return Ok(None),
             Signature::Method(interface, name) => {
@@ -586,7 +207,7 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     /// A signature of these parameters, if it agrees with the function's argument info.
-    fn declared(&self, function: &goexe::Function<'a>, names: &[&str]) -> Result<Found, Why> {
+    pub(super) fn declared(&self, function: &goexe::Function<'a>, names: &[&str]) -> Result<Found, Why> {
         let types = names.iter().map(|name| match name.strip_prefix("[]") {
             Some(_) => self.types.find_unnamed(name),
             None => self.types.by_name(name),
@@ -668,7 +289,7 @@ fn split_arguments(arguments: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a function is declared in exactly this package.
-fn is_in(function: &str, package: &str) -> bool {
+pub(super) fn is_in(function: &str, package: &str) -> bool {
     function.strip_prefix(package).is_some_and(|rest| rest.starts_with('.'))
 }
 

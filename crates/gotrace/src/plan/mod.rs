@@ -6,32 +6,33 @@
 
 mod builder;
 mod explain;
+mod layout;
 mod reads;
 pub mod report;
-mod row;
+pub(crate) mod row;
 mod signatures;
+pub(crate) mod site;
+mod sites;
 
-use std::{
-    borrow::Cow,
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-};
+use std::{borrow::Cow, collections::BTreeSet};
 
-use goexe::{BuildInfo, Class, Executable, Functions, LinkMode, Machine, Path, Source, Step, Type, Types};
+use goexe::{BuildInfo, Executable, Functions, LinkMode, Machine, Source, Types};
 use serde::{Deserialize, Serialize};
-use wire::{MAP_WALK, NO_TEXTS, Site, TOP};
+use wire::{MAP_WALK, NO_TEXTS, TOP};
 
-use self::builder::{Builder, is_caller, stands_for};
+use self::{
+    builder::{ANY_ARGUMENTS, Builder, is_caller, stands_for},
+    layout::layouts,
+};
 pub use self::{
     explain::explain,
-    row::{Begin, End, EntriesOf, Field, Held, Interface, Row, SeenAs, Signature, TopOf, Want},
+    layout::Layout,
+    row::{Begin, End, EntriesOf, Field, Held, Interface, Role, Row, SeenAs, Signature, TopOf, Want},
     signatures::{FunctionSignature, Place},
+    site::{Missing, PlannedSite, Reading, Slot},
 };
 use crate::program::{Detail, Function as _, Named, Program};
-
-/// Placeholder for type arguments in a row's symbols and types, as in a traceback.
-const ANY_ARGUMENTS: &str = "[...]";
+pub use crate::values::name;
 
 /// Identity and build properties of an executable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,121 +55,6 @@ pub struct Identity {
     pub entry_point: u64,
 }
 
-/// Meaning of a hit at a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Role {
-    /// Start of the call: its entry, or a later point after a long preparation.
-    Entry,
-    /// End of the call: an instruction in its caller.
-    ReturnSite,
-    /// End of the call: the entry of the function that comes next, or the call that takes the time for a metric.
-    NextEntry,
-    /// End of the call: its `ret`.
-    Ret,
-    /// Both start and end of the call, at a site as with [`Role::ReturnSite`]. It started at the end of the preceding
-    /// call in the same phase, or at the start of the phase.
-    InTurn,
-    /// Both start and end of the call: at the call that takes the time for its metric and has the start as an argument.
-    Metric,
-}
-
-/// Part of a record that holds a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
-    /// Index in the words.
-    Word(usize),
-    /// Index in the strings.
-    Text(usize),
-}
-
-/// Interpretation of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading<V> {
-    /// A value of its [kind](crate::values::Kind).
-    Value(V),
-    /// One element of a list of strings, by index.
-    TextAt(V, u8),
-    /// Type descriptor in an error: the value is 0 for nil, else 1.
-    Failure(V),
-    /// First field of what an error holds: its message, if its type is one of these; else the value is the type's name.
-    MessageOf(V, &'static [&'static str]),
-    /// Type descriptor in an interface: the value is read if the type is one of these, with that number of strings.
-    Holds(V, &'static [Held]),
-    /// First word of the `time.Time` at the start of the call.
-    StartWall,
-    /// Second word of that `time.Time`: nanoseconds since about the start of the process.
-    StartMonotonic,
-    /// First eight bytes of the result's label. A shorter label is followed by unrelated bytes.
-    Result,
-    /// Length of that label.
-    ResultLength,
-    /// Return address of a closure: in the enclosing function, unless a panic runs the closure.
-    ReturnAddress,
-}
-
-impl<V: Serialize> Reading<V> {
-    /// Name in the output of `schedspan inspect`: the value's serialized name, or its own.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Value(value) | Self::MessageOf(value, _) => name(value),
-            Self::TextAt(value, place) => format!("{}[{place}]", name(value)),
-            Self::Failure(value) => format!("{} of an error", name(value)),
-            Self::Holds(value, _) => format!("type of {}", name(value)),
-            Self::StartWall => "start".to_owned(),
-            Self::StartMonotonic => "start (monotonic)".to_owned(),
-            Self::Result => "result".to_owned(),
-            Self::ResultLength => "length of the result".to_owned(),
-            Self::ReturnAddress => "return address".to_owned(),
-        }
-    }
-}
-
-/// An instruction to probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedSite<P: Program> {
-    /// The function that a hit refers to.
-    pub function: P::Function,
-    /// What a hit means.
-    pub role: Role,
-    /// Virtual address in the executable.
-    pub address: u64,
-    /// Offset in the file.
-    pub file_offset: u64,
-    /// Cost class of a hit.
-    pub class: Class,
-    /// Bytes from the stack pointer here up to its value at the call's entry; negative if it is above that.
-    pub stack_depth: i64,
-    /// Symbol of the function that contains the instruction.
-    pub symbol: String,
-    /// For a closure: the range of the enclosing function, to which it returns unless a panic runs it.
-    pub called_by: Option<Range<u64>>,
-    /// The site's reads, for the eBPF program.
-    pub spec: Site,
-    /// The interpretation of each read, by index.
-    pub values: Vec<(Reading<P::Value>, Slot)>,
-    /// The value that receives the list or map, if the site reads one.
-    pub list: Option<P::Value>,
-}
-
-/// A field of a struct on the path of a read, and its offset in the executable.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Layout {
-    /// Struct type, with its package's path.
-    #[serde(rename = "type")]
-    pub typ: String,
-    /// Name of the field.
-    pub field: String,
-    /// Offset in bytes from the start of the struct.
-    pub offset: u64,
-    /// Whether a read uses the field.
-    pub read: bool,
-}
-
-/// The fields on the plan's paths, by struct.
-type Structs = BTreeMap<String, (Type, BTreeSet<String>)>;
-
 /// Comparison of type descriptors and function table with debug information.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -179,18 +65,6 @@ pub struct CrossCheck {
     pub disagreements: usize,
     /// A sentence for each difference, or the reason why nothing was compared.
     pub details: Vec<String>,
-}
-
-/// A function that cannot be traced.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Missing {
-    /// Serialized name of the function.
-    pub function: String,
-    /// What was searched for and not found.
-    pub why: String,
-    /// What is missing from the traces.
-    pub without: String,
 }
 
 /// The sites chosen for one executable.
@@ -427,41 +301,4 @@ fn held<V: 'static>(
     let of = |want: &Want<V>| if let SeenAs::Strings(held) = want.seen_as { held } else { &[] };
     let found = |Held(name, _): &Held| Some((types.by_name(name).ok()?.address(), (*name).to_owned()));
     wants.flat_map(of).filter_map(found).collect()
-}
-
-/// All fields of the structs.
-fn layouts(types: &Types<'_>, structs: &Structs) -> Result<Vec<Layout>, goexe::Error> {
-    let mut layouts = Vec::new();
-    for (name, (typ, read)) in structs {
-        layouts.extend(types.fields(typ)?.into_iter().map(|field| Layout {
-            typ: name.clone(),
-            field: field.name.to_owned(),
-            offset: field.offset,
-            read: read.contains(field.name),
-        }));
-    }
-    Ok(layouts)
-}
-
-/// Follows a path from a struct, and records its fields.
-fn follow<'a>(
-    types: &Types<'a>,
-    structs: &RefCell<Structs>,
-    from: &Type,
-    fields: &[&str],
-) -> Result<Path<'a>, goexe::Error> {
-    let path = types.path(from, fields)?;
-    for Step { owner, field, .. } in &path.steps {
-        let package = types.package(owner)?.unwrap_or_default();
-        let name = types.string(owner)?.rsplit('.').next().unwrap_or_default();
-        let mut structs = structs.borrow_mut();
-        let (_, read) = structs.entry(format!("{package}.{name}")).or_insert((*owner, BTreeSet::new()));
-        read.insert((*field).to_owned());
-    }
-    Ok(path)
-}
-
-/// Serialized name of an enum variant, as in the JSON output.
-pub fn name(value: impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -8,10 +8,10 @@ use wire::{
 };
 
 use super::{
-    ANY_ARGUMENTS, Reading, Slot,
-    builder::{Builder, Why, type_arguments},
-    follow,
+    builder::{ANY_ARGUMENTS, Builder, Why, type_arguments},
+    layout::follow,
     row::{EntriesOf, Held, SeenAs, TopOf, Want},
+    site::{Reading, Slot},
 };
 use crate::{
     program::Program,

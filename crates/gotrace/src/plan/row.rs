@@ -1,4 +1,6 @@
-//! Types for the rows of a program's table.
+//! Types for the rows of a program's table, and what a hit means.
+
+use serde::{Deserialize, Serialize};
 
 /// A field of a struct: package, struct, field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,4 +188,23 @@ pub struct Row<V: 'static> {
     pub since: Option<u32>,
     /// What is missing from the traces without it.
     pub without: &'static str,
+}
+
+/// Meaning of a hit at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// Start of the call: its entry, or a later point after a long preparation.
+    Entry,
+    /// End of the call: an instruction in its caller.
+    ReturnSite,
+    /// End of the call: the entry of the function that comes next, or the call that takes the time for a metric.
+    NextEntry,
+    /// End of the call: its `ret`.
+    Ret,
+    /// Both start and end of the call, at a site as with [`Role::ReturnSite`]. It started at the end of the preceding
+    /// call in the same phase, or at the start of the phase.
+    InTurn,
+    /// Both start and end of the call: at the call that takes the time for its metric and has the start as an argument.
+    Metric,
 }

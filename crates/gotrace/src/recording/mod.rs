@@ -38,9 +38,9 @@ pub use self::{
     write::{Recorder, Summary, WriteError},
 };
 use crate::{
-    assemble::{Account, Stats},
-    decode::Event,
+    account::{Account, Stats},
     pipeline::{Clocks, Found},
+    program::Event,
     program::Program,
 };
 

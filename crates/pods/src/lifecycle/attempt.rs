@@ -3,7 +3,7 @@
 use spans::{AttributeValue, Link, Phase, Relation, Span, SpanKind, Status, Trace, TraceKind, attributes};
 use tracecontext::RemoteContext;
 
-use super::progress::short;
+use super::text::short;
 
 /// A traced attempt to schedule the Pod.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,7 @@
 //! # Layout
 //!
 //! * `pod`: the fields of a Pod that are read.
+//! * `text`: how long a text may be.
 //! * `attempt`: the summary of an attempt. Pure.
 //! * `progress`: what is known of one Pod, from event to event. Pure.
 //! * `table`: the followed Pods, and which of them are complete. Pure.
@@ -23,6 +24,7 @@ mod progress;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 mod tree;
 mod watch;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     attempt::Attempt,
     pod::{ContainerStatus, Pod, Run},
+    text::short,
 };
 use crate::LifecycleEnd as End;
 
@@ -15,8 +16,6 @@ const MAX_ATTEMPTS: usize = 32;
 const FIRST_ATTEMPTS: usize = 8;
 /// Most events of one container.
 const MAX_EVENTS: usize = 8;
-/// Most bytes of a text, such as an image's name.
-const MAX_TEXT: usize = 256;
 
 /// When something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +112,6 @@ pub(super) struct Happened {
     pub(super) reason: String,
     /// Exit code, if the container ended.
     pub(super) exit_code: Option<i64>,
-}
-
-/// Cuts a text to [`MAX_TEXT`] bytes, and counts it if it was longer.
-pub(super) fn short(text: &str, shortened: &mut u64) -> String {
-    *shortened += u64::from(text.len() > MAX_TEXT);
-    text[..text.floor_char_boundary(MAX_TEXT)].to_owned()
 }
 
 impl Listed {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use gotrace::{
     Role,
-    assemble::{Account, Assemble as _, Stats},
+    account::{Account, Stats},
+    program::Assemble as _,
     values::Datum,
 };
 use proptest::{collection::vec, prelude::*};

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use gotrace::{
-    Role,
-    assemble::{Account, Assemble as _},
-    values::Datum,
-};
+use gotrace::{Role, account::Account, program::Assemble as _, values::Datum};
 
 use super::{Assembler, Reconcile};
 use crate::{Event, Values, table::Function, values::Value};

@@ -18,7 +18,8 @@ use std::mem;
 use foldhash::fast::RandomState;
 use gotrace::{
     Role,
-    assemble::{Account, Assemble, Books as BooksOf, Count, Stats},
+    account::{Account, Books as BooksOf, Count, Stats},
+    program::Assemble,
 };
 
 pub use self::queues::QUEUE_INCOMING_PODS;

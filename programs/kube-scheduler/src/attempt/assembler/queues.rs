@@ -2,7 +2,7 @@
 
 use std::collections::HashMap as StdHashMap;
 
-use gotrace::assemble::{Count, Counter};
+use gotrace::account::{Count, Counter};
 
 use super::{MAX_ENQUEUED, MAX_MOVES, MAX_MOVING, Process};
 use crate::{

@@ -1,6 +1,6 @@
 //! Events in any order and with any values: nothing panics, each is accounted for, and the attempts are well-formed.
 
-use gotrace::{Role, assemble::Assemble as _, program::Function as _};
+use gotrace::{Role, program::Assemble as _, program::Function as _};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{config, event, schedules::check_traces};

@@ -2,7 +2,8 @@
 
 use gotrace::{
     Role,
-    assemble::{Account, Assemble as _, Count, Stats},
+    account::{Account, Count, Stats},
+    program::Assemble as _,
 };
 
 use super::{

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use gotrace::{
-    Role,
-    assemble::{Assemble as _, Stats},
-};
+use gotrace::{Role, account::Stats, program::Assemble as _};
 
 use super::{LOOP, event, status};
 use crate::{

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use gotrace::{
     Role,
-    assemble::{Account, Assemble as _, Stats},
+    account::{Account, Stats},
+    program::Assemble as _,
 };
 use spans::{Anchor, Gatherer, Origin, Trace};
 

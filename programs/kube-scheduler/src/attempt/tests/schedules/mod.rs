@@ -7,7 +7,7 @@ mod script;
 
 use std::collections::BTreeMap;
 
-use gotrace::assemble::{Account, Stats};
+use gotrace::account::{Account, Stats};
 use proptest::{collection::vec, prelude::*};
 
 pub(super) use self::checks::check_traces;

@@ -1,46 +1,13 @@
-//! The assembler interface: makes traces of events, and counts what becomes of each event.
+//! What becomes of each event, and the counters of a program.
 
-use std::{fmt, ops::Add};
+use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
-
-use crate::{decode::Event, program::Program};
-
-/// Assembles the events of one program: relates calls to the work that they are part of. Pure: no clock, no I/O.
-///
-/// Every event is accounted for: once nothing is open, the fates of [`Account`] add up to its events.
-pub trait Assemble<P: Program>: Default + fmt::Debug + Send {
-    /// A completed unit, which becomes a trace.
-    type Output: fmt::Debug + Send + 'static;
-
-    /// Handles the next event. Events arrive in the order of the ring buffer, which keeps each goroutine's order.
-    fn on(&mut self, event: Event<P>);
-
-    /// Expires what has had no event for too long. `now_ns` is `CLOCK_MONOTONIC`.
-    fn expire(&mut self, now_ns: u64);
-
-    /// Closes everything open in this process, which has ended.
-    fn exit(&mut self, target: u32);
-
-    /// Takes the outputs completed since the last call.
-    fn take_finished(&mut self) -> Vec<Self::Output>;
-
-    /// Losses so far: events that are not part of an output.
-    fn stats(&self) -> Stats;
-
-    /// Fates of all events so far.
-    fn account(&self) -> Account;
-
-    /// Current values of [`Program::COUNTERS`], such as entries into a queue.
-    fn counts(&self) -> Vec<Count> {
-        Vec::new()
-    }
-}
 
 /// Value of one of a program's counters. It only grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Name of the counter in [`Program::COUNTERS`].
+    /// Name of the counter in [`Program::COUNTERS`](crate::program::Program::COUNTERS).
     pub counter: &'static str,
     /// Label values, in the order of [`Counter::labels`].
     pub labels: Vec<String>,
