@@ -32,6 +32,8 @@ const REFUSED: Duration = Duration::from_secs(3);
 /// The time without work that makes a moment an idle one: schedspan has read all records then.
 const IDLE: Duration = Duration::from_millis(1500);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Waits that are compared as if there were so many of them.
+const FEW: f64 = 30.0;
 /// The limit from the end of a reconcile to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(30);
 const NOTICED: Duration = Duration::from_secs(30);
@@ -322,8 +324,9 @@ fn compare(metrics: &BTreeMap<String, Queue>, spans: &BTreeMap<String, Queue>) -
         let beyond = |difference: f64, seconds: f64, calls: f64| {
             difference.abs() > f64::max(TOLERANCE * seconds, TOLERANCE_PER_CALL * calls)
         };
+        // A wait is short, and one that was interrupted between the two readings of the clock says nothing of the others.
         if beyond(difference, metric.seconds, metric.count)
-            || beyond(waits, metric.waited_seconds, metric.waits)
+            || beyond(waits, metric.waited_seconds, f64::max(metric.waits, FEW))
         {
             disturbed.push(name.clone());
         }
