@@ -159,10 +159,7 @@ impl Component {
     /// If a tool is missing or the build fails.
     pub fn executable(&self) -> Result<PathBuf> {
         let sources = self.sources()?;
-        let cache = paths::cache()?.join("components");
-        let key = self.key(&self.go.description()?, &sources);
-        let dir = cache.join(format!("{}-{}-{key}", self.name, self.version));
-        let executable = dir.join(self.name);
+        let (cache, executable) = (cache()?, self.place(&sources)?);
         if executable.exists() {
             return Ok(executable);
         }
@@ -201,10 +198,25 @@ impl Component {
         if self.kind.strip {
             process::run(&format!("strip {what}"), Command::new("strip").arg(&built))?;
         }
-        fs::create_dir_all(&dir)?;
+        fs::create_dir_all(executable.parent().context("it is in a folder")?)?;
         fs::rename(built, &executable)?;
         fs::remove_dir_all(&partial)?;
         Ok(executable)
+    }
+
+    /// The path of its executable if the cache folder has it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no cache folder, or no Go that a key could be made of.
+    pub fn built(&self) -> Result<Option<PathBuf>> {
+        Ok(Some(self.place(&self.sources()?)?).filter(|executable| executable.exists()))
+    }
+
+    /// Where its executable is, or will be.
+    fn place(&self, sources: &[(String, Vec<u8>)]) -> Result<PathBuf> {
+        let key = self.key(&self.go.description()?, sources);
+        Ok(cache()?.join(format!("{}-{}-{key}", self.name, self.version)).join(self.name))
     }
 
     /// The folder of a dependency, in the version that its module requires.
@@ -269,6 +281,10 @@ impl Kind {
         );
         Ok(())
     }
+}
+
+fn cache() -> Result<PathBuf> {
+    Ok(paths::cache()?.join("components"))
 }
 
 /// The files of a folder by name, in order.

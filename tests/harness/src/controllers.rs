@@ -7,7 +7,7 @@ use xtask::{
 };
 
 /// Each is built with the Go that the scheduler of its version is built with.
-const ALL: [Component; 4] = [
+pub const ALL: [Component; 4] = [
     of("1.29.15", "controllers/1.29.15", Release("1.23.9")),
     of("1.33.13", "controllers/1.33.13", Release("1.25.5")),
     CONTROLLER_MANAGER,

@@ -1,0 +1,98 @@
+//! The plans of real executables stay what they are in `tests/plans`, to the last register and offset.
+//!
+//! Reads what the cache folder has: `cargo xtask matrix schedulers` and `cargo xtask e2e controllers` build it. After a wanted
+//! change, `UPDATE_PLANS=1 cargo test -p matrix --test plans` stores the new plans; `git diff` shows what it did.
+
+use std::{env, fmt::Write as _, fs};
+
+use anyhow::{Context as _, Result};
+use client_go::ClientGo;
+use gotrace::{Plan, plan::Slot, program::Program};
+use harness::{controllers, schedulers};
+use kube_scheduler::KubeScheduler;
+use wire::Read;
+use xtask::{components::Component, paths};
+
+/// The plan as text: a line for each site, read, name, field and signature.
+fn text<P: Program>(executable: &[u8]) -> Result<String> {
+    let plan = Plan::<P>::checked(executable)?;
+    let mut text = format!("{:?}\n", plan.identity);
+    for site in &plan.sites {
+        let (function, range) = (gotrace::plan::name(site.function), &site.called_by);
+        write!(
+            text,
+            "{function} {:?} at {:#x} ({:#x}) {:?} ",
+            site.role, site.address, site.file_offset, site.class
+        )?;
+        writeln!(text, "in {} at depth {}, called by {range:x?}", site.symbol, site.stack_depth)?;
+        let wire::Site { goid_offset, reads_len, texts, time, unless, reads, layout } = site.spec;
+        writeln!(text, "    goid {goid_offset:#x}, time {time}, texts {texts}, unless {unless:b}")?;
+        if let Some(list) = site.list {
+            writeln!(text, "    {list:?} by {layout:?}")?;
+        }
+        for ((reading, slot), read) in site.values.iter().zip(&reads[..reads_len as usize]) {
+            let Read { base, steps, kind, slot: number, offsets, last } = *read;
+            assert!(matches!(*slot, Slot::Word(place) | Slot::Text(place) if place == usize::from(number)));
+            let way = &offsets[..usize::from(steps)];
+            writeln!(text, "    {reading:?}: {slot:?} of kind {kind} from {base} {way:x?} + {last:x}")?;
+        }
+    }
+    for missing in &plan.missing {
+        writeln!(text, "{missing:?}")?;
+    }
+    writeln!(text, "not yet {:?}", plan.not_yet)?;
+    for name in &plan.names {
+        writeln!(text, "{name:x?}")?;
+    }
+    for (address, error) in &plan.errors {
+        writeln!(text, "error {error} at {address:#x}")?;
+    }
+    for layout in plan.layouts.iter().filter(|layout| layout.read) {
+        writeln!(text, "{layout:?}")?;
+    }
+    for signature in &plan.signatures {
+        writeln!(text, "{signature:?}")?;
+    }
+    writeln!(text, "{:?}", plan.debug_info)?;
+    Ok(text)
+}
+
+/// Compares a plan with the stored one; says why if it does not.
+fn check<P: Program>(name: &str, component: &Component) -> Result<()> {
+    let path = paths::repository().join("tests/plans").join(format!("{name}.txt"));
+    let store = env::var_os("UPDATE_PLANS").is_some();
+    if !store && !path.exists() {
+        return Ok(());
+    }
+    let Some(executable) = component.built()? else {
+        println!("skipped: {name} is not built");
+        return Ok(());
+    };
+    let text = text::<P>(&fs::read(executable)?)?;
+    if store {
+        return Ok(fs::write(path, text)?);
+    }
+    let stored = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    for (number, (stored, text)) in stored.lines().zip(text.lines()).enumerate() {
+        assert_eq!(stored, text, "line {} of {}", number + 1, path.display());
+    }
+    assert_eq!(stored.lines().count(), text.lines().count(), "lines of {}", path.display());
+    Ok(())
+}
+
+#[test]
+fn a_scheduler_is_planned_as_it_was() -> Result<()> {
+    for schedulers::Scheduler { name, component, .. } in schedulers::chosen(&[])? {
+        check::<KubeScheduler>(&name, &component).context(name)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_controller_manager_is_planned_as_it_was() -> Result<()> {
+    for component in controllers::ALL {
+        let name = format!("{}-{}-{}", component.name, component.version, component.go.version()?);
+        check::<ClientGo>(&name, &component).context(name)?;
+    }
+    Ok(())
+}
