@@ -96,4 +96,27 @@ mod tests {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn bytes_may_have_a_unit() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("100000", Some(100_000)),
+            ("64KiB", Some(64 << 10)),
+            ("64Ki", Some(64 << 10)),
+            ("256MiB", Some(256 << 20)),
+            ("1GiB", Some(1 << 30)),
+            ("", None),
+            ("MiB", None),
+            ("99999999999GiB", None),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        assert_eq!(parse_bytes("5MB"), Err("`MB` is not a unit: use KiB, MiB or GiB".to_owned()));
+    }
+
+    #[test]
+    fn milliseconds_are_durations() {
+        assert_eq!(milliseconds(12.25), "12.2 ms");
+    }
 }

@@ -31,11 +31,39 @@ pub fn span_id(trace_id: &[u8; 16], number: u64) -> [u8; 8] {
     let mut hasher = SipHasher13::new();
     hasher.write(trace_id);
     hasher.write_u64(number);
-    let id = hasher.finish().to_be_bytes();
-    if id == [0; 8] { [1; 8] } else { id }
+    not_zero(hasher.finish().to_be_bytes())
 }
 
-/// All zero means "no trace".
-fn not_zero(id: [u8; 16]) -> [u8; 16] {
-    if id == [0; 16] { [1; 16] } else { id }
+/// All zero means "none".
+fn not_zero<const N: usize>(id: [u8; N]) -> [u8; N] {
+    if id == [0; N] { [1; N] } else { id }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_follow_from_all_that_a_trace_is_about() {
+        let of = [("pod", 1, 1), ("Pod", 1, 1), ("pod", 2, 1), ("pod", 1, 2)];
+        let ids: HashSet<_> =
+            of.iter().map(|(what, start, process)| trace_id(what, *start, *process)).collect();
+        assert_eq!(ids.len(), of.len());
+        assert_eq!(trace_id("pod", 1, 1), trace_id("pod", 1, 1));
+        assert_ne!(lifecycle_id("a"), lifecycle_id("b"));
+        assert_eq!(lifecycle_id("a"), lifecycle_id("a"));
+        let one = trace_id("pod", 1, 1);
+        let spans = [span_id(&one, 0), span_id(&one, 1), span_id(&trace_id("Pod", 1, 1), 0)];
+        assert_eq!(HashSet::from(spans).len(), spans.len());
+        assert_eq!(span_id(&one, 1), spans[1]);
+    }
+
+    #[test]
+    fn no_id_is_zero() {
+        assert_eq!(not_zero([0; 16]), [1; 16]);
+        let id = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(not_zero(id), id);
+    }
 }

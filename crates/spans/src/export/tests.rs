@@ -22,6 +22,68 @@ pub(super) fn lost(registry: &Registry) -> Vec<(&'static str, u64)> {
     registry.lost().into_iter().filter(|(_, lost)| *lost > 0).collect()
 }
 
+/// An output from which a test takes the items itself.
+fn manual(capacity: u64) -> (Sinks, Registry, Queue) {
+    let mut queue = None;
+    let (sinks, registry) = sinks(|metrics| {
+        Sink::Text(Text::open(capacity, stdout::CAUSES, metrics, |receiving| {
+            queue = Some(receiving);
+            tokio::spawn(std::future::pending())
+        }))
+    });
+    (sinks, registry, queue.expect("it is opened at once"))
+}
+
+#[tokio::test]
+async fn a_trace_has_the_resource_that_its_source_has_when_it_is_sent() {
+    let (sinks, _, mut queue) = manual(u64::MAX);
+    let own = Resource::of_process(7, 42, "/kube-scheduler".as_ref(), "go1.26.4", None);
+    let unknown = Resource::unknown(scheduled().source).encode();
+    assert_ne!(own.encode(), unknown);
+    sinks.register(&own);
+    sinks.send(scheduled());
+    sinks.forget(own.source);
+    sinks.send(scheduled());
+    let mut resource = || queue.receiver.try_recv().map(|item| item.resource).ok();
+    assert_eq!([resource(), resource(), resource()], [Some(own.encode()), Some(unknown), None]);
+}
+
+#[tokio::test]
+async fn a_replay_waits_while_a_queue_is_more_than_half_full() {
+    let spans = scheduled().spans.len() as u64;
+    let (sinks, _, mut queue) = manual(4 * spans);
+    let has_room =
+        async || timeout_at(Instant::now() + Duration::from_millis(20), sinks.room()).await.is_ok();
+    for expected in [true, true, false, false] {
+        sinks.send(scheduled());
+        assert_eq!(has_room().await, expected);
+    }
+    for expected in [false, true] {
+        let item = queue.receiver.try_recv().expect("it was sent");
+        queue.settle(item.spans(), true);
+        assert_eq!(has_room().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn outputs_have_ended_when_nothing_reads_them_any_more() {
+    let spans = scheduled().spans.len() as u64;
+    let (sinks, registry, queue) = manual(2 * spans);
+    assert!(!sinks.ended());
+    drop(queue);
+    assert!(sinks.ended());
+    for _ in 0..5 {
+        sinks.send(scheduled());
+    }
+    // What is not taken does not fill the queue.
+    assert_eq!(lost(&registry), [("output_failed", 5 * spans)]);
+}
+
+#[test]
+fn a_queue_has_room_for_65536_spans_unless_a_variable_says_otherwise() {
+    assert_eq!(queue_size().ok(), Some(65_536));
+}
+
 #[tokio::test]
 async fn spans_beyond_the_queue_and_spans_left_at_the_end_are_lost() {
     let spans = scheduled().spans.len() as u64;
