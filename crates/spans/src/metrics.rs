@@ -186,3 +186,57 @@ impl Metrics {
         self.queued_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::scheduled;
+
+    #[test]
+    fn spans_are_counted_by_name_and_plugins_together() {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry);
+        metrics.made(&scheduled());
+        assert!(!registry.encode().contains("name=\"plugin\""));
+        let mut trace = scheduled();
+        for (kind, name) in [
+            (SpanKind::Plugin, "plugin: Fit"),
+            (SpanKind::Plugin, "plugin: Taint"),
+            (SpanKind::Extender, "extender: http://a"),
+            (SpanKind::Stage(Stage::Container), "container main"),
+            (SpanKind::Stage(Stage::InitContainer), "init setup"),
+            (SpanKind::Stage(Stage::Sandbox), "sandbox"),
+        ] {
+            trace.spans.push(Span { kind, name: name.into(), ..trace.spans[1].clone() });
+        }
+        metrics.made(&trace);
+        let text = registry.encode();
+        for (name, count) in
+            [("plugin", 2), ("extender", 1), ("container", 1), ("init", 1), ("sandbox", 1), ("bind", 2)]
+        {
+            let line = format!("schedspan_spans_total{{name=\"{name}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
+
+    #[test]
+    fn what_waits_is_in_memory_and_on_disk() {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry);
+        metrics.queued(3, 300);
+        metrics.spooled(40, 4_000);
+        assert_eq!(metrics.waiting(), 43);
+        metrics.damaged(5);
+        metrics.loss(Loss::Shutdown, 2);
+        let text = registry.encode();
+        for line in [
+            "schedspan_export_queue_bytes 300\n",
+            "schedspan_export_spool_bytes 4000\n",
+            "schedspan_export_spool_damaged_total 1\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        let lost: Vec<_> = registry.lost().into_iter().filter(|(_, lost)| *lost > 0).collect();
+        assert_eq!(lost, [("spool_damaged", 5), ("shutdown", 2)]);
+    }
+}

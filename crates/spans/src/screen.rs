@@ -193,6 +193,13 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_pipe_is_no_error_and_others_are() {
+        assert!(until_closed(Err(io::ErrorKind::BrokenPipe.into())).is_ok());
+        assert!(until_closed(Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert!(until_closed(Ok(())).is_ok());
+    }
+
+    #[test]
     fn plain_text_stays() {
         let text = "1 ▏████ × Äö…\n-> {\"a\": 1}\n";
         assert_eq!(printable(text), text);

@@ -48,3 +48,24 @@ pub fn add_monotonic(trace: &mut Trace, anchor: Anchor) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::scheduled;
+
+    #[test]
+    fn each_span_says_when_it_was_by_the_other_clock() {
+        let mut trace = scheduled();
+        let anchor = Anchor { unix_ns_at_zero: trace.root().start_unix_ns - 1_000 };
+        assert_eq!(anchor.unix(1_000), trace.root().start_unix_ns);
+        add_monotonic(&mut trace, anchor);
+        for (span, plain) in trace.spans.iter().zip(scheduled().spans) {
+            let (start, end) = (plain.start_unix_ns, plain.end_unix_ns);
+            let of = |unix_ns| Some(AttributeValue::from(unix_ns - anchor.unix_ns_at_zero));
+            assert_eq!(span.attribute(attributes::MONOTONIC_START), of(start).as_ref());
+            assert_eq!(span.attribute(attributes::MONOTONIC_END), of(end).as_ref());
+            assert_eq!(span.attributes.len(), plain.attributes.len() + 2);
+        }
+    }
+}

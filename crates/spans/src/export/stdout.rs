@@ -114,6 +114,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        Span, SpanKind,
         export::{
             Sink, Text,
             tests::{item, lost, sinks},
@@ -138,6 +139,27 @@ mod tests {
         );
         assert_eq!(root["links"][0]["traceId"], "cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd");
         assert_eq!(spans["spans"][1]["parentSpanId"], "0000000000000001");
+    }
+
+    #[test]
+    fn a_waterfall_has_an_empty_line_after_it_and_each_plugin_if_asked_for() {
+        let mut trace = scheduled();
+        for (name, start) in [("plugin: Fit", 0), ("plugin: Taint", 10)] {
+            let (parent, id) = (trace.spans[2].span_id, trace.spans.len() as u64 + 1);
+            trace.spans.push(Span {
+                kind: SpanKind::Plugin,
+                span_id: id.to_be_bytes(),
+                parent_id: Some(parent),
+                name: name.into(),
+                end_unix_ns: trace.spans[2].start_unix_ns + start,
+                ..trace.spans[2].clone()
+            });
+        }
+        let item = item(trace);
+        let (folded, each) = (terminal(&item, false), terminal(&item, true));
+        assert!(folded.contains("2 plugins") && !folded.contains("plugin: Fit"), "{folded}");
+        assert!(each.contains("plugin: Fit") && each.contains("plugin: Taint"), "{each}");
+        assert!(each.ends_with("\n\n") && each.starts_with("default/web-0  Success"), "{each}");
     }
 
     struct Closed;

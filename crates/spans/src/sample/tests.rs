@@ -217,6 +217,7 @@ fn an_invalid_rule_is_refused_with_what_is_valid() {
         ("traceidratio=2", "`2` is not a number from 0 to 1"),
         ("traceidratio=NaN", "`NaN` is not a number from 0 to 1"),
         ("slower-than=5", "give a number with the unit"),
+        ("slower-than=p0", "`p0` is not a percentile"),
         ("slower-than=p100", "`p100` is not a percentile"),
         ("at-most=0", "not a whole number above 0"),
         ("at-most=99999999999", "not a whole number above 0"),
@@ -293,6 +294,10 @@ fn tracing_configuration_is_read_from_files_of_the_api_server_and_of_the_schedul
         (format!("{api_server}samplingRatePerMillion: -1\n"), "must be from 0 to 1000000"),
         (scheduler.to_owned(), "it has no `tracing:`"),
         ("apiVersion: v1\nkind: Pod\n".to_owned(), "it is a Pod of v1; give a TracingConfiguration"),
+        (
+            "apiVersion: v1\nkind: TracingConfiguration\n".to_owned(),
+            "it is a TracingConfiguration of v1; give a",
+        ),
         ("{".to_owned(), "give a TracingConfiguration"),
         (String::new(), "give a TracingConfiguration"),
         ("a: &a [*a]".to_owned(), "give a TracingConfiguration"),

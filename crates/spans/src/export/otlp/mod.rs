@@ -63,9 +63,13 @@ pub async fn try_once() -> Result<Option<String>, String> {
     if disabled() {
         return Ok(None);
     }
-    let mut client = client().map_err(|error| error.to_string())?;
+    try_client(client().map_err(|error| error.to_string())?).await.map(Some)
+}
+
+/// Sends a request without spans. Returns the endpoint.
+async fn try_client(mut client: Client) -> Result<String, String> {
     match client.send(&mut []).await {
-        Answer::Accepted { .. } => Ok(Some(client.endpoint().to_owned())),
+        Answer::Accepted { .. } => Ok(client.endpoint().to_owned()),
         Answer::Later { reason, .. } | Answer::TooLarge(reason) | Answer::Refused(reason) => {
             Err(format!("cannot export to {}: {reason}", client.endpoint()))
         }

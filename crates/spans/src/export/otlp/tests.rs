@@ -432,6 +432,42 @@ async fn headers_and_the_token_of_a_file_are_sent() {
     assert!(error.contains("`/missing` of SCHEDSPAN_OTLP_TOKEN_FILE"), "{error}");
 }
 
+#[tokio::test]
+async fn a_try_says_where_it_arrived_or_what_to_do() {
+    for (protocol, collector, code) in [("http/protobuf", PROTOCOLS[0].1, 401), ("grpc", PROTOCOLS[1].1, 16)]
+    {
+        let refuses = Reply { code, ..Reply::default() };
+        let Collector { endpoint, mut requests } = collector(listen().await.0, vec![refuses], usize::MAX);
+        let client = || connect(settings(protocol, &endpoint, &[])).unwrap_or_else(|error| panic!("{error}"));
+        let error = try_client(client()).await.unwrap_err();
+        assert!(error.starts_with(&format!("cannot export to {endpoint}")), "{error}");
+        let reached = try_client(client()).await.unwrap();
+        assert!(reached.starts_with(&endpoint), "{reached}");
+        assert_eq!(spans(&requests.recv().await.unwrap().1).len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_replay_waits_for_a_collector_that_does_not_answer() {
+    let (listener, address) = listen().await;
+    drop(listener);
+    let size = (4 * EACH).to_string();
+    for variable in ["OTEL_BSP_MAX_QUEUE_SIZE", "SCHEDSPAN_OTLP_QUEUE_BYTES"] {
+        let size = if variable == "SCHEDSPAN_OTLP_QUEUE_BYTES" { "8192" } else { &*size };
+        let further = [(variable, size), ("OTEL_BSP_SCHEDULE_DELAY", "60000")];
+        let (sinks, _) = exporting(settings("grpc", &format!("http://{address}"), &further));
+        let room = async || timeout(Duration::from_millis(20), sinks.room()).await.is_ok();
+        sinks.send(scheduled());
+        assert!(room().await, "{variable}");
+        for _ in 0..3 {
+            sinks.send(scheduled());
+        }
+        assert!(!room().await, "{variable}");
+        assert!(!sinks.ended());
+        sinks.shutdown(Duration::ZERO).await;
+    }
+}
+
 /// A server with a certificate of its own making for this name.
 async fn tls_server(name: &str, until_year: i32) -> (String, String) {
     let key = KeyPair::generate().unwrap();

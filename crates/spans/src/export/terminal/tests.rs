@@ -388,3 +388,125 @@ fn the_style_follows_the_terminal_and_the_environment() {
         Style { width: 60, colour: false, plugins: false }
     );
 }
+
+#[test]
+fn colours_say_how_it_went() {
+    let coloured = Style { colour: true, ..PLAIN_80 };
+    let with = |result: &str| {
+        let mut trace = scheduled();
+        let own = trace.spans[0].attributes.iter_mut().find(|(key, _)| *key == attributes::RESULT);
+        own.expect("it has a result").1 = AttributeValue::String(result.to_owned().into());
+        waterfall(&trace, &coloured)
+    };
+    for (result, colour) in [
+        ("Success", GREEN),
+        ("Ready", GREEN),
+        ("Running", GREEN),
+        ("Succeeded", GREEN),
+        ("Unschedulable", YELLOW),
+        ("Deleted", YELLOW),
+        ("Error", RED),
+    ] {
+        assert!(with(result).contains(&format!("  \x1b[{colour}m{result}\x1b[0m  ")), "{result}");
+    }
+    let text = waterfall(&unschedulable(), &coloured);
+    let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_default();
+    assert!(line("SchedulePod ").contains("\x1b[31m█"), "a failed root: {text}");
+    assert!(line("schedulingCycle").contains("\x1b[34m█"), "{text}");
+    assert!(line("filter").ends_with("\x1b[33mUnschedulable\x1b[0m"), "{text}");
+    assert!(line("postFilter").ends_with("\x1b[31mno victims\x1b[0m"), "{text}");
+    let text = waterfall(&scheduled(), &coloured);
+    for line in text.lines().skip_while(|line| !line.contains("bindingCycle")) {
+        assert!(line.contains("\x1b[36m "), "the binding has a colour of its own: {line:?}");
+    }
+}
+
+/// A lifecycle: kind of stage, name, start and length in milliseconds.
+fn lifecycle_of(stages: &[(Stage, &'static str, u64, u64)]) -> Trace {
+    let mut trace = scheduled();
+    trace.spans.truncate(1);
+    trace.kind = TraceKind::Lifecycle;
+    let root = &mut trace.spans[0];
+    root.kind = SpanKind::Root(trace.kind);
+    root.name = trace.kind.name().into();
+    root.end_unix_ns = root.start_unix_ns + 1_000_000_000;
+    root.links.clear();
+    root.attributes = vec![
+        (attributes::POD_NAMESPACE, "shop".into()),
+        (attributes::POD_NAME, "web-0".into()),
+        (attributes::LIFECYCLE_RESULT, "Ready".into()),
+        (attributes::NODE, "node-3".into()),
+        (attributes::LIFECYCLE_ATTEMPTS, AttributeValue::Int(2)),
+        (attributes::LIFECYCLE_RESTARTS, AttributeValue::Int(1)),
+        (attributes::VOLUMES, AttributeValue::Int(0)),
+    ];
+    for (stage, name, start, milliseconds) in stages {
+        let root = trace.root().clone();
+        let start_unix_ns = root.start_unix_ns + start * 1_000_000;
+        trace.spans.push(Span {
+            kind: SpanKind::Stage(*stage),
+            span_id: (trace.spans.len() as u64 + 1).to_be_bytes(),
+            parent_id: Some(root.span_id),
+            name: (*name).into(),
+            start_unix_ns,
+            end_unix_ns: start_unix_ns + milliseconds * 1_000_000,
+            attributes: Vec::new(),
+            ..root
+        });
+    }
+    trace
+}
+
+#[test]
+fn a_lifecycle_reads_at_a_glance() {
+    let mut trace = lifecycle_of(&[
+        (Stage::Queued, "queued", 0, 100),
+        (Stage::Attempt, "SchedulePod", 100, 200),
+        (Stage::Kubelet, "kubelet", 300, 100),
+        (Stage::Container, "container main", 400, 500),
+    ]);
+    trace.spans[2].attributes = vec![(attributes::SELECTED_NODE, "node-3".into())];
+    trace.spans[4].attributes = vec![(attributes::IMAGE, "nginx:1.29".into())];
+    let expected = "\
+shop/web-0  Ready  on node-3  1.00 s  2 attempts  1 restart
+  trace abababababababababababababababab
+PodLifecycle       █████████████████████████████████████████  1.00 s
+├─ queued          ████                                       100 ms
+├─ SchedulePod         ████████▎                              200 ms  on node-3
+├─ kubelet                     ████▏                          100 ms
+└─ container main                  ████████████████████▌      500 ms  nginx:1.29
+";
+    assert_eq!(waterfall(&trace, &PLAIN_80), expected);
+    let text = waterfall(&trace, &Style { colour: true, ..PLAIN_80 });
+    let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_default();
+    assert!(line("queued  ").contains("\x1b[2m█"), "{text}");
+    assert!(line("kubelet").contains("\x1b[36m "), "{text}");
+    assert!(line("SchedulePod").contains("\x1b[34m "), "{text}");
+}
+
+#[test]
+fn a_plugin_is_unremarkable_below_a_twentieth_of_the_attempt() {
+    let mut trace = scheduled();
+    add_plugins(
+        &mut trace,
+        "filter",
+        &[("Below", 0, 254, "Success"), ("Other", 254, 1, "Success"), ("At", 300, 256, "Success")],
+    );
+    let text = waterfall(&trace, &PLAIN_80);
+    assert!(text.contains("2 plugins") && text.contains("plugin: At "), "{text}");
+    let at = trace.spans.last_mut().expect("it was added");
+    at.end_unix_ns = at.start_unix_ns + 5_110_000 / 20;
+    let text = waterfall(&trace, &PLAIN_80);
+    assert!(text.contains("2 plugins") && text.contains("plugin: At "), "{text}");
+    let at = trace.spans.last_mut().expect("it was added");
+    at.end_unix_ns -= 1;
+    assert!(waterfall(&trace, &PLAIN_80).contains("3 plugins"));
+}
+
+#[test]
+fn text_without_colour_is_plain() {
+    assert_eq!(PLAIN_80.paint(RED, "text"), "text");
+    let coloured = Style { colour: true, ..PLAIN_80 };
+    assert_eq!(coloured.paint(RED, "text"), "\x1b[31mtext\x1b[0m");
+    assert_eq!([coloured.paint(PLAIN, "text"), coloured.paint(RED, "")], ["text", ""]);
+}
