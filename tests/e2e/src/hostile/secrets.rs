@@ -106,6 +106,8 @@ fn silent(stage: &Stage) -> Result<()> {
     let argument = format!("--config={}", fuse.file().display());
     let fake = model.start_with("config-silent", Does::Waits, "0", &[&argument])?;
     let schedspan = stage.trace()?;
+    // The fake may be the first that is traced.
+    checks::is_traced(stage, &schedspan)?;
     scheduled(stage, "silent")?;
     let pid = format!("pid={}", fake.pid());
     wait_until("the file to be given up", TIMEOUT, || {
