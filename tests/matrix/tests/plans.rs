@@ -26,7 +26,8 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
         )?;
         writeln!(text, "in {} at depth {}, called by {range:x?}", site.symbol, site.stack_depth)?;
         let wire::Site { goid_offset, reads_len, texts, time, unless, reads, layout } = site.spec;
-        writeln!(text, "    goid {goid_offset:#x}, time {time}, texts {texts}, unless {unless:b}")?;
+        let detail = P::detail(site.function);
+        writeln!(text, "    {detail:?}, goid {goid_offset:#x}, time {time}, texts {texts}, unless {unless:b}")?;
         if let Some(list) = site.list {
             writeln!(text, "    {list:?} by {layout:?}")?;
         }
