@@ -164,3 +164,32 @@ impl<T> Books<T> {
         self.account.orphaned += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_or_unclaimed_is_in_both_books() {
+        let mut books = Books::<()>::default();
+        books.no_room(3);
+        books.no_room(1);
+        books.stray_end();
+        books.orphan_move();
+        books.orphan_move();
+        books.account.events = 10;
+        let stats = Stats { table_full: 2, stray_ends: 1, orphan_moves: 2, ..Stats::default() };
+        let account = Account { events: 10, no_room: 4, stray: 1, orphaned: 2, ..Account::default() };
+        assert_eq!((books.stats, books.account), (stats, account));
+        assert_eq!(account.open(), 3);
+    }
+
+    #[test]
+    fn accounts_of_programs_add_up() {
+        let one = Account { events: 5, in_attempts: 2, waiting: 1, ..Account::default() };
+        let sum = one + Account { events: 7, in_attempts: 7, ..Account::default() };
+        assert_eq!(sum, Account { events: 12, in_attempts: 9, waiting: 1, ..Account::default() });
+        let fates: Vec<_> = sum.each().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(fates, [(Fate::InAttempt, 9), (Fate::Waiting, 1)]);
+    }
+}

@@ -111,6 +111,23 @@ mod tests {
     }
 
     #[test]
+    fn all_places_are_compared() {
+        let places = [0, 1, 2, 3, 4, 5].map(|address| Place { address, code: CODE_THERE });
+        let compared = Compared::of(&places, 0, |buffer, address| {
+            buffer.copy_from_slice(&CODE_THERE);
+            match address {
+                0 => buffer[0] = INT3,
+                1 | 2 => buffer[1] = 0,
+                _ => {}
+            }
+            Ok(())
+        });
+        let compared = compared.expect("nothing fails");
+        assert_eq!(compared, Compared { same: 3, probed: 1, other: 2 });
+        assert_eq!(compared.places(), 6);
+    }
+
+    #[test]
     fn a_read_that_fails_is_no_comparison() {
         let place = Place { address: 0, code: CODE_THERE };
         assert!(Compared::of(&[place], 0, |_, _| Err(io::ErrorKind::NotFound.into())).is_err());

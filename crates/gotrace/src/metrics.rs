@@ -216,3 +216,94 @@ impl Total {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Counter = Counter { name: "moves", help: "Moves", labels: &["queue"] };
+
+    fn metrics() -> (Metrics, Registry) {
+        let registry = Registry::default();
+        (Metrics::new(&registry, [OWN]), registry)
+    }
+
+    fn assert_has(registry: &Registry, lines: &[&str]) {
+        let text = registry.encode();
+        for line in lines {
+            assert!(text.contains(&format!("schedspan_{line}\n")), "{line} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn processes_and_sites_are_those_of_now() {
+        let (metrics, registry) = metrics();
+        metrics.set_processes(2, 3);
+        metrics.set_untrusted(4);
+        metrics.set_foreign(5);
+        metrics.give_up();
+        assert_eq!(metrics.processes(), 2);
+        let missing = |number: usize| {
+            vec![
+                crate::plan::Missing { function: String::new(), why: String::new(), without: String::new() };
+                number
+            ]
+        };
+        let plan = |emulated, single_stepped, number| Summary {
+            emulated,
+            single_stepped,
+            missing: missing(number),
+            ..Summary::default()
+        };
+        metrics.set_planned([plan(90, 20, 1), plan(9, 2, 0)].iter());
+        assert_has(
+            &registry,
+            &[
+                "schedulers 2",
+                "schedulers_refused 3",
+                "schedulers_untrusted 4",
+                "foreign_probes 5",
+                "executables_given_up_total 1",
+                "plan_sites{class=\"emulated\"} 99",
+                "plan_sites{class=\"single_stepped\"} 22",
+                "plan_missing_functions 1",
+            ],
+        );
+        metrics.set_planned([].iter());
+        assert_has(&registry, &["plan_sites{class=\"emulated\"} 0", "plan_missing_functions 0"]);
+    }
+
+    #[test]
+    fn losses_and_fates_are_summed_over_programs() {
+        let (metrics, registry) = metrics();
+        let one = (
+            Stats { unwound_calls: 1, stray_ends: 2, skipped: 3, ..Stats::default() },
+            Account { events: 10, in_attempts: 7, ..Account::default() },
+        );
+        metrics.set_accounts([one, one].into_iter());
+        metrics.lose(RecordLoss::RingFull, 4);
+        metrics.lose(RecordLoss::RingFull, 1);
+        metrics.set_total(Total::Hits, 50);
+        metrics.set_total(Total::Hits, 60);
+        let lost: Vec<_> = metrics.lost().into_iter().filter(|(_, lost)| *lost > 0).collect();
+        assert_eq!(lost, [("ring_full", 5), ("unwound_call", 2)]);
+        assert_has(
+            &registry,
+            &[
+                "stray_ends_total 4",
+                "skipped_pods_total 6",
+                "record_fates_total{fate=\"in_attempt\"} 14",
+                "hits_total 60",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_counter_that_no_program_has_is_left_out() {
+        let (metrics, registry) = metrics();
+        let count = |counter, total| Count { counter, labels: vec!["active".to_owned()], total };
+        metrics.set_counts(&[count("moves", 3), count("unregistered", 4)]);
+        assert_has(&registry, &["moves_total{queue=\"active\"} 3"]);
+        assert!(!registry.encode().contains("unregistered"));
+    }
+}

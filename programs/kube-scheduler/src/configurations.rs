@@ -184,6 +184,17 @@ mod tests {
     }
 
     #[test]
+    fn ended_schedulers_are_forgotten() {
+        let mut configurations = Configurations::default();
+        configurations.found(0, 40, told("a", "--v=1"), false);
+        assert!(configurations.link(&mut attempt(0)).is_some());
+        configurations.gone(0);
+        let mut later = attempt(0);
+        assert_eq!(configurations.link(&mut later), None);
+        assert_eq!(later, attempt(0), "its link is gone with it");
+    }
+
+    #[test]
     fn next_scheduler_reports_its_differences_and_links_attempts() {
         let mut configurations = Configurations::default();
         configurations.found(0, 40, told("a", "--v=1"), true);

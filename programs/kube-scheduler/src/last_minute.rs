@@ -444,6 +444,23 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_too_long_is_one_of_the_others() {
+        let mut window = Window::default();
+        let mut trace = scheduled();
+        trace.spans[3].kind = SpanKind::Plugin;
+        let names = [MAX_TEXT, MAX_TEXT + 1].map(|length| "n".repeat(length));
+        for name in &names {
+            trace.spans[3].name = format!("{PLUGIN}{name}").into();
+            window.trace(0, "Success", &trace);
+        }
+        let recent = window.figures(0);
+        let plugins: Vec<_> =
+            recent.plugins.iter().map(|plugin| (plugin.name.as_str(), plugin.count)).collect();
+        assert!(plugins.contains(&(&names[0], 1)) && plugins.contains(&(OTHER, 1)), "{plugins:?}");
+        assert_eq!(plugins.len(), 2);
+    }
+
+    #[test]
     fn keeps_only_the_slowest() {
         let mut slowest = Vec::new();
         for duration_ns in 0..100 {

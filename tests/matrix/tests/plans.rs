@@ -27,7 +27,10 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
         writeln!(text, "in {} at depth {}, called by {range:x?}", site.symbol, site.stack_depth)?;
         let wire::Site { goid_offset, reads_len, texts, time, unless, reads, layout } = site.spec;
         let detail = P::detail(site.function);
-        writeln!(text, "    {detail:?}, goid {goid_offset:#x}, time {time}, texts {texts}, unless {unless:b}")?;
+        writeln!(
+            text,
+            "    {detail:?}, goid {goid_offset:#x}, time {time}, texts {texts}, unless {unless:b}"
+        )?;
         if let Some(list) = site.list {
             writeln!(text, "    {list:?} by {layout:?}")?;
         }

@@ -472,3 +472,18 @@ fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) 
 fn unfit(name: &'static str, error: &MapError) -> Error {
     Error::Map { name, why: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_for_windows_and_a_sixteenth_of_the_buffer_is_for_everybody() {
+        let limits = |ring_bytes, budget| Limits { ring_bytes, budget }.per_window();
+        // 67.1 ms of a second.
+        assert_eq!(limits(1 << 30, 1_000_000), (67_108, 67_108));
+        assert_eq!(limits(1 << 20, 10_000_000), (671_088, 65_536));
+        assert_eq!(limits(1 << 20, u64::MAX).1, 65_536);
+        assert_eq!(limits(4_096, 0), (0, 0));
+    }
+}

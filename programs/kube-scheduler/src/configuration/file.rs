@@ -232,6 +232,21 @@ mod tests {
     }
 
     #[test]
+    fn a_path_has_as_many_links_as_in_the_kernel() {
+        let directory = directory("links");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("0"), "at the end").unwrap();
+        for number in 0..=MAX_LINKS {
+            symlink(number.to_string(), directory.join((number + 1).to_string())).unwrap();
+        }
+        let read = |links: usize| open_below(root(&directory), Path::new(&links.to_string()), &everything());
+        assert_eq!(read(MAX_LINKS).and_then(io::read_to_string).unwrap(), "at the end");
+        let error = read(MAX_LINKS + 1).unwrap_err().to_string();
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(error, "it has too many symbolic links");
+    }
+
+    #[test]
     fn what_the_process_itself_may_not_read_stays_unread() {
         let directory = directory("permissions");
         let allow = |path: &str, mode| {

@@ -245,6 +245,43 @@ fn a_plugin_on_a_goroutine_of_its_own_belongs_to_the_attempt_whose_state_it_gets
 }
 
 #[test]
+fn a_call_that_began_before_the_attempt_is_not_part_of_it() {
+    // The plugin of an ended attempt calls another one, with addresses that the next attempt has as well.
+    let known = |plugin: &str| {
+        Values::default().with(Value::CycleState, 0x1000).with(Value::Plugin, Arc::<str>::from(plugin))
+    };
+    let plugin = |plugin, role, depth| event(500, Function::NormalizeScorePlugin, role, depth, known(plugin));
+    let mut one = scene(0, Fate::Bound, 1);
+    let place = one.scheduling.iter().position(|event| event.function == Function::Reserve).expect("it ran");
+    one.scheduling.splice(
+        place..place,
+        [
+            plugin("Inner", Role::Entry, 20),
+            plugin("Inner", Role::ReturnSite, 20),
+            event(500, Function::NormalizeScorePlugin, Role::ReturnSite, 10, Values::default()),
+        ],
+    );
+    let late = event(500, Function::NormalizeScorePlugin, Role::Entry, 10, Values::default());
+    one.scheduling.insert(0, late);
+    let (attempts, stats) = play([one]);
+    let [attempt] = attempts.as_slice() else { panic!("one attempt was made: {attempts:?}") };
+    assert!(attempt.calls.iter().all(|call| call.plugin.is_none()), "{:?}", attempt.calls);
+    assert!(stats.orphan_calls > 0, "{stats:?}");
+}
+
+#[test]
+fn an_attempt_is_batched_if_it_is_given_a_node() {
+    for (hint, batched) in [(None, false), (Some(0), false), (Some(6), true)] {
+        let mut one = scene(0, Fate::Bound, 1);
+        let values =
+            hint.map_or_else(Values::default, |hint| Values::default().with(Value::HintLength, hint));
+        one.scheduling.insert(4, event(LOOP, Function::NodeHint, Role::Entry, 300, values));
+        let (attempts, _) = play([one]);
+        assert_eq!(attempts[0].batched, batched, "{hint:?}");
+    }
+}
+
+#[test]
 fn a_plugin_with_one_record_began_where_the_one_before_it_ended() {
     let mut one = scene(0, Fate::Bound, 2);
     let place =
