@@ -289,6 +289,20 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_notices_that_its_file_is_written_to() {
+        let path = std::env::temp_dir().join(format!("schedspan-sleep-{}", std::process::id()));
+        fs::copy("/bin/sleep", &path).unwrap();
+        let mut sleep = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        let handle = Handle::of(sleep.id()).expect("it runs");
+        assert_eq!((handle.path.as_path(), handle.is_unchanged()), (path.as_path(), true));
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        fs::write(&path, "text").unwrap();
+        assert!(!handle.is_unchanged());
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn only_who_is_admitted_is_listed_with_the_file_that_it_runs() {
         let own = std::process::id();
         let mut asked = 0;
