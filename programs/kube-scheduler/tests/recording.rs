@@ -271,6 +271,9 @@ fn truncated_file_names_its_last_line() {
         let cut = &whole[..length];
         let error = read(cut).expect_err("something is missing");
         assert_eq!(error.line, cut.matches('\n').count() as u64 + 1, "{error} in {cut}");
+        // What is empty is no recording at all.
+        let is_cut_off = error.to_string().contains("cut off");
+        assert_eq!(is_cut_off, !cut.is_empty(), "{error} in {cut}");
     }
 }
 
@@ -405,4 +408,5 @@ fn a_replay_and_the_daemon_make_the_same_of_events() {
     // Losses before the first event come from the recording; later ones are detected again.
     let lost: Vec<_> = replay.losses().filter(|(_, lost)| *lost > 0).collect();
     assert_eq!(lost, [("ring_full", 3)]);
+    assert_eq!(replay.end().map(|end| end.losses["orphan_call"]), Some(9));
 }

@@ -7,10 +7,14 @@ use std::{env, fmt::Write as _, fs};
 
 use anyhow::{Context as _, Result};
 use client_go::ClientGo;
-use gotrace::{Plan, plan::Slot, program::Program};
+use gotrace::{
+    Detail, Plan,
+    plan::{Slot, explain, may_have},
+    program::Program,
+};
 use harness::{controllers, schedulers};
 use kube_scheduler::KubeScheduler;
-use wire::Read;
+use wire::{MAP_WALK, Read, TOP};
 use xtask::{components::Component, paths};
 
 /// The plan as text: a line for each site, read, name, field and signature.
@@ -58,6 +62,15 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
         writeln!(text, "{signature:?}")?;
     }
     writeln!(text, "{:?}", plan.debug_info)?;
+    for detail in [Detail::Phases, Detail::Plugins, Detail::Full] {
+        let sites = plan.clone().with_detail(detail).sites;
+        let lists = sites.iter().filter(|site| [TOP, MAP_WALK].contains(&site.spec.texts)).count();
+        writeln!(text, "{detail:?}: {} sites, {lists} with a list", sites.len())?;
+    }
+    let first = plan.sites.first().context("it has no site")?;
+    // By the end of the symbol, as a person writes it.
+    let wanted = first.symbol.rsplit('.').next().unwrap_or_default();
+    write!(text, "{}", explain::<P>(executable.into(), wanted)?)?;
     Ok(text)
 }
 
@@ -89,6 +102,22 @@ fn a_scheduler_is_planned_as_it_was() -> Result<()> {
     for schedulers::Scheduler { name, component, .. } in schedulers::chosen(&[])? {
         check::<KubeScheduler>(&name, &component).context(name)?;
     }
+    Ok(())
+}
+
+#[test]
+fn an_executable_may_have_a_program_if_it_has_a_module_from_its_place() -> Result<()> {
+    let Some(executable) = controllers::ALL[0].built()? else {
+        println!("skipped: the controller manager is not built");
+        return Ok(());
+    };
+    let data = fs::read(executable)?;
+    let executable = goexe::Executable::parse(data.as_slice())?;
+    let mut info = executable.build_info().clone();
+    assert!(may_have(&info, KubeScheduler::MARKERS));
+    assert!(!may_have(&info, &["example.com/other.f"]));
+    (info.main, info.dependencies) = (None, Vec::new());
+    assert!(may_have(&info, &["example.com/other.f"]), "it names no modules");
     Ok(())
 }
 

@@ -312,3 +312,29 @@ impl From<goexe::Error> for Why {
         Self(error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn type_arguments_are_split_between_brackets_only() {
+        let split = |arguments| split_arguments(arguments).collect::<Vec<_>>();
+        assert_eq!(split("string"), ["string"]);
+        assert_eq!(split("int,map[string]a.B[c,d],func(e, f)"), ["int", "map[string]a.B[c,d]", "func(e, f)"]);
+        assert_eq!(split("struct { A, B int },c"), ["struct { A, B int }", "c"]);
+        assert_eq!(type_arguments("a.(*B[c.D[e]]).f"), Some("c.D[e]"));
+        assert_eq!(type_arguments("a.(*B).f"), None);
+    }
+
+    #[test]
+    fn a_symbol_stands_for_all_instantiations_but_shapes() {
+        let symbol = "a.(*B[...]).f";
+        assert!(stands_for(symbol, "a.(*B[string]).f"));
+        for other in ["a.(*B[go.shape.string]).f", "a.(*B).f", "a.(*B[string]).g", "b.(*B[string]).f"] {
+            assert!(!stands_for(symbol, other), "{other}");
+        }
+        assert!(!stands_for("a.f", "a.f"));
+        assert!(is_in("a/b.f", "a/b") && !is_in("a/bc.f", "a/b") && !is_in("a/b", "a/b"));
+    }
+}
