@@ -98,3 +98,51 @@ impl Metrics {
         work(&mut self.0.window.lock().unwrap_or_else(PoisonError::into_inner), second)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spans::fixtures::{scheduled, unschedulable};
+
+    use super::*;
+
+    #[test]
+    fn attempts_are_counted_by_known_results() {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry);
+        let with = |result: &'static str| {
+            let mut trace = scheduled();
+            let own = trace.spans[0].attributes.iter_mut().find(|(key, _)| *key == attributes::RESULT);
+            own.expect("it has a result").1 = AttributeValue::String(result.into());
+            trace
+        };
+        let group = Trace { kind: TraceKind::GroupAttempt, ..scheduled() };
+        for trace in [scheduled(), unschedulable(), unschedulable(), with("Error"), with("anything"), group] {
+            metrics.attempt(&trace);
+        }
+        let text = registry.encode();
+        for line in [
+            "schedspan_attempts_total{result=\"Success\"} 1\n",
+            "schedspan_attempts_total{result=\"Unschedulable\"} 2\n",
+            "schedspan_attempts_total{result=\"Error\"} 1\n",
+            "schedspan_attempts_total{result=\"unknown\"} 1\n",
+            "schedspan_pod_group_attempts_total{result=\"Success\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        assert!(!text.contains("anything"));
+        let attempts: u64 = metrics.last_minute().attempts.iter().map(|attempts| attempts.count).sum();
+        assert_eq!(attempts, 5);
+    }
+
+    #[test]
+    fn moves_of_the_last_minute_are_what_the_totals_grew_by() {
+        let metrics = Metrics::new(&Registry::default());
+        let count = |counter, total| Count { counter, labels: vec!["active".into(), "PodAdd".into()], total };
+        for total in [3, 3, 10] {
+            metrics.counts(&[count(QUEUE_INCOMING_PODS.name, total), count("another", 100)]);
+        }
+        let moves = metrics.last_minute().moves;
+        let moves: Vec<_> = moves.iter().map(|moves| (&*moves.queue, &*moves.event, moves.count)).collect();
+        assert_eq!(moves, [("active", "PodAdd", 10)]);
+    }
+}

@@ -422,3 +422,26 @@ fn spans_carry_monotonic_times_on_request() {
     assert_eq!(times(trace.root()), [1_000, 9_000].map(|ns| Some(AttributeValue::Int(ns))));
     assert!(trace.spans.iter().all(|span| times(span).iter().all(Option::is_some)));
 }
+
+#[test]
+fn what_was_looked_at_is_said_where_it_is_not_all() {
+    let with = |looked_at, in_map| {
+        let mut attempt = bound(Code::SUCCESS);
+        attempt.scores = Some(Box::new(Top { elements: 900, looked_at, ties: 1, best: Vec::new() }));
+        let groups = vec![Group { name: Some("Fit".into()), code: 2, keys: 7 }];
+        attempt.statuses =
+            Some(Box::new(Entries { keys: in_map, looked_at: 7, groups, others: Some("Taint".into()) }));
+        build(&attempt, Anchor::default(), Origin::default())
+    };
+    let said = |trace: &Trace| {
+        [attributes::SCORED_NODES_LOOKED_AT, attributes::REJECTIONS_LOOKED_AT]
+            .map(|key| text(trace.root(), key))
+    };
+    assert_eq!(said(&with(900, 7)), [None, None]);
+    assert_eq!(said(&with(800, 8)), [Some("800".to_owned()), Some("7".to_owned())]);
+    let trace = with(900, 7);
+    let root = trace.root();
+    assert_eq!(text(root, attributes::SCORED_NODES).as_deref(), Some("900"));
+    assert_eq!(text(root, attributes::REJECTIONS).as_deref(), Some("Fit: 7 Unschedulable"));
+    assert_eq!(text(root, attributes::REJECTED_OTHERS).as_deref(), Some("Taint"));
+}
