@@ -317,6 +317,11 @@ mod tests {
         assert!(handle.is_unchanged());
         let file = handle.id;
         assert_eq!(running, if file.is_plausible() { vec![(own, file)] } else { vec![] });
-        assert_eq!(Process::of(own, file).expect("this test runs").id.pid, own);
+        let process = Process::of(own, file).expect("this test runs");
+        assert_eq!(process.id.pid, own);
+        assert_eq!(Some(process.namespace), pid_namespace("self"));
+        assert_eq!(Process::of(u32::MAX, file).map(|process| process.id), None);
+        // Tests load no eBPF programs.
+        assert!(!namesakes().contains(&own) && !namesakes().contains(&1));
     }
 }

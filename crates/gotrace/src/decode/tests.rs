@@ -313,6 +313,7 @@ fn a_go_time_is_read_in_unix_nanoseconds() {
     let unix = UNIX_SECONDS * SECOND + 5;
     assert_eq!(unix_ns(wall(unix)), Some(unix));
     assert_eq!(unix_ns(5), None);
+    assert_eq!(unix_ns(wall(unix) & !(1 << 63)), None, "it is not from the clock");
     // `time.wallToInternal` and `time.unixToInternal` are so far apart.
     let seconds = 62_135_596_800 - 59_453_308_800;
     assert_eq!(unix_ns((1 << 63) | (seconds << 30)), Some(0));
