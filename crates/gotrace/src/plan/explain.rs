@@ -104,5 +104,7 @@ mod tests {
         assert_eq!(way(&Read { kind: READ_TEXT_IN_REGISTERS, ..Read::default() }, Machine::Arm64), {
             "the string at x0 of length x1"
         });
+        read = Read { base: STACK_POINTER, steps: 1, kind: READ_TEXT, last: 16, ..Read::default() };
+        assert_eq!(way(&read, Machine::Amd64), "the string at *(sp + 0x0) + 0x10");
     }
 }

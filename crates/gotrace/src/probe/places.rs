@@ -59,6 +59,7 @@ mod tests {
         assert_eq!(places.take(1), Some("b"));
         assert_eq!(places.find(|entry| *entry == "c"), Some(2));
         assert_eq!((places.free(), places.len(), places.get(1)), (Some(1), 2, None));
+        assert_eq!((places.get(2), places.get(3)), (Some(&"c"), None));
         assert_eq!(places.all().collect::<Vec<_>>(), [(0, &"a"), (2, &"c")]);
     }
 }

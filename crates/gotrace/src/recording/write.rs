@@ -159,3 +159,35 @@ fn prune(value: &mut Value) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::Kitchen;
+
+    #[test]
+    fn what_is_absent_takes_no_space_and_the_rest_stays() {
+        let mut value =
+            json!({"a": null, "b": [], "c": [null, 1], "d": [null, null], "e": {"f": null}, "g": 0});
+        prune(&mut value);
+        assert_eq!(value, json!({"c": [null, 1], "e": {}, "g": 0}));
+    }
+
+    #[test]
+    fn a_file_is_full_when_the_next_line_does_not_fit_to_the_byte() {
+        let gone = || -> Line<'static, Kitchen> { Line::Gone { target: 0 } };
+        let mut header = Vec::new();
+        Recorder::<_, Kitchen>::new(&mut header, u64::MAX, false).expect("it is memory");
+        let needed = header.len() as u64 + text(&gone()).len() as u64 + END_ROOM;
+        for (room, fits) in [(needed, true), (needed - 1, false)] {
+            let mut recorder = Recorder::<_, Kitchen>::new(Vec::new(), room, false).expect("it is memory");
+            assert_eq!(recorder.take(gone()), fits);
+            assert!(!recorder.take(gone()), "it is full");
+            assert!(recorder.take(Line::End(End::default())), "there is always room for the end");
+            let bytes = recorder.finish().expect("it has ended").bytes;
+            assert_eq!(bytes, recorder.out.len() as u64);
+        }
+    }
+}

@@ -173,6 +173,7 @@ fn a_worker_needs_no_observer_and_reports_its_programs_counters() {
     let worker: &dyn Worker<u64> = &worker;
     assert_eq!((worker.name(), worker.planner().markers), (Kitchen::NAME, Kitchen::MARKERS));
     assert_eq!(worker.counters(), Kitchen::COUNTERS);
+    assert_eq!(worker.file_names(), Kitchen::FILE_NAMES);
 }
 
 #[test]
