@@ -172,7 +172,7 @@ impl Rate {
 /// The Pod of a root, if the Pod was bound.
 fn bound(trace_id: [u8; 16], span: &Span) -> Option<Bound> {
     let text = |key| match span.attribute(key) {
-        Some(AttributeValue::String(text)) => Some(text.clone().into_owned()),
+        Some(AttributeValue::String(text)) => Some(text.to_string()),
         _ => None,
     };
     let node = text(attributes::SELECTED_NODE).filter(|_| span.kind == SpanKind::Root(TraceKind::Attempt))?;

@@ -82,7 +82,7 @@ fn name(span: &Span) -> Cow<'static, str> {
         | SpanKind::Placement
         | SpanKind::Trial
         | SpanKind::QueueStay
-        | SpanKind::Other => span.name.clone(),
+        | SpanKind::Other => span.name.clone().into(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Traces and spans as plain data.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use tracecontext::RemoteContext;
 
 use crate::{
     attributes,
     kind::{SpanKind, TraceKind},
+    text::Text,
 };
 
 /// A span that another one is linked to.
@@ -96,7 +97,7 @@ pub struct Span {
     /// The parent's identity in the same trace; `None` for the root.
     pub parent_id: Option<[u8; 8]>,
     /// Name of the span.
-    pub name: Cow<'static, str>,
+    pub name: Text,
     /// Start, in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
     /// End, in nanoseconds since the Unix epoch; not before the start.
@@ -115,7 +116,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the variants are OpenTelemetry's own")]
 pub enum AttributeValue {
-    String(Cow<'static, str>),
+    String(Text),
     Int(i64),
     Double(f64),
     Bool(bool),
@@ -141,7 +142,13 @@ impl From<u64> for AttributeValue {
 
 impl From<&str> for AttributeValue {
     fn from(value: &str) -> Self {
-        Self::String(Cow::Owned(value.to_owned()))
+        Self::String(Text::Owned(value.into()))
+    }
+}
+
+impl From<&Arc<str>> for AttributeValue {
+    fn from(value: &Arc<str>) -> Self {
+        Self::String(Text::Shared(Arc::clone(value)))
     }
 }
 

@@ -3,8 +3,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-
 use spans::{
     Anchor, AttributeValue, Origin, Source, Span, SpanKind, Status, Story, Trace, TraceKind, attributes,
     identity,
@@ -33,7 +31,7 @@ impl Story for Reconcile {
             kind: SpanKind::Root(kind),
             span_id: identity::span_id(&trace_id, 0),
             parent_id: None,
-            name: Cow::Borrowed(kind.name()),
+            name: kind.name().into(),
             start_unix_ns: anchor.unix(*start_ns),
             end_unix_ns: anchor.unix(*end_ns),
             attributes: list,

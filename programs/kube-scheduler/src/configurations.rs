@@ -1,7 +1,7 @@
 //! The active scheduler and its configuration: each change of either is a trace of its own, which the
 //! attempts that follow link to.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::collections::HashMap;
 
 use spans::{
     AttributeValue, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
@@ -121,7 +121,7 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
         kind: SpanKind::Root(kind),
         span_id: span_id(&seed, 0),
         parent_id: None,
-        name: Cow::Borrowed(kind.name()),
+        name: kind.name().into(),
         start_unix_ns: started_unix_ns.min(end_unix_ns),
         end_unix_ns,
         attributes: list,

@@ -51,7 +51,7 @@ impl Metrics {
         // Unknown text of the traced process must not become labels: their number would be unbounded.
         let result = match trace.root().attribute(attributes::RESULT) {
             Some(AttributeValue::String(result)) => {
-                ["Success", "Unschedulable", "Error"].into_iter().find(|known| known == result)
+                ["Success", "Unschedulable", "Error"].into_iter().find(|known| *result == **known)
             }
             _ => None,
         };

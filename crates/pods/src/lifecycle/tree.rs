@@ -4,11 +4,10 @@
 //! which it was seen if that is earlier. Skewed times are clamped between their cause and the end of the Pod, and the span has
 //! an attribute for it.
 
-use std::borrow::Cow;
-
 use spans::{
     AttributeValue, Event, Origin, Source, Span, SpanKind, Stage, Status, Trace, TraceKind, attributes,
     identity::{lifecycle_id, span_id},
+    text::Text,
 };
 use telemetry::Label as _;
 
@@ -117,7 +116,7 @@ impl Tree {
         &mut self,
         parent: Option<usize>,
         kind: SpanKind,
-        name: Cow<'static, str>,
+        name: Text,
         start: Moment,
         end: Moment,
         mut list: Attributes,
@@ -204,9 +203,8 @@ fn node(tree: &mut Tree, progress: &Progress, bound: Moment, ready: Moment, end:
         if until.is_none() {
             list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
         }
-        let name = of.map_or(Cow::Borrowed(stage.name()), |container| {
-            Cow::Owned(format!("{}: {}", stage.name(), container.name))
-        });
+        let name = of
+            .map_or(stage.name().into(), |container| format!("{}: {}", stage.name(), container.name).into());
         let number = tree.add(Some(0), SpanKind::Stage(stage), name, since, until.unwrap_or(ready), list);
         (number, until)
     };
@@ -311,7 +309,7 @@ fn about_attributes(uid: &str, about: &About, progress: &Progress, end: End) -> 
         (attributes::POD_NAME, about.name.as_str().into()),
         (attributes::POD_UID, uid.into()),
     ];
-    list.push((attributes::LIFECYCLE_RESULT, AttributeValue::String(Cow::Borrowed(end.label()))));
+    list.push((attributes::LIFECYCLE_RESULT, AttributeValue::String(end.label().into())));
     list.extend(progress.node.as_deref().map(|node| (attributes::NODE, node.into())));
     list.push((attributes::PROFILE, about.profile.as_str().into()));
     list.push((

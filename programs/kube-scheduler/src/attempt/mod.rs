@@ -18,9 +18,10 @@ mod assembler;
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use gotrace::decode::{Entries, Top};
+use spans::text::Text;
 
 pub(crate) use self::assembler::moved;
 pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
@@ -276,9 +277,9 @@ impl Code {
     }
 }
 
-impl From<Code> for Cow<'static, str> {
+impl From<Code> for Text {
     fn from(code: Code) -> Self {
-        Cow::Borrowed(match code {
+        Self::Static(match code {
             Code::SUCCESS => "Success",
             Code::ERROR => "Error",
             Code::UNSCHEDULABLE => "Unschedulable",
@@ -286,13 +287,13 @@ impl From<Code> for Cow<'static, str> {
             Code::WAIT => "Wait",
             Code::SKIP => "Skip",
             Code::PENDING => "Pending",
-            Code(code) => return Cow::Owned(format!("Code({code})")),
+            Code(code) => return format!("Code({code})").into(),
         })
     }
 }
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&Cow::from(*self))
+        f.write_str(&Text::from(*self))
     }
 }

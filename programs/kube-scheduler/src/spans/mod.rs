@@ -6,9 +6,9 @@
 mod tests;
 
 use std::{
-    borrow::Cow,
     fmt::{self, Write as _},
     iter,
+    sync::Arc,
 };
 
 use gotrace::decode::{Element, Entries, Group, Top};
@@ -18,6 +18,7 @@ use spans::{
     identity::{span_id, trace_id},
     names::{EXTENDER, PLUGIN, QUEUE},
     story::{Extras, add_monotonic},
+    text::Text,
 };
 use tracecontext::RemoteContext;
 
@@ -57,7 +58,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         kind: SpanKind::Root(kind),
         span_id: span_id(&seed, 0),
         parent_id,
-        name: Cow::Borrowed(kind.name()),
+        name: kind.name().into(),
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
         attributes: root_attributes(attempt, anchor).into_iter().chain(attributes).collect(),
@@ -84,6 +85,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
     let mut spans = Vec::with_capacity(calls.len() + 1);
     spans.push(root);
     let mut trials = 0..;
+    let profile = Arc::from(attempt.pod.profile.as_str());
     for (index, (part, Shown { kind, name }, call)) in calls.iter().enumerate() {
         // The innermost enclosing call; if the direct parent is already over, the next outer one.
         let parent = ancestors(*part).find_map(|function| {
@@ -95,19 +97,19 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         let url = call.extender.as_ref().map(|extender| extender.url.as_str());
         let (name, attributes) = match part {
             Part::Plugin { point, .. } => (
-                Cow::Owned([PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat()),
+                [PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat().into(),
                 plugin_attributes(point, call),
             ),
             Part::Extender { point, .. } => {
-                (Cow::Owned([EXTENDER, &public(url.unwrap_or("?"))].concat()), extender_attributes(point, call))
+                ([EXTENDER, &public(url.unwrap_or("?"))].concat().into(), extender_attributes(point, call))
             }
-            Part::Late(..) => (Cow::Borrowed(*name), api_call_attributes(call)),
-            Part::Stage(Stage::PlacementTrial, ..) => (Cow::Borrowed(*name), placement_attributes(call)),
+            Part::Late(..) => (Text::Static(name), api_call_attributes(call)),
+            Part::Stage(Stage::PlacementTrial, ..) => (Text::Static(name), placement_attributes(call)),
             Part::Stage(Stage::Member, ..) => {
                 let chosen = attempt.chosen_trial == trials.next();
                 let mut list = placement_attributes(call);
                 list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
-                (Cow::Borrowed(*name), list)
+                (Text::Static(name), list)
             }
             Part::Phase(..)
             | Part::Stage(Stage::SchedulingCycle | Stage::BindingCycle | Stage::HandleFailure, ..)
@@ -117,7 +119,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             | Part::Pop
             | Part::Group
             | Part::QueuesApiCall
-            | Part::Fact(_) => (Cow::Borrowed(*name), phase_attributes(attempt, name, call)),
+            | Part::Fact(_) => (Text::Static(name), phase_attributes(attempt, &profile, name, call)),
         };
         // Calls that outlast the attempt are not children of its spans.
         let outlasts = part.is_late() && call.end_ns > attempt.end_ns;
@@ -166,7 +168,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
             // Beyond the indices of an attempt's calls.
             span_id: span_id(&seed, u64::MAX - index as u64),
             parent_id: None,
-            name: Cow::Owned(format!("{QUEUE}{queue}")),
+            name: format!("{QUEUE}{queue}").into(),
             start_unix_ns: anchor.unix(*time_ns),
             end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
             attributes: vec![(attributes::QUEUE_EVENT, event)],
@@ -240,7 +242,7 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
     }
     list.push((attributes::PROFILE, attempt.pod.profile.as_str().into()));
     if let Some(result) = result(&attempt.outcome) {
-        list.push((attributes::RESULT, AttributeValue::String(Cow::Borrowed(result))));
+        list.push((attributes::RESULT, AttributeValue::String(result.into())));
     }
     // A chosen Node counts as a result only if the Pod was bound.
     if let (Some(node), Outcome::Scheduled) = (&attempt.node, &attempt.outcome) {
@@ -292,7 +294,7 @@ fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)>
         if looked_at < keys {
             list.push((attributes::REJECTIONS_LOOKED_AT, integer(*looked_at)));
         }
-        list.extend(others.as_deref().map(|plugin| (attributes::REJECTED_OTHERS, plugin.into())));
+        list.extend(others.as_ref().map(|plugin| (attributes::REJECTED_OTHERS, plugin.into())));
     }
     list
 }
@@ -351,16 +353,17 @@ fn integer(value: u64) -> AttributeValue {
 
 fn phase_attributes(
     attempt: &Attempt,
+    profile: &Arc<str>,
     name: &'static str,
     call: &Call,
 ) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(4);
     list.extend([
-        (attributes::PHASE, AttributeValue::String(Cow::Borrowed(name))),
-        (attributes::PROFILE, attempt.pod.profile.as_str().into()),
+        (attributes::PHASE, AttributeValue::String(name.into())),
+        (attributes::PROFILE, profile.into()),
     ]);
     // A phase that a panic left names the plugin it was in.
-    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
+    list.extend(call.plugin.as_ref().map(|name| (attributes::PLUGIN_NAME, name.into())));
     if call.function == Function::WaitOnPermit {
         let asked = attempt
             .calls
@@ -374,7 +377,7 @@ fn phase_attributes(
 }
 
 fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let placement = call.plugin.as_deref().map(|placement| (attributes::PLACEMENT, placement.into()));
+    let placement = call.plugin.as_ref().map(|placement| (attributes::PLACEMENT, placement.into()));
     let mut list: Vec<_> = placement.into_iter().collect();
     push_result(&mut list, call);
     list
@@ -382,8 +385,8 @@ fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
 
 fn plugin_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(4);
-    list.extend(call.plugin.as_deref().map(|name| (attributes::PLUGIN_NAME, name.into())));
-    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(point))));
+    list.extend(call.plugin.as_ref().map(|name| (attributes::PLUGIN_NAME, name.into())));
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(point.into())));
     push_result(&mut list, call);
     list
 }
@@ -402,7 +405,7 @@ fn api_call_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
 
 fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
     let mut list = Vec::with_capacity(8);
-    list.push((attributes::EXTENSION_POINT, AttributeValue::String(Cow::Borrowed(point))));
+    list.push((attributes::EXTENSION_POINT, AttributeValue::String(point.into())));
     if let Some(Extender { url, verb, ignorable, nodes, passed }) = call.extender.as_deref() {
         list.push((attributes::EXTENDER_URL, public(url).as_ref().into()));
         list.push((attributes::EXTENDER_VERB, public(verb).as_ref().into()));

@@ -185,7 +185,7 @@ fn losses_are_marked() {
         .spans
         .iter()
         .filter(|span| span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true)))
-        .map(|span| span.name.as_ref())
+        .map(|span| &*span.name)
         .collect();
     assert_eq!(marked, ["SchedulePod", "preFilter"]);
 }
