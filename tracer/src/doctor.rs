@@ -7,7 +7,7 @@ use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use gotrace::{
     Detail, discover,
-    discover::Process,
+    discover::{Process, Search},
     memory::Compared,
     probe::{self, Limits, Probes},
     worker::Summary,
@@ -137,7 +137,7 @@ fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
     let workers = workers(&[DEFAULT.to_owned()], Detail::Full);
     let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
-    let running: Vec<_> = match discover::running(|pid| admission.admits(pid)) {
+    let running: Vec<_> = match Search::default().look(true, |pid| admission.admits(pid), |_| true) {
         Ok(running) => {
             let processes = running.into_iter().filter_map(|(pid, file)| Process::of(pid, file));
             processes.filter_map(|process| of_process(WHAT, look(&planners, process, None))).collect()

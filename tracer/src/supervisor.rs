@@ -19,7 +19,7 @@ use std::{
 use anyhow::Context as _;
 use gotrace::{
     decode,
-    discover::{self, FileId, Handle, Process, ProcessId, load_bias},
+    discover::{self, FileId, Handle, Process, ProcessId, Search, load_bias},
     memory::{Compared, Place},
     metrics::{RecordLoss, Total},
     pipeline::{Clocks, Found},
@@ -47,6 +47,8 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of the search for processes, the clock comparison and the publication of counters.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// One of so many looks is at all processes, the others at new ones and at those that are traced.
+const FULL_LOOK: u32 = 10;
 /// Wait for the answers of looks that are under way.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
 /// Maximum number of remembered executables without a program.
@@ -84,6 +86,9 @@ pub struct Supervisor {
     next_target: u32,
     /// Whether all that was running at first has been looked at.
     looked: bool,
+    search: Search,
+    /// Number of looks.
+    looks: u32,
     /// Number of records taken from the ring buffer.
     records: u64,
     messages: Sender<Message>,
@@ -131,6 +136,8 @@ impl Supervisor {
             over_budget: HashSet::new(),
             next_target: 0,
             looked: false,
+            looks: 0,
+            search: Search::default(),
             records: 0,
             messages,
             metrics,
@@ -219,8 +226,17 @@ impl Supervisor {
     fn look(&mut self) {
         let clocks = clocks();
         self.workers.iter_mut().for_each(|worker| worker.look(clocks));
-        let running = discover::running(|pid| self.admission.admits(pid));
-        self.metrics.tracing.set_untrusted(self.admission.tell());
+        let is_full = self.looks.is_multiple_of(FULL_LOOK);
+        self.looks = self.looks.wrapping_add(1);
+        if is_full {
+            // What other looks have seen since is only a part.
+            let _part = self.admission.take_strangers();
+        }
+        let Self { search, admission, without, .. } = self;
+        let running = search.look(is_full, |pid| admission.admits(pid), |file| !without.contains(file));
+        if is_full {
+            self.metrics.tracing.set_untrusted(self.admission.tell());
+        }
         match running {
             Ok(running) => self.follow(running),
             Err(error) => error!("cannot look for processes in /proc: {error}"),

@@ -5,6 +5,7 @@
 //! probes refer to that one. What is in it is read by [`foreign`](crate::foreign).
 
 use std::{
+    collections::HashMap,
     fs, io,
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
@@ -129,22 +130,57 @@ impl AsFd for Handle {
     }
 }
 
-/// Lists the running processes with a plausible executable. `admits` decides by pid whether a process may be looked at: of
-/// others not even the attributes of their executable are read.
-///
-/// # Errors
-///
-/// When `/proc` cannot be listed. A process that ends meanwhile, or is not accessible, is skipped.
-pub fn running(mut admits: impl FnMut(u32) -> bool) -> io::Result<Vec<(u32, FileId)>> {
-    let mut running = Vec::new();
-    for pid in pids()? {
-        // A thread of the kernel has no executable; to ask for the link alone is not to ask the file system.
-        if fs::read_link(format!("/proc/{pid}/exe")).is_ok() && admits(pid) {
-            running.extend(FileId::of(pid).filter(FileId::is_plausible).map(|file| (pid, file)));
+/// Looks after which a process that was of no interest is left alone, until the next full look. One that executes the program
+/// does so soon after it was forked.
+const YOUNG: u32 = 10;
+
+/// A search for processes that is repeated.
+#[derive(Debug, Default)]
+pub struct Search {
+    seen: HashMap<u32, Seen>,
+}
+
+/// What was seen of a process.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    looks: u32,
+    found: Option<FileId>,
+}
+
+impl Search {
+    /// Lists the running processes with a plausible executable. `admits` decides by pid whether a process may be looked at: of
+    /// others not even the attributes of their executable are read. Unless the look is `full`, it leaves processes alone that are
+    /// not young and had no executable of interest: a look at one takes 20 us, and a node has hundreds.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc` cannot be listed. A process that ends meanwhile, or is not accessible, is skipped.
+    pub fn look(
+        &mut self,
+        full: bool,
+        mut admits: impl FnMut(u32) -> bool,
+        is_of_interest: impl Fn(&FileId) -> bool,
+    ) -> io::Result<Vec<(u32, FileId)>> {
+        let mut seen = HashMap::with_capacity(self.seen.len());
+        for pid in pids()? {
+            let before = self.seen.get(&pid).copied().unwrap_or(Seen { looks: 0, found: None });
+            let rests = !full && before.looks >= YOUNG && !before.found.as_ref().is_some_and(&is_of_interest);
+            let found = if rests { before.found } else { file_of(pid, &mut admits) };
+            seen.insert(pid, Seen { looks: before.looks.saturating_add(1), found });
         }
+        self.seen = seen;
+        let running = self.seen.iter().filter_map(|(pid, seen)| Some((*pid, seen.found?)));
+        let mut running: Vec<_> = running.collect();
+        running.sort_by_key(|(pid, _)| *pid);
+        Ok(running)
     }
-    running.sort_by_key(|(pid, _)| *pid);
-    Ok(running)
+}
+
+/// The plausible executable of a process that is admitted.
+fn file_of(pid: u32, admits: &mut impl FnMut(u32) -> bool) -> Option<FileId> {
+    // A thread of the kernel has no executable; to ask for the link alone is not to ask the file system.
+    let has_executable = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    if has_executable && admits(pid) { FileId::of(pid).filter(FileId::is_plausible) } else { None }
 }
 
 /// The pids in `/proc`.
@@ -305,13 +341,24 @@ mod tests {
     #[test]
     fn only_who_is_admitted_is_listed_with_the_file_that_it_runs() {
         let own = std::process::id();
-        let mut asked = 0;
-        let running = running(|pid| {
-            asked += 1;
-            pid == own
-        })
-        .expect("/proc is there");
-        assert!(asked > 0);
+        let (mut asked, mut search) = (0, Search::default());
+        let mut look = |full, of_interest| {
+            asked = 0;
+            let admits = |pid| {
+                asked += u32::from(pid == own);
+                pid == own
+            };
+            let running = search.look(full, admits, |_| of_interest).expect("/proc is there");
+            (running, asked)
+        };
+        let (running, _) = look(true, true);
+        for _ in 1..YOUNG {
+            assert_eq!(look(false, false), (running.clone(), 1), "it is young");
+        }
+        assert_eq!(look(false, false), (running.clone(), 0), "it is of no interest");
+        assert_eq!(look(true, false), (running.clone(), 1));
+        // A test's executable may be too large for a program that is traced.
+        assert_eq!(look(false, true).1, u32::try_from(running.len()).expect("it is one"));
         let handle = Handle::of(own).expect("this test runs");
         assert_eq!(id(&handle.own_path()), handle.id);
         assert!(handle.is_unchanged());
