@@ -635,3 +635,63 @@ fn registers(read: Read) -> u16 {
     let bit = |register: u8| if register < STACK_POINTER { 1 << register } else { 0 };
     bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_is_one_that_the_program_saves() {
+        assert_eq!(register(STACK_POINTER - 1).ok(), Some(STACK_POINTER - 1));
+        let Err(Why(why)) = register(STACK_POINTER) else { panic!("it is the place of the stack pointer") };
+        assert_eq!(why, format!("register {STACK_POINTER} is not saved"));
+    }
+
+    #[test]
+    fn the_stack_begins_behind_the_return_address() {
+        assert_eq!(on_stack(0).ok(), Some(8));
+        assert_eq!(on_stack(u64::from(u32::MAX) - 8).ok(), Some(u32::MAX));
+        assert!(on_stack(u64::from(u32::MAX) - 7).is_err());
+        assert!(on_stack(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_part_of_a_path_may_select_an_element() {
+        assert_eq!(["*", "*1", "*12"].map(|part| index(part).ok()), [Some(0), Some(1), Some(12)]);
+        assert!(index("*x").is_err());
+        assert!(["*", "*1", "#", "(a.B)"].into_iter().all(is_special) && !is_special("name"));
+    }
+
+    #[test]
+    fn a_site_needs_the_registers_that_its_reads_start_from() {
+        let mut site = Site { reads_len: 3, ..Site::default() };
+        site.reads[0] = Read { base: 1, kind: READ_WORD, ..Read::default() };
+        site.reads[1] = Read { base: 3, kind: READ_TEXT_IN_REGISTERS, ..Read::default() };
+        site.reads[2] = Read { base: STACK_POINTER, kind: READ_TEXT, ..Read::default() };
+        // Not one of its reads.
+        site.reads[3] = Read { base: 7, kind: READ_WORD, ..Read::default() };
+        assert_eq!(needed(&site), 0b1_1010);
+        (site.texts, site.layout[0]) = (TOP, 5);
+        assert_eq!(needed(&site), 0b111_1010);
+        site.texts = MAP_WALK;
+        assert_eq!(needed(&site), 0b1_1010);
+    }
+
+    #[test]
+    fn a_record_has_room_for_so_many_values() {
+        let mut reads = Reads { site: Site::default(), values: Vec::new(), list: None };
+        let mut push = |leaf| {
+            let before = reads.values.len();
+            let pushed = reads.push(Reading::Value(()), Read::default(), leaf).is_ok();
+            assert_eq!(reads.values.len(), before + usize::from(pushed));
+            assert_eq!(reads.site.reads_len as usize, reads.values.len());
+            pushed.then(|| (reads.values[before].1, reads.site.reads[before].slot))
+        };
+        assert_eq!(push(Kind::Integer), Some((Slot::Word(0), 0)));
+        for text in 0..MAX_TEXTS {
+            assert_eq!(push(Kind::String), Some((Slot::Text(text), text as u8)));
+        }
+        assert_eq!(push(Kind::String), None);
+        assert_eq!(push(Kind::Integer), Some((Slot::Word(1), 1)));
+    }
+}
