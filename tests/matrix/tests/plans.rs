@@ -11,6 +11,7 @@ use gotrace::{
     Detail, Plan,
     plan::{Slot, explain, may_have},
     program::Program,
+    worker::{ProgramWorker, Summary, Worker as _},
 };
 use harness::{controllers, schedulers};
 use kube_scheduler::KubeScheduler;
@@ -67,6 +68,16 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
         let lists = sites.iter().filter(|site| [TOP, MAP_WALK].contains(&site.spec.texts)).count();
         writeln!(text, "{detail:?}: {} sites, {lists} with a list", sites.len())?;
     }
+    let parsed = goexe::Executable::parse(executable)?;
+    let worker = ProgramWorker::<P, ()>::new(Detail::Plugins, |_| ());
+    let prepared =
+        worker.planner().plan(&parsed, &parsed.functions()?).context("it has not the program")??;
+    let Summary { programs, emulated, single_stepped, missing, .. } = prepared.summary;
+    writeln!(
+        text,
+        "{programs:?}: {emulated} emulated, {single_stepped} single-stepped, {} missing",
+        missing.len()
+    )?;
     let first = plan.sites.first().context("it has no site")?;
     // By the end of the symbol, as a person writes it.
     let wanted = first.symbol.rsplit('.').next().unwrap_or_default();

@@ -97,6 +97,14 @@ fn named(name: &str, descriptor: u64, constant: Option<u64>) -> Named {
 }
 
 #[test]
+fn a_flag_is_the_lowest_byte_of_its_word() {
+    let mut decoder = decoder(Role::Entry, &[word(Value::Paid, 0)]);
+    let mut read = |first| decode(&mut decoder, &hit(SITE, 0, words(&[first]))).flag(Value::Paid);
+    // What is beside a bool in memory is read with it.
+    assert_eq!([0, 1, 0xab00, 0xab01].map(&mut read), [Some(false), Some(true), Some(false), Some(true)]);
+}
+
+#[test]
 fn a_hit_carries_what_its_site_reads() {
     let mut decoder = decoder(Role::Entry, &[word(Value::Orders, 0), word(Value::Change, 1)]);
     let mut record = hit(SITE, 0, words(&[0xc000, 2]));
