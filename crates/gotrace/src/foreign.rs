@@ -292,6 +292,19 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_of_another_length_is_no_answer() {
+        let (ours, mut theirs) = UnixStream::pair().expect("there are sockets");
+        let other = thread::spawn(move || {
+            theirs.read_exact(&mut [0; QUESTION]).expect("it is asked");
+            theirs.write_all(&[&[BYTES][..], &9_u32.to_le_bytes(), &[7; 9]].concat()).expect("it is read");
+        });
+        let (reader, mut read) = (Reader::over(ours, PATIENCE), [0; 8]);
+        assert!(reader.memory(&mut read, 0).is_err());
+        assert_eq!((read, reader.bytes()), ([0; 8], 0));
+        other.join().expect("it does not panic");
+    }
+
+    #[test]
     fn a_command_line_of_another_kind_is_left_alone() {
         for line in [&["schedspan"][..], &["schedspan", "run"], &[], &["schedspan", "run", ARGUMENT, "1"]] {
             assert!(serve(line.iter().map(OsString::from)).is_none(), "{line:?}");
