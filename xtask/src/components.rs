@@ -159,7 +159,8 @@ impl Component {
     /// If a tool is missing or the build fails.
     pub fn executable(&self) -> Result<PathBuf> {
         let sources = self.sources()?;
-        let (cache, executable) = (cache()?, self.place(&sources)?);
+        let (cache, dir) = (cache()?, self.folder(&sources)?);
+        let executable = dir.join(self.name);
         if executable.exists() {
             return Ok(executable);
         }
@@ -198,7 +199,7 @@ impl Component {
         if self.kind.strip {
             process::run(&format!("strip {what}"), Command::new("strip").arg(&built))?;
         }
-        fs::create_dir_all(executable.parent().context("it is in a folder")?)?;
+        fs::create_dir_all(&dir)?;
         fs::rename(built, &executable)?;
         fs::remove_dir_all(&partial)?;
         Ok(executable)
@@ -210,13 +211,14 @@ impl Component {
     ///
     /// If there is no cache folder, or no Go that a key could be made of.
     pub fn built(&self) -> Result<Option<PathBuf>> {
-        Ok(Some(self.place(&self.sources()?)?).filter(|executable| executable.exists()))
+        let executable = self.folder(&self.sources()?)?.join(self.name);
+        Ok(Some(executable).filter(|executable| executable.exists()))
     }
 
-    /// Where its executable is, or will be.
-    fn place(&self, sources: &[(String, Vec<u8>)]) -> Result<PathBuf> {
+    /// The folder that its executable is in, or will be.
+    fn folder(&self, sources: &[(String, Vec<u8>)]) -> Result<PathBuf> {
         let key = self.key(&self.go.description()?, sources);
-        Ok(cache()?.join(format!("{}-{}-{key}", self.name, self.version)).join(self.name))
+        Ok(cache()?.join(format!("{}-{}-{key}", self.name, self.version)))
     }
 
     /// The folder of a dependency, in the version that its module requires.

@@ -63,7 +63,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     tally.run("manifests", || manifests::main(&manifests::Options { check: true }));
     tally.run("matrix", || suite::run_to_end(&["matrix", "schedulers", "--few"]));
     // On a new machine "test" has skipped them: the matrix has just built the executables.
-    tally.run("plans", || cargo("test", &["-p", "matrix", "--test", "plans"]));
+    tally.run("plans", || cargo("test", &["--test", "plans", "--", "--nocapture"]));
     if ARCH == "x86_64" {
         count(&mut tally, "kernel 6.1", &["matrix", "kernels", "6.1"]);
     } else {

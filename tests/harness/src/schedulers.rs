@@ -27,7 +27,7 @@ const FEW: [Component; 3] = [OLDEST, SCHEDULER, NEWEST];
 
 /// Every minor version, most with the Go release of their time, some with another, and one of every kind. Of 1.31 and 1.32 the
 /// first release, because the module proxy lacks modules of later ones.
-const ALL: [Component; 19] = [
+pub const ALL: [Component; 19] = [
     OLDEST,
     kubernetes("1.29.15", "schedulers/1.29.15", Release("1.21.13")),
     kubernetes("1.30.14", "schedulers/1.30.14", Release("1.23.9")),
@@ -205,7 +205,12 @@ pub fn few() -> Result<Vec<Scheduler>> {
     named(&FEW)
 }
 
-fn named(components: &[Component]) -> Result<Vec<Scheduler>> {
+/// With their names.
+///
+/// # Errors
+///
+/// If the machine has no Go.
+pub fn named(components: &[Component]) -> Result<Vec<Scheduler>> {
     let named = |component: &Component| {
         let Component { name, version, go, kind, .. } = component;
         let project = if *name == SCHEDULER.name { String::new() } else { format!("{name}-") };

@@ -1,9 +1,10 @@
 //! The plans of real executables stay what they are in `tests/plans`, to the last register and offset.
 //!
 //! Reads what the cache folder has: `cargo xtask matrix schedulers` and `cargo xtask e2e controllers` build it. After a wanted
-//! change, `UPDATE_PLANS=1 cargo test -p matrix --test plans` stores the new plans; `git diff` shows what it did.
+//! change, `UPDATE_PLANS=1 cargo test -p matrix --test plans` writes the files again, and `git diff` shows what it did. An empty file
+//! with the name of another executable adds that one.
 
-use std::{env, fmt::Write as _, fs};
+use std::{env, fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 use client_go::ClientGo;
@@ -13,7 +14,10 @@ use gotrace::{
     program::Program,
     worker::{ProgramWorker, Summary, Worker as _},
 };
-use harness::{controllers, schedulers};
+use harness::{
+    controllers,
+    schedulers::{self, Scheduler},
+};
 use kube_scheduler::KubeScheduler;
 use wire::{MAP_WALK, Read, TOP};
 use xtask::{components::Component, paths};
@@ -85,22 +89,27 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
     Ok(text)
 }
 
-/// Compares a plan with the stored one; says why if it does not.
-fn check<P: Program>(name: &str, component: &Component) -> Result<()> {
-    let path = paths::repository().join("tests/plans").join(format!("{name}.txt"));
-    let store = env::var_os("UPDATE_PLANS").is_some();
-    if !store && !path.exists() {
-        return Ok(());
+/// Compares the plans of these executables with the stored ones; says which are not built.
+fn check<P: Program>(components: &[Component]) -> Result<()> {
+    for Scheduler { name, component, .. } in schedulers::named(components)? {
+        let path = paths::repository().join("tests/plans").join(format!("{name}.txt"));
+        if path.exists() {
+            compare::<P>(&name, &component, &path).context(name)?;
+        }
     }
+    Ok(())
+}
+
+fn compare<P: Program>(name: &str, component: &Component, path: &Path) -> Result<()> {
     let Some(executable) = component.built()? else {
         println!("skipped: {name} is not built");
         return Ok(());
     };
     let text = text::<P>(&fs::read(executable)?)?;
-    if store {
+    if env::var_os("UPDATE_PLANS").is_some() {
         return Ok(fs::write(path, text)?);
     }
-    let stored = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let stored = fs::read_to_string(path)?;
     for (number, (stored, text)) in stored.lines().zip(text.lines()).enumerate() {
         assert_eq!(stored, text, "line {} of {}", number + 1, path.display());
     }
@@ -110,10 +119,7 @@ fn check<P: Program>(name: &str, component: &Component) -> Result<()> {
 
 #[test]
 fn a_scheduler_is_planned_as_it_was() -> Result<()> {
-    for schedulers::Scheduler { name, component, .. } in schedulers::chosen(&[])? {
-        check::<KubeScheduler>(&name, &component).context(name)?;
-    }
-    Ok(())
+    check::<KubeScheduler>(&schedulers::ALL)
 }
 
 #[test]
@@ -134,9 +140,5 @@ fn an_executable_may_have_a_program_if_it_has_a_module_from_its_place() -> Resul
 
 #[test]
 fn a_controller_manager_is_planned_as_it_was() -> Result<()> {
-    for component in controllers::ALL {
-        let name = format!("{}-{}-{}", component.name, component.version, component.go.version()?);
-        check::<ClientGo>(&name, &component).context(name)?;
-    }
-    Ok(())
+    check::<ClientGo>(&controllers::ALL)
 }
