@@ -190,7 +190,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::scheduled;
+    use crate::{export::tests::lost, fixtures::scheduled};
 
     #[test]
     fn spans_are_counted_by_name_and_plugins_together() {
@@ -236,7 +236,6 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}{text}");
         }
-        let lost: Vec<_> = registry.lost().into_iter().filter(|(_, lost)| *lost > 0).collect();
-        assert_eq!(lost, [("spool_damaged", 5), ("shutdown", 2)]);
+        assert_eq!(lost(&registry), [("spool_damaged", 5), ("shutdown", 2)]);
     }
 }

@@ -114,9 +114,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        Span, SpanKind,
         export::{
             Sink, Text,
+            terminal::tests::add_plugins,
             tests::{item, lost, sinks},
         },
         fixtures::scheduled,
@@ -144,17 +144,7 @@ mod tests {
     #[test]
     fn a_waterfall_has_an_empty_line_after_it_and_each_plugin_if_asked_for() {
         let mut trace = scheduled();
-        for (name, start) in [("plugin: Fit", 0), ("plugin: Taint", 10)] {
-            let (parent, id) = (trace.spans[2].span_id, trace.spans.len() as u64 + 1);
-            trace.spans.push(Span {
-                kind: SpanKind::Plugin,
-                span_id: id.to_be_bytes(),
-                parent_id: Some(parent),
-                name: name.into(),
-                end_unix_ns: trace.spans[2].start_unix_ns + start,
-                ..trace.spans[2].clone()
-            });
-        }
+        add_plugins(&mut trace, "preFilter", &[("Fit", 0, 1, "Success"), ("Taint", 1, 1, "Success")]);
         let item = item(trace);
         let (folded, each) = (terminal(&item, false), terminal(&item, true));
         assert!(folded.contains("2 plugins") && !folded.contains("plugin: Fit"), "{folded}");

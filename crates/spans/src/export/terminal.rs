@@ -504,4 +504,4 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -18,7 +18,7 @@ pub(super) fn sinks(open: impl FnOnce(&Metrics) -> Sink) -> (Sinks, Registry) {
     (sinks, registry)
 }
 
-pub(super) fn lost(registry: &Registry) -> Vec<(&'static str, u64)> {
+pub(crate) fn lost(registry: &Registry) -> Vec<(&'static str, u64)> {
     registry.lost().into_iter().filter(|(_, lost)| *lost > 0).collect()
 }
 

@@ -39,6 +39,7 @@ const REJECTED: &str = "plugin rejected";
 pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
     let Origin { mut causes, parent, attributes, selected } = origin;
     let seed = seed(attempt, attempt.start_ns);
+    let profile = Arc::from(attempt.pod.profile.as_str());
     let mut remote = None;
     let (trace_id, parent_id) = match &attempt.subject {
         Subject::Member(group) => {
@@ -61,7 +62,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         name: kind.name().into(),
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
-        attributes: root_attributes(attempt, anchor).into_iter().chain(attributes).collect(),
+        attributes: root_attributes(attempt, &profile, anchor).into_iter().chain(attributes).collect(),
         events: Vec::new(),
         links: causes.into_iter().chain(previous(attempt, remote.as_ref())).collect(),
         status: root_status(&attempt.outcome),
@@ -85,7 +86,6 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
     let mut spans = Vec::with_capacity(calls.len() + 1);
     spans.push(root);
     let mut trials = 0..;
-    let profile = Arc::from(attempt.pod.profile.as_str());
     for (index, (part, Shown { kind, name }, call)) in calls.iter().enumerate() {
         // The innermost enclosing call; if the direct parent is already over, the next outer one.
         let parent = ancestors(*part).find_map(|function| {
@@ -229,7 +229,11 @@ fn waited(attempt: &Attempt) -> bool {
     attempt.calls.iter().any(|call| call.function == Function::Permit && call.code == Some(Code::WAIT))
 }
 
-fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
+fn root_attributes(
+    attempt: &Attempt,
+    profile: &Arc<str>,
+    anchor: Anchor,
+) -> Vec<(&'static str, AttributeValue)> {
     let mut list = vec![(attributes::POD_NAMESPACE, attempt.pod.namespace.as_str().into())];
     if !matches!(attempt.subject, Subject::Group { .. }) {
         list.push((attributes::POD_NAME, attempt.pod.name.as_str().into()));
@@ -240,7 +244,7 @@ fn root_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Attr
         list.extend(size.map(|size| (attributes::POD_GROUP_SIZE, integer(size))));
         list.push((attributes::POD_GROUP_SCHEDULED, integer(*scheduled)));
     }
-    list.push((attributes::PROFILE, attempt.pod.profile.as_str().into()));
+    list.push((attributes::PROFILE, profile.into()));
     if let Some(result) = result(&attempt.outcome) {
         list.push((attributes::RESULT, AttributeValue::String(result.into())));
     }

@@ -123,7 +123,11 @@ fn line_of_the_pod(text: &str) -> &str {
 }
 
 /// Adds spans of plugins to the phase: name, start and length in microseconds, result.
-fn add_plugins(trace: &mut Trace, phase: &str, plugins: &[(&str, u64, u64, &'static str)]) {
+pub(in crate::export) fn add_plugins(
+    trace: &mut Trace,
+    phase: &str,
+    plugins: &[(&str, u64, u64, &'static str)],
+) {
     let phase = trace.spans.iter().find(|span| span.name == phase).expect("there is such a phase").clone();
     for (name, start, microseconds, result) in plugins {
         let start_unix_ns = phase.start_unix_ns + start * 1000;
