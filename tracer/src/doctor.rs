@@ -6,8 +6,8 @@
 use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use gotrace::{
-    Detail, discover,
-    discover::{Process, Search},
+    Detail,
+    discover::{self, Process, Search},
     memory::Compared,
     probe::{self, Limits, Probes},
     worker::Summary,

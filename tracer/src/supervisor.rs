@@ -47,7 +47,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of the search for processes, the clock comparison and the publication of counters.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// One of so many looks is at all processes, the others at new ones and at those that are traced.
+/// One of so many looks is at all processes, the others at those that are young or of interest.
 const FULL_LOOK: u32 = 10;
 /// Wait for the answers of looks that are under way.
 const LOOK_WAIT: Duration = Duration::from_millis(20);

@@ -150,7 +150,7 @@ struct Seen {
 impl Search {
     /// Lists the running processes with a plausible executable. `admits` decides by pid whether a process may be looked at: of
     /// others not even the attributes of their executable are read. Unless the look is `full`, it leaves processes alone that are
-    /// not young and had no executable of interest: a look at one takes 20 us, and a node has hundreds.
+    /// not young and had no executable of interest: a node has hundreds, and each takes several system calls.
     ///
     /// # Errors
     ///

@@ -118,7 +118,7 @@ mod tests {
             match address {
                 0 => buffer[0] = INT3,
                 1 | 2 => buffer[1] = 0,
-                _ => {}
+                3.. => {}
             }
             Ok(())
         });
