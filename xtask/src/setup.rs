@@ -19,6 +19,8 @@ const BPF_LINKER: &str = "0.13.0";
 const CARGO_DENY: &str = "0.20.2";
 /// The toolchain with Miri, which no stable one has.
 pub const MIRI: &str = "nightly-2026-10-30";
+/// What all tests leave on an empty machine, in GiB: 10 in `target`, 6 in the cache folder, 8 of Go and Rust.
+const DISK_FOR_TESTS: u64 = 25;
 /// The Debian suite with a `rust-src` for Debian's Rust.
 const RUST_SRC_SUITE: &str = "trixie-backports";
 
@@ -138,6 +140,13 @@ pub fn ensure() -> Result<()> {
 /// As for [`ensure()`].
 pub fn ensure_for_tests() -> Result<()> {
     ensure()?;
+    let disk = rustix::fs::statvfs(paths::repository())?;
+    let free = disk.f_bavail * disk.f_frsize >> 30;
+    if free < DISK_FOR_TESTS {
+        eprintln!(
+            "warning  {free} GiB of disk are free: a first run of all tests takes up to {DISK_FOR_TESTS} GiB"
+        );
+    }
     let deny = Requirement {
         what: format!("cargo-deny {CARGO_DENY}"),
         found: Box::new(|_| {

@@ -220,12 +220,15 @@ fn cut(stage: &Stage, model: &Model) -> Result<()> {
 /// it.
 fn swaps(stage: &Stage, model: &Model) -> Result<()> {
     let mut schedspan = daemon(stage)?;
-    let dir = model.dir();
-    let paths = swapping(model, dir, dir)?;
+    let dir = model.dir().join("one");
+    fs::create_dir_all(&dir)?;
+    let paths = swapping(model, &dir, &dir)?;
     swap(model, &paths, &dir.join(VICTIM), &dir.join(VICTIM)).context("on one file system")?;
+    // Each executable is as large as a scheduler.
+    fs::remove_dir_all(&dir)?;
 
     // Two containers of one image: the attacker's, and another with the same program.
-    let layers = dir.join("layers");
+    let layers = model.dir().join("layers");
     let image = layers.join("image");
     fs::create_dir_all(&image)?;
     let paths = swapping(model, &image, &layers.join("left"))?;
