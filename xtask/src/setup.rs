@@ -141,7 +141,7 @@ pub fn ensure() -> Result<()> {
 pub fn ensure_for_tests() -> Result<()> {
     ensure()?;
     let disk = rustix::fs::statvfs(paths::repository())?;
-    let free = disk.f_bavail * disk.f_frsize >> 30;
+    let free = (disk.f_bavail * disk.f_frsize) >> 30;
     if free < DISK_FOR_TESTS {
         eprintln!(
             "warning  {free} GiB of disk are free: a first run of all tests takes up to {DISK_FOR_TESTS} GiB"
