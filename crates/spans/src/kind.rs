@@ -2,19 +2,52 @@
 
 use crate::names;
 
-/// What a trace is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TraceKind {
+/// Declares an enum whose variants have a name each, and the list of all variants. A variant cannot be missing in either.
+macro_rules! named {
+    (
+        $(#[$of_kind:meta])*
+        pub enum $kind:ident;
+        $(#[$of_name:meta])*
+        fn name;
+        $($(#[$of_variant:meta])* $variant:ident: $name:expr,)*
+    ) => {
+        $(#[$of_kind])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $kind {
+            $($(#[$of_variant])* $variant,)*
+        }
+
+        impl $kind {
+            /// All variants, as they are declared.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            $(#[$of_name])*
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// What a trace is about.
+    pub enum TraceKind;
+    /// Name of the root.
+    fn name;
+
     /// An attempt to schedule a Pod, or the part of a group's trace that one Pod of the group is.
-    Attempt,
+    Attempt: names::ROOT,
     /// An attempt to schedule a group of Pods. Holds an [`TraceKind::Attempt`] for each.
-    GroupAttempt,
+    GroupAttempt: names::GROUP_ROOT,
     /// The configuration of a scheduler that begins to make attempts.
-    Configuration,
+    Configuration: names::CONFIGURATION_ROOT,
     /// A Pod until it is Ready.
-    Lifecycle,
+    Lifecycle: names::LIFECYCLE,
     /// What a worker does with a key that it takes out of a work queue.
-    Reconcile,
+    Reconcile: names::RECONCILE,
 }
 
 /// What a span shows.
@@ -46,176 +79,69 @@ pub enum SpanKind {
     Other,
 }
 
-/// A cycle of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cycle {
-    /// Finds a Node, one Pod at a time.
-    Scheduling,
-    /// Binds the Pod, beside the next attempts.
-    Binding,
-}
-
-/// A phase of an attempt: an extension point, or another step of the scheduler that takes time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the variants are the names of kube-scheduler's phases")]
-pub enum Phase {
-    Snapshot,
-    PreFilter,
-    Filter,
-    PostFilter,
-    DryRunPreemption,
-    PreScore,
-    Score,
-    Reserve,
-    Unreserve,
-    Permit,
-    WaitOnPermit,
-    PreBindPreFlight,
-    PreBind,
-    Bind,
-    PostBind,
-    HandleSchedulingFailure,
-    PlacementGenerate,
-    PlacementFeasible,
-    PlacementScore,
-    PodGroupPostFilter,
-}
-
-/// A stage of a Pod lifecycle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// From the creation to the end of the last scheduling gate.
-    Gated,
-    /// In the scheduler's queues.
-    Queued,
-    /// An attempt to schedule the Pod, which has a trace of its own.
-    Attempt,
-    /// The binding of the Pod's volume claims, within an attempt.
-    VolumeClaims,
-    /// From the binding until the kubelet has accepted the Pod.
-    Kubelet,
-    /// Until the sandbox is ready.
-    Sandbox,
-    /// An init container.
-    InitContainer,
-    /// A container.
-    Container,
-    /// From the last container's start to the Pod's readiness.
-    Ready,
-}
-
-impl TraceKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Attempt, Self::GroupAttempt, Self::Configuration, Self::Lifecycle, Self::Reconcile];
-
-    /// Name of the root.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Attempt => names::ROOT,
-            Self::GroupAttempt => names::GROUP_ROOT,
-            Self::Configuration => names::CONFIGURATION_ROOT,
-            Self::Lifecycle => names::LIFECYCLE,
-            Self::Reconcile => names::RECONCILE,
-        }
-    }
-}
-
-impl Cycle {
-    /// All cycles.
-    pub const ALL: [Self; 2] = [Self::Scheduling, Self::Binding];
-
+named! {
+    /// A cycle of an attempt.
+    pub enum Cycle;
     /// Name of the span.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scheduling => "schedulingCycle",
-            Self::Binding => "bindingCycle",
-        }
-    }
+    fn name;
+
+    /// Finds a Node, one Pod at a time.
+    Scheduling: "schedulingCycle",
+    /// Binds the Pod, beside the next attempts.
+    Binding: "bindingCycle",
 }
 
-impl Phase {
-    /// All phases.
-    pub const ALL: [Self; 20] = [
-        Self::Snapshot,
-        Self::PreFilter,
-        Self::Filter,
-        Self::PostFilter,
-        Self::DryRunPreemption,
-        Self::PreScore,
-        Self::Score,
-        Self::Reserve,
-        Self::Unreserve,
-        Self::Permit,
-        Self::WaitOnPermit,
-        Self::PreBindPreFlight,
-        Self::PreBind,
-        Self::Bind,
-        Self::PostBind,
-        Self::HandleSchedulingFailure,
-        Self::PlacementGenerate,
-        Self::PlacementFeasible,
-        Self::PlacementScore,
-        Self::PodGroupPostFilter,
-    ];
-
+named! {
+    /// A phase of an attempt: an extension point, or another step of the scheduler that takes time.
+    #[expect(missing_docs, reason = "the variants are the names of kube-scheduler's phases")]
+    pub enum Phase;
     /// Name of the span, and value of `k8s.scheduler.phase`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::PreFilter => "preFilter",
-            Self::Filter => "filter",
-            Self::PostFilter => "postFilter",
-            Self::DryRunPreemption => "dryRunPreemption",
-            Self::PreScore => "preScore",
-            Self::Score => "score",
-            Self::Reserve => "reserve",
-            Self::Unreserve => "unreserve",
-            Self::Permit => "permit",
-            Self::WaitOnPermit => "waitOnPermit",
-            Self::PreBindPreFlight => "preBindPreFlight",
-            Self::PreBind => "preBind",
-            Self::Bind => "bind",
-            Self::PostBind => "postBind",
-            Self::HandleSchedulingFailure => "handleSchedulingFailure",
-            Self::PlacementGenerate => "placementGenerate",
-            Self::PlacementFeasible => "placementFeasible",
-            Self::PlacementScore => "placementScore",
-            Self::PodGroupPostFilter => "podGroupPostFilter",
-        }
-    }
+    fn name;
+
+    Snapshot: "snapshot",
+    PreFilter: "preFilter",
+    Filter: "filter",
+    PostFilter: "postFilter",
+    DryRunPreemption: "dryRunPreemption",
+    PreScore: "preScore",
+    Score: "score",
+    Reserve: "reserve",
+    Unreserve: "unreserve",
+    Permit: "permit",
+    WaitOnPermit: "waitOnPermit",
+    PreBindPreFlight: "preBindPreFlight",
+    PreBind: "preBind",
+    Bind: "bind",
+    PostBind: "postBind",
+    HandleSchedulingFailure: "handleSchedulingFailure",
+    PlacementGenerate: "placementGenerate",
+    PlacementFeasible: "placementFeasible",
+    PlacementScore: "placementScore",
+    PodGroupPostFilter: "podGroupPostFilter",
 }
 
-impl Stage {
-    /// All stages.
-    pub const ALL: [Self; 9] = [
-        Self::Gated,
-        Self::Queued,
-        Self::Attempt,
-        Self::VolumeClaims,
-        Self::Kubelet,
-        Self::Sandbox,
-        Self::InitContainer,
-        Self::Container,
-        Self::Ready,
-    ];
-
+named! {
+    /// A stage of a Pod lifecycle.
+    pub enum Stage;
     /// Name of the span; of a container what its own name follows.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gated => "gated",
-            Self::Queued => "queued",
-            Self::Attempt => names::ROOT,
-            Self::VolumeClaims => "bind volume claims",
-            Self::Kubelet => "kubelet",
-            Self::Sandbox => "sandbox",
-            Self::InitContainer => "init",
-            Self::Container => "container",
-            Self::Ready => "ready",
-        }
-    }
+    fn name;
+
+    /// From the creation to the end of the last scheduling gate.
+    Gated: "gated",
+    /// In the scheduler's queues.
+    Queued: "queued",
+    /// An attempt to schedule the Pod, which has a trace of its own.
+    Attempt: names::ROOT,
+    /// The binding of the Pod's volume claims, within an attempt.
+    VolumeClaims: "bind volume claims",
+    /// From the binding until the kubelet has accepted the Pod.
+    Kubelet: "kubelet",
+    /// Until the sandbox is ready.
+    Sandbox: "sandbox",
+    /// An init container.
+    InitContainer: "init",
+    /// A container.
+    Container: "container",
+    /// From the last container's start to the Pod's readiness.
+    Ready: "ready",
 }
