@@ -32,6 +32,7 @@ struct Families {
 impl Metrics {
     /// Registers the metrics.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the window of `top` is the last minute of this process")]
     pub fn new(registry: &Registry) -> Self {
         Self(Arc::new(Families {
             attempts: registry.labelled("attempts", "Scheduling attempts traced, by result", ["result"]),

@@ -249,6 +249,7 @@ fn text(file: File, limit: u64) -> io::Result<String> {
 }
 
 /// Start time of a process: now, less the time since boot, plus its start in ticks since boot.
+#[expect(clippy::disallowed_methods, reason = "a configuration is read from a process that runs now")]
 fn started(process: ProcessId) -> SystemTime {
     let since_boot = clock_gettime(ClockId::Boottime);
     let since_boot = Duration::from_millis(
@@ -394,6 +395,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "this process runs now")]
     fn reads_the_configuration_of_this_process() {
         let process = ProcessId::of(std::process::id()).expect("it runs");
         let Configuration { hash, file, outdated, .. } = Configuration::of(process).expect("it may be read");
