@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use api::health::Targets;
 use futures::StreamExt as _;
 use gotrace::{Detail, Program as _, pipeline::Found, probe::Limits};
 use kube_scheduler::{
@@ -86,7 +87,7 @@ pub struct Options {
     pub spool: SpoolOptions,
     /// Addresses of metrics and health.
     pub status: status::Options,
-    /// Address for `schedspan explain` and `top`; `None` switches it off.
+    /// Address of `/api/v1`; `None` switches it off.
     pub debug: Option<SocketAddr>,
     /// Number of attempts kept for `schedspan explain`; needs [`Options::debug`].
     pub history: usize,
@@ -155,9 +156,11 @@ pub async fn run(options: Options) -> Result<()> {
         outlet.sinks.register(&Resource::of_schedspan());
     }
     let log = AttemptLog::new(if options.debug.is_some() { options.history } else { 0 });
-    let refused = status::start(options.status, metrics.registry.clone(), health).await?;
+    let targets = Targets::default();
+    let refused = status::start(options.status, metrics.registry.clone(), health.clone()).await?;
     if let Some(address) = options.debug {
-        serve::start(address, metrics.clone(), log.clone(), refused).await;
+        let live = outlet.sinks.live().clone();
+        serve::start(address, &metrics.daemon(log.clone(), targets.clone(), live, health), refused).await;
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -216,12 +219,14 @@ pub async fn run(options: Options) -> Result<()> {
                 }
                 Some(Step::Found(found, configuration)) => {
                     outlet.sinks.register(&resource(&found, configuration.as_ref()));
+                    targets.found(&found);
                     if let Some(configuration) = configuration {
                         configurations.found(found.target, found.pid, configuration, found.already_ran);
                     }
                 }
                 Some(Step::Gone(target)) => {
                     outlet.sinks.forget(Source::Process(target));
+                    targets.gone(target);
                     configurations.gone(target);
                 }
                 // The supervisor has ended, and all its messages are handled.
@@ -326,7 +331,12 @@ impl Outlet {
 
     fn send(&mut self, traces: Vec<Trace>) {
         for mut trace in traces {
-            if self.filter.keeps(&trace) && self.sampler.keep(&mut trace, &self.metrics.spans.clone()) {
+            if !self.filter.keeps(&trace) {
+                continue;
+            }
+            // Who watches sees what is not exported as well.
+            self.sinks.show(&trace);
+            if self.sampler.keep(&mut trace, &self.metrics.spans) {
                 if let Some(reinjector) = &mut self.reinjector {
                     reinjector.offer(&trace);
                 }
@@ -392,7 +402,8 @@ async fn configuration(found: &Found) -> Option<Configuration> {
 }
 
 pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> Resource {
-    let Found { target, pid, executable, identity, process: _, programs: _, already_ran: _ } = found;
+    let Found { target, pid, executable, identity, process: _, programs: _, already_ran: _, sites: _ } =
+        found;
     let resource = Resource::of_process(
         *target,
         *pid,

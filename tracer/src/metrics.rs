@@ -1,8 +1,10 @@
 //! All metrics of the daemon, on one registry.
 
+use api::{Daemon, health::Targets};
 use gotrace::account::Count;
-use kube_scheduler::last_minute::{self, LastMinute};
-use spans::Trace;
+use kube_scheduler::attempt_log::AttemptLog;
+use spans::{Trace, export::Live};
+use status::Health;
 use telemetry::{Counters, Registry};
 
 use crate::programs::{PROGRAMS, Registration};
@@ -41,6 +43,8 @@ pub struct Metrics {
     pub pods: pods::Metrics,
     /// Scheduling attempts.
     pub attempts: kube_scheduler::metrics::Metrics,
+    /// Losses of clients.
+    pub streams: Counters<api::Loss>,
 }
 
 impl Default for Metrics {
@@ -54,6 +58,7 @@ impl Default for Metrics {
             spans: spans::Metrics::new(&registry),
             pods: pods::Metrics::new(&registry),
             attempts: kube_scheduler::metrics::Metrics::new(&registry),
+            streams: registry.losses(),
             registry,
         }
     }
@@ -78,15 +83,11 @@ impl Metrics {
         self.registry.lost()
     }
 
-    /// The figures of the last minute, for `schedspan top`.
+    /// What `/api/v1` asks, with these parts of the daemon.
     #[must_use]
-    pub fn last_minute(&self) -> LastMinute {
-        let count = |(name, count): (&'static str, u64)| last_minute::Count { name: name.to_owned(), count };
-        LastMinute {
-            schedulers: self.tracing.processes(),
-            losses: self.losses().into_iter().map(count).collect(),
-            ..self.attempts.last_minute()
-        }
+    pub fn daemon(&self, history: AttemptLog, targets: Targets, live: Live, health: Health) -> Daemon {
+        let (attempts, registry) = (self.attempts.clone(), self.registry.clone());
+        Daemon { history, attempts, registry, lost: self.streams.clone(), live, targets, health }
     }
 }
 
@@ -204,7 +205,7 @@ mod tests {
         for total in [2, 2, 5] {
             metrics.counts(&[Count { total, ..moved("NodeAdd") }]);
         }
-        let moves = metrics.last_minute().moves;
+        let moves = metrics.attempts.last_minute().moves;
         assert_eq!(moves.iter().map(|moves| moves.count).collect::<Vec<_>>(), [5]);
         assert!(
             metrics

@@ -22,7 +22,7 @@ use gotrace::{
     discover::{self, FileId, Handle, Process, ProcessId, Search, load_bias},
     memory::{Compared, Place},
     metrics::{RecordLoss, Total},
-    pipeline::{Clocks, Found},
+    pipeline::{Clocks, Found, Sites},
     probe::{Error, Limits, Probes},
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -413,6 +413,11 @@ impl Supervisor {
             process: Some(process.id),
             programs: summary.programs.clone(),
             already_ran: !self.looked,
+            sites: Sites {
+                emulated: summary.emulated,
+                single_stepped: summary.single_stepped,
+                missing: summary.missing.clone(),
+            },
         };
         for worker in &mut self.workers {
             worker.begin(probed_as, bias, &found);

@@ -143,12 +143,6 @@ impl Metrics {
         self.foreign.set(sites as i64);
     }
 
-    /// Number of processes traced now.
-    #[must_use]
-    pub fn processes(&self) -> u64 {
-        u64::try_from(self.processes.get()).unwrap_or_default()
-    }
-
     /// Sets the attached sites and the missing functions.
     pub fn set_planned<'a>(&self, plans: impl Iterator<Item = &'a Summary>) {
         let mut sums = [0, 0, 0];
@@ -242,7 +236,6 @@ mod tests {
         metrics.set_untrusted(4);
         metrics.set_foreign(5);
         metrics.give_up();
-        assert_eq!(metrics.processes(), 2);
         let missing = |number: usize| {
             vec![
                 crate::plan::Missing { function: String::new(), why: String::new(), without: String::new() };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::{
     account::{Account, Count, Stats},
     discover::ProcessId,
-    plan::Identity,
+    plan::{Identity, Missing},
     program::Assemble,
     program::Event,
     program::Program,
@@ -36,6 +36,20 @@ pub struct Found {
     /// Whether it was running at the first search.
     #[serde(skip)]
     pub already_ran: bool,
+    /// Its probes. Not in recordings.
+    #[serde(skip)]
+    pub sites: Sites,
+}
+
+/// The probes of an executable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sites {
+    /// Number of sites on emulated instructions.
+    pub emulated: usize,
+    /// Number of sites on single-stepped instructions.
+    pub single_stepped: usize,
+    /// What cannot be traced, and why.
+    pub missing: Vec<Missing>,
 }
 
 /// Paths in JSON are UTF-8.

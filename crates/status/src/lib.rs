@@ -111,8 +111,12 @@ impl Health {
             .with_state(self)
     }
 
-    /// What is hung is not ready.
-    fn ready(&self) -> Result<(), String> {
+    /// Whether the process is ready, or why not. What is hung is not ready.
+    ///
+    /// # Errors
+    ///
+    /// The reason, in one line.
+    pub fn ready(&self) -> Result<(), String> {
         self.live()?;
         self.signs().ready.clone()
     }

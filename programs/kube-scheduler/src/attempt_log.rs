@@ -103,11 +103,7 @@ impl AttemptLog {
     #[must_use]
     pub fn report(&self, namespace: &str, pod: &str, now_unix_us: u64) -> Report {
         let memory = self.memory();
-        let kept = Kept {
-            attempts: memory.entries.len() as u64,
-            limit: memory.limit as u64,
-            since_unix_us: memory.entries.front().map(|entry| entry.start_unix_us),
-        };
+        let kept = memory.kept();
         let of_pod = |entry: &&Entry| (&*entry.pod.0, &*entry.pod.1) == (namespace, pod);
         let mut told: Vec<String> = memory
             .entries
@@ -129,6 +125,12 @@ impl AttemptLog {
         let mut report = Report::new(namespace.to_owned(), pod.to_owned(), now_unix_us, kept, accounts);
         report.also_in = elsewhere.into_iter().filter(|other| other != namespace).take(MAX_TOLD).collect();
         report
+    }
+
+    /// Extent of the log.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        self.memory().kept()
     }
 
     /// Waits for the Pod's next attempt.
@@ -153,6 +155,14 @@ impl AttemptLog {
 }
 
 impl Memory {
+    fn kept(&self) -> Kept {
+        Kept {
+            attempts: self.entries.len() as u64,
+            limit: self.limit as u64,
+            since_unix_us: self.entries.front().map(|entry| entry.start_unix_us),
+        }
+    }
+
     fn keep(&mut self, entry: Entry) {
         self.bytes += entry.bytes();
         self.entries.push_back(entry);

@@ -56,7 +56,7 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let waits = if wait { WAIT } else { Duration::ZERO };
     let report = loop {
-        let report: Report = daemon.ask("/debug/attempts", &question, waits).await?;
+        let report: Report = daemon.ask("/api/v1/attempts", &question, waits).await?;
         if !wait || report.waited_for_it {
             break report;
         }

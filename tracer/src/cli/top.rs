@@ -49,7 +49,7 @@ pub async fn run(options: Options) -> Result<()> {
     let Options { server } = options;
     let daemon = Daemon::of(&server)?;
     // Asks before the screen is taken over, so that an error stays readable.
-    let recent: LastMinute = daemon.ask("/debug/top", &[], Duration::ZERO).await?;
+    let recent: LastMinute = daemon.ask("/api/v1/top", &[], Duration::ZERO).await?;
     if screen::is_terminal() && io::stdin().is_terminal() {
         return live(daemon, &server.server, recent).await;
     }
@@ -104,7 +104,7 @@ async fn ask(daemon: Daemon, news: mpsc::Sender<News>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let recent = daemon.ask("/debug/top", &[], Duration::ZERO).await;
+        let recent = daemon.ask("/api/v1/top", &[], Duration::ZERO).await;
         if news.send(News::LastMinute(recent)).await.is_err() {
             return;
         }

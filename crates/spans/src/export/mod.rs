@@ -4,6 +4,7 @@
 //! OpenTelemetry SDK's processor would drop them silently.
 
 mod filter;
+mod live;
 mod otlp;
 mod resource;
 mod stdout;
@@ -27,6 +28,7 @@ use tracing::info;
 
 pub use self::{
     filter::Filter,
+    live::{Live, Seen, Watcher},
     otlp::{encode::encode, spool::Options as SpoolOptions, try_once},
     resource::Resource,
     terminal::{Style, waterfall},
@@ -76,6 +78,7 @@ pub struct Sinks {
     sinks: RwLock<Option<Vec<Sink>>>,
     /// The bytes of resources.
     resources: RwLock<HashMap<Source, Arc<[u8]>>>,
+    live: Live,
     metrics: Metrics,
 }
 
@@ -149,7 +152,7 @@ impl Sinks {
                     stdout::spawn(queue, move |item| stdout::terminal(item, plugins))
                 })),
                 Output::Json => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
-                    stdout::spawn(queue, stdout::json)
+                    stdout::spawn(queue, |item| stdout::json(&item.trace, &item.resource))
                 })),
                 Output::Otlp if otlp::disabled() => {
                     info!("OTLP is switched off by the environment");
@@ -158,7 +161,12 @@ impl Sinks {
                 Output::Otlp => Sink::Otlp(otlp::Sink::from_env(spool, &metrics)?),
             });
         }
-        Ok(Self { sinks: RwLock::new(Some(sinks)), resources: RwLock::default(), metrics })
+        Ok(Self {
+            sinks: RwLock::new(Some(sinks)),
+            resources: RwLock::default(),
+            live: Live::default(),
+            metrics,
+        })
     }
 
     /// Sets the resource of a source. To be called before its first trace.
@@ -174,13 +182,28 @@ impl Sinks {
 
     /// Sends a trace to all outputs, without blocking.
     pub fn send(&self, trace: Trace) {
-        let known = self.resources.read().unwrap_or_else(PoisonError::into_inner).get(&trace.source).cloned();
-        let resource = known.unwrap_or_else(|| Resource::unknown(trace.source).encode());
+        let resource = self.resource(trace.source);
         let item = Item { trace: Arc::new(trace), resource };
         match &*self.sinks.read().unwrap_or_else(PoisonError::into_inner) {
             Some(sinks) => sinks.iter().for_each(|sink| sink.push(&item, &self.metrics)),
             None => self.metrics.loss(Loss::Shutdown, item.spans()),
         }
+    }
+
+    /// The traces that are shown, for those who want to watch.
+    #[must_use]
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// Shows a trace to those who watch.
+    pub fn show(&self, trace: &Trace) {
+        self.live.show(trace, || self.resource(trace.source));
+    }
+
+    fn resource(&self, source: Source) -> Arc<[u8]> {
+        let known = self.resources.read().unwrap_or_else(PoisonError::into_inner).get(&source).cloned();
+        known.unwrap_or_else(|| Resource::unknown(source).encode())
     }
 
     /// Waits until no queue is more than half full: for a replay, which can wait.

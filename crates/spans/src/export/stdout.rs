@@ -1,6 +1,6 @@
 //! Outputs on standard output: one text per trace.
 
-use std::{io, thread};
+use std::{io, sync::Arc, thread};
 
 use opentelemetry_proto::tonic::trace::v1::TracesData;
 use prost::Message as _;
@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::{Causes, Item, Queue, Style, encode, waterfall};
 use crate::{
-    Loss,
+    Loss, Trace,
     screen::{self, printable_in_colour, printable_json},
 };
 
@@ -98,8 +98,8 @@ pub(super) fn terminal(item: &Item, plugins: bool) -> String {
 }
 
 /// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.
-pub(super) fn json(item: &Item) -> String {
-    let data = TracesData::decode(&*encode(&item.trace, &item.resource));
+pub(super) fn json(trace: &Trace, resource: &Arc<[u8]>) -> String {
+    let data = TracesData::decode(&*encode(trace, resource));
     let data = data.expect("what is encoded can be decoded");
     // Strings, numbers and lists always have a JSON form.
     let text = serde_json::to_string(&data).expect("OTLP becomes JSON");
@@ -108,7 +108,7 @@ pub(super) fn json(item: &Item) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use serde_json::{Value, json};
 
@@ -122,9 +122,13 @@ mod tests {
         fixtures::scheduled,
     };
 
+    fn json_of(item: &Item) -> String {
+        json(&item.trace, &item.resource)
+    }
+
     #[test]
     fn a_line_of_json_is_what_the_collector_writes() {
-        let line = json(&item(scheduled()));
+        let line = json_of(&item(scheduled()));
         assert_eq!(line.find('\n'), Some(line.len() - 1));
         let value: Value = serde_json::from_str(&line).unwrap();
         let spans = &value["resourceSpans"][0]["scopeSpans"][0];
@@ -190,13 +194,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_device_loses_what_does_not_fit_and_goes_on() {
-        let line = json(&item(scheduled())).len();
+        let line = json_of(&item(scheduled())).len();
         for room in [0, 1, line - 1, line, line + 7, 2 * line + 100] {
             let written = Arc::new(Mutex::new(Vec::new()));
             let full = Full { room, errors: 2, written: Arc::clone(&written) };
             let (sinks, registry) = sinks(|metrics| {
                 Sink::Text(Text::open(1000, CAUSES, metrics, |queue| {
-                    tokio::task::spawn_blocking(move || write(queue, json, full))
+                    tokio::task::spawn_blocking(move || write(queue, json_of, full))
                 }))
             });
             for _ in 0..6 {
@@ -216,7 +220,7 @@ mod tests {
     async fn a_closed_pipe_ends_the_output_and_loses_what_was_meant_for_it() {
         let (sinks, registry) = sinks(|metrics| {
             Sink::Text(Text::open(1000, CAUSES, metrics, |queue| {
-                tokio::task::spawn_blocking(move || write(queue, json, Closed))
+                tokio::task::spawn_blocking(move || write(queue, json_of, Closed))
             }))
         });
         assert!(!sinks.ended());

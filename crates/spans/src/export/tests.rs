@@ -14,7 +14,12 @@ pub(super) fn sinks(open: impl FnOnce(&Metrics) -> Sink) -> (Sinks, Registry) {
     let registry = Registry::default();
     let metrics = Metrics::new(&registry);
     let sink = open(&metrics);
-    let sinks = Sinks { sinks: RwLock::new(Some(vec![sink])), resources: RwLock::default(), metrics };
+    let sinks = Sinks {
+        sinks: RwLock::new(Some(vec![sink])),
+        resources: RwLock::default(),
+        live: Live::default(),
+        metrics,
+    };
     (sinks, registry)
 }
 

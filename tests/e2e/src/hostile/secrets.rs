@@ -174,8 +174,8 @@ fn hidden(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
         ("the log", schedspan.log()?),
         ("/metrics", get("metrics", "metrics")?),
         ("/readyz", get("health", "readyz")?),
-        ("/debug/top", get("debug", "debug/top")?),
-        ("/debug/attempts", get("debug", "debug/attempts?namespace=default&pod=after")?),
+        ("/api/v1/top", get("debug", "api/v1/top")?),
+        ("/api/v1/attempts", get("debug", "api/v1/attempts?namespace=default&pod=after")?),
     ];
     for (place, text) in places {
         ensure!(!text.contains(CANARY), "the canary is in {place}");

@@ -103,7 +103,7 @@ fn names(schedspan: &Schedspan) -> Result<()> {
     for (host, expected) in [("localhost:9091", "200"), ("127.0.0.1", "200"), ("page.example:9091", "421")] {
         let mut stream = TcpStream::connect(schedspan.address("debug"))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        write!(stream, "GET /debug/top HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "GET /api/v1/top HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         ensure!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{host}: {answer}");

@@ -1,20 +1,15 @@
-//! The daemon's answers to `schedspan explain` and `top`: on the loopback address unless another one is given.
-
-mod debug;
+//! The server of `/api/v1`: on the loopback address unless another one is given.
 
 use std::{net::SocketAddr, time::Duration};
 
-use axum::{Router, routing::get};
-use kube_scheduler::attempt_log::AttemptLog;
+use api::Daemon;
 use status::only_by_address;
 use telemetry::Counter;
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use crate::metrics::Metrics;
-
-/// A request may wait for the next attempt for [`debug::MAX_WAIT`].
-const CONNECTION_TIME: Duration = debug::MAX_WAIT.saturating_add(Duration::from_secs(60));
+/// A request may wait for the next attempt for [`api::MAX_WAIT`].
+const CONNECTION_TIME: Duration = api::MAX_WAIT.saturating_add(Duration::from_secs(60));
 /// The value that switches the server off.
 const OFF: &str = "off";
 
@@ -48,12 +43,12 @@ fn address(text: &str) -> Result<Address, String> {
     })
 }
 
-/// Serves `/debug/attempts` and `/debug/top` in the background, within a tokio runtime, until the process ends.
+/// Serves `/api/v1` in the background, within a tokio runtime, until the process ends.
 ///
 /// Tracing does not depend on it: when the address cannot be bound, as by the second daemon on a node's network, that is logged.
-pub(crate) async fn start(address: SocketAddr, metrics: Metrics, history: AttemptLog, refused: Counter) {
+pub(crate) async fn start(address: SocketAddr, daemon: &Daemon, refused: Counter) {
     match TcpListener::bind(address).await {
-        Ok(listener) => serve(listener, metrics, history, refused),
+        Ok(listener) => serve(listener, daemon, refused),
         Err(error) => warn!(
             "cannot listen on {address}: {error}; `schedspan explain` and `top` do not work with this daemon, unless --debug-listen names \
              another address"
@@ -61,12 +56,8 @@ pub(crate) async fn start(address: SocketAddr, metrics: Metrics, history: Attemp
     }
 }
 
-fn serve(listener: TcpListener, metrics: Metrics, history: AttemptLog, refused: Counter) {
-    let routes = Router::new()
-        .route("/debug/top", get(debug::top))
-        .with_state(metrics)
-        .route("/debug/attempts", get(debug::attempts))
-        .with_state(history);
+fn serve(listener: TcpListener, daemon: &Daemon, refused: Counter) {
+    let routes = api::router(daemon);
     // A name of another address is its operator's own choice.
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let routes = if local { only_by_address(routes) } else { routes };
@@ -74,9 +65,10 @@ fn serve(listener: TcpListener, metrics: Metrics, history: AttemptLog, refused: 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::net::Ipv4Addr;
 
+    use kube_scheduler::attempt_log::AttemptLog;
     use proptest::{collection::vec, prelude::*, sample::select};
     use telemetry::Registry;
     use tokio::{
@@ -86,6 +78,7 @@ pub(super) mod tests {
     };
 
     use super::*;
+    use crate::metrics::Metrics;
 
     /// Parts of a query, and bytes that belong in none.
     const PARTS: [&[u8]; 12] = [
@@ -103,15 +96,24 @@ pub(super) mod tests {
         b"\xff",
     ];
 
-    pub(super) async fn serving(history: &AttemptLog, metrics: &Metrics) -> SocketAddr {
+    fn daemon() -> Daemon {
+        let history = AttemptLog::new(1);
+        Metrics::default().daemon(
+            history,
+            api::health::Targets::default(),
+            Default::default(),
+            Default::default(),
+        )
+    }
+
+    async fn serving() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let refused = Registry::default().counter("refused", "Refused");
-        serve(listener, metrics.clone(), history.clone(), refused);
+        serve(listener, &daemon(), Registry::default().counter("refused", "Refused"));
         address
     }
 
-    pub(super) async fn get(address: SocketAddr, path: &str) -> String {
+    async fn get(address: SocketAddr, path: &str) -> String {
         ask(address, path, "localhost").await
     }
 
@@ -145,17 +147,17 @@ pub(super) mod tests {
             query in vec(select(&PARTS[..]), 0..12),
             damage in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         ) {
-            let mut request = request(&[&b"/debug/attempts?"[..], &query.concat()].concat(), "localhost");
+            let mut request = request(&[&b"/api/v1/attempts?"[..], &query.concat()].concat(), "localhost");
             for (at, byte) in damage {
                 let at = at.index(request.len());
                 request[at] = byte;
             }
             Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-                let server = serving(&AttemptLog::new(1), &Metrics::default()).await;
+                let server = serving().await;
                 let response = send(server, &request).await;
                 // A request that is cut gets none.
                 prop_assert!(["", "HTTP/1.1 2", "HTTP/1.1 4"].contains(&&response[..response.len().min(10)]), "{response}");
-                prop_assert!(get(server, "/debug/top").await.starts_with("HTTP/1.1 200"));
+                prop_assert!(get(server, "/api/v1/top").await.starts_with("HTTP/1.1 200"));
                 Ok(())
             })?;
         }
@@ -163,16 +165,16 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn a_web_page_with_a_local_address_gets_nothing() {
-        let server = serving(&AttemptLog::default(), &Metrics::default()).await;
-        assert!(ask(server, "/debug/top", "localhost:9091").await.starts_with("HTTP/1.1 200"));
-        assert!(ask(server, "/debug/top", "page.example:9091").await.starts_with("HTTP/1.1 421"));
+        let server = serving().await;
+        assert!(ask(server, "/api/v1/top", "localhost:9091").await.starts_with("HTTP/1.1 200"));
+        assert!(ask(server, "/api/v1/top", "page.example:9091").await.starts_with("HTTP/1.1 421"));
     }
 
     #[tokio::test]
     async fn an_address_that_is_taken_is_no_error() {
-        let taken = serving(&AttemptLog::default(), &Metrics::default()).await;
+        let taken = serving().await;
         let refused = Registry::default().counter("refused", "Refused");
-        start(taken, Metrics::default(), AttemptLog::default(), refused).await;
+        start(taken, &daemon(), refused).await;
     }
 
     #[test]

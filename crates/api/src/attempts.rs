@@ -1,0 +1,73 @@
+//! The attempts of a Pod: what `schedspan explain` asks for.
+
+use std::time::Duration;
+
+use axum::{
+    extract::{Query, State},
+    http::StatusCode,
+    response::Response,
+};
+use kube_scheduler::explain::{Account, Report};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use crate::{Api, json, now_unix_us, refused};
+
+/// Longest `wait` of a request.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// Longest name that Kubernetes allows.
+const MAX_NAME: usize = 253;
+
+/// A Pod.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Question {
+    namespace: String,
+    pod: String,
+    /// Seconds to wait for the Pod's next attempt.
+    #[serde(default)]
+    wait: u64,
+}
+
+/// `GET /api/v1/attempts?namespace=..&pod=..&wait=..`
+pub(crate) async fn of_pod(
+    State(Api { daemon, .. }): State<Api>,
+    Query(Question { namespace, pod, wait }): Query<Question>,
+) -> Response {
+    let history = daemon.history;
+    if let Some(wrong) = [&namespace, &pod].into_iter().find(|name| !is_name(name)) {
+        return refused(
+            StatusCode::BAD_REQUEST,
+            &format!("`{}` is not a Kubernetes name", wrong.escape_default()),
+        );
+    }
+    let wait = Duration::from_secs(wait);
+    if wait > MAX_WAIT {
+        return refused(StatusCode::BAD_REQUEST, &format!("`wait` may be {} s at most", MAX_WAIT.as_secs()));
+    }
+    let mut next: Option<Account> = None;
+    if !wait.is_zero() {
+        match history.next(&namespace, &pod) {
+            // A timeout and a dropped sender are the same to the client: no attempt.
+            Ok(receiver) => next = timeout(wait, receiver).await.ok().and_then(Result::ok),
+            Err(error) => return refused(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+        }
+    }
+    let mut report = history.report(&namespace, &pod, now_unix_us());
+    if let Some(account) = next {
+        if !report.attempts.contains(&account) {
+            // The history is switched off, or other attempts have displaced this one.
+            report.attempts.push(account);
+            report = Report::new(namespace, pod, report.now_unix_us, report.history, report.attempts);
+        }
+        report.waited_for_it = true;
+    }
+    json(&report)
+}
+
+/// Whether all characters are allowed in a Kubernetes name. The first one is not checked separately.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-.".contains(&c);
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(allowed)
+}
