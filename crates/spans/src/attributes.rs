@@ -3,192 +3,232 @@
 //! `k8s.*` without `scheduler` are OpenTelemetry's semantic conventions, `k8s.scheduler.*` are KEP-5927's and, where it
 //! names none, in its manner.
 
+/// What an attribute's value is, as OpenTelemetry's registries name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    /// `string`
+    String,
+    /// `string[]`
+    Strings,
+    /// `int`
+    Int,
+    /// `double`
+    Double,
+    /// `boolean`
+    Bool,
+}
+
+/// An attribute as the reference lists it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attribute {
+    /// Its key.
+    pub key: &'static str,
+    /// What its value is.
+    pub value_type: ValueType,
+    /// What it says, and on which spans it is: the comment of its constant.
+    pub brief: &'static str,
+}
+
+/// Makes a constant for each key, and [`ALL`] from the same lines.
+macro_rules! attributes {
+    ($($(#[doc = $line:literal])+ pub const $name:ident: $value_type:ident = $key:literal;)+) => {
+        $($(#[doc = $line])+ pub const $name: &str = $key;)+
+
+        /// All of them, in the order of this file. docs/reference/attributes.yaml is made from these.
+        pub const ALL: &[Attribute] = &[
+            $(Attribute { key: $key, value_type: ValueType::$value_type, brief: concat!($($line),+).trim_ascii() },)+
+        ];
+    };
+}
+
+attributes! {
 /// Name of the Pod. On the root, and of a victim on `preemptPod`.
-pub const POD_NAME: &str = "k8s.pod.name";
+pub const POD_NAME: String = "k8s.pod.name";
 /// Namespace of the Pod. On the root.
-pub const POD_NAMESPACE: &str = "k8s.namespace.name";
+pub const POD_NAMESPACE: String = "k8s.namespace.name";
 /// UID of the Pod: what the traces of its attempts have in common. On the root; of the Pod that it is about on spans of API
 /// calls, and of a victim on `preemptPod`.
-pub const POD_UID: &str = "k8s.pod.uid";
+pub const POD_UID: String = "k8s.pod.uid";
 /// Name of the group of Pods that is scheduled as one (1.36 and later). On the root of a group, and on those of its Pods.
-pub const POD_GROUP: &str = "k8s.scheduler.pod_group.name";
+pub const POD_GROUP: String = "k8s.scheduler.pod_group.name";
 /// How many Pods of the group were to be scheduled. On the root of a group.
-pub const POD_GROUP_SIZE: &str = "k8s.scheduler.pod_group.size";
+pub const POD_GROUP_SIZE: Int = "k8s.scheduler.pod_group.size";
 /// How many of these were bound. On the root of a group.
-pub const POD_GROUP_SCHEDULED: &str = "k8s.scheduler.pod_group.scheduled";
+pub const POD_GROUP_SCHEDULED: Int = "k8s.scheduler.pod_group.scheduled";
 /// The part of the cluster on which the Pods of a group are tried together. On placements, and on trials of Pods.
-pub const PLACEMENT: &str = "k8s.scheduler.placement";
+pub const PLACEMENT: String = "k8s.scheduler.placement";
 /// Whether the Pod was bound by this trial: a Pod of a group is tried once for each placement. On trials.
-pub const TRIAL_CHOSEN: &str = "k8s.scheduler.trial.chosen";
+pub const TRIAL_CHOSEN: Bool = "k8s.scheduler.trial.chosen";
 /// Scheduling profile: the Pod's `spec.schedulerName`. On the root and on phases.
-pub const PROFILE: &str = "k8s.scheduler.profile";
+pub const PROFILE: String = "k8s.scheduler.profile";
 /// The extension point that the span shows. On phases.
-pub const PHASE: &str = "k8s.scheduler.phase";
+pub const PHASE: String = "k8s.scheduler.phase";
 /// How it ended: a name of a `framework.Code`, such as `Success`, `Unschedulable`, `Error`. On the root and on phases.
-pub const RESULT: &str = "k8s.scheduler.result";
+pub const RESULT: String = "k8s.scheduler.result";
 /// The Node that was chosen. On the root.
-pub const SELECTED_NODE: &str = "k8s.scheduler.selected_node";
+pub const SELECTED_NODE: String = "k8s.scheduler.selected_node";
 /// Number of the attempt, from 1. On the root.
-pub const ATTEMPT: &str = "k8s.scheduler.attempt";
+pub const ATTEMPT: Int = "k8s.scheduler.attempt";
 /// How long the Pod was in the active queue before the attempt, milliseconds: KEP-5927's words. On the root, when the Pod
 /// was seen to enter it; a Pod that is popped from the backoff queue (1.33 and later) was never in it.
-pub const QUEUE_WAIT_MS: &str = "k8s.scheduler.queue_wait_ms";
+pub const QUEUE_WAIT_MS: Double = "k8s.scheduler.queue_wait_ms";
 /// How long the Pod was in any queue before the attempt, milliseconds: since it was created, or since its last attempt
 /// ended. On the root.
-pub const QUEUE_TOTAL_WAIT_MS: &str = "k8s.scheduler.queue.total_wait_ms";
+pub const QUEUE_TOTAL_WAIT_MS: Double = "k8s.scheduler.queue.total_wait_ms";
 /// Why the Pod entered the queue that it was popped from: the event of the scheduler's `queue_incoming_pods_total`. On the
 /// root, and on spans of queues.
-pub const QUEUE_EVENT: &str = "k8s.scheduler.queue.event";
+pub const QUEUE_EVENT: String = "k8s.scheduler.queue.event";
 /// Every entry of the Pod into a queue since its last attempt, as `queue: event`, oldest first. On the root.
-pub const QUEUE_MOVES: &str = "k8s.scheduler.queue.moves";
+pub const QUEUE_MOVES: Strings = "k8s.scheduler.queue.moves";
 /// How many entries in the middle of that list are left out. On the root, where there are any.
-pub const QUEUE_MOVES_LEFT_OUT: &str = "k8s.scheduler.queue.moves_left_out";
+pub const QUEUE_MOVES_LEFT_OUT: Int = "k8s.scheduler.queue.moves_left_out";
 /// How long the Pod was in the backoff queue since its last attempt, milliseconds. On the root.
-pub const QUEUE_BACKOFF_MS: &str = "k8s.scheduler.queue.backoff_ms";
+pub const QUEUE_BACKOFF_MS: Double = "k8s.scheduler.queue.backoff_ms";
 /// How long the Pod was among the unschedulable Pods, gated ones as well, since its last attempt, milliseconds. On the root.
-pub const QUEUE_UNSCHEDULABLE_MS: &str = "k8s.scheduler.queue.unschedulable_ms";
+pub const QUEUE_UNSCHEDULABLE_MS: Double = "k8s.scheduler.queue.unschedulable_ms";
 /// How long ago the Pod first was ready to be scheduled, milliseconds. On the root.
-pub const SINCE_FIRST_ATTEMPT_MS: &str = "k8s.scheduler.queue.since_first_attempt_ms";
+pub const SINCE_FIRST_ATTEMPT_MS: Double = "k8s.scheduler.queue.since_first_attempt_ms";
 /// How many Nodes were looked at. On the root.
-pub const EVALUATED_NODES: &str = "k8s.scheduler.evaluated_nodes";
+pub const EVALUATED_NODES: Int = "k8s.scheduler.evaluated_nodes";
 /// How many of these would do. On the root.
-pub const FEASIBLE_NODES: &str = "k8s.scheduler.feasible_nodes";
+pub const FEASIBLE_NODES: Int = "k8s.scheduler.feasible_nodes";
 /// True where the Node of a Pod of the same kind was tried before all others (1.35 and later). On the root.
-pub const BATCHED: &str = "k8s.scheduler.batched";
+pub const BATCHED: Bool = "k8s.scheduler.batched";
 /// To how many Nodes `PreFilter` plugins restricted the search, where they did. On the root.
-pub const RESTRICTED_TO_NODES: &str = "k8s.scheduler.restricted_to_nodes";
+pub const RESTRICTED_TO_NODES: Int = "k8s.scheduler.restricted_to_nodes";
 /// How many Nodes were scored. On the root.
-pub const SCORED_NODES: &str = "k8s.scheduler.scored_nodes";
+pub const SCORED_NODES: Int = "k8s.scheduler.scored_nodes";
 /// How many of these were looked at for the best candidates, where not all were. On the root.
-pub const SCORED_NODES_LOOKED_AT: &str = "k8s.scheduler.scored_nodes.looked_at";
+pub const SCORED_NODES_LOOKED_AT: Int = "k8s.scheduler.scored_nodes.looked_at";
 /// The five Nodes with the highest scores, best first, as `node: total (plugin score, ...)`. On the root.
-pub const CANDIDATES: &str = "k8s.scheduler.candidates";
+pub const CANDIDATES: Strings = "k8s.scheduler.candidates";
 /// How many Nodes have the highest score: the scheduler takes one of them. On the root.
-pub const CANDIDATE_TIES: &str = "k8s.scheduler.candidates.ties";
+pub const CANDIDATE_TIES: Int = "k8s.scheduler.candidates.ties";
 /// How many Nodes each plugin rejected, most first, as `plugin: nodes code`. On the root.
-pub const REJECTIONS: &str = "k8s.scheduler.rejections";
+pub const REJECTIONS: Strings = "k8s.scheduler.rejections";
 /// Of how many rejected Nodes that list is, where not all were looked at. On the root.
-pub const REJECTIONS_LOOKED_AT: &str = "k8s.scheduler.rejections.looked_at";
+pub const REJECTIONS_LOOKED_AT: Int = "k8s.scheduler.rejections.looked_at";
 /// The plugin that rejected all Nodes that are not in that list. On the root.
-pub const REJECTED_OTHERS: &str = "k8s.scheduler.rejections.others";
+pub const REJECTED_OTHERS: String = "k8s.scheduler.rejections.others";
 /// The Node that preemption frees for the Pod. On the root.
-pub const PREEMPTION_NODE: &str = "k8s.scheduler.preemption.node";
+pub const PREEMPTION_NODE: String = "k8s.scheduler.preemption.node";
 /// How many Pods must go from there. On the root.
-pub const PREEMPTION_VICTIMS: &str = "k8s.scheduler.preemption.victims";
+pub const PREEMPTION_VICTIMS: Int = "k8s.scheduler.preemption.victims";
 /// Names of the first three of them. On the root.
-pub const PREEMPTION_VICTIM_NAMES: &str = "k8s.scheduler.preemption.victim_names";
+pub const PREEMPTION_VICTIM_NAMES: Strings = "k8s.scheduler.preemption.victim_names";
 /// The plugins that asked to wait. On `waitOnPermit`.
-pub const WAITED_FOR: &str = "k8s.scheduler.permit.plugins";
+pub const WAITED_FOR: Strings = "k8s.scheduler.permit.plugins";
 /// Name of the plugin. On spans of plugins, and of a phase that did not end: the one whose turn it was, where that is known.
-pub const PLUGIN_NAME: &str = "k8s.scheduler.plugin.name";
+pub const PLUGIN_NAME: String = "k8s.scheduler.plugin.name";
 /// Where the plugin or extender was called: the name of the phase's span. On spans of plugins and extenders.
-pub const EXTENSION_POINT: &str = "k8s.scheduler.plugin.extension_point";
+pub const EXTENSION_POINT: String = "k8s.scheduler.plugin.extension_point";
 /// URL of the extender without the verb: the scheduler's own name for it. On spans of extenders.
-pub const EXTENDER_URL: &str = "k8s.scheduler.extender.url";
+pub const EXTENDER_URL: String = "k8s.scheduler.extender.url";
 /// What is behind that in the request. On spans of extenders.
-pub const EXTENDER_VERB: &str = "k8s.scheduler.extender.verb";
+pub const EXTENDER_VERB: String = "k8s.scheduler.extender.verb";
 /// Whether the scheduler goes on where the extender gives no answer. On spans of extenders.
-pub const EXTENDER_IGNORABLE: &str = "k8s.scheduler.extender.ignorable";
+pub const EXTENDER_IGNORABLE: Bool = "k8s.scheduler.extender.ignorable";
 /// How many Nodes the request contains. On spans of extenders, but not where it binds.
-pub const EXTENDER_NODES: &str = "k8s.scheduler.extender.nodes";
+pub const EXTENDER_NODES: Int = "k8s.scheduler.extender.nodes";
 /// How many of them it lets pass. On spans of extenders that filter.
-pub const EXTENDER_PASSED_NODES: &str = "k8s.scheduler.extender.passed_nodes";
+pub const EXTENDER_PASSED_NODES: Int = "k8s.scheduler.extender.passed_nodes";
 /// How long an API call waited in the queue of those that are made asynchronously, milliseconds. On spans of API calls.
-pub const API_CALL_QUEUE_MS: &str = "k8s.scheduler.api_call.queue_ms";
+pub const API_CALL_QUEUE_MS: Double = "k8s.scheduler.api_call.queue_ms";
 /// Message of the status or the error. On spans of plugins, extenders and API calls, if it is not empty.
-pub const MESSAGE: &str = "k8s.scheduler.message";
+pub const MESSAGE: String = "k8s.scheduler.message";
 /// What a link leads to, where it is not who made the Pod. On links.
-pub const LINK: &str = "k8s.scheduler.link";
+pub const LINK: String = "k8s.scheduler.link";
 /// The annotation that carried the context. On links to the creator of the Pod.
-pub const LINK_ANNOTATION: &str = "schedspan.link.annotation";
+pub const LINK_ANNOTATION: String = "schedspan.link.annotation";
 /// Whose annotation it is, where it is not the Pod's own, as `ReplicaSet/web-7c5ddbdf54`. On links to who made the Pod.
-pub const LINK_OWNER: &str = "schedspan.link.owner";
+pub const LINK_OWNER: String = "schedspan.link.owner";
 /// The trace or the request that the Pod began with, where its annotation names one. On the root.
-pub const INITIAL: &str = "k8s.pod.annotation.trace.kubernetes.io/initial";
+pub const INITIAL: String = "k8s.pod.annotation.trace.kubernetes.io/initial";
 /// How the lifecycle ended: `Ready`, `Running` without a condition of readiness, `Succeeded`, `Failed` or `Deleted`. On
 /// `PodLifecycle`.
-pub const LIFECYCLE_RESULT: &str = "schedspan.lifecycle.result";
+pub const LIFECYCLE_RESULT: String = "schedspan.lifecycle.result";
 /// How many attempts to schedule it were traced. On `PodLifecycle`.
-pub const LIFECYCLE_ATTEMPTS: &str = "schedspan.lifecycle.attempts";
+pub const LIFECYCLE_ATTEMPTS: Int = "schedspan.lifecycle.attempts";
 /// How often its containers were started again. On `PodLifecycle`.
-pub const LIFECYCLE_RESTARTS: &str = "k8s.pod.restarts";
+pub const LIFECYCLE_RESTARTS: Int = "k8s.pod.restarts";
 /// Name of the Node that a Pod is on. On `PodLifecycle`.
-pub const NODE: &str = "k8s.node.name";
+pub const NODE: String = "k8s.node.name";
 /// The images of its containers, those that run before the others first. On `PodLifecycle`.
-pub const IMAGES: &str = "k8s.pod.images";
+pub const IMAGES: Strings = "k8s.pod.images";
 /// How many containers it has. On `PodLifecycle`.
-pub const CONTAINERS: &str = "k8s.pod.containers";
+pub const CONTAINERS: Int = "k8s.pod.containers";
 /// How many run before these. On `PodLifecycle`.
-pub const INIT_CONTAINERS: &str = "k8s.pod.init_containers";
+pub const INIT_CONTAINERS: Int = "k8s.pod.init_containers";
 /// How many volumes it has. On `PodLifecycle`.
-pub const VOLUMES: &str = "k8s.pod.volumes";
+pub const VOLUMES: Int = "k8s.pod.volumes";
 /// Their kinds, each as `configMap: 2`. On `PodLifecycle`.
-pub const VOLUME_KINDS: &str = "k8s.pod.volume_kinds";
+pub const VOLUME_KINDS: Strings = "k8s.pod.volume_kinds";
 /// Names of the claims among them. On `PodLifecycle`, and on `bind volume claims`.
-pub const CLAIMS: &str = "k8s.pod.volume_claims";
+pub const CLAIMS: Strings = "k8s.pod.volume_claims";
 /// Who owns it, each as `ReplicaSet/web-7c5ddbdf54`. On `PodLifecycle`.
-pub const OWNERS: &str = "k8s.pod.owners";
+pub const OWNERS: Strings = "k8s.pod.owners";
 /// Its priority. On `PodLifecycle`.
-pub const PRIORITY: &str = "k8s.pod.priority";
+pub const PRIORITY: Int = "k8s.pod.priority";
 /// Name of its priority class. On `PodLifecycle`.
-pub const PRIORITY_CLASS: &str = "k8s.pod.priority_class";
+pub const PRIORITY_CLASS: String = "k8s.pod.priority_class";
 /// Its quality of service. On `PodLifecycle`.
-pub const QOS_CLASS: &str = "k8s.pod.qos_class";
+pub const QOS_CLASS: String = "k8s.pod.qos_class";
 /// Names of its scheduling gates. On `gated`.
-pub const GATES: &str = "k8s.pod.scheduling_gates";
+pub const GATES: Strings = "k8s.pod.scheduling_gates";
 /// Name of the container. On spans of containers.
-pub const CONTAINER: &str = "k8s.container.name";
+pub const CONTAINER: String = "k8s.container.name";
 /// Its image, as the Pod names it. On spans of containers.
-pub const IMAGE: &str = "container.image.name";
+pub const IMAGE: String = "container.image.name";
 /// How often it was started again. On spans of containers.
-pub const CONTAINER_RESTARTS: &str = "k8s.container.restart_count";
+pub const CONTAINER_RESTARTS: Int = "k8s.container.restart_count";
 /// What it ended with. On spans of containers that did, and on their events.
-pub const EXIT_CODE: &str = "k8s.container.exit_code";
+pub const EXIT_CODE: Int = "k8s.container.exit_code";
 /// Why it waits or has ended. On events of spans of containers.
-pub const REASON: &str = "k8s.container.status.reason";
+pub const REASON: String = "k8s.container.status.reason";
 /// What is left out, each as `images: 3`. On `PodLifecycle`, and on spans of containers.
-pub const LEFT_OUT: &str = "schedspan.left_out";
+pub const LEFT_OUT: Strings = "schedspan.left_out";
 /// By how much the span's start or end may be too late, milliseconds: the API's times are whole seconds. On spans of lifecycles.
-pub const TIME_UNCERTAIN_MS: &str = "schedspan.time.uncertain_ms";
+pub const TIME_UNCERTAIN_MS: Double = "schedspan.time.uncertain_ms";
 /// True where a skewed time of the API was clamped. On spans of lifecycles.
-pub const TIME_MOVED: &str = "schedspan.time.moved";
+pub const TIME_MOVED: Bool = "schedspan.time.moved";
 /// The samplers that kept the trace. On the root, where there are samplers.
-pub const KEPT_BY: &str = "schedspan.kept_by";
+pub const KEPT_BY: Strings = "schedspan.kept_by";
 /// Name of the work queue. On `Reconcile`.
-pub const WORKQUEUE: &str = "k8s.workqueue.name";
+pub const WORKQUEUE: String = "k8s.workqueue.name";
 /// What was taken out of the work queue, such as `namespace/name`. On `Reconcile`, where it can be read.
-pub const WORKQUEUE_KEY: &str = "k8s.workqueue.key";
+pub const WORKQUEUE_KEY: String = "k8s.workqueue.key";
 /// How long it was in the work queue, milliseconds. On `Reconcile`, when it was seen to be added.
-pub const WORKQUEUE_WAIT_MS: &str = "k8s.workqueue.wait_ms";
+pub const WORKQUEUE_WAIT_MS: Double = "k8s.workqueue.wait_ms";
 /// Whether the reconcile asked to be called again, as it does after a failure. On `Reconcile`.
-pub const WORKQUEUE_RETRIED: &str = "k8s.workqueue.retried";
+pub const WORKQUEUE_RETRIED: Bool = "k8s.workqueue.retried";
 /// SHA-256 of the scheduler's flags and of its configuration file. On resources and `SchedulerConfiguration`.
-pub const CONFIG_HASH: &str = "k8s.scheduler.config.hash";
+pub const CONFIG_HASH: String = "k8s.scheduler.config.hash";
 /// The profiles that it names. On resources and `SchedulerConfiguration`.
-pub const CONFIG_PROFILES: &str = "k8s.scheduler.config.profiles";
+pub const CONFIG_PROFILES: Strings = "k8s.scheduler.config.profiles";
 /// The configuration file, as the scheduler names it. On resources and `SchedulerConfiguration`.
-pub const CONFIG_FILE: &str = "k8s.scheduler.config.file";
+pub const CONFIG_FILE: String = "k8s.scheduler.config.file";
 /// Value of `--feature-gates`. On resources and `SchedulerConfiguration`.
-pub const CONFIG_FEATURE_GATES: &str = "k8s.scheduler.config.feature_gates";
+pub const CONFIG_FEATURE_GATES: String = "k8s.scheduler.config.feature_gates";
 /// True where the file was written after the scheduler had started: it has read another one. On resources and
 /// `SchedulerConfiguration`.
-pub const CONFIG_OUTDATED: &str = "k8s.scheduler.config.outdated";
+pub const CONFIG_OUTDATED: Bool = "k8s.scheduler.config.outdated";
 /// The hash of the scheduler that made the attempts before, of the same profiles. On `SchedulerConfiguration`.
-pub const CONFIG_PREVIOUS_HASH: &str = "k8s.scheduler.config.previous_hash";
+pub const CONFIG_PREVIOUS_HASH: String = "k8s.scheduler.config.previous_hash";
 /// Its process id. On `SchedulerConfiguration`.
-pub const PREVIOUS_PID: &str = "k8s.scheduler.previous_pid";
+pub const PREVIOUS_PID: Int = "k8s.scheduler.previous_pid";
 /// Whether the configuration differs from that one's. On `SchedulerConfiguration`.
-pub const CONFIG_CHANGED: &str = "k8s.scheduler.config.changed";
+pub const CONFIG_CHANGED: Bool = "k8s.scheduler.config.changed";
 /// Differences to the previous scheduler: `-` before old settings, `+` before new ones. On `SchedulerConfiguration`.
-pub const CONFIG_DIFFERENCE: &str = "k8s.scheduler.config.difference";
+pub const CONFIG_DIFFERENCE: Strings = "k8s.scheduler.config.difference";
 /// How many differences are left out. On `SchedulerConfiguration`.
-pub const CONFIG_DIFFERENCE_LEFT_OUT: &str = "k8s.scheduler.config.difference.left_out";
+pub const CONFIG_DIFFERENCE_LEFT_OUT: Int = "k8s.scheduler.config.difference.left_out";
 /// True where records of the span's own calls were lost.
-pub const INCOMPLETE: &str = "schedspan.incomplete";
+pub const INCOMPLETE: Bool = "schedspan.incomplete";
 /// True where the API server answers and has shown no pending Pod with the UID of the attempt: the records may be false.
 /// On the root.
-pub const UNVERIFIED: &str = "schedspan.pod.unverified";
+pub const UNVERIFIED: Bool = "schedspan.pod.unverified";
 /// When the span began by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.
-pub const MONOTONIC_START: &str = "schedspan.monotonic.start_ns";
+pub const MONOTONIC_START: Int = "schedspan.monotonic.start_ns";
 /// When the span ended by `CLOCK_MONOTONIC`, nanoseconds. With `--monotonic`.
-pub const MONOTONIC_END: &str = "schedspan.monotonic.end_ns";
+pub const MONOTONIC_END: Int = "schedspan.monotonic.end_ns";
+}
