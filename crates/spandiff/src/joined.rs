@@ -269,9 +269,9 @@ mod tests {
             lines.next(),
             Some("default/shop  Ready  2.00 s  3 volumes  trace 01010101010101010101010101010101")
         );
-        // The text before the bar.
+        // The text before the bar, after the time axis.
         let names: Vec<_> =
-            lines.map(|line| line.split(['█', '▏']).next().unwrap_or_default().trim_end()).collect();
+            lines.skip(1).map(|line| line.split(['█', '▏']).next().unwrap_or_default().trim_end()).collect();
         assert_eq!(
             names,
             [

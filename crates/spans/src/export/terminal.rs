@@ -20,6 +20,13 @@ const DURATION: usize = 8;
 const MESSAGE_LINES: usize = 6;
 /// A plugin's unremarkable span that is shorter than this fraction of its attempt has no line of its own.
 const SHORT: u64 = 20;
+/// Columns between two marks of the time axis, at least.
+const TICK: usize = 8;
+/// A mark of the time axis: its figure follows.
+const MARK: char = '╷';
+/// Events of queues that say that the Pod was created.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/scheduler/framework/events.go>
+const CREATED: [&str; 3] = ["PodAdd", "UnscheduledPodAdd", "UnschedulablePodAdd"];
 /// Eighths of a block, from the left.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
@@ -91,11 +98,15 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
     let note_width = widest(|row| row.note.chars().count()).min(style.width / 4);
     let notes = if note_width == 0 { 0 } else { note_width + 2 };
     let bar_width = style.width.saturating_sub(name_width + 2 + DURATION + notes).max(1);
-    for Row { tree, name, time, duration_ns, note, failed, colour } in rows {
+    let axis = style.paint(DIM, axis(root.duration_ns(), bar_width).trim_end());
+    let _infallible = writeln!(out, "{}", format!("{:name_width$}  {axis}", "").trim_end());
+    for Row { tree, name, times, note, tone, colour } in rows {
         let name = cut(&format!("{tree}{name}"), name_width);
-        let bar = style.paint(if failed { RED } else { colour }, &bar(time, root, bar_width));
+        let colour = if tone == Tone::Failed { RED } else { colour };
+        let duration_ns = times.iter().map(|(start, end)| end.saturating_sub(*start)).sum();
+        let bar = style.paint(colour, &bar(&times, root, bar_width));
         let line = format!("{name:name_width$}  {bar}{:>DURATION$}", duration(duration_ns));
-        let note = style.paint(if failed { RED } else { YELLOW }, &cut(&note, note_width));
+        let note = style.paint(tone.colour(), &cut(&note, note_width));
         let _infallible = writeln!(out, "{}", format!("{line}  {note}").trim_end());
     }
     out
@@ -127,7 +138,8 @@ fn pod(trace: &Trace, style: Style) -> String {
     if let (Some(size), Some(bound)) =
         (text(attributes::POD_GROUP_SIZE), text(attributes::POD_GROUP_SCHEDULED))
     {
-        parts.push((PLAIN, format!("{bound} of {size} pods bound")));
+        let size_is_one = size == "1";
+        parts.push((PLAIN, format!("{bound} of {size} pod{} bound", if size_is_one { "" } else { "s" })));
     }
     let node = text(attributes::SELECTED_NODE).or_else(|| text(attributes::NODE));
     parts.extend(node.map(|node| (PLAIN, format!("on {node}"))));
@@ -190,9 +202,7 @@ fn id(trace_id: [u8; 16]) -> String {
 /// Counts of attempts, restarts and volumes in a lifecycle.
 fn lifecycle(root: &Span) -> Vec<String> {
     let count = |key, one: &str| match root.attribute(key) {
-        Some(AttributeValue::Int(count)) if *count > 0 => {
-            Some(format!("{count} {one}{}", if *count == 1 { "" } else { "s" }))
-        }
+        Some(AttributeValue::Int(count)) if *count > 0 => Some(counted(*count, one)),
         _ => None,
     };
     let counts = [
@@ -201,6 +211,11 @@ fn lifecycle(root: &Span) -> Vec<String> {
         (attributes::VOLUMES, "volume"),
     ];
     counts.into_iter().filter_map(|(key, one)| count(key, one)).collect()
+}
+
+/// A number of things.
+fn counted(count: i64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Time of the Pod in each queue, and the event that ended it.
@@ -222,7 +237,9 @@ fn waits(root: &Span) -> Vec<String> {
     }
     if let Some(AttributeValue::Double(waited)) = root.attribute(attributes::QUEUE_WAIT_MS) {
         // The event is shown already if the Pod came from another queue.
-        let by = moves.first().filter(|_| moves.len() == 1).map(|(_, event)| format!(" by {event}"));
+        let by = moves.first().filter(|_| moves.len() == 1).map(|(_, event)| {
+            if CREATED.contains(event) { " since created".to_owned() } else { format!(" by {event}") }
+        });
         parts.push(format!("queued {}{}", milliseconds(*waited), by.unwrap_or_default()));
     }
     parts
@@ -239,13 +256,18 @@ fn nodes(root: &Span) -> Vec<String> {
     if let (Some(evaluated), Some(feasible)) =
         (number(attributes::EVALUATED_NODES), number(attributes::FEASIBLE_NODES))
     {
-        parts.push(format!("{feasible} of {evaluated} nodes fit"));
+        let fit = if feasible == 1 { "fits" } else { "fit" };
+        parts.push(format!("{feasible} of {} {fit}", counted(evaluated, "node")));
     }
-    parts.extend(number(attributes::RESTRICTED_TO_NODES).map(|nodes| format!("restricted to {nodes} nodes")));
+    parts.extend(
+        number(attributes::RESTRICTED_TO_NODES)
+            .map(|nodes| format!("restricted to {}", counted(nodes, "node"))),
+    );
     if let Some(victims) = number(attributes::PREEMPTION_VICTIMS) {
         let names = text(attributes::PREEMPTION_VICTIM_NAMES);
         let names = if names.is_empty() { names } else { format!(" ({names})") };
-        parts.push(format!("preempts {victims} pods on {}{names}", text(attributes::PREEMPTION_NODE)));
+        let node = text(attributes::PREEMPTION_NODE);
+        parts.push(format!("preempts {} on {node}{names}", counted(victims, "pod")));
     }
     parts
 }
@@ -290,12 +312,33 @@ fn flow(indent: &str, separator: &str, parts: &[(&str, String)], style: Style) -
 struct Row<'a> {
     tree: String,
     name: Cow<'a, str>,
-    /// Start and end, nanoseconds since the Unix epoch.
-    time: (u64, u64),
-    duration_ns: u64,
+    /// Starts and ends, nanoseconds since the Unix epoch, in order and apart from each other. Several, where several spans are one
+    /// line: their bars and their duration leave out what is between them.
+    times: Vec<(u64, u64)>,
     note: String,
-    failed: bool,
+    tone: Tone,
     colour: &'static str,
+}
+
+/// How a line is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tone {
+    /// As usual.
+    Plain,
+    /// Worth a look: a rejection, or an end that was not seen.
+    Remarkable,
+    Failed,
+}
+
+impl Tone {
+    /// The colour of the note.
+    fn colour(self) -> &'static str {
+        match self {
+            Self::Plain => DIM,
+            Self::Remarkable => YELLOW,
+            Self::Failed => RED,
+        }
+    }
 }
 
 /// The lines of a trace, in the order of the tree.
@@ -423,15 +466,24 @@ fn folded<'a>(tree: String, spans: &[&Span], colour: &'static str) -> Row<'a> {
     Row {
         tree,
         name: format!("{} {what}", spans.len()).into(),
-        time: (
-            spans.iter().map(|span| span.start_unix_ns).min().unwrap_or_default(),
-            spans.iter().map(|span| span.end_unix_ns).max().unwrap_or_default(),
-        ),
-        duration_ns: spans.iter().map(|span| span.duration_ns()).sum(),
+        times: apart(spans.iter().map(|span| (span.start_unix_ns, span.end_unix_ns)).collect()),
         note: if skipped == 0 { String::new() } else { format!("{skipped} Skip") },
-        failed: false,
+        tone: Tone::Plain,
         colour,
     }
+}
+
+/// The times in which at least one of these is, in order.
+fn apart(mut times: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    times.sort_unstable();
+    let mut apart: Vec<(u64, u64)> = Vec::with_capacity(times.len());
+    for (start, end) in times {
+        match apart.last_mut() {
+            Some((_, last)) if start <= *last => *last = end.max(*last),
+            _ => apart.push((start, end)),
+        }
+    }
+    apart
 }
 
 fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
@@ -451,15 +503,23 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
         }
         _ => String::new(),
     };
+    let usual = ["", "Success", "Skip"].map(|usual| Some(usual.to_owned()));
+    let result = span.attribute(attributes::RESULT).map(ToString::to_string);
+    let tone = if span.status != Status::Unset {
+        Tone::Failed
+    } else if incomplete(span) || (result.is_some() && !note.is_empty() && !usual.contains(&result)) {
+        Tone::Remarkable
+    } else {
+        Tone::Plain
+    };
     let note = if incomplete(span) { format!("incomplete {note}").trim_end().to_owned() } else { note };
     Row {
         tree,
         // A plugin's name is foreign text.
         name: format!("{}{}", clean(&span.name), whose(span)).into(),
-        time: (span.start_unix_ns, span.end_unix_ns),
-        duration_ns: span.duration_ns(),
+        times: vec![(span.start_unix_ns, span.end_unix_ns)],
         note,
-        failed: span.status != Status::Unset,
+        tone,
         colour,
     }
 }
@@ -481,19 +541,65 @@ fn incomplete(span: &Span) -> bool {
     span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true))
 }
 
-/// The bar of a span: its length to an eighth of a column, at least that; its start to a column, since no character has an
+/// The time axis: a mark with its figure every 1, 2 or 5 units, as many as fit.
+fn axis(total_ns: u64, width: usize) -> String {
+    let total = total_ns.max(1);
+    let fewest = total.div_ceil((width / TICK).max(1) as u64).max(1);
+    let mut step = 10_u64.pow(fewest.ilog10());
+    while step < fewest {
+        // 1, 2, 5, 10.
+        step = if step.to_string().starts_with('2') { step / 2 * 5 } else { step.saturating_mul(2) };
+    }
+    let mut axis = String::new();
+    for at in (0..=total).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
+        let column = (u128::from(at) * width as u128 / u128::from(total)) as usize;
+        let figure = if at == 0 { format!("{MARK}0") } else { format!("{MARK}{}", round(at)) };
+        let used = axis.chars().count();
+        if column < used || column + figure.chars().count() > width {
+            continue;
+        }
+        axis += &" ".repeat(column - used);
+        axis += &figure;
+    }
+    axis
+}
+
+/// A duration of few digits without those that are zero.
+fn round(ns: u64) -> String {
+    let text = duration(ns);
+    let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+    let number =
+        if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    format!("{number} {unit}")
+}
+
+/// The bar of a line: each part's length to an eighth of a column, at least that; its start to a column, since no character has an
 /// empty left part.
-fn bar((start, end): (u64, u64), root: &Span, width: usize) -> String {
+fn bar(times: &[(u64, u64)], root: &Span, width: usize) -> String {
     let total = u128::from(root.duration_ns().max(1));
     let eighth = |unix_ns: u64| {
         let offset = u128::from(unix_ns.saturating_sub(root.start_unix_ns)).min(total);
         (offset * 8 * width as u128 / total) as usize
     };
-    let (start, end) = (eighth(start), eighth(end));
-    let column = ((start + 4) / 8).min(width - 1);
-    let length = end.saturating_sub(start).clamp(1, (width - column) * 8);
-    let bar = format!("{}{}{}", " ".repeat(column), "█".repeat(length / 8), EIGHTHS[length % 8]);
-    format!("{bar:width$}")
+    let mut parts: Vec<(usize, usize)> = Vec::with_capacity(times.len());
+    for (start, end) in times.iter().map(|(start, end)| (eighth(*start), eighth(*end))) {
+        match parts.last_mut() {
+            // Less than a column between two parts cannot be drawn.
+            Some((_, last)) if start < *last + 8 => *last = end.max(*last),
+            _ => parts.push((start, end)),
+        }
+    }
+    let mut bar: Vec<&str> = Vec::with_capacity(width);
+    for (start, end) in parts {
+        let column = ((start + 4) / 8).clamp(bar.len(), (width - 1).max(bar.len()));
+        let length = end.saturating_sub(start).clamp(1, (width.saturating_sub(column) * 8).max(1));
+        bar.resize(column, " ");
+        bar.resize(column + length / 8, "█");
+        bar.extend(Some(EIGHTHS[length % 8]).filter(|eighths| !eighths.is_empty()));
+    }
+    bar.truncate(width);
+    bar.resize(width, " ");
+    bar.concat()
 }
 
 fn cut(text: &str, width: usize) -> String {

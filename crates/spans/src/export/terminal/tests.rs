@@ -14,6 +14,7 @@ fn a_success_reads_at_a_glance() {
 default/web-0  Success  on node-3  attempt 1  5.11 ms  queued 12.2 ms
   trace abababababababababababababababab
   linked to cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd
+                        ╷0       ╷1 ms    ╷2 ms     ╷3 ms    ╷4 ms
 SchedulePod             ████████████████████████████████████████████████ 5.11 ms
 ├─ schedulingCycle      █████████████████▉                               1.90 ms
 │  ├─ preFilter          █▍                                               143 us
@@ -57,6 +58,7 @@ default/big  Unschedulable  attempt 1  820 us  queued 12.2 ms
   trace abababababababababababababababab
   0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are
   available: 3 No preemption victims found for incoming pod.
+                    ╷0                    ╷500 us
 SchedulePod         █████████████████████████████████████  820 us
 └─ schedulingCycle  ███████████████████████████████████▋   790 us
    ├─ preFilter      ███▋                                 80.0 us
@@ -102,7 +104,7 @@ fn a_group_has_a_line_for_each_trial_that_took_place() {
     }
     let text = waterfall(&trace, &PLAIN_80);
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].starts_with("default/gang  Success  1 of 1 pods bound"), "{text}");
+    assert!(lines[0].starts_with("default/gang  Success  1 of 1 pod bound"), "{text}");
     let tree: Vec<_> = lines.iter().skip_while(|line| !line.starts_with("SchedulePodGroup")).collect();
     let expected = [
         "SchedulePodGroup ",
@@ -167,6 +169,7 @@ fn unremarkable_plugins_become_one_line() {
 default/web-0  Success  on node-3  attempt 1  5.11 ms  queued 12.2 ms
   trace abababababababababababababababab
   linked to cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd
+                                ╷0          ╷2 ms        ╷4 ms
 SchedulePod                     ████████████████████████████████ 5.11 ms
 ├─ schedulingCycle              ███████████▉                     1.90 ms
 │  ├─ preFilter                 ▉                                 143 us
@@ -246,7 +249,7 @@ fn all_plugins_have_a_line_when_asked_for() {
     let trace = with_plugins();
     let text = waterfall(&trace, &Style { plugins: true, ..PLAIN_80 });
     assert_eq!(text.matches(PLUGIN).count(), 8, "{text}");
-    assert_eq!(text.lines().count(), trace.spans.len() + 3, "{text}");
+    assert_eq!(text.lines().count(), trace.spans.len() + 4, "{text}");
 }
 
 #[test]
@@ -286,7 +289,8 @@ fn a_message_is_wrapped_and_ends_after_a_few_lines() {
     trace.spans[0].status = Status::Error("3 nodes of this kind, ".repeat(100));
     let text = waterfall(&trace, &PLAIN_80);
     let lines: Vec<_> = text.lines().skip_while(|line| !line.starts_with("  3 nodes")).collect();
-    let message: Vec<_> = lines.iter().take_while(|line| line.starts_with("  ")).collect();
+    let message: Vec<_> =
+        lines.iter().take_while(|line| line.starts_with("  ") && !line.contains(MARK)).collect();
     assert_eq!(message.len(), MESSAGE_LINES, "{text}");
     assert!(message[MESSAGE_LINES - 1].ends_with('…'), "{text}");
     assert!(message[..MESSAGE_LINES - 1].iter().all(|line| !line.contains('…')), "{text}");
@@ -338,7 +342,7 @@ fn nothing_is_wider_than_the_terminal_and_no_control_character_gets_through() {
         let text = waterfall(&trace, &Style { width, ..PLAIN_80 });
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{} columns in {line}", line.chars().count());
-            assert!(line.chars().all(|c| c.is_ascii_graphic() || " …├└─│█▏▎▍▌▋▊▉".contains(c)), "{line:?}");
+            assert!(line.chars().all(|c| c.is_ascii_graphic() || " …├└─│╷█▏▎▍▌▋▊▉".contains(c)), "{line:?}");
         }
         assert!(text.contains("incomplete"));
     }
@@ -474,6 +478,7 @@ fn a_lifecycle_reads_at_a_glance() {
     let expected = "\
 shop/web-0  Ready  on node-3  1.00 s  2 attempts  1 restart
   trace abababababababababababababababab
+                   ╷0      ╷200 ms ╷400 ms ╷600 ms ╷800 ms
 PodLifecycle       █████████████████████████████████████████  1.00 s
 ├─ queued          ████                                       100 ms
 ├─ SchedulePod         ████████▎                              200 ms  on node-3
@@ -505,6 +510,38 @@ fn a_plugin_is_unremarkable_below_a_twentieth_of_the_attempt() {
     let at = trace.spans.last_mut().expect("it was added");
     at.end_unix_ns -= 1;
     assert!(waterfall(&trace, &PLAIN_80).contains("3 plugins"));
+}
+
+#[test]
+fn the_axis_has_round_figures_that_do_not_touch() {
+    assert_eq!(axis(5_110_000, 48), "╷0       ╷1 ms    ╷2 ms     ╷3 ms    ╷4 ms");
+    assert_eq!(axis(820_000, 30), "╷0                ╷500 us");
+    assert_eq!(axis(1_000, 9), "╷0");
+    for (total, width) in [(0, 8), (1, 60), (7, 200), (u64::MAX, 60), (999, 1000)] {
+        let axis = axis(total, width);
+        assert!(axis.chars().count() <= width && axis.starts_with("╷0"), "{axis}");
+    }
+}
+
+#[test]
+fn a_line_of_several_spans_leaves_out_what_is_between_them() {
+    let trace = scheduled();
+    let start = trace.root().start_unix_ns;
+    let at = |from_us: u64, to_us: u64| (start + from_us * 1000, start + to_us * 1000);
+    let times = apart(vec![at(2555, 3832), at(0, 1000), at(500, 1277)]);
+    assert_eq!(times, [at(0, 1277), at(2555, 3832)]);
+    assert_eq!(bar(&times, trace.root(), 20), "████▉     ████▉     ");
+}
+
+#[test]
+fn a_pod_that_is_new_is_created_and_not_unschedulable() {
+    let mut trace = scheduled();
+    let entered = |event: &str| AttributeValue::Strings(vec![format!("active: {event}")]);
+    trace.spans[0].attributes.push((attributes::QUEUE_MOVES, entered("UnschedulablePodAdd")));
+    assert!(waterfall(&trace, &PLAIN_80).contains("queued 12.2 ms since created"));
+    trace.spans[0].attributes.pop();
+    trace.spans[0].attributes.push((attributes::QUEUE_MOVES, entered("NodeAdd")));
+    assert!(waterfall(&trace, &PLAIN_80).contains("queued 12.2 ms by NodeAdd"));
 }
 
 #[test]
