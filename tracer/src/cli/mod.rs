@@ -3,6 +3,7 @@
 mod client;
 pub mod compare;
 pub mod doctor;
+mod examples;
 pub mod explain;
 pub mod inspect;
 pub mod lifecycle;
@@ -17,7 +18,7 @@ use clap::{Parser, Subcommand};
 
 /// Traces an unmodified kube-scheduler with eBPF, and exports OpenTelemetry spans
 #[derive(Debug, Parser)]
-#[command(name = "schedspan", version, arg_required_else_help = true)]
+#[command(name = "schedspan", version, arg_required_else_help = true, after_help = examples::ALL)]
 pub struct Cli {
     /// The selected subcommand.
     #[command(subcommand)]
@@ -28,7 +29,8 @@ pub struct Cli {
         global = true,
         env = "SCHEDSPAN_LOG",
         default_value = "info,kube_runtime=error",
-        value_name = "LEVEL"
+        value_name = "LEVEL",
+        help_heading = "Log"
     )]
     pub log: String,
 }
@@ -40,60 +42,92 @@ pub enum Command {
     ///
     /// Schedulers are found by the contents of their executable, whatever its name and container. Restarts and upgrades
     /// are followed. Spans go to the endpoint in the OTEL_EXPORTER_OTLP_* variables, by default http://localhost:4317.
+    #[command(after_help = examples::RUN)]
     Run(run::Options),
     /// Show attempts live, as waterfalls
+    #[command(after_help = examples::TRACE)]
     Trace(trace::Options),
     /// Explain why a Pod is on its Node, or why it is still Pending
     ///
     /// Asks a running `schedspan run` for the Pod's attempts of the last minutes. The exit code is 1 if there
     /// are none.
+    #[command(after_help = examples::EXPLAIN)]
     Explain(explain::Options),
     /// Show live figures of schedulers: attempts, queues, phases, plugins, the slowest Pods, losses
     ///
     /// Asks a running `schedspan run`. If standard output is not a terminal, prints one table and exits.
+    #[command(after_help = examples::TOP)]
     Top(top::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
+    #[command(after_help = examples::INSPECT)]
     Inspect(inspect::Options),
     /// Check whether this host can be traced: kernel, capabilities, schedulers, API server, Collector
     ///
     /// Tests each of them with the same variables as `schedspan run`, and changes nothing. Prints one line for each.
     /// The exit code is 1 if traces cannot be made or exported.
+    #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::Options),
     /// Record the activity of schedulers into a file, for `schedspan replay`
     ///
     /// Traces as `schedspan run` does, but writes what the probes read instead of making spans: one JSON object a line.
     /// Attach this file to a bug report. Ends with Ctrl-C, after --duration, or when the file is full.
+    #[command(after_help = examples::RECORD)]
     Record(record::Options),
     /// Show the attempts of a recording
     ///
     /// Events take the same path as live ones, without a scheduler and without privileges. A recording has no links to
     /// the requests that created the Pods. Figures and losses are printed at the end on stderr.
+    #[command(after_help = examples::REPLAY)]
     Replay(replay::Options),
     /// Draw the lifecycle of a Pod from spans that a Collector received, with spans of the API server, the kubelet and
     /// clients
     ///
     /// Needs spans of `schedspan run --lifecycle`. Joins other spans by trace, by k8s.pod.uid, and by the key that the
     /// API server wrote. Spans shorter than a twentieth of their part are only counted.
+    #[command(after_help = examples::LIFECYCLE)]
     Lifecycle(lifecycle::Options),
     /// Compare spans with those of another source, such as a scheduler that makes spans itself
     ///
     /// Twins are spans of the same kind in the same attempt of the same Pod. Reports which spans have no twin, where
     /// twins differ, and by how much. The exit code is 1 beyond a limit or without any twins, and 2 if a side cannot be
     /// read.
+    #[command(after_help = examples::COMPARE)]
     Compare(compare::Options),
     /// Give new Pods the trace context of the request that creates them: a mutating admission webhook
     ///
     /// The API server's calls carry the context of its own span, or the client's. A Pod without the annotation
     /// tracing.k8s.io/traceparent gets it. So does the Pod template of a workload, if the webhook's configuration
     /// includes workloads. Needs neither privileges nor the daemon.
+    #[command(after_help = examples::WEBHOOK)]
     Webhook(webhook::Options),
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::Cli;
+
+    #[test]
+    fn every_example_is_a_valid_command_line() {
+        let program = Cli::command();
+        let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
+        for command in verbs.chain([&program]) {
+            let name = command.get_name();
+            let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(examples.is_empty() || examples.starts_with("Examples:\n"), "{name}: {examples}");
+            for line in examples.lines().skip(1) {
+                let (example, meaning) = line.trim().split_once("   ").unwrap_or((line.trim(), ""));
+                // What is before the last program in a pipe is the shell's.
+                let words = example.rsplit("| ").next().unwrap_or_default().split(' ');
+                let words: Vec<_> =
+                    words.map(|word| word.trim_matches('\'')).take_while(|word| *word != ">").collect();
+                assert!(!meaning.is_empty(), "{name}: `{example}` is not explained");
+                assert!(words.first() == Some(&"schedspan"), "{name}: {example}");
+                assert!(Cli::try_parse_from(words).is_ok(), "{name}: {example}");
+            }
+        }
+    }
 
     /// Only dev builds check this when the program starts.
     #[test]

@@ -24,35 +24,44 @@ const RING_BUFFER: &str = "4MiB";
 /// Text form of [`wire::BUDGET`].
 const BUDGET: &str = "32MiB";
 
+/// Headings of the help.
+const SCHEDULERS: &str = "Which schedulers";
+const PROBES: &str = "Probes";
+const LINKS: &str = "Links to who made the Pod";
+const SAMPLING: &str = "Which traces";
+const SPANS: &str = "Which spans";
+const EXPORT: &str = "Export";
+const SERVERS: &str = "Servers";
+
 /// Common options of `run` and `trace`.
 #[derive(clap::Args, Debug)]
 pub struct Common {
     /// How the trace contexts of Pods are read.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = LINKS)]
     pub context: context::Options,
     /// Processes that the operator trusts.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = SCHEDULERS)]
     pub trust: admission::Options,
     /// Program to trace; may be given several times
-    #[arg(long = "program", env = "SCHEDSPAN_PROGRAM", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
+    #[arg(long = "program", env = "SCHEDSPAN_PROGRAM", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names(), help_heading = SCHEDULERS)]
     pub programs: Vec<String>,
     /// Level of detail
-    #[arg(long, value_enum, default_value_t, value_name = "LEVEL")]
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL", help_heading = PROBES)]
     pub detail: Level,
     /// Size of the ring buffer between the probes and this program: a power of two, 4KiB to 1GiB
-    #[arg(long, default_value = RING_BUFFER, value_name = "SIZE", value_parser = ring_bytes)]
+    #[arg(long, default_value = RING_BUFFER, value_name = "SIZE", value_parser = ring_bytes, help_heading = PROBES)]
     pub ring_buffer: u32,
     /// How much the probes may send of one process per second; what is more is lost, and counted
     ///
     /// A scheduler that schedules 1,000 Pods a second needs 14 MB. While the ring buffer is nearly full, each of several processes has a
     /// sixteenth of it per 67 ms at most.
-    #[arg(long, default_value = BUDGET, value_name = "SIZE", value_parser = budget)]
+    #[arg(long, default_value = BUDGET, value_name = "SIZE", value_parser = budget, help_heading = PROBES)]
     pub budget: u64,
     /// Show one line for each plugin in waterfalls, even if it was quick
-    #[arg(long)]
+    #[arg(long, help_heading = SPANS)]
     pub wide: bool,
     /// Load this eBPF object instead of the built-in one
-    #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
+    #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE", help_heading = PROBES)]
     pub ebpf_object: Option<PathBuf>,
 }
 
@@ -61,30 +70,30 @@ pub struct Common {
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = SAMPLING)]
     sample: sample::Options,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = LINKS)]
     reinject: reinject::Options,
     /// Destination of spans; may be given several times
-    #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp")]
+    #[arg(long, short, value_enum, value_delimiter = ',', default_value = "otlp", help_heading = EXPORT)]
     output: Vec<Output>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = EXPORT)]
     spool: SpoolOptions,
     /// Make a span of each stay of a Pod in a queue, before the root
-    #[arg(long)]
+    #[arg(long, help_heading = SPANS)]
     queue_spans: bool,
     /// Make a trace of the lifecycle of each Pod until it is Ready, `PodLifecycle`; reads complete Pods
-    #[arg(long, env = "SCHEDSPAN_LIFECYCLE")]
+    #[arg(long, env = "SCHEDSPAN_LIFECYCLE", help_heading = SPANS)]
     lifecycle: bool,
     /// Add the start and end by CLOCK_MONOTONIC to each span, for `schedspan compare`
-    #[arg(long)]
+    #[arg(long, help_heading = SPANS)]
     monotonic: bool,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = SERVERS)]
     status: status::Options,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = SERVERS)]
     debug: serve::Options,
     /// Number of attempts to keep for `schedspan explain`, within 16 MiB; 0 keeps none
-    #[arg(long, default_value_t = 1024, value_name = "ATTEMPTS")]
+    #[arg(long, default_value_t = 1024, value_name = "ATTEMPTS", help_heading = SERVERS)]
     history: usize,
 }
 
