@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use spans::{export::Style, screen};
+use spans::{export::Style, screen, text::clean};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -16,9 +16,15 @@ use tokio::{
 };
 
 use super::client::{Daemon, Server};
-use kube_scheduler::last_minute::LastMinute;
+use kube_scheduler::{
+    explain::{self, Report},
+    last_minute::LastMinute,
+};
 
-use crate::top::{Sort, View};
+use crate::top::{
+    View,
+    keys::{Keys, Page, Wish},
+};
 
 /// Interval of the requests to the daemon.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -33,6 +39,7 @@ pub struct Options {
 /// Events of the screen's loop.
 enum News {
     LastMinute(Result<LastMinute>),
+    Explained(Result<Report>),
     Key(KeyCode, KeyModifiers),
     /// The terminal's size has changed.
     Resized,
@@ -57,8 +64,8 @@ pub async fn run(options: Options) -> Result<()> {
         recent: Some(&recent),
         server: &server.server,
         trouble: None,
-        sort: Sort::default(),
-        keys: false,
+        keys: &Keys::default(),
+        live: false,
     };
     let width = u16::try_from(Style::of_stdout().width).unwrap_or(u16::MAX);
     screen::print(&view.text(width)).context("cannot write to stdout")
@@ -68,14 +75,16 @@ async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let (sender, mut news) = mpsc::channel(16);
-    tokio::spawn(ask(daemon, sender.clone()));
+    tokio::spawn(ask(daemon.clone(), sender.clone()));
+    let explainer = sender.clone();
     // Restores the terminal in a panic as well.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     // Reading keys blocks: it has a thread of its own, which ends with the process.
     thread::spawn(move || read_keys(&sender));
-    let (mut recent, mut trouble, mut sort) = (first, None::<String>, Sort::default());
+    let (mut recent, mut trouble, mut keys) = (first, None::<String>, Keys::default());
     let result = loop {
-        let view = View { recent: Some(&recent), server, trouble: trouble.as_deref(), sort, keys: true };
+        let view =
+            View { recent: Some(&recent), server, trouble: trouble.as_deref(), keys: &keys, live: true };
         if let Err(error) = terminal.draw(|frame| frame.render_widget(&view, frame.area())) {
             break Err(error).context("cannot write to the terminal");
         }
@@ -87,11 +96,28 @@ async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {
         match next {
             Some(News::LastMinute(Ok(newest))) => (recent, trouble) = (newest, None),
             Some(News::LastMinute(Err(error))) => trouble = Some(error.to_string()),
-            Some(News::Key(KeyCode::Char('q') | KeyCode::Esc, _)) => break Ok(()),
-            Some(News::Key(KeyCode::Char('c'), KeyModifiers::CONTROL)) => break Ok(()),
-            Some(News::Key(KeyCode::Char('s'), _)) => sort = sort.next(),
-            Some(News::Key(KeyCode::Char(key), _)) => sort = Sort::of_key(key).unwrap_or(sort),
-            Some(News::Key(..) | News::Resized) => {}
+            Some(News::Explained(Ok(report))) => {
+                let width = Style::of_stdout().width;
+                let known = !report.attempts.is_empty();
+                let text =
+                    if known { explain::text(&report, width) } else { clean(&explain::unknown(&report)) };
+                keys.page = Some(Page::Explained(text, 0));
+            }
+            Some(News::Explained(Err(error))) => trouble = Some(error.to_string()),
+            Some(News::Key(key, modifiers)) => match keys.press(key, modifiers, &recent) {
+                Wish::Draw => {}
+                Wish::Quit => break Ok(()),
+                Wish::Explain(namespace, pod) => {
+                    let (daemon, news) = (daemon.clone(), explainer.clone());
+                    tokio::spawn(async move {
+                        let question = [("namespace", namespace.as_str()), ("pod", pod.as_str())];
+                        let report = daemon.ask("/api/v1/attempts", &question, Duration::ZERO).await;
+                        // Ignored: the screen may have ended.
+                        let _ = news.send(News::Explained(report)).await;
+                    });
+                }
+            },
+            Some(News::Resized) => {}
             Some(News::Gone) | None => break Ok(()),
         }
     };

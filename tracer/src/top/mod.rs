@@ -2,6 +2,7 @@
 //!
 //! Pure: no terminal, no network.
 
+pub mod keys;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,10 @@ use ratatui::{
 };
 use spans::{figures::duration, names::ROOT, text::clean};
 
-use self::Column::{Figure, Rest, Words};
+use self::{
+    Column::{Figure, Rest, Words},
+    keys::{HELP, Keys, Page},
+};
 use kube_scheduler::last_minute::{LastMinute, Slow, Timing};
 
 /// Minimum rows of the slowest Pods, including their heading.
@@ -27,6 +31,7 @@ const WIDE_COLUMNS: [Column; 6] = [Rest, Figure(7), Figure(7), Figure(8), Figure
 const HEADING: Style = Style::new().add_modifier(Modifier::BOLD);
 const LABEL: Style = Style::new().fg(Color::Cyan);
 const BAD: Style = Style::new().fg(Color::Red);
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
 /// Order of phases and plugins.
@@ -86,10 +91,10 @@ pub struct View<'a> {
     pub server: &'a str,
     /// Error of the last request, if it failed.
     pub trouble: Option<&'a str>,
-    /// Order of phases and plugins.
-    pub sort: Sort,
-    /// Whether the help for keys is shown.
-    pub keys: bool,
+    /// What keys have selected.
+    pub keys: &'a Keys,
+    /// Whether there are keys: the last line says which.
+    pub live: bool,
 }
 
 impl View<'_> {
@@ -118,9 +123,17 @@ impl View<'_> {
 
 impl Widget for &View<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
-        let View { recent, server, trouble, sort, keys } = self;
+        let View { recent, server, trouble, keys, live } = self;
+        let Keys { sort, filter, typing, selected, page } = keys;
+        match page {
+            None => {}
+            Some(Page::Help) => return Paragraph::new(HELP).render(area, buffer),
+            Some(Page::Explained(text, top)) => {
+                return Paragraph::new(text.as_str()).scroll((*top, 0)).render(area, buffer);
+            }
+        }
         let head = head(*recent, server, *trouble);
-        let below = u16::from(*keys);
+        let below = u16::from(*live);
         let [top, _, middle, _, bottom, footer] = Layout::vertical([
             Constraint::Length(u16::try_from(head.len()).unwrap_or(u16::MAX)),
             Constraint::Length(1),
@@ -136,12 +149,20 @@ impl Widget for &View<'_> {
                 Layout::horizontal([Constraint::Fill(1), Constraint::Length(2), Constraint::Fill(1)])
                     .areas(middle);
             phases(recent, *sort, left.width).render(left, buffer);
-            plugins(recent, *sort, right.width).render(right, buffer);
-            slowest(&recent.slowest, bottom.width).render(bottom, buffer);
+            plugins(recent, *sort, filter, right.width).render(right, buffer);
+            slowest(&keys::shown(recent, filter), live.then_some(*selected), bottom.width)
+                .render(bottom, buffer);
         }
-        if *keys {
+        if *typing || (*live && !filter.is_empty()) {
+            let filter = format!(
+                "/{}{}",
+                clean(filter),
+                if *typing { "_   Enter keeps it   Esc shows all" } else { "   Esc shows all" }
+            );
+            Paragraph::new(filter).render(footer, buffer);
+        } else if *live {
             let (_, _, by) = Sort::ALL.iter().find(|(known, ..)| known == sort).unwrap_or(&Sort::ALL[0]);
-            let keys = format!("q quit   s sort, now by {by}   t time   p p99   c calls   n name");
+            let keys = format!("q quit   Enter explain   / filter   s sort, now by {by}   ? all keys");
             Paragraph::new(Line::styled(keys, FAINT)).render(footer, buffer);
         }
     }
@@ -217,6 +238,16 @@ fn table<const N: usize>(
     columns: [Column; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> Table<'static> {
+    marked(heading, columns, rows, None)
+}
+
+/// A table with a selected row.
+fn marked<const N: usize>(
+    heading: [&'static str; N],
+    columns: [Column; N],
+    rows: impl Iterator<Item = [String; N]>,
+    selected: Option<usize>,
+) -> Table<'static> {
     let align = |cells: [String; N]| {
         let mut columns = columns.iter();
         cells.map(|cell| match columns.next() {
@@ -229,7 +260,11 @@ fn table<const N: usize>(
         Words(width) | Figure(width) => Constraint::Length(width),
     });
     let heading = Row::new(align(heading.map(ToOwned::to_owned))).style(HEADING);
-    Table::new(rows.map(|cells| Row::new(align(cells))).collect::<Vec<_>>(), widths).header(heading)
+    let row = |(number, cells)| {
+        let style = if selected == Some(number) { SELECTED } else { Style::new() };
+        Row::new(align(cells)).style(style)
+    };
+    Table::new(rows.enumerate().map(row).collect::<Vec<_>>(), widths).header(heading)
 }
 
 /// Total time of all attempts.
@@ -271,8 +306,9 @@ fn phases(recent: &LastMinute, sort: Sort, width: u16) -> Table<'static> {
     table(["PHASE", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
 }
 
-fn plugins(recent: &LastMinute, sort: Sort, width: u16) -> Table<'static> {
+fn plugins(recent: &LastMinute, sort: Sort, filter: &str, width: u16) -> Table<'static> {
     let mut timings = recent.plugins.clone();
+    timings.retain(|timing| timing.name.contains(filter));
     sort.sort(&mut timings);
     let whole = whole(recent);
     let seconds = recent.seconds;
@@ -295,7 +331,8 @@ fn plugins(recent: &LastMinute, sort: Sort, width: u16) -> Table<'static> {
     table(["PLUGIN", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
 }
 
-fn slowest(slowest: &[Slow], width: u16) -> Table<'static> {
+fn slowest(slowest: &[&Slow], selected: Option<usize>, width: u16) -> Table<'static> {
+    let last = slowest.len().saturating_sub(1);
     let rows = slowest.iter().map(|slow| {
         let pod = clean(&format!("{}/{}", slow.namespace, slow.pod));
         [pod, duration(slow.duration_ns), clean(&slow.result), clean(&slow.phase), clean(&slow.node)]
@@ -305,5 +342,6 @@ fn slowest(slowest: &[Slow], width: u16) -> Table<'static> {
     } else {
         [Rest, Figure(9), Words(14), Words(24), Words(48)]
     };
-    table(["SLOWEST POD", "TOOK", "RESULT", "MOSTLY", "NODE"], columns, rows)
+    let heading = ["SLOWEST POD", "TOOK", "RESULT", "MOSTLY", "NODE"];
+    marked(heading, columns, rows, selected.map(|selected| selected.min(last)))
 }

@@ -2,6 +2,9 @@ use ratatui::{Terminal, backend::TestBackend};
 
 use super::*;
 use kube_scheduler::last_minute::{Count, Moves};
+use ratatui::crossterm::event::{KeyCode, KeyModifiers};
+
+use super::keys::Wish;
 
 fn timing(name: &str, point: &str, count: u64, us: u64) -> Timing {
     Timing {
@@ -61,14 +64,10 @@ fn recent() -> LastMinute {
     }
 }
 
+static KEYS: Keys = Keys { sort: Sort::Time, filter: String::new(), typing: false, selected: 0, page: None };
+
 fn view(recent: &LastMinute) -> View<'_> {
-    View {
-        recent: Some(recent),
-        server: "http://127.0.0.1:9090",
-        trouble: None,
-        sort: Sort::Time,
-        keys: true,
-    }
+    View { recent: Some(recent), server: "http://127.0.0.1:9090", trouble: None, keys: &KEYS, live: true }
 }
 
 /// The screen as text, without trailing spaces.
@@ -107,7 +106,7 @@ default/large                   19.0 ms Unschedulable handleSchedul
 default/a?]0;owned?             18.0 ms Error         bind
 
 
-q quit   s sort, now by time   t time   p p99   c calls   n name
+q quit   Enter explain   / filter   s sort, now by time   ? all keys
 ";
     assert_eq!(screen(&view(&recent()), 80, 24), expected);
 }
@@ -164,7 +163,7 @@ default/a?]0;owned?                                                             
 
 
 
-q quit   s sort, now by time   t time   p p99   c calls   n name
+q quit   Enter explain   / filter   s sort, now by time   ? all keys
 ";
     assert_eq!(screen(&view(&recent()), 200, 50), expected);
 }
@@ -199,7 +198,8 @@ fn phases_and_plugins_are_sorted_by_the_selected_key() {
         ('p', "SchedulePod", "bindingCycle"),
     ] {
         let sort = Sort::of_key(key).unwrap();
-        let text = View { sort, ..view(&recent) }.text(100);
+        let keys = Keys { sort, ..KEYS.clone() };
+        let text = View { keys: &keys, ..view(&recent) }.text(100);
         let place =
             |name: &str| text.find(&format!("\n{name}")).unwrap_or_else(|| panic!("no {name} in {text}"));
         assert!(place(first) < place(second), "{text}");
@@ -222,4 +222,63 @@ fn zero_losses_are_shown() {
     let mut recent = recent();
     recent.losses[1].count = 0;
     assert!(view(&recent).text(80).contains("lost         nothing since"), "{}", view(&recent).text(80));
+}
+
+/// Presses these keys, and returns what the last one asks for.
+fn press(keys: &mut Keys, pressed: &[KeyCode]) -> Wish {
+    let recent = recent();
+    pressed.iter().fold(Wish::Draw, |_, key| keys.press(*key, KeyModifiers::NONE, &recent))
+}
+
+#[test]
+fn enter_explains_the_selected_pod_and_escape_goes_back() {
+    let mut keys = KEYS.clone();
+    let explain = |pod: &str| Wish::Explain("default".to_owned(), pod.to_owned());
+    assert_eq!(press(&mut keys, &[KeyCode::Enter]), explain("web-7d4b9c-x2x8k"));
+    assert_eq!(press(&mut keys, &[KeyCode::Down, KeyCode::Enter]), explain("large"));
+    keys.page = Some(Page::Explained("default/large: 1 attempt\nWhy\n".to_owned(), 0));
+    let recent = recent();
+    let text = screen(&View { keys: &keys, ..view(&recent) }, 80, 24);
+    assert!(text.starts_with("default/large: 1 attempt\nWhy") && !text.contains("SLOWEST"), "{text}");
+    assert_eq!(press(&mut keys, &[KeyCode::Down, KeyCode::Down, KeyCode::Down]), Wish::Draw);
+    assert!(matches!(keys.page, Some(Page::Explained(_, 1))), "{keys:?}");
+    assert_eq!(press(&mut keys, &[KeyCode::Esc]), Wish::Draw);
+    assert_eq!(keys.page, None);
+    assert_eq!(press(&mut keys, &[KeyCode::Esc]), Wish::Quit);
+}
+
+#[test]
+fn a_filter_leaves_what_contains_it() {
+    let mut keys = KEYS.clone();
+    press(
+        &mut keys,
+        &[
+            KeyCode::Char('/'),
+            KeyCode::Char('l'),
+            KeyCode::Char('q'),
+            KeyCode::Backspace,
+            KeyCode::Char('a'),
+            KeyCode::Enter,
+        ],
+    );
+    assert_eq!((keys.filter.as_str(), keys.typing), ("la", false));
+    let recent = recent();
+    let text = screen(&View { keys: &keys, ..view(&recent) }, 120, 30);
+    assert!(
+        text.contains("default/large") && !text.contains("default/web-") && text.contains("/la"),
+        "{text}"
+    );
+    assert!(!text.contains("DefaultBinder"), "{text}");
+    assert_eq!(press(&mut keys, &[KeyCode::Enter]), Wish::Explain("default".to_owned(), "large".to_owned()));
+    press(&mut keys, &[KeyCode::Esc]);
+    assert_eq!(keys.filter, "");
+}
+
+#[test]
+fn a_question_mark_shows_all_keys() {
+    let mut keys = KEYS.clone();
+    press(&mut keys, &[KeyCode::Char('?')]);
+    let recent = recent();
+    let text = screen(&View { keys: &keys, ..view(&recent) }, 80, 24);
+    assert!(text.starts_with("Keys\n") && text.contains("Enter  "), "{text}");
 }
