@@ -91,7 +91,8 @@ pub(crate) fn main(options: &Options) -> Result<()> {
 
 fn draw(report: &Report) -> Result<()> {
     let file = paths::repository().join(PICTURE);
-    fs::write(&file, draw::draw(report)).with_context(|| format!("cannot write `{}`", file.display()))?;
+    fs::write(&file, draw::draw(&draw::Figures::of(report)))
+        .with_context(|| format!("cannot write `{}`", file.display()))?;
     eprintln!("{}", file.display());
     Ok(())
 }
