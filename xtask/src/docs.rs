@@ -45,13 +45,23 @@ pub fn blocks(tag: &str) -> Result<Vec<Block>> {
 
 fn all() -> Result<Vec<Block>> {
     let docs = paths::repository().join("docs");
-    let mut files: Vec<_> = fs::read_dir(&docs)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let mut files = Vec::new();
+    let mut folders = vec![docs.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                files.push(path);
+            }
+        }
+    }
     files.sort();
     let mut blocks = Vec::new();
     for path in files {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        let name = path.file_name().unwrap_or_default().display().to_string();
+        let name = path.strip_prefix(&docs).unwrap_or(&path).display().to_string();
         blocks.append(&mut of_text(&name, &text));
     }
     Ok(blocks)
@@ -81,9 +91,10 @@ mod tests {
     use super::*;
 
     /// The tags, and their meaning.
-    const TAGS: [(&str, &str); 7] = [
+    const TAGS: [(&str, &str); 8] = [
         ("chore", "a chore that takes minutes: `cargo xtask e2e` runs the same with fewer Pods"),
         ("here", "`cargo xtask e2e deploy` runs it, in the repository, with a control plane and the daemon"),
+        ("pod", "no test runs it: it is about a Pod, process or file of the reader's"),
         ("api", "`cargo xtask e2e inject` runs it, with an administrator's token"),
         ("cluster", "the test of a real cluster runs it, with kubectl and Helm"),
         ("uninstall", "the same, at its end"),
