@@ -145,6 +145,56 @@ pub struct Slow {
     pub phase: String,
 }
 
+impl LastMinute {
+    /// One table of what several daemons know, or `None` without any. A percentile is that of the daemon with the most calls.
+    #[must_use]
+    pub fn merged(tables: Vec<Self>) -> Option<Self> {
+        let mut tables = tables.into_iter();
+        let mut all = tables.next()?;
+        for table in tables {
+            let Self { version: _, seconds, schedulers, attempts, moves, phases, plugins, slowest, losses } =
+                table;
+            all.seconds = all.seconds.max(seconds);
+            all.schedulers += schedulers;
+            for (list, more) in [(&mut all.attempts, attempts), (&mut all.losses, losses)] {
+                merge(list, more, |one, other| one.name == other.name, |one, other| one.count += other.count);
+            }
+            let same = |one: &Moves, other: &Moves| (&one.queue, &one.event) == (&other.queue, &other.event);
+            merge(&mut all.moves, moves, same, |one, other| one.count += other.count);
+            for (list, more) in [(&mut all.phases, phases), (&mut all.plugins, plugins)] {
+                let same = |one: &Timing, other: &Timing| {
+                    (&one.name, &one.extension_point) == (&other.name, &other.extension_point)
+                };
+                merge(list, more, same, Timing::merge);
+            }
+            slowest.into_iter().for_each(|slow| push_slow(&mut all.slowest, slow));
+        }
+        Some(all)
+    }
+}
+
+/// Adds what is the same to what is there, and appends the rest.
+fn merge<T>(list: &mut Vec<T>, more: Vec<T>, same: impl Fn(&T, &T) -> bool, add: impl Fn(&mut T, &T)) {
+    for other in more {
+        match list.iter().position(|one| same(one, &other)) {
+            Some(at) => add(&mut list[at], &other),
+            None => list.push(other),
+        }
+    }
+}
+
+impl Timing {
+    fn merge(&mut self, other: &Self) {
+        let Self { name: _, extension_point: _, count, total_ns, p50_ns, p99_ns, max_ns } = *other;
+        if count > self.count {
+            (self.p50_ns, self.p99_ns) = (p50_ns, p99_ns);
+        }
+        self.count += count;
+        self.total_ns = self.total_ns.saturating_add(total_ns);
+        self.max_ns = self.max_ns.max(max_ns);
+    }
+}
+
 impl Window {
     /// Adds an attempt that was seen at the given second.
     pub fn trace(&mut self, second: u64, result: &'static str, trace: &Trace) {
@@ -390,6 +440,22 @@ mod tests {
             one.add(ns);
             assert!(one.percentile(50) <= ns.max(1));
         }
+    }
+
+    #[test]
+    fn tables_of_several_daemons_are_one() {
+        let (mut one, mut other) = (Window::default(), Window::default());
+        one.trace(1, "Success", &scheduled());
+        other.trace(1, "Success", &scheduled());
+        other.trace(1, "Unschedulable", &unschedulable());
+        other.queue_moves(1, "active", "PodAdd", 2);
+        let tables = vec![one.figures(1), other.figures(1), LastMinute::default()];
+        let all = LastMinute::merged(tables).unwrap();
+        let counts: Vec<_> = all.attempts.iter().map(|count| (&*count.name, count.count)).collect();
+        assert_eq!(counts, [("Success", 2), ("Unschedulable", 1)]);
+        assert_eq!((all.moves[0].count, find(&all.phases, "filter").count), (2, 3));
+        assert!(all.slowest.is_sorted_by(|one, other| one.duration_ns >= other.duration_ns));
+        assert_eq!((all.slowest.len(), LastMinute::merged(Vec::new())), (3, None));
     }
 
     #[test]

@@ -204,6 +204,41 @@ impl Report {
             conclusion,
         }
     }
+
+    /// One report of what several daemons know about a Pod, or `None` without any. After a change of the scheduler that leads, a Pod's
+    /// attempts are with two of them.
+    #[must_use]
+    pub fn merged(reports: Vec<Self>) -> Option<Self> {
+        let mut reports = reports.into_iter();
+        let mut all = reports.next()?;
+        for report in reports {
+            let Self {
+                schema_version: _,
+                namespace: _,
+                pod: _,
+                now_unix_us,
+                history: Kept { attempts: known, limit, since_unix_us },
+                waited_for_it,
+                also_in,
+                attempts,
+                conclusion: _,
+            } = report;
+            all.now_unix_us = all.now_unix_us.max(now_unix_us);
+            all.history.attempts += known;
+            all.history.limit += limit;
+            all.history.since_unix_us = all.history.since_unix_us.into_iter().chain(since_unix_us).min();
+            all.waited_for_it |= waited_for_it;
+            all.also_in.extend(also_in);
+            all.attempts.extend(attempts);
+        }
+        all.also_in.sort();
+        all.also_in.dedup();
+        all.attempts.sort_by_key(|account| account.start_unix_us);
+        // Two daemons on one Node trace the same scheduler.
+        all.attempts.dedup_by(|one, other| one.trace_id == other.trace_id);
+        all.conclusion = conclusion(&all.attempts);
+        Some(all)
+    }
 }
 
 impl Account {

@@ -288,3 +288,17 @@ fn best_nodes_and_rejections_come_from_captured_values() {
         "{conclusion}"
     );
 }
+
+#[test]
+fn reports_of_several_daemons_are_one_in_the_order_of_time() {
+    let (mut first, second) = (failed(), failed());
+    first.trace_id = [7; 16];
+    first.spans[0].start_unix_ns -= 60_000_000_000;
+    let (old, new) = (report(&[first.clone(), second.clone()]), report(&[second]));
+    let merged = Report::merged(vec![new.clone(), old.clone()]).unwrap();
+    let starts: Vec<_> = merged.attempts.iter().map(|account| account.start_unix_us).collect();
+    assert!(starts.len() == 2 && starts.is_sorted(), "{starts:?}");
+    assert_eq!((merged.history.attempts, merged.history.limit), (14, 20));
+    assert_eq!(merged.conclusion, old.conclusion);
+    assert_eq!((Report::merged(vec![new.clone()]), Report::merged(Vec::new())), (Some(new), None));
+}
