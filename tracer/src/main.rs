@@ -4,17 +4,21 @@
 
 use std::{env, process::ExitCode};
 
-use clap::Parser as _;
+use clap::CommandFactory as _;
 use gotrace::{foreign, probe};
+use marked::End;
 use spans::{screen, text::sentence, wakeups};
 use tokio::runtime::Builder;
 use tracer::cli::{
-    Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace, webhook,
+    self, Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace,
+    webhook,
 };
 use tracing_subscriber::EnvFilter;
 
-/// Exit code of `compare` when an input cannot be read.
-const BAD_INPUT: u8 = 2;
+/// The answer is no.
+const NO: u8 = 1;
+/// There is no answer, because something failed.
+const FAILED: u8 = 2;
 /// `EX_USAGE`: the command line is invalid.
 const USAGE: u8 = 64;
 
@@ -30,7 +34,7 @@ fn main() -> ExitCode {
     if let Some(code) = foreign::serve(env::args_os()) {
         return code;
     }
-    let Cli { command, log } = match Cli::try_parse() {
+    let Cli { command, log } = match Cli::from_command_line() {
         Ok(cli) => cli,
         Err(error) => {
             // Ignored: the terminal may be closed.
@@ -51,42 +55,53 @@ fn main() -> ExitCode {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
     log.with_writer(|| screen::Log).init();
     let result = match command {
-        Command::Compare(options) => {
-            return match compare::run(&options) {
-                Ok(true) => ExitCode::SUCCESS,
-                Ok(false) => ExitCode::FAILURE,
-                Err(error) => {
-                    screen::complain(&format!("schedspan: {}", sentence(error.as_ref())));
-                    ExitCode::from(BAD_INPUT)
-                }
-            };
+        Command::Compare(options) => compare::run(&options),
+        Command::Completion(options) => completion::script(&options, Cli::command()).map(done),
+        Command::Complete(options) => {
+            completion::candidates(&options, &cli::plugin(Cli::command())).map(done)
         }
-        Command::Inspect(options) => inspect::run(&options),
-        Command::Lifecycle(options) => lifecycle::run(&options),
-        Command::Run(options) => block_on_throttled(run::run(options)),
-        Command::Trace(options) => block_on_throttled(trace::run(options)),
+        Command::Inspect(options) => inspect::run(&options).map(done),
+        Command::Lifecycle(options) => lifecycle::run(&options).map(done),
+        Command::Run(options) => block_on_throttled(run::run(options)).map(done),
+        Command::Trace(options) => block_on_throttled(trace::run(options)).map(done),
         Command::Doctor(options) => block_on(doctor::run(options)),
-        Command::Record(options) => block_on(record::run(options)),
-        Command::Replay(options) => block_on(replay::run(options)),
+        Command::Record(options) => block_on(record::run(options)).map(done),
+        Command::Replay(options) => block_on(replay::run(options)).map(done),
         Command::Explain(options) => block_on(explain::run(options)),
-        Command::Top(options) => block_on(top::run(options)),
-        Command::Webhook(options) => block_on(webhook::run(options)),
+        Command::Top(options) => block_on(top::run(options)).map(done),
+        Command::Ui(options) => block_on(reach::ui::run(options, cli::is_plugin())).map(done),
+        Command::Traced(options) => match block_on(marked::run(options)) {
+            Ok(End::Kubectl(status)) => {
+                return ExitCode::from(
+                    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED),
+                );
+            }
+            Ok(End::Followed(ready)) => Ok(ready),
+            Err(error) => Err(error),
+        },
+        Command::Webhook(options) => block_on(webhook::run(options)).map(done),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NO),
         Err(error) => {
             screen::complain(&format!("schedspan: {}", sentence(error.as_ref())));
-            ExitCode::FAILURE
+            ExitCode::from(FAILED)
         }
     }
 }
 
-fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+/// The answer of a verb that has no other than that it is done.
+fn done((): ()) -> bool {
+    true
+}
+
+fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     runtime().build()?.block_on(future)
 }
 
 /// Like [`block_on`], with batched wake-ups: for commands that run until they are stopped.
-fn block_on_throttled(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn block_on_throttled<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     runtime().on_thread_park(wakeups::throttle).build()?.block_on(future)
 }
 

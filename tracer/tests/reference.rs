@@ -53,8 +53,8 @@ fn flags_are_those_of_the_program() {
     program.build();
     let mut text = format!(
         "# Flags\n\n{GENERATED}\n\n`schedspan VERB --help` prints the same, with examples. `--log LEVEL` (`SCHEDSPAN_LOG`, default \
-         `info,kube_runtime=error`) goes with every verb: a level, or directives such as `debug,kube=warn`. Exit codes: 0 success, \
-         1 failure, 64 an invalid command line; `compare` exits with 2 if it cannot read an input.\n"
+         `info,kube_runtime=error`) goes with every verb: a level, or directives such as `debug,kube=warn`. Exit codes: 0 done, \
+         1 the answer is no, 2 it could not be done, 64 an invalid command line: [kubectl.md](../kubectl.md#exit-codes).\n"
     );
     for verb in program.get_subcommands().filter(|verb| verb.get_name() != "help" && !verb.is_hide_set()) {
         text += &flags_of(verb);

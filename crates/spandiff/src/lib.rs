@@ -26,6 +26,7 @@ mod span;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod whole;
 
 use std::{collections::BTreeMap, io};
 

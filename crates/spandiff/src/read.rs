@@ -85,7 +85,7 @@ fn lines(
 }
 
 /// An empty list is written as `"arrayValue":{}`.
-fn complete(value: &mut serde_json::Value) {
+pub(crate) fn complete(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Object(object) => {
             for (key, value) in object {

@@ -35,6 +35,24 @@ pub fn print_coloured(text: &str) -> io::Result<()> {
     until_closed(stdout().write_all(printable_in_colour(text).as_bytes()))
 }
 
+/// Prints a part of a stream of JSON documents. Returns whether it still has a reader.
+///
+/// # Errors
+///
+/// When standard output cannot be written to.
+pub fn stream_json(text: &str) -> io::Result<bool> {
+    has_reader(stdout().write_all(printable_json(text).as_bytes()))
+}
+
+/// Prints a part of a stream of texts in colours. Returns whether it still has a reader.
+///
+/// # Errors
+///
+/// When standard output cannot be written to.
+pub fn stream_coloured(text: &str) -> io::Result<bool> {
+    has_reader(stdout().write_all(printable_in_colour(text).as_bytes()))
+}
+
 /// Prints a line on standard error, where nothing can be done about an error.
 pub fn complain(text: &str) {
     let _ = stderr().write_all(format!("{}\n", printable(text)).as_bytes());
@@ -103,9 +121,13 @@ fn stderr() -> Stderr {
 }
 
 fn until_closed(result: io::Result<()>) -> io::Result<()> {
+    has_reader(result).map(drop)
+}
+
+fn has_reader(result: io::Result<()>) -> io::Result<bool> {
     match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true),
     }
 }
 

@@ -172,7 +172,7 @@ fn refused(stage: &Stage, (name, rights, what): (&str, &str, &str)) -> Result<()
     for text in [reason.as_str(), logged[0]] {
         ensure!(text.contains(name) && text.contains(what), "{text:?} does not say {name} and why");
     }
-    ensure!(output.status.code() == Some(1), "ended with {}", output.status);
+    ensure!(output.status.code() == Some(2), "ended with {}", output.status);
     Ok(())
 }
 

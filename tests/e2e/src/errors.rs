@@ -124,7 +124,7 @@ fn check(case: &Case, executable: &Path) -> Result<()> {
     let output = command.output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let said: Vec<_> = stderr.lines().filter(|line| line.starts_with("schedspan: ")).collect();
-    ensure!(output.status.code() == Some(1), "ended with {}: {stderr}", output.status);
+    ensure!(output.status.code() == Some(2), "ended with {}: {stderr}", output.status);
     let [sentence] = said[..] else { bail!("not one sentence: {stderr}") };
     ensure!(!stderr.contains("panicked"), "{stderr}");
     for word in *says {

@@ -49,7 +49,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         let output = inspect(&what, "text").output()?;
         let (code, stdout) = (output.status.code(), String::from_utf8_lossy(&output.stdout));
         let stderr = String::from_utf8_lossy(&output.stderr);
-        ensure!(code == Some(1) && stdout.is_empty(), "{kind}: ended with {code:?} and printed {stdout:?}");
+        ensure!(code == Some(2) && stdout.is_empty(), "{kind}: ended with {code:?} and printed {stdout:?}");
         ensure!(stderr.lines().count() == 1, "{kind}: not one line: {stderr}");
         ensure!(stderr.contains(says) && !stderr.contains("panicked"), "{kind}: {stderr:?} has no {says:?}");
     }

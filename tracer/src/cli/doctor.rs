@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use spans::screen;
 
 use crate::{
@@ -20,12 +20,12 @@ pub struct Options {
     trust: admission::Options,
 }
 
-/// Runs the command.
+/// Runs the command. Returns whether traces can be made and exported.
 ///
 /// # Errors
 ///
-/// When tracing or exporting is not possible, or stdout cannot be written to.
-pub async fn run(options: Options) -> Result<()> {
+/// When stdout cannot be written to.
+pub async fn run(options: Options) -> Result<bool> {
     let findings = doctor::examine(options.kubeconfig, options.trust.trust).await;
     for finding in &findings {
         let state = match finding.state {
@@ -37,7 +37,10 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let broken = findings.iter().filter(|finding| finding.state == State::Broken).count();
     if broken > 0 {
-        bail!("{broken} of {} checks failed; each line above has the remedy", findings.len());
+        let all = findings.len();
+        screen::complain(&format!(
+            "schedspan: {broken} of {all} checks failed; each line above has the remedy"
+        ));
     }
-    Ok(())
+    Ok(broken == 0)
 }

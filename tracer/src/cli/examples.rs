@@ -19,13 +19,16 @@ pub(super) const TRACE: &str = "Examples:
   schedspan trace -n shop --failed             Failed attempts of one namespace
   schedspan trace 'web-*' --slower-than 10ms   Slow attempts of one workload
   schedspan trace --wide web-0                 A line for each plugin
+  schedspan trace -s http://HOST:9091          What a daemon has, without further probes
   schedspan trace --lifecycle 'web-*'          Pods from their creation until Ready";
 
 pub(super) const EXPLAIN: &str = "Examples:
   schedspan explain web-0                       The attempts of default/web-0, and what follows from them
   schedspan explain -n shop web-0 --wait        Wait for the next attempt, and explain it
   schedspan explain -n shop web-0 -o json       The same as data
-  schedspan explain web-0 -s http://HOST:9091   Ask another daemon";
+  schedspan explain web-0 -s http://HOST:9091   Ask another daemon
+  schedspan explain web-0 --context prod        Ask the daemon of a cluster's leading scheduler, as `kubectl schedspan` does
+  schedspan explain -l app=web --context prod   All Pods with a label";
 
 pub(super) const TOP: &str = "Examples:
   schedspan top                       Live: Enter explains a Pod, / filters, ? shows all keys
@@ -64,3 +67,14 @@ pub(super) const COMPARE: &str = "Examples:
 pub(super) const WEBHOOK: &str = "Examples:
   schedspan webhook --host schedspan-webhook.kube-system.svc --configuration schedspan-webhook   With certificates of its own
   schedspan webhook --certificate tls.crt --certificate-key tls.key                              With certificates of yours";
+
+pub(super) const UI: &str = "Examples:
+  schedspan ui --context prod          Forward a port to the leader's daemon, and print the URL
+  schedspan ui --context prod --open   The same in the browser";
+
+pub(super) const TRACED: &str = "Examples:
+  schedspan traced -- apply -f web.yaml                       Trace kubectl's requests, and follow the Pods until Ready
+  schedspan traced --baggage team=shop -- rollout restart d   With baggage";
+
+pub(super) const COMPLETION: &str = "Examples:
+  schedspan completion bash > /etc/bash_completion.d/schedspan   For all users of bash";

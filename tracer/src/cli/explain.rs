@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use kube_scheduler::explain::{self, Report};
+use reach::{Output, Reach};
 use spans::{export::Style, screen, text::clean};
 
-use super::client::{Daemon, Server};
-use kube_scheduler::explain::{self, Report};
-
+/// Path of the daemon's answer.
+const ATTEMPTS: &str = "/api/v1/attempts";
 /// Wait of one request to the daemon.
 const WAIT: Duration = Duration::from_secs(600);
 /// Maximum line length of the text.
@@ -16,63 +17,116 @@ const MAX_WIDTH: usize = 120;
 /// Options of `explain`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// The Pod's namespace
-    #[arg(long, short, default_value = "default", value_name = "NAMESPACE")]
-    namespace: String,
-    /// The Pod's name
-    #[arg(value_name = "POD")]
-    pod: String,
+    /// Names of Pods, also as pod/NAME
+    #[arg(required_unless_present = "selector", value_name = "POD")]
+    pods: Vec<String>,
+    /// Namespace of the Pods [default: that of the kubeconfig's context, or `default`]
+    #[arg(long, short, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Pods of these names in all namespaces
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// Pods with these labels, such as `app=web`; needs a cluster
+    #[arg(long, short = 'l', conflicts_with = "pods", value_name = "SELECTOR")]
+    selector: Option<String>,
     /// Wait for the Pod's next attempt
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["selector", "all_namespaces"])]
     wait: bool,
+    /// Explain the Pod, and each further attempt, until stopped
+    #[arg(long, short, conflicts_with_all = ["wait", "selector", "all_namespaces"])]
+    watch: bool,
     /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     output: Output,
     #[command(flatten)]
-    server: Server,
+    reach: reach::Options,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Output {
-    /// Readable text
-    #[default]
-    Text,
-    /// One JSON object, with `schemaVersion` at its top
-    Json,
-}
-
-/// Runs the command.
+/// Runs the command. Returns whether there is an attempt of each Pod.
 ///
 /// # Errors
 ///
-/// When the daemon cannot be asked, or has no attempt of the Pod.
-pub async fn run(options: Options) -> Result<()> {
-    let Options { namespace, pod, wait, output, server } = options;
-    let daemon = Daemon::of(&server)?;
-    let seconds = WAIT.as_secs().to_string();
-    let mut question = vec![("namespace", namespace.as_str()), ("pod", pod.as_str())];
-    if wait {
-        question.push(("wait", seconds.as_str()));
-    }
-    let waits = if wait { WAIT } else { Duration::ZERO };
-    let report = loop {
-        let report: Report = daemon.ask("/api/v1/attempts", &question, waits).await?;
-        if !wait || report.waited_for_it {
-            break report;
+/// When no daemon can be asked, or a Pod cannot be listed.
+pub async fn run(options: Options) -> Result<bool> {
+    let Options { pods, namespace, all_namespaces, selector, wait, watch, output, reach } = options;
+    let mut reach = Reach::of(&reach, super::is_plugin()).await?;
+    let within = namespace.unwrap_or_else(|| reach.namespace().to_owned());
+    let mut named: Vec<_> = pods.iter().map(|pod| (within.clone(), name(pod).to_owned())).collect();
+    if let Some(selector) = &selector {
+        let Some(cluster) = reach.cluster() else {
+            bail!("a selector needs a cluster: give --context or --kubeconfig instead of --server");
+        };
+        let within = (!all_namespaces).then_some(&*within);
+        named = cluster.pods(within, selector).await?;
+        if named.is_empty() {
+            screen::complain(&format!("schedspan: no Pod has the labels {selector}"));
+            return Ok(false);
         }
-    };
-    let shown = match output {
-        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Output::Text if report.attempts.is_empty() => String::new(),
-        Output::Text => explain::text(&report, Style::of_stdout().width.min(MAX_WIDTH)),
-    };
-    let printed = match output {
-        Output::Json => screen::print_json(&shown),
-        Output::Text => screen::print(&shown),
-    };
-    printed.context("cannot write to stdout")?;
-    if report.attempts.is_empty() {
-        bail!("{}", clean(&explain::unknown(&report)));
     }
-    Ok(())
+    if wait || watch {
+        let [(namespace, pod)] = &named[..] else { bail!("one Pod can be waited for, not {}", named.len()) };
+        if watch {
+            let reports = vec![report(&mut reach, namespace, pod).await?];
+            show(&reports, output)?;
+        }
+        loop {
+            let report = next(&reach, namespace, pod).await?;
+            let last = show(&[report], output)?;
+            if !watch {
+                return Ok(last);
+            }
+        }
+    }
+    let mut reports = Vec::new();
+    for (namespace, pod) in named {
+        let report = report(&mut reach, &namespace, &pod).await?;
+        let others = if all_namespaces && selector.is_none() { report.also_in.clone() } else { Vec::new() };
+        if others.is_empty() || !report.attempts.is_empty() {
+            reports.push(report);
+        }
+        for namespace in others {
+            reports.push(self::report(&mut reach, &namespace, &pod).await?);
+        }
+    }
+    show(&reports, output)
+}
+
+fn name(pod: &str) -> &str {
+    let kinds = ["pod/", "pods/", "po/"];
+    kinds.iter().find_map(|kind| pod.strip_prefix(kind)).unwrap_or(pod)
+}
+
+/// The report of all daemons that know a Pod, the leader's first.
+pub(super) async fn report(reach: &mut Reach, namespace: &str, pod: &str) -> Result<Report> {
+    let question = [("namespace", namespace), ("pod", pod)];
+    let reports = reach.ask(ATTEMPTS, &question, |report: &Report| !report.attempts.is_empty()).await?;
+    Report::merged(reports).context("no daemon answers")
+}
+
+/// The report after the next attempt. Any daemon's: another scheduler may lead meanwhile.
+async fn next(reach: &Reach, namespace: &str, pod: &str) -> Result<Report> {
+    let seconds = WAIT.as_secs().to_string();
+    let question = [("namespace", namespace), ("pod", pod), ("wait", seconds.as_str())];
+    loop {
+        let report = reach.first(ATTEMPTS, &question, WAIT, |report: &Report| report.waited_for_it).await?;
+        if report.waited_for_it {
+            return Ok(report);
+        }
+    }
+}
+
+/// Prints reports. Returns whether all have attempts.
+fn show(reports: &[Report], output: Output) -> Result<bool> {
+    let (known, unknown): (Vec<_>, Vec<_>) = reports.iter().partition(|report| !report.attempts.is_empty());
+    let width = output.width(Style::of_stdout().width, MAX_WIDTH);
+    let text = || known.iter().map(|report| explain::text(report, width)).collect::<Vec<_>>().join("\n");
+    let names: Vec<_> = known.iter().map(|report| format!("pod/{}", report.pod)).collect();
+    match reports {
+        [report] => output.print(report, text, &names)?,
+        reports => output.print(&serde_json::json!({ "items": reports }), text, &names)?,
+    }
+    for report in &unknown {
+        screen::complain(&format!("schedspan: {}", clean(&explain::unknown(report))));
+    }
+    Ok(unknown.is_empty())
 }

@@ -1,6 +1,5 @@
 //! The command line: one file per verb.
 
-mod client;
 pub mod compare;
 pub mod doctor;
 mod examples;
@@ -14,11 +13,23 @@ pub mod top;
 pub mod trace;
 pub mod webhook;
 
-use clap::{Parser, Subcommand};
+use std::{env, path::Path};
+
+use clap::{Command as Clap, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+/// Name of the program.
+pub const NAME: &str = "schedspan";
+/// Name of the program as a plugin: `kubectl schedspan`.
+const PLUGIN: &str = "kubectl-schedspan";
+/// Verbs that make no sense on a laptop, which has no scheduler.
+const ON_A_NODE: [&str; 5] = ["run", "doctor", "record", "webhook", "inspect"];
 
 /// Traces an unmodified kube-scheduler with eBPF, and exports OpenTelemetry spans
+///
+/// Exit codes of all verbs: 0 done; 1 the answer is no (no such attempt, a check that fails, a difference beyond a limit, a Pod that does not
+/// become Ready); 2 it could not be done; 64 the command line is not valid.
 #[derive(Debug, Parser)]
-#[command(name = "schedspan", version, arg_required_else_help = true, after_help = examples::ALL)]
+#[command(name = NAME, version, arg_required_else_help = true, after_help = examples::ALL)]
 pub struct Cli {
     /// The selected subcommand.
     #[command(subcommand)]
@@ -35,6 +46,32 @@ pub struct Cli {
     pub log: String,
 }
 
+impl Cli {
+    /// Parses the command line, by the name that the program is called by.
+    ///
+    /// # Errors
+    ///
+    /// When it is not valid, or asks for help.
+    pub fn from_command_line() -> Result<Self, clap::Error> {
+        let command = if is_plugin() { plugin(Self::command()) } else { Self::command() };
+        Self::from_arg_matches(&command.try_get_matches()?)
+    }
+}
+
+/// Whether the program is called as a plugin of kubectl.
+#[must_use]
+pub fn is_plugin() -> bool {
+    let name = env::args_os().next();
+    name.is_some_and(|name| Path::new(&name).file_stem().is_some_and(|name| name == PLUGIN))
+}
+
+/// The command line as `kubectl schedspan` has it: without what needs a scheduler on this host.
+#[must_use]
+pub fn plugin(command: Clap) -> Clap {
+    let command = command.name(PLUGIN).bin_name("kubectl schedspan");
+    ON_A_NODE.iter().fold(command, |command, verb| command.mut_subcommand(verb, |verb| verb.hide(true)))
+}
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -45,12 +82,14 @@ pub enum Command {
     #[command(after_help = examples::RUN)]
     Run(run::Options),
     /// Show attempts live, as waterfalls
+    ///
+    /// Probes the schedulers of this host. With --server or --context, and as `kubectl schedspan`, it shows what daemons have instead.
     #[command(after_help = examples::TRACE)]
     Trace(trace::Options),
     /// Explain why a Pod is on its Node, or why it is still Pending
     ///
-    /// Asks a running `schedspan run` for the Pod's attempts of the last minutes. The exit code is 1 if there
-    /// are none.
+    /// Asks a running `schedspan run` for the Pod's attempts of the last minutes. With --context, and as `kubectl schedspan`, these are the
+    /// daemons of a cluster, that of the scheduler which leads first. The exit code is 1 if there are none.
     #[command(after_help = examples::EXPLAIN)]
     Explain(explain::Options),
     /// Show live figures of schedulers: attempts, queues, phases, plugins, the slowest Pods, losses
@@ -58,6 +97,11 @@ pub enum Command {
     /// Asks a running `schedspan run`. If standard output is not a terminal, prints one table and exits.
     #[command(after_help = examples::TOP)]
     Top(top::Options),
+    /// Open the daemon's page in a browser
+    ///
+    /// Prints the URL. In a cluster it forwards a port to the daemon of the scheduler that leads, also when that changes, until stopped.
+    #[command(after_help = examples::UI)]
+    Ui(reach::ui::Options),
     /// Show what is probed in a scheduler, what each hit costs, and what is missing and why
     #[command(after_help = examples::INSPECT)]
     Inspect(inspect::Options),
@@ -100,6 +144,19 @@ pub enum Command {
     /// includes workloads. Needs neither privileges nor the daemon.
     #[command(after_help = examples::WEBHOOK)]
     Webhook(webhook::Options),
+    /// Run kubectl so that its requests carry a trace context, and follow the Pods that come of them until they are Ready
+    ///
+    /// `kubectl schedspan traced -- apply -f web.yaml` prints the id of the trace. kubectl's requests go through a server on 127.0.0.1 that adds
+    /// the header `traceparent`, sampled. With the webhook, and tracing in the API server, the Pods' attempts are linked to that trace. The
+    /// exit code is kubectl's if it fails, and 1 if a Pod does not become Ready.
+    #[command(after_help = examples::TRACED)]
+    Traced(marked::Options),
+    /// Print completions for a shell
+    #[command(after_help = examples::COMPLETION)]
+    Completion(completion::Options),
+    /// Complete a word for kubectl
+    #[command(name = "__complete", hide = true)]
+    Complete(completion::Words),
 }
 
 #[cfg(test)]
@@ -133,5 +190,6 @@ mod tests {
     #[test]
     fn names_of_arguments_and_groups_are_unique() {
         Cli::command().debug_assert();
+        super::plugin(Cli::command()).debug_assert();
     }
 }

@@ -15,7 +15,9 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::client::{Daemon, Server};
+use reach::{Output, Reach};
+
+use super::explain::report;
 use kube_scheduler::{
     explain::{self, Report},
     last_minute::LastMinute,
@@ -29,11 +31,19 @@ use crate::top::{
 /// Interval of the requests to the daemon.
 const REFRESH: Duration = Duration::from_secs(1);
 
+/// Columns of a table with `--output wide`.
+const WIDE: u16 = 250;
+/// Path of the daemon's answer.
+const TOP: &str = "/api/v1/top";
+
 /// Options of `top`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
+    /// Print one table, in this format
+    #[arg(long, short, value_enum)]
+    output: Option<Output>,
     #[command(flatten)]
-    server: Server,
+    reach: reach::Options,
 }
 
 /// Events of the screen's loop.
@@ -53,30 +63,34 @@ enum News {
 ///
 /// When the first request to the daemon fails, or the terminal cannot be written to.
 pub async fn run(options: Options) -> Result<()> {
-    let Options { server } = options;
-    let daemon = Daemon::of(&server)?;
+    let Options { output, reach } = options;
+    let mut reach = Reach::of(&reach, super::is_plugin()).await?;
+    let server = reach.place();
     // Asks before the screen is taken over, so that an error stays readable.
-    let recent: LastMinute = daemon.ask("/api/v1/top", &[], Duration::ZERO).await?;
-    if screen::is_terminal() && io::stdin().is_terminal() {
-        return live(daemon, &server.server, recent).await;
+    let recent = last_minute(&mut reach).await?;
+    if output.is_none() && screen::is_terminal() && io::stdin().is_terminal() {
+        return live(reach, &server, recent).await;
     }
-    let view = View {
-        recent: Some(&recent),
-        server: &server.server,
-        trouble: None,
-        keys: &Keys::default(),
-        live: false,
-    };
-    let width = u16::try_from(Style::of_stdout().width).unwrap_or(u16::MAX);
-    screen::print(&view.text(width)).context("cannot write to stdout")
+    let output = output.unwrap_or_default();
+    let width = output.width(Style::of_stdout().width, usize::from(u16::MAX));
+    let view =
+        View { recent: Some(&recent), server: &server, trouble: None, keys: &Keys::default(), live: false };
+    let text = || view.text(u16::try_from(width).unwrap_or(u16::MAX).min(WIDE));
+    output.print(&recent, text, &[])
 }
 
-async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {
+/// The figures of the leader's scheduler, or of all if the leader is not known.
+async fn last_minute(reach: &mut Reach) -> Result<LastMinute> {
+    let tables = reach.ask(TOP, &[], |_: &LastMinute| true).await?;
+    LastMinute::merged(tables).context("no daemon answers")
+}
+
+async fn live(reach: Reach, server: &str, first: LastMinute) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let (sender, mut news) = mpsc::channel(16);
-    tokio::spawn(ask(daemon.clone(), sender.clone()));
-    let explainer = sender.clone();
+    let (wish, wishes) = mpsc::channel(1);
+    tokio::spawn(ask(reach, sender.clone(), wishes));
     // Restores the terminal in a panic as well.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     // Reading keys blocks: it has a thread of its own, which ends with the process.
@@ -107,15 +121,8 @@ async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {
             Some(News::Key(key, modifiers)) => match keys.press(key, modifiers, &recent) {
                 Wish::Draw => {}
                 Wish::Quit => break Ok(()),
-                Wish::Explain(namespace, pod) => {
-                    let (daemon, news) = (daemon.clone(), explainer.clone());
-                    tokio::spawn(async move {
-                        let question = [("namespace", namespace.as_str()), ("pod", pod.as_str())];
-                        let report = daemon.ask("/api/v1/attempts", &question, Duration::ZERO).await;
-                        // Ignored: the screen may have ended.
-                        let _ = news.send(News::Explained(report)).await;
-                    });
-                }
+                // Ignored: the last wish is still being answered.
+                Wish::Explain(namespace, pod) => drop(wish.try_send((namespace, pod))),
             },
             Some(News::Resized) => {}
             Some(News::Gone) | None => break Ok(()),
@@ -125,13 +132,15 @@ async fn live(daemon: Daemon, server: &str, first: LastMinute) -> Result<()> {
     result
 }
 
-async fn ask(daemon: Daemon, news: mpsc::Sender<News>) {
+async fn ask(mut reach: Reach, news: mpsc::Sender<News>, mut wishes: mpsc::Receiver<(String, String)>) {
     let mut tick = interval(REFRESH);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tick.tick().await;
-        let recent = daemon.ask("/api/v1/top", &[], Duration::ZERO).await;
-        if news.send(News::LastMinute(recent)).await.is_err() {
+        let next = tokio::select! {
+            _ = tick.tick() => News::LastMinute(last_minute(&mut reach).await),
+            Some((namespace, pod)) = wishes.recv() => News::Explained(report(&mut reach, &namespace, &pod).await),
+        };
+        if news.send(next).await.is_err() {
             return;
         }
     }

@@ -154,7 +154,7 @@ fn full(stage: &Stage) -> Result<()> {
         let output = replay.stdout(File::options().write(true).open("/dev/full")?).output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(
-            output.status.code() == Some(1) && said.contains("output_failed"),
+            output.status.code() == Some(2) && said.contains("output_failed"),
             "{}: {said}",
             output.status
         );
