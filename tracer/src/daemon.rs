@@ -174,7 +174,7 @@ pub async fn run(options: Options) -> Result<()> {
     })?;
 
     // When the reader of stdout, such as `head`, goes away, the daemon stops.
-    let for_reader = options.outputs.iter().any(|output| *output != Output::Otlp);
+    let for_reader = options.outputs.iter().any(|output| output.is_for_reader());
     let wait = options.context.context_wait;
     let extras = Extras { queue_spans: options.queue_spans, monotonic: options.monotonic };
     let contexts = &contexts;

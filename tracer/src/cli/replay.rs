@@ -37,6 +37,9 @@ pub struct Options {
     /// Show one line for each plugin in waterfalls, even if it was quick
     #[arg(long)]
     wide: bool,
+    /// Make a span of each stay of a Pod in a queue, before the root
+    #[arg(long)]
+    queue_spans: bool,
 }
 
 /// Runs the command.
@@ -45,7 +48,7 @@ pub struct Options {
 ///
 /// When the file cannot be read, or is not a complete recording. Attempts before the fault are shown.
 pub async fn run(options: Options) -> Result<()> {
-    let Options { file, filter, output, wide } = options;
+    let Options { file, filter, output, wide, queue_spans } = options;
     let name = file.display();
     let input = File::open(&file).with_context(|| format!("cannot read `{name}`"))?;
     let metrics = Metrics::default();
@@ -53,14 +56,15 @@ pub async fn run(options: Options) -> Result<()> {
         Replay::<_, KubeScheduler>::new(BufReader::new(input)).with_context(|| format!("`{name}`"))?;
     let mut outlet =
         Outlet::start(&output, wide, &SpoolOptions::default(), filter, Sampler::default(), &metrics)?;
-    let for_reader = output.iter().any(|output| *output != Output::Otlp);
+    let for_reader = output.iter().any(|output| output.is_for_reader());
     let (mut attempts, mut spans) = (0, 0);
     let mut result = Ok(());
     for message in replay.by_ref() {
         match message {
             Ok(Step::Finished(attempt, clocks)) => {
                 let anchor = Anchor { unix_ns_at_zero: clocks.unix_ns_at_zero };
-                let trace = attempt.trace(anchor, Origin::default(), Extras::default());
+                let trace =
+                    attempt.trace(anchor, Origin::default(), Extras { queue_spans, monotonic: false });
                 attempts += usize::from(!matches!(attempt.subject, Subject::Group { .. }));
                 spans += trace.spans.len();
                 outlet.sinks.room().await;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures::{StreamExt as _, stream::select_all};
 use reach::{Daemon, Event, Reach, events};
 use spans::{
-    export::{Filter, Output, Style, waterfall},
+    export::{Filter, Output, Style, chart, waterfall},
     screen,
     text::{clean, sentence},
 };
@@ -134,7 +134,13 @@ fn show(json: &str, output: &[Output], style: &Style) -> Result<bool> {
                 let traces = spandiff::whole::traces(json).context("a trace of the daemon cannot be read")?;
                 text.extend(traces.iter().map(|trace| format!("{}\n", waterfall(trace, style))));
             }
-            Output::Otlp => bail!("a daemon exports by OTLP itself: --output takes terminal and json here"),
+            Output::Mermaid => {
+                let traces = spandiff::whole::traces(json).context("a trace of the daemon cannot be read")?;
+                text.extend(traces.iter().map(chart));
+            }
+            Output::Otlp | Output::Perfetto => bail!(
+                "--output takes terminal, json and mermaid here: a daemon exports by OTLP itself, and `schedspan replay` writes files of Perfetto"
+            ),
         }
     }
     Ok(read && screen::stream_coloured(&text).context("cannot write to stdout")?)

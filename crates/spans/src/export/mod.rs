@@ -1,11 +1,13 @@
-//! Outputs of traces: OTLP to a Collector, JSON lines or waterfalls on standard output, several at once.
+//! Outputs of traces: OTLP to a Collector; JSON lines, waterfalls, charts or a file of Perfetto on standard output; several at once.
 //!
 //! Each output has its own bounded queue. Sending never blocks; spans that do not fit are lost, and counted by cause. The
 //! OpenTelemetry SDK's processor would drop them silently.
 
 mod filter;
 mod live;
+mod mermaid;
 mod otlp;
+pub mod perfetto;
 mod resource;
 mod stdout;
 mod terminal;
@@ -26,9 +28,11 @@ use tokio::{
 };
 use tracing::info;
 
+use self::perfetto::Perfetto;
 pub use self::{
     filter::Filter,
     live::{Live, Seen, Watcher},
+    mermaid::chart,
     otlp::{encode::encode, spool::Options as SpoolOptions, try_once},
     resource::Resource,
     terminal::{Style, waterfall},
@@ -36,6 +40,7 @@ pub use self::{
 use crate::{
     Loss, Metrics, Source, Trace,
     environment::{self, number, variable},
+    screen,
 };
 
 /// Polling interval of [`Sinks::room`].
@@ -48,6 +53,10 @@ pub enum Output {
     Terminal,
     /// OTLP as JSON on standard output, a line per trace, as the Collector's file exporter writes it
     Json,
+    /// A Gantt chart per trace on standard output, in Mermaid's language as GitHub draws it in issues
+    Mermaid,
+    /// A file for ui.perfetto.dev on standard output, which must not be a terminal; with --queue-spans also how many Pods are in the queues
+    Perfetto,
     /// OTLP to a Collector, by the OTEL_EXPORTER_OTLP_* variables; http://localhost:4317 by gRPC without them
     Otlp,
 }
@@ -66,9 +75,33 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// A binary output would be on a terminal, or among other outputs.
+    #[error(
+        "`--output perfetto` is a file: give it alone, and redirect standard output, as in `... --output perfetto > trace.pftrace`"
+    )]
+    Binary,
     /// The spool cannot be used: why, and what to do.
     #[error("{0}")]
     Spool(String),
+}
+
+impl Output {
+    /// Whether it writes to standard output. A daemon with such an output ends when the reader goes away.
+    #[must_use]
+    pub const fn is_for_reader(self) -> bool {
+        match self {
+            Self::Terminal | Self::Json | Self::Mermaid | Self::Perfetto => true,
+            Self::Otlp => false,
+        }
+    }
+
+    /// Whether what it writes is not text.
+    const fn is_binary(self) -> bool {
+        match self {
+            Self::Perfetto => true,
+            Self::Terminal | Self::Json | Self::Mermaid | Self::Otlp => false,
+        }
+    }
 }
 
 /// The outputs.
@@ -137,7 +170,8 @@ impl Sinks {
     ///
     /// # Errors
     ///
-    /// When a variable of the environment has an invalid value. A Collector that cannot be reached is not an error.
+    /// When a variable of the environment has an invalid value, or a binary output would be on a terminal or among others. A Collector
+    /// that cannot be reached is not an error.
     pub fn start(
         outputs: &[Output],
         plugins: bool,
@@ -145,14 +179,24 @@ impl Sinks {
         metrics: Metrics,
     ) -> Result<Self, Error> {
         let capacity = queue_size()?;
+        let readers = outputs.iter().filter(|output| output.is_for_reader()).count();
+        if outputs.iter().any(|output| output.is_binary()) && (readers > 1 || screen::is_terminal()) {
+            return Err(Error::Binary);
+        }
         let mut sinks = Vec::with_capacity(outputs.len());
         for output in outputs {
             sinks.push(match output {
                 Output::Terminal => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
-                    stdout::spawn(queue, move |item| stdout::terminal(item, plugins))
+                    stdout::spawn(queue, move |item: &Item| stdout::terminal(item, plugins))
                 })),
                 Output::Json => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
-                    stdout::spawn(queue, |item| stdout::json(&item.trace, &item.resource))
+                    stdout::spawn(queue, |item: &Item| stdout::json(&item.trace, &item.resource))
+                })),
+                Output::Mermaid => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
+                    stdout::spawn(queue, |item: &Item| chart(&item.trace))
+                })),
+                Output::Perfetto => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
+                    stdout::spawn(queue, Perfetto::default())
                 })),
                 Output::Otlp if otlp::disabled() => {
                     info!("OTLP is switched off by the environment");

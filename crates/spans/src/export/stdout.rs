@@ -1,4 +1,4 @@
-//! Outputs on standard output: one text per trace.
+//! Outputs on standard output: one text per trace, or packets of a file.
 
 use std::{io, sync::Arc, thread};
 
@@ -7,7 +7,7 @@ use prost::Message as _;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tracing::{info, warn};
 
-use super::{Causes, Item, Queue, Style, encode, waterfall};
+use super::{Causes, Item, Perfetto, Queue, Style, encode, waterfall};
 use crate::{
     Loss, Trace,
     screen::{self, printable_in_colour, printable_json},
@@ -15,32 +15,68 @@ use crate::{
 
 pub(super) const CAUSES: Causes = Causes { full: Loss::OutputQueueFull, failed: Loss::OutputFailed };
 
+/// What traces become.
+pub(super) trait Format: Send + 'static {
+    /// Whether it is read by lines, so that the trace after one that was written in part can be read.
+    const LINES: bool;
+
+    /// A trace.
+    fn trace(&mut self, item: &Item) -> Vec<u8>;
+
+    /// What follows the last trace.
+    fn end(&mut self) -> Vec<u8>;
+}
+
+impl<F: FnMut(&Item) -> String + Send + 'static> Format for F {
+    const LINES: bool = true;
+
+    fn trace(&mut self, item: &Item) -> Vec<u8> {
+        self(item).into_bytes()
+    }
+
+    fn end(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+impl Format for Perfetto {
+    const LINES: bool = false;
+
+    fn trace(&mut self, item: &Item) -> Vec<u8> {
+        Self::trace(self, &item.trace, &item.resource)
+    }
+
+    fn end(&mut self) -> Vec<u8> {
+        Self::end(self)
+    }
+}
+
 /// Writes until the queue is closed and empty, or the reader has closed standard output. What cannot be written, as to a full device, is lost, and
 /// the next trace is tried.
 ///
 /// It has its own thread, since a reader may stop reading. A blocking thread of tokio would keep the runtime from ending.
-pub(super) fn spawn(queue: Queue, render: impl Fn(&Item) -> String + Send + 'static) -> JoinHandle<()> {
+pub(super) fn spawn(queue: Queue, format: impl Format) -> JoinHandle<()> {
     let (done, end) = oneshot::channel();
     thread::spawn(move || {
-        write(queue, render, Unbuffered(screen::stdout()));
+        write(queue, format, Unbuffered(screen::stdout()));
         done.send(())
     });
     // An error means that the thread panicked, which is the end as well.
     tokio::spawn(async { end.await.unwrap_or_default() })
 }
 
-fn write(mut queue: Queue, render: impl Fn(&Item) -> String, mut out: impl io::Write) {
+fn write<F: Format>(mut queue: Queue, mut format: F, mut out: impl io::Write) {
     // A part of a text was written: the next one begins a line.
     let (mut open, mut torn, mut said) = (true, false, false);
     while let Some(item) = queue.receiver.blocking_recv() {
-        let text = render(&item);
-        let written = if open { write_text(&mut out, &text, &mut torn) } else { Err(closed()) };
+        let bytes = format.trace(&item);
+        let written = if open { write_bytes(&mut out, &bytes, &mut torn) } else { Err(closed()) };
         if let Err(error) = &written {
             if open && !said {
                 warn!("cannot write to standard output: {error}; spans are lost");
             }
             said = true;
-            if error.kind() == io::ErrorKind::BrokenPipe {
+            if error.kind() == io::ErrorKind::BrokenPipe || (torn && !F::LINES) {
                 open = false;
                 // The rest of the queue is still received, to be counted.
                 queue.receiver.close();
@@ -50,6 +86,9 @@ fn write(mut queue: Queue, render: impl Fn(&Item) -> String, mut out: impl io::W
             said = false;
         }
         queue.settle(item.spans(), written.is_ok());
+    }
+    if open && let Err(error) = write_bytes(&mut out, &format.end(), &mut torn) {
+        warn!("cannot write to standard output: {error}; what follows the last trace is missing");
     }
 }
 
@@ -70,13 +109,13 @@ fn closed() -> io::Error {
     io::ErrorKind::BrokenPipe.into()
 }
 
-/// Writes a text, on a line of its own if only a part of the previous one was written.
-fn write_text(out: &mut impl io::Write, text: &str, torn: &mut bool) -> io::Result<()> {
+/// Writes what a trace became, on a line of its own if only a part of the previous one was written.
+fn write_bytes(out: &mut impl io::Write, bytes: &[u8], torn: &mut bool) -> io::Result<()> {
     if *torn {
         out.write_all(b"\n")?;
         *torn = false;
     }
-    let mut left = text.as_bytes();
+    let mut left = bytes;
     while !left.is_empty() {
         match out.write(left) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
