@@ -84,6 +84,9 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         if options.picture {
             draw(&report)?;
         }
+        if options.store {
+            facts::store(&report.figures()?)?;
+        }
         ensure!(report.lost == 0.0, "{} things were lost", report.lost);
         Ok(())
     })

@@ -33,6 +33,10 @@ pub(crate) struct Options {
     /// Another executable of schedspan, measured in turn with this one, at the highest of the levels
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
+    /// Store the result in docs/figures.tsv, which tests compare with what README and documents say. With all levels of detail, and the
+    /// Nodes, Pods and pace of the defaults
+    #[arg(long, conflicts_with_all = ["no_peer", "nodes", "pods", "pace", "draw"])]
+    pub(crate) store: bool,
     /// Draw the result, as docs/cost.svg
     #[arg(long)]
     pub(crate) picture: bool,

@@ -1,10 +1,11 @@
 //! The report about all rounds.
 
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    options::Options,
+    options::{Detail, Options},
     round::{Daemon, Round, Way},
 };
 
@@ -165,6 +166,57 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The figures that documents state, as docs/figures.tsv has them.
+    ///
+    /// # Errors
+    ///
+    /// If a way is missing.
+    pub(super) fn figures(&self) -> Result<Vec<(&'static str, String)>> {
+        let way = |name: Way| {
+            let mut ways = self.ways.iter();
+            ways.find(|cost| cost.way == name.name())
+                .with_context(|| format!("{} was not measured", name.name()))
+        };
+        let (untraced, peer) = (way(Way::Untraced)?, way(Way::InProcess)?);
+        let [full, plugins, phases] =
+            [Detail::Full, Detail::Plugins, Detail::Phases].map(|detail| way(Way::Schedspan(detail)));
+        let (full, plugins, phases) = (full?, plugins?, phases?);
+        let hits = |cost: &Cost| of(cost.hits_per_attempt.as_ref(), |hits| format!("{:.0}", hits.median));
+        let daemon = |cost: &Cost| of(cost.daemon_cpu_ms_per_pod.as_ref(), Spread::text);
+        let daemon_median = |cost: &Cost| of(cost.daemon_cpu_ms_per_pod.as_ref(), Spread::median_text);
+        Ok(vec![
+            ("bench.hits.full", hits(full)?),
+            ("bench.hits.plugins", hits(plugins)?),
+            ("bench.hits.phases", hits(phases)?),
+            ("bench.cpu.untraced", untraced.scheduler_cpu_ms_per_pod.text()),
+            ("bench.cpu.in-process", peer.scheduler_cpu_ms_per_pod.text()),
+            ("bench.cpu.schedspan", full.scheduler_cpu_ms_per_pod.text()),
+            ("bench.cpu.daemon.full", daemon(full)?),
+            ("bench.cpu.daemon.plugins", daemon(plugins)?),
+            ("bench.cpu.daemon.phases", daemon(phases)?),
+            ("bench.cpu.daemon.full.median", daemon_median(full)?),
+            ("bench.cpu.daemon.phases.median", daemon_median(phases)?),
+            ("bench.ratio.in-process", peer.steadied_cpu_ratio.text()),
+            ("bench.ratio.scheduler.full", full.steadied_scheduler_cpu_ratio.text()),
+            ("bench.ratio.scheduler.plugins", plugins.steadied_scheduler_cpu_ratio.text()),
+            ("bench.ratio.scheduler.phases", phases.steadied_scheduler_cpu_ratio.text()),
+            ("bench.ratio.both.full", full.steadied_cpu_ratio.text()),
+            ("bench.ratio.both.plugins", plugins.steadied_cpu_ratio.text()),
+            ("bench.ratio.both.phases", phases.steadied_cpu_ratio.text()),
+            (
+                "bench.memory.daemon",
+                of(full.daemon_resident_mib.as_ref(), |memory| format!("{:.0}", memory.median))?,
+            ),
+        ])
+    }
+}
+
+/// The text of a figure that only ways with a daemon have.
+fn of(spread: Option<&Spread>, text: impl Fn(&Spread) -> String) -> Result<String> {
+    spread.map(text).context("a round had no daemon")
+}
+
 impl Comparison {
     /// `None` without rounds of both.
     fn of(rounds: &[(Way, Vec<Round>)]) -> Option<Self> {
@@ -242,6 +294,15 @@ impl Spread {
         Self { median, min: readings[0], max: readings[last] }
     }
 
+    /// As documents state it.
+    fn text(&self) -> String {
+        format!("{:.2} ({:.2} to {:.2})", self.median, self.min, self.max)
+    }
+
+    fn median_text(&self) -> String {
+        format!("{:.2}", self.median)
+    }
+
     fn print(&self, name: &str, way: &str) {
         let Self { median, min, max } = self;
         println!("{name:<32} {way:<18} {median:>10.3} {min:>10.3} {max:>10.3}");
@@ -257,6 +318,12 @@ impl Mean {
         let standard_error = (ratios.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt());
         Self { mean: mean.exp(), standard_error }
     }
+
+    /// As documents state it.
+    fn text(&self) -> String {
+        let error = self.standard_error.map(|error| format!(" ± {error:.3}"));
+        format!("{:.3}{}", self.mean, error.unwrap_or_default())
+    }
 }
 
 impl std::fmt::Display for Mean {
@@ -270,7 +337,6 @@ impl std::fmt::Display for Mean {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Detail;
 
     #[test]
     fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
@@ -311,6 +377,14 @@ mod tests {
         );
         // Everything was slower by the same factor.
         assert!((cost.steadied_scheduler_cpu_ratio.mean - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn figures_are_as_documents_state_them() {
+        assert_eq!(Spread::of([4.806, 3.66, 5.494]).text(), "4.81 (3.66 to 5.49)");
+        assert_eq!(Spread::of([0.366]).median_text(), "0.37");
+        assert_eq!(Mean { mean: 1.0514, standard_error: Some(0.0139) }.text(), "1.051 ± 0.014");
+        assert_eq!(Mean { mean: 1.0514, standard_error: None }.text(), "1.051");
     }
 
     #[test]

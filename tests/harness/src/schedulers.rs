@@ -104,6 +104,11 @@ pub fn troubled(version: &str) -> Result<Versioned> {
     of_version(&TROUBLE, version)
 }
 
+/// The versions of [`troubled`].
+pub fn troubled_versions() -> impl Iterator<Item = &'static str> {
+    TROUBLE.into_iter().map(|(component, _)| component.version)
+}
+
 /// The scheduler with spans of its own, of a version such as `1.36` or `1.36.4`, and its feature gates.
 ///
 /// # Errors

@@ -142,6 +142,13 @@ pub(crate) struct Options {
     names: Vec<String>,
 }
 
+/// The kernels as the page about support lists them: name, Debian suite, architecture, and what distinguishes it.
+pub(crate) fn rows() -> impl Iterator<Item = [&'static str; 4]> {
+    KERNELS.into_iter().map(|Kernel { name, suite, architecture, parameters: _, has }| {
+        [name, suite, architecture.debian, has]
+    })
+}
+
 pub(crate) fn main(Options { names }: &Options) -> Result<ExitCode> {
     let chosen = |kernel: &&Kernel| names.is_empty() || names.iter().any(|name| name == kernel.name);
     let mut tally = Tally::default();

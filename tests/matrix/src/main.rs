@@ -5,6 +5,7 @@ mod kernels;
 mod oracle;
 mod peak;
 mod schedulers;
+mod support;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum What {
     /// the scheduler's metrics. Prints a line per kernel. The exit code is 0 only if all agree. Takes about half a minute each, and
     /// ten minutes to build for the other architecture. Installs the emulator and downloads the kernels. Needs root and Debian.
     Kernels(kernels::Options),
+    /// Print docs/support.md: which Kubernetes versions and kernels are tested
+    Support(support::Options),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +54,7 @@ fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Matrix(Arguments { what: What::Schedulers(options) }) => schedulers::main(options)?,
         Command::Matrix(Arguments { what: What::Kernels(options) }) => return kernels::main(options),
+        Command::Matrix(Arguments { what: What::Support(options) }) => support::main(options)?,
         Command::Guard(command) => command.run()?,
     }
     Ok(ExitCode::SUCCESS)

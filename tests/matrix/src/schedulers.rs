@@ -13,6 +13,7 @@ use serde::Deserialize;
 use xtask::{
     build,
     components::{Component, SCHEDULER},
+    paths,
 };
 
 use crate::{
@@ -53,6 +54,9 @@ pub(crate) struct Options {
     /// How to print the rows
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    /// Write docs/schedulers.md, and the number of schedulers into docs/figures.tsv
+    #[arg(long, conflicts_with_all = ["output", "names", "few"])]
+    store: bool,
     /// Which schedulers, by the names that `cargo xtask schedulers --list` prints [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -115,12 +119,20 @@ struct Reading {
     peak_mib: f64,
 }
 
-pub(crate) fn main(Options { output, names, few }: &Options) -> Result<()> {
-    check(*output, &if *few { schedulers::few()? } else { schedulers::chosen(names)? })
+pub(crate) fn main(Options { output, store, names, few }: &Options) -> Result<()> {
+    let schedulers = if *few { schedulers::few()? } else { schedulers::chosen(names)? };
+    let output = if *store { Output::Markdown } else { *output };
+    let page = check(output, &schedulers)?;
+    if *store {
+        let file = paths::repository().join("docs/schedulers.md");
+        fs::write(&file, page).with_context(|| format!("cannot write `{}`", file.display()))?;
+        facts::store(&[("schedulers.builds", schedulers.len().to_string())])?;
+    }
+    Ok(())
 }
 
-/// Reads each and prints a row about it.
-fn check(output: Output, schedulers: &[Scheduler]) -> Result<()> {
+/// Reads each and prints a row about it. Returns all that is printed.
+fn check(output: Output, schedulers: &[Scheduler]) -> Result<String> {
     let schedspan = path::absolute(build::build()?)?;
     // Builds must not run beside the measurements.
     let build = |Scheduler { name, component, .. }: &Scheduler| {
@@ -128,12 +140,19 @@ fn check(output: Output, schedulers: &[Scheduler]) -> Result<()> {
     };
     let executables: Vec<_> = schedulers.iter().map(build).collect::<Result<_>>()?;
 
-    if let Output::Markdown = output {
-        println!("{PAGE}");
-    }
-    print(output, &COLUMNS.map(|(heading, _)| heading.to_owned()));
-    if let Output::Markdown = output {
-        println!("|{}", "---|".repeat(COLUMNS.len()));
+    let mut page = String::new();
+    let mut print = |text: String| {
+        println!("{text}");
+        page += &(text + "\n");
+    };
+    let headings = line(output, &COLUMNS.map(|(heading, _)| heading.to_owned()));
+    match output {
+        Output::Table => print(headings),
+        Output::Markdown => {
+            print(PAGE.to_owned());
+            print(headings);
+            print(format!("|{}", "---|".repeat(COLUMNS.len())));
+        }
     }
     let mut failed = Vec::new();
     for (scheduler, executable) in schedulers.iter().zip(&executables) {
@@ -144,10 +163,10 @@ fn check(output: Output, schedulers: &[Scheduler]) -> Result<()> {
         if !reading.as_ref().is_ok_and(Reading::passes) {
             failed.push(scheduler.name.as_str());
         }
-        print(output, &row(scheduler, reading));
+        print(line(output, &row(scheduler, reading)));
     }
     ensure!(failed.is_empty(), "cannot be traced completely: {}", failed.join(", "));
-    Ok(())
+    Ok(page)
 }
 
 /// Inspects a file several times.
@@ -234,15 +253,13 @@ fn differ(compared: usize, differences: usize) -> String {
     format!("{compared}, {differences} differ")
 }
 
-fn print(output: Output, cells: &[String]) {
+fn line(output: Output, cells: &[String]) -> String {
     match output {
         Output::Table => {
             let padded = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:<width$}  "));
-            println!("{}", padded.collect::<String>().trim_end());
+            padded.collect::<String>().trim_end().to_owned()
         }
-        Output::Markdown => {
-            println!("| {} |", cells.join(" | "));
-        }
+        Output::Markdown => format!("| {} |", cells.join(" | ")),
     }
 }
 

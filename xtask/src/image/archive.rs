@@ -129,20 +129,29 @@ impl Blob {
     }
 }
 
-fn digest(content: &[u8]) -> String {
+/// The digest as OCI names content.
+pub fn digest(content: &[u8]) -> String {
     let hex: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
 /// Without name and time, so that the output is the same for one version of the library.
-fn gzip(content: &[u8]) -> Result<Vec<u8>> {
+///
+/// # Errors
+///
+/// Those of the library; none is known.
+pub fn gzip(content: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
     gzip.write_all(content)?;
     Ok(gzip.finish()?)
 }
 
 /// A tar file with these files and their parent folders, owned by root, with modification time 0.
-fn tar(files: &[File]) -> Result<Vec<u8>> {
+///
+/// # Errors
+///
+/// If a path is too long.
+pub fn tar(files: &[File]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     let mut folders = BTreeSet::new();
     for File { path, mode, capabilities, content } in files {

@@ -72,6 +72,9 @@ pub struct Options {
     /// Where the archive goes [default: a file in cargo's target folder]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Store the archive's size in docs/figures.tsv, which tests compare with what README and documents say
+    #[arg(long)]
+    store: bool,
 }
 
 pub fn main(options: &Options) -> Result<()> {
@@ -79,7 +82,12 @@ pub fn main(options: &Options) -> Result<()> {
         Some(machine) => machine,
         None => machine::own()?,
     };
-    println!("{}", image(machine, options.output.as_deref())?.display());
+    let archive = image(machine, options.output.as_deref())?;
+    if options.store {
+        let megabytes = fs::metadata(&archive)?.len() as f64 / 1e6;
+        facts::store(&[("image.megabytes", format!("{megabytes:.0}"))])?;
+    }
+    println!("{}", archive.display());
     Ok(())
 }
 
