@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     /// The tags, and their meaning.
-    const TAGS: [(&str, &str); 8] = [
+    const TAGS: [(&str, &str); 9] = [
         ("chore", "a chore that takes minutes: `cargo xtask e2e` runs the same with fewer Pods"),
         ("here", "`cargo xtask e2e deploy` runs it, in the repository, with a control plane and the daemon"),
         ("pod", "no test runs it: it is about a Pod, process or file of the reader's"),
@@ -99,6 +99,10 @@ mod tests {
         ("cluster", "the test of a real cluster runs it, with kubectl and Helm"),
         ("uninstall", "the same, at its end"),
         ("engine", "no test runs it: it takes a container engine or a registry of the reader's"),
+        (
+            "release",
+            "a chore that takes an hour: `cargo xtask release --check` runs it without the key, which a unit test has",
+        ),
         ("openshift", "no test runs it: it takes OpenShift"),
     ];
 

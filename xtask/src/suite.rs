@@ -18,7 +18,7 @@ use xtask::{
 /// A command: its name, its crate, and its line in `cargo xtask --help`.
 type Row = (&'static str, &'static str, &'static str);
 
-const COMMANDS: [Row; 10] = [
+const COMMANDS: [Row; 11] = [
     ("cluster", "harness", "Start, show and end a real control plane on this machine"),
     ("demo", "e2e", "Show what schedspan does: a real scheduler at work, each attempt a waterfall"),
     ("picture", "e2e", "Make the README's picture: what schedspan prints for three attempts, as SVG"),
@@ -29,6 +29,7 @@ const COMMANDS: [Row; 10] = [
     ("schedulers", "harness", "Build schedulers of many versions, with many Go releases, in several ways"),
     ("peer", "harness", "Build a scheduler with OpenTelemetry spans of its own, to compare schedspan's with"),
     ("matrix", "matrix", "Check many variants of what schedspan reads"),
+    ("release", "release", "Make everything that a release publishes, as files"),
 ];
 
 /// The commands as `cargo xtask --help` lists them.
