@@ -80,6 +80,9 @@ pub enum End {
     /// one hit sees the complete call. Falls back to [`Row::begin`] and [`End::Return`] if the function does not take
     /// that metric, or if its result is wanted and the label is not readable.
     Metric(u32),
+    /// As [`End::Metric`], for functions whose entry is probed as well, because the end does not identify the call's
+    /// subject. Falls back to [`End::Return`].
+    MetricAfterEntry(u32),
     /// At the same place as [`End::Metric`], for functions without a result whose entry is read. Falls back to
     /// [`End::Return`].
     AtMetric,

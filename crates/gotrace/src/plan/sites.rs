@@ -84,9 +84,16 @@ impl<'a, P: Program> Builder<'a, P> {
         row: &Row<P::Value>,
         function: &goexe::Function<'a>,
     ) -> Result<(), Why> {
-        if let (End::Metric(label), Some(metric)) = (row.end, P::METRIC)
-            && self.add_metric(of, row, function, &metric, label)?
-        {
+        let (label, is_whole) = match row.end {
+            End::Metric(label) => (Some(label), true),
+            End::MetricAfterEntry(label) => (Some(label), false),
+            End::Unused | End::Return | End::NextEntry(..) | End::AtMetric => (None, false),
+        };
+        let has_metric = match label.zip(P::METRIC) {
+            Some((label, metric)) => self.add_metric(of, row, function, &metric, label)?,
+            None => false,
+        };
+        if has_metric && is_whole {
             return Ok(());
         }
         let found = self.signature(row, function)?;
@@ -106,7 +113,7 @@ impl<'a, P: Program> Builder<'a, P> {
                 self.push(of, Role::Entry, (site, depth), symbol, reads.clone())?;
             }
         }
-        self.add_end(of, row, function, found.as_ref())
+        if has_metric { Ok(()) } else { self.add_end(of, row, function, found.as_ref()) }
     }
 
     /// Sites of a call's start: caller, instruction, and stack depth there.
@@ -227,9 +234,12 @@ impl<'a, P: Program> Builder<'a, P> {
     ) -> Option<(usize, &'a goexe::Function<'a>)> {
         let taken = Callee::Direct(self.function(metric.taken)?.range.start);
         let closures = format!("{}.func", function.name);
-        let place = self.calls.iter().position(|(caller, call)| {
-            call.callee == taken && (*caller == function.name || caller.starts_with(&closures))
-        })?;
+        let first = |within: &dyn Fn(&str) -> bool| {
+            self.calls.iter().position(|(caller, call)| call.callee == taken && within(caller))
+        };
+        // A function with such a closure may itself take the time of its parts.
+        let place = first(&|caller| caller.starts_with(&closures))
+            .or_else(|| first(&|caller| caller == function.name))?;
         Some((place, self.function(self.calls[place].0)?))
     }
 
@@ -249,7 +259,7 @@ impl<'a, P: Program> Builder<'a, P> {
     ) -> Result<(), Why> {
         let after = match row.end {
             End::Unused => return Ok(()),
-            End::Return | End::Metric(_) => None,
+            End::Return | End::Metric(_) | End::MetricAfterEntry(_) => None,
             End::AtMetric => {
                 let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
                 found.map(|(place, caller)| (caller.name, self.calls[place].1.site, Vec::new()))
