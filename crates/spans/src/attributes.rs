@@ -86,6 +86,17 @@ pub const QUEUE_MOVES_LEFT_OUT: Int = "k8s.scheduler.queue.moves_left_out";
 pub const QUEUE_BACKOFF_MS: Double = "k8s.scheduler.queue.backoff_ms";
 /// How long the Pod was among the unschedulable Pods, gated ones as well, since its last attempt, milliseconds. On the root.
 pub const QUEUE_UNSCHEDULABLE_MS: Double = "k8s.scheduler.queue.unschedulable_ms";
+/// The plugins whose `PreEnqueue` held the Pod since its last attempt (1.34 and later). On the root, and on the span of a
+/// queue.
+pub const GATED_BY: Strings = "k8s.scheduler.queue.gated_by";
+/// How long they held it, milliseconds. On the root, where they did.
+pub const GATED_MS: Double = "k8s.scheduler.queue.gated_ms";
+/// Time in `PreEnqueue` since the Pod's last attempt, milliseconds. On the root.
+pub const PRE_ENQUEUE_MS: Double = "k8s.scheduler.queue.pre_enqueue_ms";
+/// Time in `Sign` since the Pod's last attempt, milliseconds (1.36 and later). On the root.
+pub const SIGN_MS: Double = "k8s.scheduler.queue.sign_ms";
+/// How many calls of these two have no span. On the root, where there are any, with spans of queues.
+pub const QUEUE_PHASES_LEFT_OUT: Int = "k8s.scheduler.queue.phases_left_out";
 /// How long ago the Pod first was ready to be scheduled, milliseconds. On the root.
 pub const SINCE_FIRST_ATTEMPT_MS: Double = "k8s.scheduler.queue.since_first_attempt_ms";
 /// How many Nodes were looked at. On the root.

@@ -118,6 +118,8 @@ named! {
     PlacementFeasible: "placementFeasible",
     PlacementScore: "placementScore",
     PodGroupPostFilter: "podGroupPostFilter",
+    PreEnqueue: "preEnqueue",
+    Sign: "sign",
 }
 
 named! {

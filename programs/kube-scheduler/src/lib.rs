@@ -81,7 +81,8 @@ impl Program for KubeScheduler {
     const QUIET: Option<(Value, &'static [u64])> = Some((Value::StatusCode, &[0, 5]));
     const SPELLED_OUT: SpelledOut =
         SpelledOut { interfaces: &[table::FRAMEWORK_METHODS], structs: &[(table::SCHEDULER, "Scheduler")] };
-    const COUNTERS: &'static [Counter] = &[attempt::QUEUE_INCOMING_PODS];
+    const COUNTERS: &'static [Counter] =
+        &[attempt::QUEUE_INCOMING_PODS, attempt::QUEUE_PHASE_CALLS, attempt::QUEUE_PHASE_NANOSECONDS];
 
     type Function = Function;
     type Value = Value;

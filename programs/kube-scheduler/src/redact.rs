@@ -32,6 +32,7 @@ fn name(value: Value) -> Name {
         | Value::StatusCode
         | Value::StatusPlugin
         | Value::Plugin
+        | Value::Gate
         | Value::FirstAttempt
         | Value::Labels
         | Value::HintLength

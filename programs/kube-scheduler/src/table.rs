@@ -136,6 +136,15 @@ const ENQUEUE: Row = Row {
 /// Entry of a Pod into another queue.
 const ENQUEUE_ELSEWHERE: Row = Row { without: "Pods whose ways through the queues have gaps", ..ENQUEUE };
 
+/// The plugin that holds a gated Pod; empty for other Pods. Since 1.34:
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/backend/queue/scheduling_queue.go#L633-L658>.
+const GATE: Want = of_queued(Value::Gate, &["GatingPlugin"]);
+/// The same where a Pod group may enter too. It has the field at the same place.
+const GATE_OF_ENTITY: Want = Want {
+    seen_as: SeenAs::PointerTo(FRAMEWORK, "QueuedPodInfo"),
+    ..want(Value::Gate, QUEUED_ENTITY_INFO, &["GatingPlugin"])
+};
+
 /// Start of an attempt.
 const POP: Row = Row {
     symbols: &[],
@@ -388,6 +397,8 @@ pub enum Part {
     },
     /// The scheduler counts a Pod's queue entry.
     CountsMove,
+    /// A phase that runs while the Pod waits, in no attempt.
+    InQueue(Phase),
     /// A Pod leaves the queue and its attempt begins.
     Pop,
     /// Start of a group's attempt.
@@ -476,7 +487,7 @@ impl Part {
             | Self::Group
             | Self::QueuesApiCall
             | Self::Fact(_) => return None,
-            Self::Phase(phase, _) => SpanKind::Phase(phase),
+            Self::Phase(phase, _) | Self::InQueue(phase) => SpanKind::Phase(phase),
             Self::Stage(Stage::PlacementTrial, _) => SpanKind::Placement,
             Self::Stage(Stage::Member, _) => SpanKind::Trial,
             Self::Stage(Stage::SchedulingCycle, _) => SpanKind::Cycle(Cycle::Scheduling),
@@ -499,7 +510,7 @@ impl Part {
             | Self::Group
             | Self::QueuesApiCall
             | Self::Fact(_) => return None,
-            Self::Phase(phase, _) => phase.name(),
+            Self::Phase(phase, _) | Self::InQueue(phase) => phase.name(),
             Self::Stage(Stage::PlacementTrial, _) => names::PLACEMENT,
             Self::Stage(Stage::Member, _) => names::TRIAL,
             Self::Stage(Stage::SchedulingCycle, _) => Cycle::Scheduling.name(),
@@ -518,6 +529,7 @@ impl Part {
         match self {
             Self::EntersQueue { .. }
             | Self::CountsMove
+            | Self::InQueue(_)
             | Self::Pop
             | Self::Group
             | Self::QueuesApiCall
@@ -536,6 +548,7 @@ impl Part {
             Self::Plugin { beside, .. } | Self::Extender { beside, .. } => beside,
             Self::EntersQueue { .. }
             | Self::CountsMove
+            | Self::InQueue(_)
             | Self::Pop
             | Self::Group
             | Self::QueuesApiCall
@@ -631,19 +644,23 @@ functions! {
             Row {
                 symbols: &[queue!("backend", "(*unschedulableEntities).addOrUpdate")], // 1.37
                 signature: Signature::Declared(&[QUEUED_ENTITY, "bool", "string", "*int"]),
-                at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
+                at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[]), GATE_OF_ENTITY],
                 ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[queue!("backend", "(*unschedulablePods).addOrUpdate")], // 1.36
                 signature: Signature::Declared(&[QUEUED, "bool", "string"]),
+                at_entry: &[of_queued(Value::QueuedPodInfo, &[]), GATE],
                 ..ENQUEUE_ELSEWHERE
             },
             Row {
-                symbols: &[
-                    queue!("backend", "(*unschedulablePods).addOrUpdate"), // 1.34 and 1.35
-                    queue!("backend", "(*UnschedulablePods).addOrUpdate"), // 1.33
-                ],
+                symbols: &[queue!("backend", "(*unschedulablePods).addOrUpdate")], // 1.34 and 1.35
+                signature: Signature::Declared(&[QUEUED, "string"]),
+                at_entry: &[of_queued(Value::QueuedPodInfo, &[]), GATE],
+                ..ENQUEUE_ELSEWHERE
+            },
+            Row {
+                symbols: &[queue!("backend", "(*UnschedulablePods).addOrUpdate")], // 1.33
                 signature: Signature::Declared(&[QUEUED, "string"]),
                 ..ENQUEUE_ELSEWHERE
             },
@@ -676,6 +693,42 @@ functions! {
                 at_end: &[],
                 since: None,
                 without: "no reasons why Pods entered a queue",
+            },
+        ],
+    }
+    /// `PreEnqueue` plugins, which decide whether a Pod may enter the active or the backoff queue.
+    // Runs for each Pod that an event moves, so it belongs to the level that shows these moves.
+    PreEnqueue {
+        detail: Full,
+        about: Part::InQueue(Phase::PreEnqueue),
+        rows: [
+            Row {
+                symbols: &[
+                    queue!("backend", "(*PriorityQueue).runPreEnqueuePluginsForPod"), // 1.37
+                    queue!("backend", "(*PriorityQueue).runPreEnqueuePlugins"), // 1.32 to 1.36
+                    queue!("internal", "(*PriorityQueue).runPreEnqueuePlugins"), // 1.29 to 1.31
+                ],
+                signature: Signature::Declared(&[CONTEXT, QUEUED]),
+                begin: Begin::Entry,
+                at_entry: &[of_queued(Value::QueuedPodInfo, &[]), of_queued(Value::Pod, &["Pod"])],
+                end: End::MetricAfterEntry(STATUS_LABEL),
+                at_end: &[],
+                since: None,
+                without: "no `preEnqueue` spans, and Pods that are held do not say by which plugin",
+            },
+        ],
+    }
+    /// `Sign` plugins, whose signature says which Pods are alike; for each Pod that is created or changed.
+    Sign {
+        detail: Full,
+        about: Part::InQueue(Phase::Sign),
+        rows: [
+            Row {
+                since: Some(36),
+                // The metric is recorded later, so no label is on the stack. It is always Success.
+                end: End::MetricAfterEntry(STATUS_LABEL),
+                at_end: &[],
+                ..phase(run!("SignPod"), "SignPod", &[THE_POD], "no `sign` spans")
             },
         ],
     }

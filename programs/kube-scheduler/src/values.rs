@@ -40,6 +40,8 @@ values! {
     Queue: Text,
     /// The event that moved the Pod into the queue.
     QueueEvent: Text,
+    /// The plugin that holds the Pod out of the queues; empty if none does.
+    Gate: Text,
     /// Number of labels of a metric.
     Labels: Number,
     /// Length of the hinted Node's name; 0 without a hint.

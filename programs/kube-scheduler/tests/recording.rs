@@ -100,6 +100,7 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                 .with(Value::FirstAttempt, number())
                 .with(Value::Queue, name())
                 .with(Value::QueueEvent, name())
+                .with(Value::Gate, text())
                 .with(Value::Labels, number())
                 .with(Value::HintLength, number())
                 .with(

@@ -31,6 +31,12 @@ const INCOMING: &str = "scheduler_queue_incoming_pods_total";
 /// schedspan's counterpart of [`INCOMING`].
 const INCOMING_SEEN: &str = "schedspan_queue_incoming_pods_total";
 
+/// schedspan's counterparts of [`POINTS`] for the extension points that run while a Pod waits.
+const QUEUE_CALLS_SEEN: &str = "schedspan_queue_phase_calls_total";
+const QUEUE_NANOSECONDS_SEEN: &str = "schedspan_queue_phase_nanoseconds_total";
+/// These extension points, and the names of their spans.
+const QUEUE_PHASES: [(&str, &str); 2] = [("PreEnqueue", "preEnqueue"), ("Sign", "sign")];
+
 /// The name of an attempt's span.
 const ROOT: &str = "SchedulePod";
 /// Attempts of Pod groups, from 1.36 on, and the name of their span.
@@ -233,6 +239,38 @@ impl Figures {
             counts.entry(labels).or_default().scheduler = n;
         }
         counts
+    }
+
+    /// Calls of the extension points that run while a Pod waits, by name and status, given schedspan's metrics at the beginning
+    /// and at the end.
+    pub fn in_queue(&self, before: &Metrics, after: &Metrics) -> BTreeMap<[String; 2], Count> {
+        let mut counts = BTreeMap::<_, Count>::new();
+        for (labels, n) in increases(before, after, QUEUE_CALLS_SEEN, ["phase", "status"]) {
+            counts.entry(labels).or_default().schedspan = n;
+        }
+        for ([point, status], n) in self.increases(&format!("{POINTS}_count"), ["extension_point", "status"])
+        {
+            if let Some(name) = translated(&QUEUE_PHASES, &point) {
+                counts.entry([name.to_owned(), status]).or_default().scheduler = n;
+            }
+        }
+        counts
+    }
+
+    /// Calls and their time by such an extension point.
+    pub fn queue_phases(&self, before: &Metrics, after: &Metrics) -> Vec<Row> {
+        let row = |&(point, name): &(&str, &'static str)| {
+            let seen = |metric, label| after.sum(metric, &[label]) - before.sum(metric, &[label]);
+            let labels = [("extension_point", point)];
+            Row {
+                name,
+                spans: seen(QUEUE_CALLS_SEEN, ("phase", name)) as u64,
+                metric: self.increase(&format!("{POINTS}_count"), &labels) as u64,
+                spans_seconds: seen(QUEUE_NANOSECONDS_SEEN, ("phase", name)) / 1e9,
+                metric_seconds: self.increase(&format!("{POINTS}_sum"), &labels),
+            }
+        };
+        QUEUE_PHASES.iter().map(row).collect()
     }
 
     /// Calls and their time by phase. Only the metric has the time of calls that never returned: some microseconds.

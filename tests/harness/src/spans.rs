@@ -66,7 +66,12 @@ pub const CONFIGURATION: &str = "SchedulerConfiguration";
 impl Span {
     /// Whether it is the root of an attempt or of a group of attempts.
     pub fn is_root(&self) -> bool {
-        self.parent_span_id.is_empty() && !self.outlasts() && self.name != CONFIGURATION
+        self.parent_span_id.is_empty() && !self.outlasts() && !self.precedes() && self.name != CONFIGURATION
+    }
+
+    /// Whether it is before its attempt: a stay in a queue, or a phase that runs meanwhile.
+    pub fn precedes(&self) -> bool {
+        self.name.starts_with("queue: ") || ["preEnqueue", "sign"].contains(&self.name.as_str())
     }
 
     /// Whether it is a call that its attempt does not wait for.

@@ -24,7 +24,7 @@ use gotrace::decode::{Entries, Top};
 use spans::text::Text;
 
 pub(crate) use self::assembler::moved;
-pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS};
+pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS, QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS};
 use crate::table::Function;
 
 /// The Pod that an attempt is for.
@@ -103,6 +103,8 @@ pub struct Attempt {
     pub moves: Vec<Move>,
     /// Number of moves left out in between.
     pub moves_left_out: u64,
+    /// What ran for the Pod since its last attempt, while it waited.
+    pub in_queue: InQueue,
     /// When the Pod's first attempt could have begun, nanoseconds since the Unix epoch.
     pub first_attempt: Option<u64>,
     /// When the Pod was added to the scheduling queue, nanoseconds since the Unix epoch: after its creation
@@ -171,6 +173,40 @@ pub struct Move {
     pub queue: String,
     /// The event, as in the scheduler's metric `queue_incoming_pods_total`.
     pub event: String,
+}
+
+/// Extension points that ran for a Pod while it was in no attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InQueue {
+    /// The calls, in the order of their ends. Of many, only the first and the last ones.
+    pub calls: Vec<QueueCall>,
+    /// Number of calls left out in between.
+    pub left_out: u64,
+    /// Time in all calls of `PreEnqueue`, nanoseconds.
+    pub pre_enqueue_ns: u64,
+    /// Time in all calls of `Sign`, nanoseconds.
+    pub sign_ns: u64,
+    /// Time for which `PreEnqueue` plugins held the Pod, up to the last call, nanoseconds.
+    pub held_ns: u64,
+    /// End of the last call, if it did not let the Pod pass; `CLOCK_MONOTONIC`, nanoseconds.
+    pub held_since: Option<u64>,
+}
+
+/// One call of such an extension point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueCall {
+    /// [`Function::PreEnqueue`] or [`Function::Sign`].
+    pub function: Function,
+    /// Start, `CLOCK_MONOTONIC`, nanoseconds.
+    pub start_ns: u64,
+    /// End, `CLOCK_MONOTONIC`, nanoseconds.
+    pub end_ns: u64,
+    /// The status, where it is known.
+    pub code: Option<Code>,
+    /// The plugin that does not let the Pod pass (1.34 and later).
+    pub gate: Option<String>,
+    /// Whether it returned; a panic ended it otherwise.
+    pub returned: bool,
 }
 
 /// Victims, and the Node that their eviction frees.

@@ -127,6 +127,12 @@ pub struct Queue {
     pub unschedulable_ns: Option<u64>,
     /// Time in all queues.
     pub total_ns: Option<u64>,
+    /// Time for which `PreEnqueue` plugins held the Pod.
+    #[serde(default)]
+    pub gated_ns: Option<u64>,
+    /// These plugins, as far as they are known.
+    #[serde(default)]
+    pub gated_by: Vec<String>,
     /// Queue entries, oldest first.
     pub moves: Vec<Move>,
     /// Number of entries left out in the middle.
@@ -310,6 +316,8 @@ fn queue(root: &Span) -> Queue {
         backoff_ns: nanoseconds(attributes::QUEUE_BACKOFF_MS),
         unschedulable_ns: nanoseconds(attributes::QUEUE_UNSCHEDULABLE_MS),
         total_ns: nanoseconds(attributes::QUEUE_TOTAL_WAIT_MS),
+        gated_ns: nanoseconds(attributes::GATED_MS),
+        gated_by: strings(root, attributes::GATED_BY).to_vec(),
         moves: moves
             .map(|(queue, event)| Move { queue: queue.to_owned(), event: event.to_owned() })
             .collect(),

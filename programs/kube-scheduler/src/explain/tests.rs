@@ -245,7 +245,10 @@ fn schema_is_stable() {
         "attempt candidates durationNs evaluatedNodes feasibleNodes incomplete message namespace node phases pod preemption profile \
          queue rejectedBy restrictedToNodes result startUnixUs ties traceId uid"
     );
-    assert_eq!(keys(&attempt["queue"]), "activeNs backoffNs moves movesLeftOut totalNs unschedulableNs");
+    assert_eq!(
+        keys(&attempt["queue"]),
+        "activeNs backoffNs gatedBy gatedNs moves movesLeftOut totalNs unschedulableNs"
+    );
     assert_eq!(keys(&attempt["phases"][0]), "durationNs name plugins");
     assert_eq!(attempt["queue"]["moves"][1], serde_json::json!({"queue": "backoff", "event": "NodeAdd"}));
 }
@@ -264,6 +267,16 @@ fn nothing_is_wider_than_asked_for_and_no_control_character_gets_through() {
             assert!(line.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "{line:?}");
         }
     }
+}
+
+#[test]
+fn a_pod_that_a_gate_held_says_so() {
+    let mut trace = bound();
+    set(&mut trace, attributes::GATED_MS, AttributeValue::Double(3_000.0));
+    assert!(text(&report(&[trace.clone()]), 100).contains("held by PreEnqueue plugins for 3.00 s"));
+    set(&mut trace, attributes::GATED_BY, strings(&["SchedulingGates", "Quota"]));
+    let words = text(&report(&[trace]), 100);
+    assert!(words.contains("held by SchedulingGates, Quota for 3.00 s"), "{words}");
 }
 
 #[test]

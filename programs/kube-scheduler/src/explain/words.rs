@@ -270,7 +270,16 @@ fn rejected(rejections: &[Rejection]) -> Vec<String> {
 }
 
 fn queue(queue: &Queue) -> Vec<String> {
-    let Queue { active_ns, backoff_ns, unschedulable_ns, total_ns, moves, moves_left_out } = queue;
+    let Queue {
+        active_ns,
+        backoff_ns,
+        unschedulable_ns,
+        total_ns,
+        gated_ns,
+        gated_by,
+        moves,
+        moves_left_out,
+    } = queue;
     let mut lines = Vec::new();
     for (name, waited) in
         [("unschedulable", unschedulable_ns), ("backoff", backoff_ns), ("active", active_ns)]
@@ -289,6 +298,10 @@ fn queue(queue: &Queue) -> Vec<String> {
     }
     if let (Some(total), true) = (total_ns, lines.len() > 1) {
         lines.push(format!("together {}", duration(*total)));
+    }
+    if let Some(held) = gated_ns {
+        let by = if gated_by.is_empty() { "PreEnqueue plugins".to_owned() } else { gated_by.join(", ") };
+        lines.push(format!("held by {by} for {}", duration(*held)));
     }
     if *moves_left_out > 0 {
         lines.push(format!("{moves_left_out} more moves between the queues are left out"));

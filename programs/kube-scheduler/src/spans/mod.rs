@@ -24,7 +24,8 @@ use tracecontext::RemoteContext;
 
 use crate::{
     attempt::{
-        ApiCall, Attempt, Call, Code, Extender, Move, Outcome, PodGroup, Preemption, Previous, Subject,
+        ApiCall, Attempt, Call, Code, Extender, InQueue, Move, Outcome, PodGroup, Preemption, Previous,
+        QueueCall, Subject,
     },
     configuration::public,
     table::{Function, Part, Stage},
@@ -116,6 +117,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             // These have no spans.
             | Part::EntersQueue { .. }
             | Part::CountsMove
+            | Part::InQueue(_)
             | Part::Pop
             | Part::Group
             | Part::QueuesApiCall
@@ -155,14 +157,18 @@ fn ancestors(part: Part) -> impl Iterator<Item = Function> {
     iter::successors(part.parent(), |function| function.about().parent())
 }
 
-/// Adds a span for each stay of the Pod in a queue before the attempt. These spans have no parent, since they
-/// end before the root begins.
+/// Adds a span for each stay of the Pod in a queue before the attempt, and for each extension point that ran
+/// meanwhile. These spans have no parent, since they end before the root begins.
 #[must_use]
 pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> Trace {
     let seed = seed(attempt, attempt.start_ns);
+    let InQueue { calls, left_out, .. } = &attempt.in_queue;
     let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
     for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
         let event = event.as_str().into();
+        let before = calls.iter().rfind(|call| call.end_ns <= *time_ns);
+        let gate = before.and_then(|call| call.gate.as_deref()).filter(|_| queue == "unschedulable");
+        let gate = gate.map(|gate| (attributes::GATED_BY, AttributeValue::Strings(vec![gate.to_owned()])));
         trace.spans.push(Span {
             kind: SpanKind::QueueStay,
             // Beyond the indices of an attempt's calls.
@@ -171,13 +177,62 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
             name: format!("{QUEUE}{queue}").into(),
             start_unix_ns: anchor.unix(*time_ns),
             end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
-            attributes: vec![(attributes::QUEUE_EVENT, event)],
+            attributes: [(attributes::QUEUE_EVENT, event)].into_iter().chain(gate).collect(),
             events: Vec::new(),
             links: Vec::new(),
             status: Status::Unset,
         });
     }
+    if *left_out > 0 {
+        trace.spans[0].attributes.push((attributes::QUEUE_PHASES_LEFT_OUT, integer(*left_out)));
+    }
+    let profile: Arc<str> = attempt.pod.profile.as_str().into();
+    for (index, call) in calls.iter().enumerate() {
+        let part = call.function.about();
+        let (Some(kind), Some(name)) = (part.shows(), part.name()) else { continue };
+        trace.spans.push(Span {
+            kind,
+            span_id: span_id(&seed, u64::from(u32::MAX) - index as u64),
+            parent_id: None,
+            name: Text::Static(name),
+            start_unix_ns: anchor.unix(call.start_ns),
+            end_unix_ns: anchor.unix(call.end_ns),
+            attributes: queue_call_attributes(name, &profile, call),
+            events: held(call, anchor).into_iter().collect(),
+            links: Vec::new(),
+            status: queue_call_status(call),
+        });
+    }
     trace
+}
+
+fn queue_call_attributes(
+    name: &'static str,
+    profile: &Arc<str>,
+    QueueCall { function: _, start_ns: _, end_ns: _, code, gate, returned }: &QueueCall,
+) -> Vec<(&'static str, AttributeValue)> {
+    let mut list =
+        vec![(attributes::PHASE, AttributeValue::String(name.into())), (attributes::PROFILE, profile.into())];
+    list.extend(gate.as_deref().map(|gate| (attributes::PLUGIN_NAME, gate.into())));
+    list.extend(code.map(|code| (attributes::RESULT, AttributeValue::String(code.into()))));
+    list.extend((!returned).then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
+    list
+}
+
+/// The event of a plugin that holds the Pod.
+fn held(call: &QueueCall, anchor: Anchor) -> Option<Event> {
+    let gate = call.gate.as_deref()?;
+    let attributes = vec![(attributes::PLUGIN_NAME, gate.into())];
+    Some(Event { name: REJECTED, unix_ns: anchor.unix(call.end_ns), attributes })
+}
+
+fn queue_call_status(QueueCall { code, gate, .. }: &QueueCall) -> Status {
+    match (code.filter(|code| *code != Code::SUCCESS), gate) {
+        (Some(code), Some(gate)) => Status::Error(format!("{code} by {gate}")),
+        (Some(code), None) => Status::Error(code.to_string()),
+        (None, Some(gate)) => Status::Error(format!("held by {gate}")),
+        (None, None) => Status::Unset,
+    }
 }
 
 impl Story for Attempt {
@@ -340,6 +395,31 @@ fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Att
     }
     if attempt.moves_left_out > 0 {
         list.push((attributes::QUEUE_MOVES_LEFT_OUT, integer(attempt.moves_left_out)));
+    }
+    list.extend(in_queue_attributes(&attempt.in_queue));
+    list
+}
+
+fn in_queue_attributes(in_queue: &InQueue) -> Vec<(&'static str, AttributeValue)> {
+    let InQueue { calls, left_out: _, pre_enqueue_ns, sign_ns, held_ns, held_since: _ } = in_queue;
+    let mut list = Vec::new();
+    let mut gates: Vec<String> = Vec::new();
+    for gate in calls.iter().filter_map(|call| call.gate.as_ref()) {
+        if !gates.contains(gate) {
+            gates.push(gate.clone());
+        }
+    }
+    if !gates.is_empty() {
+        list.push((attributes::GATED_BY, AttributeValue::Strings(gates)));
+    }
+    for (key, ns) in [
+        (attributes::GATED_MS, held_ns),
+        (attributes::PRE_ENQUEUE_MS, pre_enqueue_ns),
+        (attributes::SIGN_MS, sign_ns),
+    ] {
+        if *ns > 0 {
+            list.push((key, AttributeValue::Double(*ns as f64 / 1e6)));
+        }
     }
     list
 }

@@ -411,6 +411,73 @@ fn root_has_the_queue_history() {
 }
 
 #[test]
+fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the_queue() {
+    let call = |function, start_ns, gate: Option<&str>| QueueCall {
+        function,
+        start_ns,
+        end_ns: start_ns + 2_000,
+        code: gate.is_none().then_some(Code::SUCCESS),
+        gate: gate.map(str::to_owned),
+        returned: true,
+    };
+    let attempt = Attempt {
+        start_ns: 9_000_000,
+        end_ns: 9_500_000,
+        moves: vec![
+            Move { time_ns: 1_010_000, queue: "unschedulable".into(), event: "UnscheduledPodAdd".into() },
+            Move { time_ns: 8_010_000, queue: "active".into(), event: "TargetPodUpdate".into() },
+        ],
+        in_queue: InQueue {
+            calls: vec![
+                call(Function::Sign, 900_000, None),
+                call(Function::PreEnqueue, 1_000_000, Some("SchedulingGates")),
+                call(Function::PreEnqueue, 8_000_000, None),
+            ],
+            left_out: 1,
+            pre_enqueue_ns: 6_000,
+            sign_ns: 2_000,
+            held_ns: 7_000_000,
+            held_since: None,
+        },
+        calls: Vec::new(),
+        ..bound(Code::SUCCESS)
+    };
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let of_root = [
+        attributes::GATED_BY,
+        attributes::GATED_MS,
+        attributes::PRE_ENQUEUE_MS,
+        attributes::SIGN_MS,
+        attributes::QUEUE_PHASES_LEFT_OUT,
+    ];
+    let on_root = |trace: &Trace| of_root.map(|key| text(trace.root(), key).unwrap_or_default());
+    assert_eq!(on_root(&trace), ["SchedulingGates", "7", "0.006", "0.002", ""]);
+    let with = with_queue_spans(trace.clone(), &attempt, ANCHOR);
+    assert_eq!(on_root(&with)[4], "1");
+    let shown: Vec<_> = with.spans[trace.spans.len()..]
+        .iter()
+        .map(|span| {
+            let gate = text(span, attributes::GATED_BY).or_else(|| text(span, attributes::PLUGIN_NAME));
+            assert_eq!(span.parent_id, None);
+            (span.name.as_ref(), gate.unwrap_or_default(), span.events.len(), &span.status)
+        })
+        .collect();
+    let held = Status::Error("held by SchedulingGates".to_owned());
+    assert_eq!(
+        shown,
+        [
+            ("queue: unschedulable", "SchedulingGates".to_owned(), 0, &Status::Unset),
+            ("queue: active", String::new(), 0, &Status::Unset),
+            ("sign", String::new(), 0, &Status::Unset),
+            ("preEnqueue", "SchedulingGates".to_owned(), 1, &held),
+            ("preEnqueue", String::new(), 0, &Status::Unset),
+        ]
+    );
+    let ids: std::collections::HashSet<_> = with.spans.iter().map(|span| span.span_id).collect();
+    assert_eq!(ids.len(), with.spans.len());
+}
+
+#[test]
 fn spans_carry_monotonic_times_on_request() {
     let trace = build(&bound(Code::SUCCESS), ANCHOR, Origin::default());
     assert_eq!(trace.root().attribute(attributes::MONOTONIC_START), None);

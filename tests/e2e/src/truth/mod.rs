@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use harness::{
     figures::{Comparison, Count, Figures, Row},
     metrics::Metrics,
+    schedspan::{Options, Schedspan},
     spans::Span,
     stage::Stage,
 };
@@ -26,6 +27,11 @@ pub(super) const NODES: u32 = 100;
 /// The tolerances between durations of spans and of the metric; the larger applies.
 pub(super) const TOLERANCE: f64 = 0.02;
 pub(super) const TOLERANCE_PER_CALL: f64 = 3e-6;
+
+/// The only extension point whose metric the scheduler records later, from a buffer of 1,000 observations, which are lost if it is full:
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/metrics/metric_recorder.go>. Its spans may be more than the
+/// metric counts.
+const DROPPED: &str = "sign";
 
 /// Counts agree, but sums of durations do not. Only this failure justifies a repetition: on a virtual machine the host may take
 /// away a CPU for milliseconds, and once between the scheduler's clock and a probe is some microseconds for each of 500 calls.
@@ -60,7 +66,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let api = stage.cluster.api()?;
     workload::refuse_bindings(&api)?;
     undisturbed(stage.cluster.scheduler()?.pid)?;
-    let schedspan = stage.trace()?;
+    let schedspan = Schedspan::start(&Options { arguments: &["--queue-spans"], ..stage.options()? })?;
     let (comparison, before) = (Comparison::begin(&stage.cluster)?, schedspan.metrics()?);
     workload::schedule(&api)?;
     let figures = comparison.end()?;
@@ -69,7 +75,9 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 
     let mut wrong = counts(&figures);
     wrong.extend(incoming(&figures, &before, &metrics));
-    let disturbed = durations(&figures)?;
+    wrong.extend(in_queue(&figures, &before, &metrics));
+    let disturbed = durations(&figures, &before, &metrics)?;
+    gates(&figures.spans, minor(&stage.cluster.scheduler_metrics()?)?)?;
     only_lost(&metrics, &panics(&figures)?)?;
     trees(&figures.spans)?;
     ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
@@ -103,23 +111,93 @@ pub(crate) fn incoming(figures: &Figures, before: &Metrics, after: &Metrics) -> 
     wrong
 }
 
+/// Prints the calls of extension points that run while a Pod waits, and returns the differences between the sides.
+fn in_queue(figures: &Figures, before: &Metrics, after: &Metrics) -> Vec<String> {
+    println!("         {:<18} {:<33} {:>9} {:>9}", "PHASE", "STATUS", "SCHEDSPAN", "SCHEDULER");
+    let mut wrong = Vec::new();
+    for ([phase, status], Count { schedspan, scheduler }) in figures.in_queue(before, after) {
+        println!("         {phase:<18} {status:<33} {schedspan:>9} {scheduler:>9}");
+        let dropped = phase == DROPPED && schedspan > scheduler;
+        if schedspan != scheduler && !dropped {
+            wrong.push(format!("{phase} {status}"));
+        }
+    }
+    wrong
+}
+
+/// The scheduler's minor version, as it says itself.
+fn minor(metrics: &Metrics) -> Result<u32> {
+    let versions = metrics.by("kubernetes_build_info", ["git_version"]);
+    let [version] = versions.keys().next().context("the scheduler does not say its version")?;
+    let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());
+    minor.with_context(|| format!("no minor version in `{version}`"))
+}
+
+/// Checks that each Pod with a gate says how long it was held, and from 1.34 on by which plugin; that its stay in the queue says so
+/// as well; and that each attempt has the phases before it.
+///
+/// # Errors
+///
+/// If one does not.
+fn gates(spans: &[Span], minor: u32) -> Result<()> {
+    let of_trace = |root: &Span, name: &str| {
+        let same = |span: &&Span| span.trace_id == root.trace_id && span.name == name;
+        spans.iter().filter(same).cloned().collect::<Vec<_>>()
+    };
+    let gated: Vec<_> =
+        spans.iter().filter(|span| span.is_root() && workload::is_gated(&span.pod())).collect();
+    ensure!(gated.len() == workload::GATED, "{} attempts of Pods with a gate", gated.len());
+    let plugin = if minor >= 34 { "SchedulingGates" } else { "" };
+    for root in gated {
+        let (pod, held) = (root.pod(), root.attribute("k8s.scheduler.queue.gated_ms"));
+        let by = root.list("k8s.scheduler.queue.gated_by").join(", ");
+        ensure!(held.parse::<f64>().is_ok_and(|held| held > 1.0), "{pod} was held for `{held}` ms");
+        ensure!(by == plugin, "{pod} was held by `{by}`");
+        let stays = of_trace(root, "queue: unschedulable");
+        let said = stays.iter().any(|stay| stay.list("k8s.scheduler.queue.gated_by") == [plugin]);
+        ensure!(said || plugin.is_empty(), "no stay of {pod} in a queue says what held it");
+        let rejecting =
+            of_trace(root, "preEnqueue").into_iter().filter(|span| !span.status_message.is_empty());
+        ensure!(rejecting.count() > 0, "no `preEnqueue` of {pod} rejected it");
+    }
+    let first = |span: &&Span| span.is_root() && span.attribute("k8s.scheduler.attempt") == "1";
+    for root in spans.iter().filter(first) {
+        let names = if minor >= 36 { &["preEnqueue", "sign"][..] } else { &["preEnqueue"] };
+        for name in names {
+            ensure!(
+                !of_trace(root, name).is_empty(),
+                "no `{name}` before the first attempt of {}",
+                root.pod()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Prints the durations, and returns the differences between the sides.
 ///
 /// # Errors
 ///
 /// If a phase did not run at all.
-fn durations(figures: &Figures) -> Result<Vec<&'static str>> {
+fn durations(figures: &Figures, before: &Metrics, after: &Metrics) -> Result<Vec<&'static str>> {
     println!(
         "         {:<18} {:>7} {:>7} {:>12} {:>12} {:>12}",
         "", "SPANS", "METRIC", "SPANS s", "METRIC s", "DIFF us/call"
     );
     let mut disturbed = Vec::new();
-    for Row { name, spans, metric, spans_seconds, metric_seconds } in figures.phases() {
-        // Before 1.35 it requires a feature gate.
-        if metric == 0 && name == "preBindPreFlight" {
+    let rows = figures.phases().into_iter().chain(figures.queue_phases(before, after));
+    for Row { name, spans, metric, spans_seconds, metric_seconds } in rows {
+        // Before 1.35 the first requires a feature gate, and before 1.36 there is no other.
+        if metric == 0 && ["preBindPreFlight", "sign"].contains(&name) {
             continue;
         }
         ensure!(metric > 0, "no {name} ran: the test proves nothing");
+        if name == DROPPED && spans > metric {
+            println!(
+                "         {name:<18} {spans:>7} {metric:>7} {spans_seconds:>12.6} {metric_seconds:>12.6}"
+            );
+            continue;
+        }
         let difference = spans_seconds - metric_seconds;
         let per_call = difference / metric as f64 * 1e6;
         println!(
@@ -183,7 +261,7 @@ pub(crate) fn trees(spans: &[Span]) -> Result<()> {
         ensure!(attempts.insert(attempt) || again, "trace {id} is the second one of {what}");
         let by_id: BTreeMap<_, _> = spans.iter().map(|span| (&span.span_id, span)).collect();
         ensure!(by_id.len() == spans.len(), "trace {id} has a span twice");
-        for span in spans.iter().filter(|span| !span.is_root() && !span.outlasts()) {
+        for span in spans.iter().filter(|span| !span.is_root() && !span.outlasts() && !span.precedes()) {
             let parent = by_id.get(&span.parent_span_id);
             let Some(parent) = parent else { bail!("{} in trace {id} is an orphan", span.name) };
             ensure!(parent.holds(span), "{} in trace {id} is not inside of its {}", span.name, parent.name);

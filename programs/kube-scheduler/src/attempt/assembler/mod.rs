@@ -4,11 +4,12 @@
 //!
 //! * [`calls`]: entries, ends and panics on one goroutine. [`turns`]: plugins that a phase calls one after
 //!   the other.
-//! * [`queues`]: Pods before they are popped. [`groups`]: Pods that are scheduled as a group.
+//! * [`queues`]: Pods before they are popped. [`in_queue`]: what runs for them there. [`groups`]: Pods that are scheduled as a group.
 //! * [`late`]: work on goroutines that the attempt does not wait for.
 
 mod calls;
 mod groups;
+mod in_queue;
 mod late;
 mod queues;
 mod turns;
@@ -22,16 +23,20 @@ use gotrace::{
     program::Assemble,
 };
 
-pub use self::queues::QUEUE_INCOMING_PODS;
 pub(crate) use self::queues::moved;
 use self::{
     calls::Open,
     groups::Membership,
+    in_queue::{QueuePhases, Running},
     late::Late,
     queues::{QueueMoves, Queued},
     turns::{Orders, Turn},
 };
-use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous, Subject};
+pub use self::{
+    in_queue::{QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS},
+    queues::QUEUE_INCOMING_PODS,
+};
+use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous, QueueCall, Subject};
 use crate::{
     Event, KubeScheduler, Values,
     table::{Fact, Function, Part, Stage},
@@ -53,7 +58,9 @@ const MAX_GOROUTINES: usize = 65_536;
 const MAX_ENQUEUED: usize = 262_144;
 /// Goroutines that are putting a Pod into a queue.
 const MAX_MOVING: usize = 4_096;
-/// Moves remembered of one Pod between two attempts: the first and the last ones.
+/// Signatures of Pods that are in a queue already, or not yet.
+const MAX_SIGNED: usize = 65_536;
+/// Moves remembered of one Pod between two attempts, and extension points that ran: the first and the last ones.
 const MAX_MOVES: usize = 16;
 /// Pods whose last attempt is remembered, to link the next one to it.
 const MAX_PENDING: usize = 65_536;
@@ -74,6 +81,7 @@ pub struct Assembler {
     processes: HashMap<u32, Process>,
     books: Books,
     queue_moves: QueueMoves,
+    queue_phases: QueuePhases,
     /// The last loss of each process.
     last_losses: HashMap<u32, u64>,
 }
@@ -91,6 +99,10 @@ struct Process {
     queued: HashMap<u64, Queued>,
     /// The queue entry that a goroutine is putting into a queue.
     moving: HashMap<u64, u64>,
+    /// Extension points that run while a Pod waits, by goroutine.
+    running_in_queue: HashMap<u64, Running>,
+    /// The last signature by the address of the Pod, until that enters a queue.
+    signed: HashMap<u64, QueueCall>,
     /// When a goroutine took a Pod out of the backoff queue, to return it from `Pop`.
     popped_from_backoff: HashMap<u64, u64>,
     /// The last attempt of a Pod, by UID, or of a group, if it was not bound.
@@ -169,9 +181,10 @@ impl Assemble<KubeScheduler> for Assembler {
             // A later end may belong to a lost beginning, and a later beginning's end may be lost.
             self.discard(event.target);
         }
-        let Self { processes, books, queue_moves, last_losses } = self;
+        let Self { processes, books, queue_moves, queue_phases, last_losses } = self;
         books.account.events += 1;
         queue_moves.count(&event.values);
+        queue_phases.count(&event);
         let process = processes.entry(event.target).or_default();
         process.sharers = last_losses.len();
         Self::with(books, process, |process| process.on(event));
@@ -202,7 +215,7 @@ impl Assemble<KubeScheduler> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        self.queue_moves.counts()
+        self.queue_moves.counts().into_iter().chain(self.queue_phases.counts()).collect()
     }
 }
 
@@ -212,6 +225,7 @@ impl Process {
         match part {
             Part::EntersQueue { active } => self.enqueue(&event, active),
             Part::CountsMove => self.queue_move(event),
+            Part::InQueue(_) => self.in_queue(&event),
             Part::Pop => self.pop(event),
             Part::Fact(fact) => self.take_fact(fact, event),
             Part::QueuesApiCall => {
@@ -264,7 +278,8 @@ impl Process {
         self.late.close();
         self.expire_late(u64::MAX);
         let waiting = self.queued.values().map(|queued| queued.events).sum::<u64>();
-        self.books.account.waiting += waiting + self.popped_from_backoff.len() as u64;
+        self.books.account.waiting +=
+            waiting + self.popped_from_backoff.len() as u64 + self.events_in_queue();
         let mut open: Vec<u64> = self.attempts.keys().copied().collect();
         open.sort_unstable();
         for id in open {
@@ -351,7 +366,17 @@ impl Process {
     }
 
     /// A new attempt of the Pod that these values describe.
-    fn attempt_of_pod(&mut self, target: u32, time_ns: u64, mut values: Values, queued: Queued) -> Attempt {
+    fn attempt_of_pod(
+        &mut self,
+        target: u32,
+        time_ns: u64,
+        mut values: Values,
+        mut queued: Queued,
+    ) -> Attempt {
+        if let Some((call, events)) = self.take_signature(values.number(Value::Pod)) {
+            queued.events += events;
+            queued.in_queue.add(call);
+        }
         let uid = values.take_text(Value::PodUid).unwrap_or_default();
         Attempt {
             previous: self.pending.remove(&uid),

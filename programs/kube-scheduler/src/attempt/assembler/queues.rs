@@ -7,7 +7,7 @@ use gotrace::account::{Count, Counter};
 use super::{MAX_ENQUEUED, MAX_MOVES, MAX_MOVING, Process};
 use crate::{
     Event, Values,
-    attempt::{Attempt, Move},
+    attempt::{Attempt, InQueue, Move},
     values::Value,
 };
 
@@ -34,6 +34,7 @@ pub(super) struct Queued {
     active_ns: Option<u64>,
     moves: Vec<Move>,
     left_out: u64,
+    pub(super) in_queue: InQueue,
     /// Number of events in the history.
     pub(super) events: u64,
 }
@@ -73,19 +74,27 @@ impl Process {
             self.books.orphan_move();
             return;
         };
-        if self.queued.len() >= self.room(MAX_ENQUEUED) {
-            self.queued.drain().for_each(|(_, queued)| self.books.no_room(queued.events));
-        }
-        let queued = self.queued.entry(entry).or_default();
+        let queued = self.queued(entry);
         queued.events += 1;
         if active {
             queued.active_ns = Some(event.time_ns);
+        }
+        if let Some(gate) = event.values.text(Value::Gate).filter(|gate| !gate.is_empty()) {
+            queued.in_queue.hold(gate);
         }
         if self.moving.len() >= self.room(MAX_MOVING) {
             // Entries of ended goroutines.
             self.moving.clear();
         }
         self.moving.insert(event.goroutine, entry);
+    }
+
+    /// The history of a queue entry.
+    pub(super) fn queued(&mut self, entry: u64) -> &mut Queued {
+        if self.queued.len() >= self.room(MAX_ENQUEUED) {
+            self.queued.drain().for_each(|(_, queued)| self.books.no_room(queued.events));
+        }
+        self.queued.entry(entry).or_default()
     }
 
     /// Records a queue move: the scheduler counts the Pod that the goroutine queued last.
@@ -119,7 +128,7 @@ impl Process {
 impl Queued {
     /// A new attempt with this queue history, and no Pod yet.
     pub(super) fn attempt(self, target: u32, time_ns: u64) -> Attempt {
-        let Self { active_ns, moves, left_out, events } = self;
+        let Self { active_ns, moves, left_out, in_queue, events } = self;
         Attempt {
             target,
             start_ns: time_ns,
@@ -127,6 +136,7 @@ impl Queued {
             enqueued_ns: active_ns,
             moves,
             moves_left_out: left_out,
+            in_queue,
             events,
             ..Attempt::default()
         }

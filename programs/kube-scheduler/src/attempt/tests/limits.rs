@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Event, Values,
-    attempt::{Assembler, Attempt, QUEUE_INCOMING_PODS},
+    attempt::{Assembler, Attempt, QUEUE_INCOMING_PODS, QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS},
     table::Function,
     values::Value,
 };
@@ -155,6 +155,52 @@ fn entries_into_queues_are_counted_by_queue_and_event() {
         count("unschedulable", "ScheduleAttemptFailure", 1),
     ];
     assert_eq!(assembler.counts(), expected);
+}
+
+#[test]
+fn phases_in_the_queue_are_counted_by_status_whether_or_not_their_entry_was_seen() {
+    let mut assembler = Assembler::default();
+    let end = |function, code: Option<i64>| {
+        let values = Values::default().with(Value::StatusCode, code).with(Value::StartedNs, 5);
+        Event { time_ns: 8, ..event(7, function, Role::Metric, 60, values) }
+    };
+    let entry = event(7, Function::PreEnqueue, Role::Entry, 40, Values::default());
+    let ends = [Some(0), Some(0), Some(3), Some(99), None].map(|code| end(Function::PreEnqueue, code));
+    for event in [entry].into_iter().chain(ends).chain([end(Function::Sign, None)]) {
+        assembler.on(event);
+    }
+    let calls = |phase: &str, status: &str, total| Count {
+        counter: QUEUE_PHASE_CALLS.name,
+        labels: vec![phase.to_owned(), status.to_owned()],
+        total,
+    };
+    let nanoseconds = |phase: &str, total| Count {
+        counter: QUEUE_PHASE_NANOSECONDS.name,
+        labels: vec![phase.to_owned()],
+        total,
+    };
+    let expected = [
+        calls("preEnqueue", "unknown", 2),
+        calls("preEnqueue", "Success", 2),
+        calls("preEnqueue", "UnschedulableAndUnresolvable", 1),
+        calls("sign", "Success", 1),
+        nanoseconds("preEnqueue", 15),
+        nanoseconds("sign", 3),
+    ];
+    assert_eq!(assembler.counts(), expected);
+}
+
+#[test]
+fn signatures_that_no_pod_takes_are_forgotten_without_a_loss() {
+    let sign = |pod: u64| {
+        let entry = Values::default().with(Value::Pod, pod);
+        [
+            event(7, Function::Sign, Role::Entry, 40, entry),
+            event(7, Function::Sign, Role::Metric, 60, Values::default()),
+        ]
+    };
+    let (_, stats, account) = to_the_end((1..=65_540).flat_map(sign));
+    assert_eq!((stats, account.waiting), (Stats::default(), 2 * 65_540));
 }
 
 #[test]

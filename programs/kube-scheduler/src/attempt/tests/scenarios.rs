@@ -7,7 +7,7 @@ use gotrace::{Role, account::Stats, program::Assemble as _};
 use super::{LOOP, event, status};
 use crate::{
     Event, Values,
-    attempt::{Assembler, Attempt, Code, Outcome, Preemption, Previous, Subject},
+    attempt::{Assembler, Attempt, Code, InQueue, Outcome, Preemption, Previous, QueueCall, Subject},
     table::Function,
     values::Value,
 };
@@ -190,6 +190,112 @@ fn a_pod_has_its_queue_history_and_its_previous_attempt() {
         ["unschedulable: ScheduleAttemptFailure", "backoff: NodeAdd", "active: PopFromBackoffQ"]
     );
     assert_eq!((second.enqueued_ns, stats), (None, Stats::default()));
+}
+
+/// A phase that runs while a Pod waits. Its metric says when it began, which is after the entry.
+fn in_queue(function: Function, entry: Values, code: i64, (start_ns, end_ns): (u64, u64)) -> [Event; 2] {
+    let end = status(code).with(Value::StartedNs, start_ns);
+    [
+        Event { time_ns: start_ns - 1, ..event(7, function, Role::Entry, 40, entry) },
+        Event { time_ns: end_ns, ..event(7, function, Role::Metric, 60, end) },
+    ]
+}
+
+fn pre_enqueue(code: i64, times: (u64, u64)) -> [Event; 2] {
+    let entry = Values::default().with(Value::QueuedPodInfo, 0x2000).with(Value::Pod, 0x8000);
+    in_queue(Function::PreEnqueue, entry, code, times)
+}
+
+fn sign(pod: u64, times: (u64, u64)) -> [Event; 2] {
+    in_queue(Function::Sign, Values::default().with(Value::Pod, pod), 0, times)
+}
+
+fn queue_call(function: Function, (start_ns, end_ns): (u64, u64)) -> QueueCall {
+    QueueCall { function, start_ns, end_ns, code: Some(Code::SUCCESS), gate: None, returned: true }
+}
+
+/// The first attempt of the Pod with the `QueuedPodInfo` 0x2000, after these events.
+fn after(events: impl IntoIterator<Item = Event>) -> (InQueue, Stats) {
+    let Scene { scheduling, binding } = scene(0, Fate::Bound, 1);
+    let attempt = scheduling.into_iter().chain(binding).map(|event| Event { time_ns: 10_000, ..event });
+    let (attempts, stats) = assemble(events.into_iter().chain(attempt));
+    let [attempt] = attempts.as_slice() else { panic!("one attempt was made: {attempts:?}") };
+    (attempt.in_queue.clone(), stats)
+}
+
+#[test]
+fn a_pod_has_what_ran_for_it_in_the_queue() {
+    let events = [sign(0x8000, (10, 54)), pre_enqueue(0, (60, 62))].into_iter().flatten();
+    let (in_queue, stats) =
+        after(events.chain([Event { time_ns: 65, ..entered(7, Function::Enqueue, 0x2000) }]));
+    assert_eq!(stats, Stats::default());
+    let calls = vec![queue_call(Function::Sign, (10, 54)), queue_call(Function::PreEnqueue, (60, 62))];
+    assert_eq!(in_queue, InQueue { calls, pre_enqueue_ns: 2, sign_ns: 44, ..InQueue::default() });
+}
+
+#[test]
+fn a_gate_has_its_plugins_name_and_the_time_for_which_it_held_the_pod() {
+    let gated = |time_ns, gate: &str| {
+        let entered = entered(7, Function::EnqueueUnschedulable, 0x2000);
+        Event { time_ns, values: entered.values.with(Value::Gate, gate.to_owned()), ..entered }
+    };
+    let events = pre_enqueue(0, (100, 102))
+        .into_iter()
+        .chain([gated(103, "SchedulingGates")])
+        .chain(pre_enqueue(0, (500, 502)))
+        .chain([gated(503, "Quota")])
+        .chain(pre_enqueue(0, (900, 902)))
+        .chain([Event { time_ns: 903, ..entered(7, Function::Enqueue, 0x2000) }, gated(904, "")]);
+    let (in_queue, _) = after(events);
+    // The scheduler's metric says Success of each.
+    let told: Vec<_> = in_queue.calls.iter().map(|call| (call.code, call.gate.as_deref())).collect();
+    assert_eq!(told, [(None, Some("SchedulingGates")), (None, Some("Quota")), (Some(Code::SUCCESS), None)]);
+    assert_eq!((in_queue.held_ns, in_queue.held_since, in_queue.pre_enqueue_ns), (398 + 398, None, 6));
+}
+
+#[test]
+fn up_to_1_33_the_status_says_that_a_pod_is_held() {
+    let (in_queue, _) = after([pre_enqueue(3, (100, 102)), pre_enqueue(0, (702, 703))].into_iter().flatten());
+    assert_eq!((in_queue.held_ns, in_queue.calls[0].gate.as_deref()), (600, None));
+}
+
+#[test]
+fn a_signature_belongs_to_the_pod_that_was_signed() {
+    // Another Pod, the Pod again while it waits, and the Pod in an attempt, as in 1.35.
+    let events =
+        [sign(0x9000, (10, 20)), sign(0x8000, (30, 40)), sign(0x8000, (50, 60))].into_iter().flatten();
+    let (in_queue, stats) = after(events);
+    assert_eq!(in_queue.calls, [queue_call(Function::Sign, (50, 60))]);
+    assert_eq!(stats, Stats::default());
+    let Scene { scheduling, binding } = scene(0, Fate::Bound, 1);
+    let during = scheduling.into_iter().chain(sign(0x8000, (10, 20))).chain(binding);
+    let (attempts, stats) = assemble(during);
+    assert_eq!((attempts[0].in_queue.calls.len(), stats), (0, Stats::default()));
+}
+
+#[test]
+fn a_phase_in_the_queue_without_its_other_half_is_lost() {
+    let [entry, end] = pre_enqueue(0, (10, 20));
+    let [signing, signed] = sign(0x8000, (30, 40));
+    for (events, lost) in [
+        (vec![end.clone()], 1),
+        (vec![entry.clone(), entry.clone(), end], 1),
+        (vec![entry, signed], 2),
+        // Its end may still come.
+        (vec![signing], 0),
+    ] {
+        let (_, stats) = after(events);
+        assert_eq!(stats, Stats { orphan_moves: lost, ..Stats::default() });
+    }
+}
+
+#[test]
+fn the_first_and_the_last_phases_in_the_queue_are_kept_and_all_are_summed() {
+    let many = (1..=20).flat_map(|number| pre_enqueue(0, (100 * number, 100 * number + 2)));
+    let (in_queue, _) = after(many);
+    let starts: Vec<_> = in_queue.calls.iter().map(|call| call.start_ns / 100).collect();
+    assert_eq!(starts, [1, 2, 3, 4, 5, 6, 7, 8, 13, 14, 15, 16, 17, 18, 19, 20]);
+    assert_eq!((in_queue.left_out, in_queue.pre_enqueue_ns), (4, 40));
 }
 
 #[test]

@@ -283,6 +283,8 @@ pub(super) fn not_a_call(function: Function) -> bool {
         || matches!(
             function,
             Function::Pop
+                | Function::PreEnqueue
+                | Function::Sign
                 | Function::Preemption
                 | Function::ApiCallAdd
                 | Function::Prioritize
@@ -304,11 +306,15 @@ pub(super) fn is_move(function: Function) -> bool {
 pub(super) fn waiting(schedule: &Schedule) -> u64 {
     let mut waiting: HashMap<(u32, u64), u64> = HashMap::new();
     let mut moving: HashMap<(u32, u64), u64> = HashMap::new();
-    for ((process, ..), _, event) in &schedule.order {
+    let reported = |(_, _, event): &&(Key, u64, Event)| !schedule.silent.contains(&event.time_ns);
+    for ((process, pod, _), _, event) in schedule.order.iter().filter(reported) {
         let entry = event.values.number(Value::QueuedPodInfo);
         match event.function {
             Function::Pop | Function::PodGroup | Function::PodGroupMember | Function::HandleFailure => {
                 entry.map(|entry| waiting.remove(&(*process, entry)));
+            }
+            Function::PreEnqueue | Function::Sign => {
+                *waiting.entry((*process, 0x2000 + pod)).or_default() += 1;
             }
             Function::QueueMove => {
                 let queue = event.values.text(Value::Queue);

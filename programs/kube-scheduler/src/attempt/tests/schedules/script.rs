@@ -233,6 +233,25 @@ impl Script<'_, '_> {
         self.count(queue, "Reason");
     }
 
+    /// Extension points may run before the Pod enters a queue, and `Sign` without that as well.
+    fn in_queue(&mut self, signs: bool) {
+        let pod = signs.then_some(POD).flatten();
+        if signs && self.choices.one_in(2) {
+            self.phase_in_queue(Function::Sign, Values::default().with(Value::Pod, pod));
+        }
+        if self.choices.one_in(2) {
+            let entry = Values::default().with(Value::QueuedPodInfo, 0x2000 + self.key.1);
+            self.phase_in_queue(Function::PreEnqueue, entry.with(Value::Pod, pod));
+        }
+    }
+
+    fn phase_in_queue(&mut self, function: Function, entry: Values) {
+        self.hit(function, Role::Entry, 10, entry);
+        let begin = self.event(function, Role::Entry, 10, Values::default());
+        self.steps.push_back(Step::Begin(self.key, begin));
+        self.hit(function, Role::Metric, 30, status(0));
+    }
+
     fn count(&mut self, queue: &str, event: &str) {
         let values = Values::default()
             .with(Value::Queue, queue.to_owned())
@@ -249,6 +268,7 @@ impl Script<'_, '_> {
                 script.api_call(Function::PodStatusPatchCall, false);
             }
             if again {
+                script.in_queue(false);
                 script.enqueue(Function::EnqueueUnschedulable, "unschedulable");
                 script.queued = Some(script.go(|_| ()));
             }
@@ -263,6 +283,7 @@ impl Script<'_, '_> {
         if number == 1 || self.choices.one_in(2) {
             // An informer or a timer brings it to the active queue; the loop waits for that.
             let informer = self.go(|script| {
+                script.in_queue(true);
                 if script.choices.one_in(4) {
                     script.enqueue(Function::EnqueueBackoff, "backoff");
                 }
@@ -319,7 +340,10 @@ impl Script<'_, '_> {
         let whole = (process, GROUPS + first, 0);
         for key in members.iter().filter(|_| pod_is_popped).copied() {
             self.of(key, |script| {
-                let informer = script.go(|script| script.enqueue(Function::Enqueue, "active"));
+                let informer = script.go(|script| {
+                    script.in_queue(true);
+                    script.enqueue(Function::Enqueue, "active");
+                });
                 script.steps.push_back(Step::Join(informer));
             });
         }

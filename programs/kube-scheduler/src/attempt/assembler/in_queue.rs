@@ -1,0 +1,205 @@
+//! Extension points that run while a Pod is in no attempt: `PreEnqueue` before it enters a queue, and `Sign` when it
+//! is created or changed.
+//!
+//! Each is two records: the entry says which Pod it is for, and the metric's call when it began and how it ended.
+
+use std::collections::BTreeMap;
+
+use gotrace::{
+    Role,
+    account::{Count, Counter},
+};
+
+use super::{MAX_MOVES, MAX_MOVING, MAX_SIGNED, Process};
+use crate::{
+    Event,
+    attempt::{Code, InQueue, QueueCall},
+    table::{Function, Part},
+    values::Value,
+};
+
+/// Calls of the extension points that run while a Pod waits.
+pub const QUEUE_PHASE_CALLS: Counter = Counter {
+    name: "queue_phase_calls",
+    help: "Calls of the extension points that run while a Pod waits in a queue, by phase and status",
+    labels: &["phase", "status"],
+};
+/// Their durations.
+pub const QUEUE_PHASE_NANOSECONDS: Counter = Counter {
+    name: "queue_phase_nanoseconds",
+    help: "Time in the extension points that run while a Pod waits in a queue, nanoseconds",
+    labels: &["phase"],
+};
+
+/// Number of events of a call: its entry and its end.
+const EVENTS: u64 = 2;
+/// Label of codes that no version has. A recording may hold any number.
+const UNKNOWN: &str = "unknown";
+
+/// Totals of all processes, with or without an attempt of the Pod.
+#[derive(Debug, Default)]
+pub(super) struct QueuePhases {
+    /// By phase and status code.
+    calls: BTreeMap<(&'static str, Option<i64>), u64>,
+    nanoseconds: BTreeMap<&'static str, u64>,
+}
+
+/// A call that has not ended.
+#[derive(Debug)]
+pub(super) struct Running {
+    function: Function,
+    /// Address of the `QueuedPodInfo`.
+    entry: Option<u64>,
+    pod: Option<u64>,
+    start_ns: u64,
+}
+
+impl QueuePhases {
+    /// Counts the end of a call.
+    pub(super) fn count(&mut self, event: &Event) {
+        let (Part::InQueue(phase), false) = (event.function.about(), event.role == Role::Entry) else {
+            return;
+        };
+        *self.calls.entry((phase.name(), code(event).map(|code| code.0))).or_default() += 1;
+        let took = event.values.number(Value::StartedNs).map(|start| event.time_ns.saturating_sub(start));
+        *self.nanoseconds.entry(phase.name()).or_default() += took.unwrap_or_default();
+    }
+
+    pub(super) fn counts(&self) -> impl Iterator<Item = Count> {
+        let status =
+            |code: Option<i64>| code.map_or_else(|| UNKNOWN.to_owned(), |code| Code(code).to_string());
+        let calls = self.calls.iter().map(move |((phase, code), total)| Count {
+            counter: QUEUE_PHASE_CALLS.name,
+            labels: vec![(*phase).to_owned(), status(*code)],
+            total: *total,
+        });
+        let nanoseconds = self.nanoseconds.iter().map(|(phase, total)| Count {
+            counter: QUEUE_PHASE_NANOSECONDS.name,
+            labels: vec![(*phase).to_owned()],
+            total: *total,
+        });
+        calls.chain(nanoseconds)
+    }
+}
+
+/// The status that the scheduler's metric has. That of `Sign` is not read: it is always Success.
+fn code(event: &Event) -> Option<Code> {
+    let always = (event.function == Function::Sign).then_some(Code::SUCCESS);
+    let code = event.values.signed(Value::StatusCode).map(Code).or(always)?;
+    (Code::SUCCESS.0..=Code::PENDING.0).contains(&code.0).then_some(code)
+}
+
+impl Process {
+    pub(super) fn in_queue(&mut self, event: &Event) {
+        match event.role {
+            Role::Entry => self.begin_in_queue(event),
+            Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric => {
+                self.end_in_queue(event);
+            }
+        }
+    }
+
+    fn begin_in_queue(&mut self, event: &Event) {
+        let Event { time_ns, goroutine, function, values, .. } = event;
+        if self.running_in_queue.len() >= self.room(MAX_MOVING) {
+            // Calls of goroutines that a panic ended.
+            self.running_in_queue.drain().for_each(|_| self.books.orphan_move());
+        }
+        let (entry, pod) = (values.number(Value::QueuedPodInfo), values.number(Value::Pod));
+        let running = Running { function: *function, entry, pod, start_ns: *time_ns };
+        if self.running_in_queue.insert(*goroutine, running).is_some() {
+            self.books.orphan_move();
+        }
+    }
+
+    fn end_in_queue(&mut self, event: &Event) {
+        let Some(running) = self.running_in_queue.remove(&event.goroutine) else {
+            return self.books.orphan_move();
+        };
+        if running.function != event.function {
+            self.books.orphan_move();
+            return self.books.orphan_move();
+        }
+        let start_ns = event.values.number(Value::StartedNs).unwrap_or(running.start_ns).min(event.time_ns);
+        let call = QueueCall {
+            function: event.function,
+            start_ns,
+            end_ns: event.time_ns,
+            code: code(event),
+            gate: None,
+            returned: event.values.flag(Value::Panics) != Some(true),
+        };
+        match running {
+            Running { entry: Some(entry), pod, .. } => {
+                let signed = pod.and_then(|pod| self.signed.remove(&pod));
+                let queued = self.queued(entry);
+                for call in signed.into_iter().chain([call]) {
+                    queued.events += EVENTS;
+                    queued.in_queue.add(call);
+                }
+            }
+            Running { pod: Some(pod @ 1..), .. } => self.sign(pod, call),
+            Running { .. } => (0..EVENTS).for_each(|_| self.books.orphan_move()),
+        }
+    }
+
+    /// Remembers a signature until its Pod enters a queue or is popped.
+    fn sign(&mut self, pod: u64, call: QueueCall) {
+        if self.by_pod.contains_key(&pod) {
+            // 1.35 signs in the attempt.
+            self.books.account.unrelated += EVENTS;
+            return;
+        }
+        if self.signed.len() >= self.room(MAX_SIGNED) {
+            // Most are of Pods that were changed again or deleted.
+            self.books.account.waiting += EVENTS * self.signed.len() as u64;
+            self.signed.clear();
+        }
+        if self.signed.insert(pod, call).is_some() {
+            self.books.account.waiting += EVENTS;
+        }
+    }
+
+    /// The last signature of a Pod that is popped.
+    pub(super) fn take_signature(&mut self, pod: Option<u64>) -> Option<(QueueCall, u64)> {
+        Some((self.signed.remove(&pod?)?, EVENTS))
+    }
+
+    /// Number of events that belong to no Pod yet.
+    pub(super) fn events_in_queue(&self) -> u64 {
+        self.running_in_queue.len() as u64 + EVENTS * self.signed.len() as u64
+    }
+}
+
+impl InQueue {
+    pub(super) fn add(&mut self, call: QueueCall) {
+        let took = call.end_ns.saturating_sub(call.start_ns);
+        if call.function == Function::Sign {
+            self.sign_ns = self.sign_ns.saturating_add(took);
+        } else {
+            self.pre_enqueue_ns = self.pre_enqueue_ns.saturating_add(took);
+            if let Some(since) = self.held_since.take() {
+                self.held_ns = self.held_ns.saturating_add(call.start_ns.saturating_sub(since));
+            }
+            self.held_since = call.code.filter(|code| *code != Code::SUCCESS).map(|_| call.end_ns);
+        }
+        if self.calls.len() == MAX_MOVES {
+            self.calls.remove(MAX_MOVES / 2);
+            self.left_out += 1;
+        }
+        self.calls.push(call);
+    }
+
+    /// The last `PreEnqueue` did not let the Pod pass, because of this plugin. From 1.34 on the scheduler's metric says
+    /// Success nevertheless:
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/backend/queue/scheduling_queue.go#L598-L625>,
+    /// where `s` is shadowed.
+    pub(super) fn hold(&mut self, gate: &str) {
+        let Some(call) = self.calls.last_mut().filter(|call| call.function == Function::PreEnqueue) else {
+            return;
+        };
+        call.code = call.code.filter(|code| *code != Code::SUCCESS);
+        call.gate = Some(gate.to_owned());
+        self.held_since = Some(call.end_ns);
+    }
+}
