@@ -1,4 +1,4 @@
-//! The reference in `docs/reference/` is what the program says of itself: flags, metrics, attributes.
+//! The reference in `docs/reference/` is what the program says of itself: flags, metrics, attributes. So are the values of the chart.
 //!
 //! `UPDATE_DOCS=1 cargo test -p tracer --test reference` writes the files again, for a change that is meant.
 
@@ -241,4 +241,51 @@ fn every_span_is_documented() {
     let names = names.chain(Phase::ALL.map(Phase::name)).chain(Stage::ALL.map(Stage::name));
     let missing: Vec<_> = names.filter(|name| !text.contains(&format!("`{name}"))).collect();
     assert!(missing.is_empty(), "docs/reference/spans.md lacks {missing:?}");
+}
+
+/// Levels of values that have a line: what is deeper belongs to Kubernetes or the Collector.
+const LEVELS: usize = 3;
+
+#[test]
+fn values_of_the_chart_are_those_in_its_file() {
+    let chart = docs().join("../deploy/chart/schedspan");
+    let values = fs::read_to_string(chart.join("values.yaml")).expect("the values are in the tree");
+    let readme = chart.join("README.md");
+    let stored = fs::read_to_string(&readme).expect("the chart has a README");
+    let (head, _) = stored.split_once("\n## Values\n").expect("there is a place for the values");
+    let made = format!(
+        "{head}\n## Values\n\n{GENERATED}\n\n| value | default | |\n|---|---|---|\n{}",
+        values_of(&values)
+    );
+    compare_file(&readme, &made);
+}
+
+/// A line for each value, with the comment above it.
+fn values_of(yaml: &str) -> String {
+    let mut text = String::new();
+    let mut comment: Vec<&str> = Vec::new();
+    let mut path: Vec<&str> = Vec::new();
+    for line in yaml.lines() {
+        let bare = line.trim_start();
+        let level = (line.len() - bare.len()) / 2;
+        if let Some(words) = bare.strip_prefix('#') {
+            comment.push(words.trim());
+        } else if bare.is_empty() {
+            comment.clear();
+        } else if let Some((key, value)) = bare.split_once(':').filter(|_| !bare.starts_with('-')) {
+            path.truncate(level);
+            if path.len() == level && level < LEVELS {
+                path.push(key);
+                let value = value.trim();
+                let meaning = comment.join(" ");
+                if !value.is_empty() || !meaning.is_empty() {
+                    let value = if value.is_empty() { String::new() } else { format!("`{}`", cell(value)) };
+                    let _infallible =
+                        writeln!(text, "| `{}` | {value} | {} |", path.join("."), cell(&meaning));
+                }
+            }
+            comment.clear();
+        }
+    }
+    text
 }

@@ -19,24 +19,87 @@ use crate::{
 /// The namespace of the base and the overlays.
 const NAMESPACE: &str = "kube-system";
 /// The names of values files in the chart and of overlays.
-const VARIANTS: [&str; 4] = ["privileged", "least-privilege", "openshift", "webhook"];
+const VARIANTS: [&str; 5] = ["endpoint", "privileged", "least-privilege", "openshift", "webhook"];
 /// The files that are rendered and committed, each with its template and variant.
-const RENDERED: [(&str, &str, Option<&str>); 6] = [
+const RENDERED: [(&str, &str, Option<&str>); 7] = [
     ("base/rbac.yaml", "rbac.yaml", None),
     ("base/daemonset.yaml", "daemonset.yaml", None),
     ("base/service.yaml", "service.yaml", None),
     ("overlays/least-privilege/networkpolicy.yaml", "networkpolicy.yaml", Some("least-privilege")),
     ("overlays/openshift/scc.yaml", "scc.yaml", Some("openshift")),
     ("overlays/webhook/webhook.yaml", "webhook.yaml", Some("webhook")),
+    ("overlays/webhook/policies.yaml", "webhook-policies.yaml", Some("webhook")),
 ];
 /// Values that turn on everything that is off by default, for checks.
-const EVERYTHING: &str = "serviceMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true,\
+const EVERYTHING: &str = "serviceMonitor.enabled=true,podMonitor.enabled=true,fullnameOverride=spans,nameOverride=spans,prometheusRule.enabled=true,dashboard.enabled=true,\
     networkPolicy.enabled=true,collector.enabled=true,openshift.enabled=true,queueSpans=true,lifecycle=true,hostNetwork=true,\
     context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,reinject.enabled=true,webhook.enabled=true,webhook.templates=true,\
     webhook.unsampled=true,webhook.hostNetwork=true,\
     webhook.certificateSecret=tls,webhook.annotations.a=b,webhook.clientCASecret.name=clients,keep={failed},trust.namespaces={kube-system,other},\
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,otlp.tls.caSecret.name=ca,otlp.tls.clientSecret.name=client,\
-    extraVolumes[0].name=token,extraVolumeMounts[0].name=token,extraVolumeMounts[0].mountPath=/token,imagePullSecrets[0].name=registry";
+    extraVolumes[0].name=token,extraVolumeMounts[0].name=token,extraVolumeMounts[0].mountPath=/token,imagePullSecrets[0].name=registry,\
+    extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap,extraObjects[0].metadata.name=extra";
+
+/// Values, and lines that the chart then has, or with `!` does not have: each anywhere in what is rendered.
+const CASES: [(&str, &[&str]); 12] = [
+    (
+        "otlp.endpoint=http://c:4317",
+        &[
+            "{name: OTEL_EXPORTER_OTLP_ENDPOINT, value: \"http://c:4317\"}",
+            "!{name: OTEL_TRACES_EXPORTER, value: none}",
+        ],
+    ),
+    (
+        "detail=phases",
+        &[
+            "- --detail=phases",
+            "{name: OTEL_TRACES_EXPORTER, value: none}",
+            "!kind: PodMonitor",
+            "!kind: NetworkPolicy",
+        ],
+    ),
+    (
+        "fullnameOverride=spans",
+        &[
+            "name: spans",
+            "name: spans-doctor",
+            "app.kubernetes.io/name: schedspan-doctor",
+            "app.kubernetes.io/name: schedspan",
+        ],
+    ),
+    (
+        "nameOverride=spans",
+        &["name: schedspan-spans", "app.kubernetes.io/name: spans", "!app.kubernetes.io/name: schedspan"],
+    ),
+    ("rights=sysAdmin", &["add: [\"BPF\",\"PERFMON\",\"SYS_PTRACE\",\"SYS_ADMIN\"]", "!privileged: true"]),
+    ("rights=privileged", &["privileged: true", "!allowPrivilegeEscalation: false"]),
+    (
+        "podMonitor.enabled=true,webhook.enabled=true",
+        &[
+            "kind: PodMonitor",
+            "name: schedspan-webhook",
+            "kind: PodDisruptionBudget",
+            "!kind: ServiceMonitor",
+        ],
+    ),
+    ("networkPolicy.enabled=true,webhook.enabled=true", &["kind: NetworkPolicy", "- {port: https}"]),
+    (
+        "webhook.enabled=true,webhook.podDisruptionBudget.enabled=false",
+        &["kind: Deployment", "!kind: PodDisruptionBudget"],
+    ),
+    (
+        "extraObjects[0].kind=ConfigMap,extraObjects[0].metadata.name=x-{{ .Release.Name }}",
+        &["name: x-schedspan"],
+    ),
+    (
+        "extraVolumes[0].name=a,extraVolumeMounts[0].name=b,extraVolumeMounts[0].mountPath=/b",
+        &["- name: a", "mountPath: /b"],
+    ),
+    (
+        "prometheusRule.enabled=true",
+        &["expr: absent(schedspan_schedulers)", "!expr: absent(schedspan_build_info)"],
+    ),
+];
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -67,6 +130,7 @@ pub fn main(options: &Options) -> Result<()> {
         differing.join(", ")
     );
     helm.lint()?;
+    CASES.iter().try_for_each(|(values, lines)| helm.check(values, lines))?;
     for variant in [None].into_iter().chain(VARIANTS.map(Some)) {
         check_overlay(&helm, variant)?;
     }
@@ -104,7 +168,7 @@ fn check_overlay(helm: &Helm, variant: Option<&str>) -> Result<()> {
     let overlay = variant.map_or_else(|| "base".to_owned(), |variant| format!("overlays/{variant}"));
     let chart = env::temp_dir().join(format!("schedspan-manifests-{}", system::id()));
     fs::create_dir_all(&chart)?;
-    fs::write(chart.join("chart.yaml"), helm.template(&[], variant)?)?;
+    fs::write(chart.join("chart.yaml"), helm.template(&["--skip-tests"], variant)?)?;
     fs::write(chart.join("kustomization.yaml"), "resources: [chart.yaml]\n")?;
     let of_the_chart = build(&chart);
     fs::remove_dir_all(&chart)?;
@@ -140,6 +204,18 @@ impl Helm {
         // Conditions leave blank lines.
         let lines = rendered.lines().map(str::trim_end).filter(|line| !line.is_empty());
         Ok(lines.map(|line| format!("{line}\n")).collect())
+    }
+
+    /// Fails if the chart with these values lacks a line, or has one with `!` before it.
+    fn check(&self, values: &str, lines: &[&str]) -> Result<()> {
+        let rendered = self.template(&["--set", values], None)?;
+        for line in lines {
+            let wanted = line.strip_prefix('!').unwrap_or(line);
+            let there =
+                rendered.lines().any(|found| found.trim() == wanted || found.trim() == format!("- {wanted}"));
+            ensure!(there != line.starts_with('!'), "with `{values}`: `{line}` does not hold");
+        }
+        Ok(())
     }
 
     fn lint(&self) -> Result<()> {

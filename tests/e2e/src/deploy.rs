@@ -31,7 +31,7 @@ use xtask::{
 use crate::checks;
 
 /// Kinds of an operator's API, which this API server lacks.
-const FOREIGN: [&str; 3] = ["PrometheusRule", "SecurityContextConstraints", "ServiceMonitor"];
+const FOREIGN: [&str; 4] = ["PodMonitor", "PrometheusRule", "SecurityContextConstraints", "ServiceMonitor"];
 /// The privileges in the manifests, as arguments of `setpriv`: at most three capabilities.
 const RIGHTS: [&str; 2] = ["--no-new-privs", "--bounding-set=-all,+bpf,+perfmon,+sys_ptrace"];
 /// A capability, the arguments of `setpriv` that keep all others, and its purpose.

@@ -1,5 +1,7 @@
 {{- define "schedspan.name" -}}
-{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- $name := .Release.Name }}
+{{- with .Values.nameOverride }}{{ if not (contains . $name) }}{{ $name = printf "%s-%s" $name . }}{{ end }}{{ end }}
+{{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "schedspan.serviceAccount" -}}
@@ -7,7 +9,7 @@
 {{- end }}
 
 {{- define "schedspan.selector" -}}
-app.kubernetes.io/name: schedspan
+app.kubernetes.io/name: {{ .Values.nameOverride | default "schedspan" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -24,7 +26,7 @@ labels:
 {{- end }}
 
 {{- define "schedspan.webhook.selector" -}}
-app.kubernetes.io/name: schedspan-webhook
+app.kubernetes.io/name: {{ .Values.nameOverride | default "schedspan" }}-webhook
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -55,4 +57,54 @@ k8s.node.name=$(NODE_NAME),host.name=$(NODE_NAME)
 {{- $rules := .rules }}
 {{- range .namespaces }}{{ $rules = append $rules (printf "namespace=%s" .) }}{{ end }}
 {{- join "," $rules }}
+{{- end }}
+
+{{- define "schedspan.environment" -}}
+- {name: SCHEDSPAN_LOG, value: {{ .Values.log | quote }}}
+- {name: SCHEDSPAN_TRUST, value: {{ include "schedspan.trust" .Values.trust | quote }}}
+- {name: SCHEDSPAN_SERVER, value: "http://127.0.0.1:{{ .Values.listen.debug.port }}"}
+{{- with .Values.otlp }}
+{{- if .endpoint }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+{{- end }}
+- {name: OTEL_EXPORTER_OTLP_PROTOCOL, value: {{ .protocol }}}
+{{- with .headersSecret }}
+{{- if .name }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom:
+    secretKeyRef: {name: {{ .name }}, key: {{ .key }}}
+{{- end }}
+{{- end }}
+{{- if .tls.caSecret.name }}
+- {name: OTEL_EXPORTER_OTLP_CERTIFICATE, value: /etc/schedspan/otlp-ca/{{ .tls.caSecret.key }}}
+{{- end }}
+{{- if .tls.clientSecret.name }}
+- {name: OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE, value: /etc/schedspan/otlp-client/tls.crt}
+- {name: OTEL_EXPORTER_OTLP_CLIENT_KEY, value: /etc/schedspan/otlp-client/tls.key}
+{{- end }}
+{{- if .spool.size }}
+- {name: SCHEDSPAN_SPOOL, value: /var/lib/schedspan/spool}
+- {name: SCHEDSPAN_SPOOL_SIZE, value: {{ .spool.size | quote }}}
+{{- end }}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef: {fieldPath: spec.nodeName}
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: {{ include "schedspan.attributes" .resourceAttributes | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "schedspan.security" -}}
+readOnlyRootFilesystem: true
+{{- if eq .Values.rights "privileged" }}
+runAsUser: 0
+privileged: true
+{{- else }}
+runAsUser: {{ int .Values.runAsUser }}
+runAsNonRoot: {{ ne (int .Values.runAsUser) 0 }}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+  add: {{ include "schedspan.capabilities" . }}
+{{- end }}
 {{- end }}

@@ -70,6 +70,7 @@ fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {
     step("images loaded", || load(cluster, archives))?;
     step("Collector", || collector(cluster))?;
     step("helm install", || install(cluster))?;
+    step("helm test", || test(cluster))?;
     step("200 Pods", || pods(cluster))?;
     step("second scheduler", || second(cluster))?;
     step("scheduler killed", || killed(cluster))?;
@@ -310,6 +311,13 @@ fn upgrade(cluster: &Cluster) -> Result<((), String)> {
         }
     };
     Ok(((), format!("{} of {} attempts are traced; {said}", traced.len(), created.len())))
+}
+
+/// Runs the chart's own test: the doctor, in a Pod with the daemon's rights.
+fn test(cluster: &Cluster) -> Result<((), String)> {
+    let said = helm(cluster, &["test", RELEASE, "--timeout=2m", "--logs"])?;
+    ensure!(said.contains("ok ") && !said.contains("MISSING"), "the doctor says: {said}");
+    Ok(((), String::new()))
 }
 
 /// Removes the chart, and checks that nothing is left.
