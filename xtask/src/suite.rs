@@ -21,7 +21,7 @@ type Row = (&'static str, &'static str, &'static str);
 const COMMANDS: [Row; 11] = [
     ("cluster", "harness", "Start, show and end a real control plane on this machine"),
     ("demo", "e2e", "Show what schedspan does: a real scheduler at work, each attempt a waterfall"),
-    ("picture", "e2e", "Make the README's picture: what schedspan prints for three attempts, as SVG"),
+    ("picture", "e2e", "Make the pictures of the documentation: what schedspan prints, as SVG"),
     ("bench", "bench", "Measure what tracing costs the scheduler"),
     ("compare", "e2e", "Compare schedspan's spans with those that the scheduler makes itself"),
     ("e2e", "e2e", "Run the tests that need a real scheduler, each on a cluster of its own"),

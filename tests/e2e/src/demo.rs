@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: a real scheduler at work, each attempt a waterfall.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::{collections::BTreeMap, path::Path, process::Command, thread, time::Duration};
 
 use anyhow::{Result, ensure};
 use harness::{
@@ -38,10 +38,16 @@ pub fn main(options: &Options) -> Result<()> {
         let schedspan = Schedspan::start(&Daemon { waterfalls: true, ..stage.options()? })?;
         let comparison = Comparison::begin(&stage.cluster)?;
         let api = stage.cluster.api()?;
-        for Act { announcement, play } in ACTS {
+        for Act { announcement, play, asked } in ACTS {
             println!("\n=== {announcement}\n");
             thread::sleep(PAUSE);
             play(&api)?;
+            if let Some(pod) = asked {
+                // The daemon has to get the last attempt.
+                thread::sleep(PAUSE);
+                println!("\n=== Why? The daemon remembers: schedspan explain {pod}\n");
+                explain(&schedspan, &executable, pod)?;
+            }
         }
         println!("\n=== Summary: waiting until all is quiet\n");
         summary(&comparison.end()?, &schedspan)?;
@@ -56,20 +62,25 @@ pub fn main(options: &Options) -> Result<()> {
 struct Act {
     announcement: &'static str,
     play: fn(&Api) -> Result<()>,
+    /// The Pod that is explained afterwards.
+    asked: Option<&'static str>,
 }
 
 const ACTS: [Act; 3] = [
     Act {
         announcement: "A Deployment whose Pods carry a traceparent: each attempt is linked to their creator's trace.",
         play: deployment,
+        asked: None,
     },
     Act {
         announcement: "A Pod that fits nowhere, until a larger Node comes: one attempt fails, a later one succeeds.",
         play: waiting,
+        asked: Some("large"),
     },
     Act {
         announcement: "A Pod that evicts two of lower priority: postFilter finds the Node, a later attempt binds.",
         play: preemption,
+        asked: Some("high"),
     },
 ];
 
@@ -115,6 +126,14 @@ fn preemption(api: &Api) -> Result<()> {
     })
 }
 
+/// What `schedspan explain` says about a Pod.
+fn explain(schedspan: &Schedspan, executable: &Path, pod: &str) -> Result<()> {
+    let server = format!("http://{}", schedspan.address("debug"));
+    let status = Command::new(executable).args(["explain", pod, "--server", &server]).status()?;
+    ensure!(status.success(), "`schedspan explain {pod}` ended with {status}");
+    Ok(())
+}
+
 fn named<'a>(pods: &'a [Value], prefix: &'a str) -> impl Iterator<Item = &'a Value> {
     pods.iter()
         .filter(move |pod| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(prefix)))
@@ -151,7 +170,7 @@ fn summary(figures: &Figures, schedspan: &Schedspan) -> Result<()> {
     ensure!(links == REPLICAS, "{links} spans are linked instead of {REPLICAS}");
     ensure!(lost == 0.0, "{lost} things were lost");
     println!("schedspan and the scheduler agree, and nothing was lost. Where to go from here:");
-    println!("  schedspan trace          live waterfalls on a node of yours; --failed, --slower-than MS");
+    println!("  schedspan trace          live waterfalls on a node of yours; --failed, --slower-than 10ms");
     println!("  schedspan explain POD    why a Pod is where it is: asks `schedspan run`");
     println!("  schedspan inspect PID    what is probed, and what it costs");
     println!("  cargo xtask e2e          this comparison for 550 Pods, and what happens when things break");

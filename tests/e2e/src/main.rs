@@ -17,7 +17,7 @@ enum Command {
     /// preemption. Prints a summary at the end. The exit code is 0 only if the scheduler's own metrics agree and nothing was
     /// lost. Removes everything it started. Needs root.
     Demo(demo::Options),
-    /// Make the README's picture: what schedspan prints for three attempts, as SVG
+    /// Make the pictures of the documentation: what schedspan prints, as SVG
     ///
     /// Needs root.
     Picture(picture::Options),

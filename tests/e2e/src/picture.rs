@@ -9,17 +9,16 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, NodeSize, is_bound, is_unschedulable, pod},
+    api::{Api, is_bound, is_unschedulable, pod},
     cluster,
-    schedulers::troubled,
     stage::Stage,
     wait::wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use xtask::{build, components::SCHEDULER, paths, setup};
+use xtask::{build, paths, setup};
 
-use crate::{groups, svg, truth};
+use crate::svg;
 
 /// Columns: enough to see the bars' proportions, and no wider than a page.
 const COLUMNS: &str = "104";
@@ -35,16 +34,15 @@ struct Picture {
     /// The Pods whose attempts are shown.
     pods: &'static str,
     attempts: usize,
-    pod_groups: bool,
     play: fn(&Api) -> Result<()>,
 }
 
-const PICTURES: [Picture; 4] = [
-    Picture { name: "waterfall", pods: "shop-*", attempts: 3, pod_groups: false, play: found_and_not_found },
-    Picture { name: "preemption", pods: "urgent-*", attempts: 2, pod_groups: false, play: preempting },
-    Picture { name: "permit-wait", pods: "gang-*", attempts: 1, pod_groups: false, play: waiting },
-    Picture { name: "pod-group", pods: "training-*", attempts: 3, pod_groups: true, play: in_one_zone },
+const PICTURES: [Picture; 2] = [
+    Picture { name: "waterfall", pods: "shop-*", attempts: 2, play: found_and_not_found },
+    Picture { name: "preemption", pods: "urgent-*", attempts: 2, play: preempting },
 ];
+/// Lines of a picture: more are taller than a page.
+const MAX_LINES: usize = 39;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -56,18 +54,9 @@ pub struct Options {
 pub fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
     let executable = build::build()?;
-    // One of its plugins makes a Pod wait on request. Otherwise it is an ordinary scheduler.
-    let (component, _) = troubled(SCHEDULER.version)?;
-    let troubled = component.executable()?;
     let Options { names } = options;
     for picture in PICTURES {
-        let cluster = cluster::Options {
-            nodes: 100,
-            scheduler: Some(troubled.clone()),
-            scheduler_profiles: truth::profiles(),
-            pod_groups: picture.pod_groups,
-            ..cluster::Options::default()
-        };
+        let cluster = cluster::Options { nodes: 100, ..cluster::Options::default() };
         if names.is_empty() || names.iter().any(|name| name == picture.name) {
             Stage::play(&cluster, &executable, |stage| draw(stage, &picture))?;
         }
@@ -76,7 +65,7 @@ pub fn main(options: &Options) -> Result<()> {
 }
 
 fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
-    let Picture { name, pods, attempts, pod_groups: _, play } = picture;
+    let Picture { name, pods, attempts, play } = picture;
     let api = stage.cluster.api()?;
     for number in 0..WARM_UP {
         api.create_pod("default", &pod(&format!("warm-up-{number}"), "10m"))?;
@@ -105,12 +94,24 @@ fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
     let status = trace.wait()?;
     ensure!(status.success(), "schedspan ended with {status}");
     let file = paths::repository().join(format!("docs/{name}.svg"));
-    fs::write(&file, svg::draw(&text?)).with_context(|| format!("cannot write `{}`", file.display()))?;
+    let text = text?;
+    fs::write(&file, svg::draw(&first_lines(&text)))
+        .with_context(|| format!("cannot write `{}`", file.display()))?;
     println!("{}", file.display());
     Ok(())
 }
 
-/// A Pod that is bound, one that fits nowhere, and the same one once it fits.
+/// As many lines as a picture has, and how many more there are.
+fn first_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    if lines.len() <= MAX_LINES {
+        return lines.join("\n");
+    }
+    let more = lines.len() - (MAX_LINES - 1);
+    format!("{}\n\x1b[2m… {more} more lines\x1b[0m", lines[..MAX_LINES - 1].join("\n"))
+}
+
+/// A Pod that is bound, and one that fits nowhere.
 fn found_and_not_found(api: &Api) -> Result<()> {
     let mut linked = pod("shop-web-7d4b9c-x2x8k", "500m");
     linked["metadata"]["annotations"] =
@@ -118,9 +119,7 @@ fn found_and_not_found(api: &Api) -> Result<()> {
     api.create_pod("default", &linked)?;
     api.wait_for_pods("the first Pod to be bound", |pods| pods.iter().all(is_bound))?;
     api.create_pod("default", &pod("shop-batch-0", "64"))?;
-    api.wait_for_pods("the second Pod to fit nowhere", |pods| pods.iter().any(is_unschedulable))?;
-    api.create_node("node-large", NodeSize { cpu: "96", ..NodeSize::default() })?;
-    api.wait_for_pods("the second Pod to find the new Node", |pods| pods.iter().all(is_bound)).map(drop)
+    api.wait_for_pods("the second Pod to fit nowhere", |pods| pods.iter().any(is_unschedulable)).map(drop)
 }
 
 /// A Pod that preempts others.
@@ -141,19 +140,4 @@ fn preempting(api: &Api) -> Result<()> {
         pods.iter().any(|pod| pod["metadata"]["name"] == "urgent-0" && is_bound(pod))
     })
     .map(drop)
-}
-
-/// Pods that must all be in one zone. The scheduler tries each zone.
-fn in_one_zone(api: &Api) -> Result<()> {
-    groups::create_zones(api)?;
-    groups::create_group(api, "training", 2, true, &["8", "8"])?;
-    api.wait_for_pods("the group to be bound", |pods| pods.iter().all(is_bound)).map(drop)
-}
-
-/// A Pod that a plugin makes wait.
-fn waiting(api: &Api) -> Result<()> {
-    let mut pod = pod("gang-0", "100m");
-    pod["metadata"]["annotations"] = json!({ "trouble.schedspan.test/Permit": "wait-allow" });
-    api.create_pod("default", &pod)?;
-    api.wait_for_pods("the Pod to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }
