@@ -36,6 +36,7 @@ const EVERYTHING: &str = "serviceMonitor.enabled=true,podMonitor.enabled=true,fu
     context.annotations={traceparent},context.mode=parent,context.baggage={user},context.owners=true,reinject.enabled=true,webhook.enabled=true,webhook.templates=true,\
     webhook.unsampled=true,webhook.hostNetwork=true,\
     webhook.certificateSecret=tls,webhook.annotations.a=b,webhook.clientCASecret.name=clients,keep={failed},trust.namespaces={kube-system,other},\
+    rbac.users.subjects[0].kind=Group,rbac.users.subjects[0].name=platform,rbac.users.subjects[0].apiGroup=rbac.authorization.k8s.io,\
     rights=sysAdmin,otlp.headersSecret.name=token,otlp.resourceAttributes.a=b,otlp.tls.caSecret.name=ca,otlp.tls.clientSecret.name=client,\
     extraVolumes[0].name=token,extraVolumeMounts[0].name=token,extraVolumeMounts[0].mountPath=/token,imagePullSecrets[0].name=registry,\
     extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap,extraObjects[0].metadata.name=extra";

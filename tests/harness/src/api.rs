@@ -57,7 +57,7 @@ pub fn is_unschedulable(pod: &Value) -> bool {
 }
 
 /// The collections of these kinds; of kinds with a namespace, those in kube-system.
-const COLLECTIONS: [(&str, &str); 9] = [
+const COLLECTIONS: [(&str, &str); 11] = [
     ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
     ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
     ("ConfigMap", "/api/v1/namespaces/kube-system/configmaps"),
@@ -65,6 +65,8 @@ const COLLECTIONS: [(&str, &str); 9] = [
     ("Deployment", "/apis/apps/v1/namespaces/kube-system/deployments"),
     ("MutatingWebhookConfiguration", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"),
     ("NetworkPolicy", "/apis/networking.k8s.io/v1/namespaces/kube-system/networkpolicies"),
+    ("Role", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"),
+    ("RoleBinding", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"),
     ("Service", "/api/v1/namespaces/kube-system/services"),
     ("ServiceAccount", "/api/v1/namespaces/kube-system/serviceaccounts"),
 ];
