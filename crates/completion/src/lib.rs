@@ -57,17 +57,10 @@ fn lines(command: &Command, words: &[String]) -> Vec<String> {
     for word in before {
         at = at.find_subcommand(word).unwrap_or(at);
     }
-    let described = |name: &str, about: Option<String>| {
-        let about = about.unwrap_or_default();
-        let first = about.lines().next().unwrap_or_default();
-        if first.is_empty() { name.to_owned() } else { format!("{name}\t{first}") }
-    };
-    let flags = at.get_arguments().filter(|flag| !flag.is_hide_set()).filter_map(|flag| {
-        let about = flag.get_help().map(ToString::to_string);
-        flag.get_long().map(|long| described(&format!("--{long}"), about))
-    });
+    let flags = at.get_arguments().filter(|flag| !flag.is_hide_set());
+    let flags = flags.filter_map(|flag| Some(format!("--{}", flag.get_long()?)));
     let verbs = at.get_subcommands().filter(|verb| !verb.is_hide_set());
-    let verbs = verbs.map(|verb| described(verb.get_name(), verb.get_about().map(ToString::to_string)));
+    let verbs = verbs.map(|verb| verb.get_name().to_owned());
     let all: Vec<_> = if last.starts_with('-') { flags.collect() } else { verbs.collect() };
     all.into_iter().filter(|name| name.starts_with(last.as_str())).collect()
 }
@@ -79,9 +72,7 @@ mod tests {
     use super::*;
 
     fn names(words: &[&str]) -> Vec<String> {
-        let explain = Command::new("explain")
-            .about("Explain why")
-            .arg(Arg::new("selector").long("selector").help("Labels"));
+        let explain = Command::new("explain").arg(Arg::new("selector").long("selector"));
         let program =
             Command::new("kubectl-x").subcommand(explain).subcommand(Command::new("run").hide(true));
         let words: Vec<_> = words.iter().map(ToString::to_string).collect();
@@ -89,9 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn verbs_and_flags_are_completed_with_their_meaning_and_hidden_ones_are_not() {
-        assert_eq!(names(&["ex"]), ["explain\tExplain why"]);
-        assert_eq!(names(&["explain", "--sel"]), ["--selector\tLabels"]);
+    fn verbs_and_flags_are_completed_and_hidden_ones_are_not() {
+        assert_eq!(names(&["ex"]), ["explain"]);
+        assert_eq!(names(&["explain", "--sel"]), ["--selector"]);
         for none in [&["explain", "we"][..], &["ru"], &[]] {
             assert_eq!(names(none), [""; 0], "{none:?}");
         }
