@@ -28,6 +28,7 @@ mod hostile;
 mod inject;
 mod inspect;
 pub mod kind;
+mod kubectl;
 mod lifecycle;
 mod link;
 mod load;

@@ -17,7 +17,7 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, groups, hostile, inject, inspect, lifecycle, link, load, sampling, truth, versions,
+    faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, sampling, truth, versions,
 };
 
 #[derive(clap::Args)]
@@ -98,6 +98,7 @@ const TESTS: &[Test] = &[
     Test { name: "configuration", nodes: 1, run: configuration::run, ..TEST },
     Test { name: "context", nodes: 1, controllers: true, run: context::run, ..TEST },
     Test { name: "inject", nodes: 1, controllers: true, apiserver_tracing: true, run: inject::run, ..TEST },
+    Test { name: "kubectl", nodes: 1, controllers: true, apiserver_tracing: true, run: kubectl::run, ..TEST },
     Test {
         name: "lifecycle",
         nodes: 1,

@@ -26,6 +26,7 @@ use super::{
         INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemon, delete, helm, items, logs, metrics, pod,
         probes, scheduler, traced, wait_for_pods,
     },
+    plugin,
 };
 use crate::{checks::nothing_lost, truth};
 
@@ -72,6 +73,7 @@ fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {
     step("helm install", || install(cluster))?;
     step("helm test", || test(cluster))?;
     step("200 Pods", || pods(cluster))?;
+    step("kubectl schedspan", || plugin::run(cluster))?;
     step("second scheduler", || second(cluster))?;
     step("scheduler killed", || killed(cluster))?;
     step("helm upgrade", || upgrade(cluster))?;

@@ -6,6 +6,7 @@
 //! - `root`, `images`, `cache`: file systems and images of nodes and containers
 //! - `cluster`: the cluster; `operations`: what tests do with it
 //! - `e2e`: schedspan from `helm install` to `helm uninstall`
+//! - `plugin`: `kubectl schedspan`, a step of `e2e`
 //! - `lifecycle`: a Pod from the request until it is Ready, traced by all components
 //!
 //! Scripts that run on nodes are in `tests/kind`.
@@ -17,6 +18,7 @@ mod engine;
 mod images;
 mod lifecycle;
 mod operations;
+mod plugin;
 mod root;
 
 use anyhow::Result;
