@@ -7,9 +7,12 @@ use std::{
 };
 
 use spans::{Trace, TraceKind, attributes};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-use crate::explain::{Account, Kept, Report};
+use crate::{
+    brief::Brief,
+    explain::{Account, Kept, Report},
+};
 
 /// Bytes of all entries; an attempt takes 2 to 4 kB.
 const MAX_BYTES: usize = 16 << 20;
@@ -34,13 +37,14 @@ struct Memory {
     /// Oldest first.
     entries: VecDeque<Entry>,
     waiting: Vec<Waiting>,
+    /// Number of attempts that were added.
+    added: watch::Sender<u64>,
 }
 
-/// An attempt, kept as serialized JSON: compact, and of known size.
+/// An attempt: in a few words for lists of all, and whole as serialized JSON: compact, and of known size.
 #[derive(Debug)]
 struct Entry {
-    pod: Pod,
-    start_unix_us: u64,
+    brief: Arc<Brief>,
     account: Box<str>,
 }
 
@@ -56,7 +60,7 @@ struct Waiting {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.pod.0.len() + self.pod.1.len() + self.account.len()
+        size_of::<Self>() + size_of::<Brief>() + self.brief.bytes() + self.account.len()
     }
 }
 
@@ -95,7 +99,8 @@ impl AttemptLog {
         }
         if memory.limit > 0 {
             let json = serde_json::to_string(&account).unwrap_or_default().into_boxed_str();
-            memory.keep(Entry { pod, start_unix_us: account.start_unix_us, account: json });
+            memory.added.send_modify(|added| *added += 1);
+            memory.keep(Entry { brief: Arc::new(Brief::of(&account)), account: json });
         }
     }
 
@@ -104,7 +109,7 @@ impl AttemptLog {
     pub fn report(&self, namespace: &str, pod: &str, now_unix_us: u64) -> Report {
         let memory = self.memory();
         let kept = memory.kept();
-        let of_pod = |entry: &&Entry| (&*entry.pod.0, &*entry.pod.1) == (namespace, pod);
+        let of_pod = |entry: &&Entry| (&*entry.brief.namespace, &*entry.brief.pod) == (namespace, pod);
         let mut told: Vec<String> = memory
             .entries
             .iter()
@@ -116,8 +121,8 @@ impl AttemptLog {
         let elsewhere: BTreeSet<String> = memory
             .entries
             .iter()
-            .filter(|entry| &*entry.pod.1 == pod)
-            .map(|entry| entry.pod.0.to_string())
+            .filter(|entry| entry.brief.pod == pod)
+            .map(|entry| entry.brief.namespace.clone())
             .collect();
         drop(memory);
         told.reverse();
@@ -131,6 +136,18 @@ impl AttemptLog {
     #[must_use]
     pub fn kept(&self) -> Kept {
         self.memory().kept()
+    }
+
+    /// All attempts in a few words each, oldest first.
+    #[must_use]
+    pub fn recent(&self) -> Vec<Arc<Brief>> {
+        self.memory().entries.iter().map(|entry| Arc::clone(&entry.brief)).collect()
+    }
+
+    /// The number of attempts that were added, as it grows.
+    #[must_use]
+    pub fn added(&self) -> watch::Receiver<u64> {
+        self.memory().added.subscribe()
     }
 
     /// Waits for the Pod's next attempt.
@@ -159,7 +176,7 @@ impl Memory {
         Kept {
             attempts: self.entries.len() as u64,
             limit: self.limit as u64,
-            since_unix_us: self.entries.front().map(|entry| entry.start_unix_us),
+            since_unix_us: self.entries.front().map(|entry| entry.brief.start_unix_us),
         }
     }
 
@@ -208,6 +225,9 @@ mod tests {
         let report = history.report("shop", "web-0", 0);
         assert_eq!((report.attempts.len(), report.also_in), (0, vec!["default".to_owned()]));
         assert_eq!((report.history.attempts, report.history.limit), (3, 3));
+        let recent: Vec<_> = history.recent().iter().map(|brief| brief.pod.clone()).collect();
+        assert_eq!(recent, ["web-0", "web-0", "other"]);
+        assert_eq!(*history.added().borrow(), 4);
     }
 
     #[test]

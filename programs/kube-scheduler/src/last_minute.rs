@@ -1,5 +1,5 @@
 //! Statistics of the last minute, for `schedspan top`: counts and durations by phase and plugin, in slots of
-//! a second.
+//! a second. The minutes before it are kept in a slot each, to be compared with it.
 //!
 //! Slots, names and duration buckets are all bounded.
 
@@ -13,6 +13,8 @@ use spans::{AttributeValue, Span, SpanKind, Trace, attributes, names::PLUGIN};
 
 /// Length of the window, in seconds.
 pub const WINDOW: u64 = 60;
+/// Minutes before the last one that it can be compared with.
+pub const MINUTES: u64 = 10;
 /// Phases, and plugins by extension point; a scheduler has some hundred. Further ones are counted under
 /// [`OTHER`].
 const MAX_NAMES: usize = 512;
@@ -29,6 +31,8 @@ const BUCKETS_PER_OCTAVE: f64 = 4.0;
 pub struct Window {
     /// Oldest first.
     slots: VecDeque<Slot>,
+    /// Minutes that are over, by their number since the first second, oldest first. Only durations and counts of attempts.
+    minutes: VecDeque<(u64, Slot)>,
     /// Phases and plugins with durations.
     keys: Vec<Key>,
     /// Indices into `keys`, by name and extension point.
@@ -85,6 +89,32 @@ pub struct LastMinute {
     pub slowest: Vec<Slow>,
     /// Losses since the daemon's start, by cause, zeros included.
     pub losses: Vec<Count>,
+}
+
+/// The last minute beside the minutes before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Comparison {
+    /// Minutes before the last one, [`MINUTES`] at most.
+    pub minutes: u64,
+    /// The last minute.
+    pub last: Figures,
+    /// The minutes before, whose borders are those of whole minutes since the daemon's start.
+    pub before: Figures,
+}
+
+/// Durations of a window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// Seconds covered.
+    pub seconds: u64,
+    /// Number of attempts.
+    pub attempts: u64,
+    /// Phases, cycles, and whole attempts.
+    pub phases: Vec<Timing>,
+    /// Plugins, by extension point.
+    pub plugins: Vec<Timing>,
 }
 
 /// A count with a name.
@@ -221,23 +251,13 @@ impl Window {
     pub fn figures(&self, second: u64) -> LastMinute {
         let mut sum = Slot::default();
         for slot in self.slots.iter().filter(|slot| slot.second + WINDOW > second) {
-            for (result, count) in &slot.attempts {
-                *sum.attempts.entry(result).or_default() += count;
-            }
             for (entry, count) in &slot.moves {
                 *sum.moves.entry(entry.clone()).or_default() += count;
             }
-            for (number, durations) in slot.series.iter().enumerate() {
-                sum.add(number, |sum| sum.merge(durations));
-            }
             slot.slowest.iter().for_each(|slow| push_slow(&mut sum.slowest, slow.clone()));
+            sum.merge(slot);
         }
-        let mut series: Vec<_> = self.keys.iter().zip(&sum.series).filter(|(_, sum)| sum.count > 0).collect();
-        series.sort_by_key(|(key, _)| *key);
-        let (plugins, phases) = series.into_iter().partition::<Vec<_>, _>(|(key, _)| !key.point.is_empty());
-        let timings = |list: Vec<(&Key, &Durations)>| {
-            list.into_iter().map(|(key, durations)| durations.timing(&key.name, &key.point)).collect()
-        };
+        let (phases, plugins) = self.timings(&sum);
         LastMinute {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             seconds: (second + 1).min(WINDOW),
@@ -251,23 +271,76 @@ impl Window {
                 .into_iter()
                 .map(|((queue, event), count)| Moves { queue, event, count })
                 .collect(),
-            phases: timings(phases),
-            plugins: timings(plugins),
+            phases,
+            plugins,
             slowest: sum.slowest,
             ..LastMinute::default()
         }
+    }
+
+    /// Compares the last minute, at the given second, with so many minutes before it.
+    #[must_use]
+    pub fn comparison(&self, second: u64, minutes: u64) -> Comparison {
+        let minutes = minutes.clamp(1, MINUTES);
+        let begin = (second + 1).saturating_sub(WINDOW * (minutes + 1));
+        let is_last = |slot: &&Slot| slot.second + WINDOW > second;
+        let (mut last, mut before) = (Slot::default(), Slot::default());
+        self.slots.iter().filter(is_last).for_each(|slot| last.merge(slot));
+        // A second that is over stays until the next attempt.
+        let over = self.slots.iter().filter(|slot| !is_last(slot) && slot.second >= begin);
+        let whole =
+            self.minutes.iter().filter(|(minute, _)| (minute + 1) * WINDOW > begin).map(|(_, slot)| slot);
+        over.chain(whole).for_each(|slot| before.merge(slot));
+        let figures = |slot: &Slot, seconds| {
+            let (phases, plugins) = self.timings(slot);
+            Figures { seconds, attempts: slot.attempts.values().sum(), phases, plugins }
+        };
+        Comparison {
+            minutes,
+            last: figures(&last, (second + 1).min(WINDOW)),
+            before: figures(&before, (second + 1).saturating_sub(WINDOW).min(WINDOW * minutes)),
+        }
+    }
+
+    /// Phases and plugins of a slot, by name.
+    fn timings(&self, slot: &Slot) -> (Vec<Timing>, Vec<Timing>) {
+        let mut series: Vec<_> =
+            self.keys.iter().zip(&slot.series).filter(|(_, sum)| sum.count > 0).collect();
+        series.sort_by_key(|(key, _)| *key);
+        let (plugins, phases) = series.into_iter().partition::<Vec<_>, _>(|(key, _)| !key.point.is_empty());
+        let timings = |list: Vec<(&Key, &Durations)>| {
+            list.into_iter().map(|(key, durations)| durations.timing(&key.name, &key.point)).collect()
+        };
+        (timings(phases), timings(plugins))
     }
 
     fn slot(&mut self, second: u64) -> &mut Slot {
         if self.slots.back().is_none_or(|slot| slot.second < second) {
             self.slots.push_back(Slot { second, ..Slot::default() });
             while self.slots.front().is_some_and(|slot| slot.second + WINDOW <= second) {
-                self.slots.pop_front();
+                if let Some(over) = self.slots.pop_front() {
+                    self.keep(&over);
+                }
             }
         }
         // If the clock goes back a little, the newest slot is used.
         let last = self.slots.len() - 1;
         &mut self.slots[last]
+    }
+
+    /// Keeps what is over in the slot of its minute.
+    fn keep(&mut self, over: &Slot) {
+        let minute = over.second / WINDOW;
+        if self.minutes.back().is_none_or(|(newest, _)| *newest < minute) {
+            self.minutes.push_back((minute, Slot::default()));
+            // One more, because the last minute is no whole one.
+            while self.minutes.len() as u64 > MINUTES + 1 {
+                self.minutes.pop_front();
+            }
+        }
+        if let Some((_, slot)) = self.minutes.back_mut() {
+            slot.merge(over);
+        }
     }
 
     /// Index of a key. Names come from the traced process, so their number is bounded.
@@ -297,6 +370,16 @@ impl Slot {
             self.series.resize_with(number + 1, Durations::default);
         }
         add(&mut self.series[number]);
+    }
+
+    /// Adds the attempts and durations of another slot.
+    fn merge(&mut self, other: &Self) {
+        for (result, count) in &other.attempts {
+            *self.attempts.entry(result).or_default() += count;
+        }
+        for (number, durations) in other.series.iter().enumerate() {
+            self.add(number, |sum| sum.merge(durations));
+        }
     }
 }
 
@@ -477,6 +560,34 @@ mod tests {
         assert_eq!((recent.seconds, recent.attempts), (60, vec![count("Unschedulable", 1)]));
         window.queue_moves(200, "active", "PodAdd", 1);
         assert_eq!(window.slots.len(), 1);
+    }
+
+    #[test]
+    fn the_last_minute_is_compared_with_the_minutes_before() {
+        let mut window = Window::default();
+        for second in 0..240 {
+            window.trace(second, "Success", &scheduled());
+            if second < 120 {
+                window.trace(second, "Unschedulable", &unschedulable());
+            }
+        }
+        let counts = |window: &Window, second, minutes| {
+            let Comparison { last, before, .. } = window.comparison(second, minutes);
+            (last.attempts, last.seconds, before.attempts, before.seconds)
+        };
+        assert_eq!(counts(&window, 239, 1), (60, 60, 60, 60));
+        assert_eq!(counts(&window, 239, 2), (60, 60, 60 + 120, 120));
+        assert_eq!(counts(&window, 239, 99), (60, 60, 60 + 240, 180));
+        let Comparison { minutes, last, before } = window.comparison(239, 99);
+        assert_eq!(minutes, MINUTES);
+        assert_eq!((find(&last.phases, "filter").count, find(&before.phases, "filter").count), (60, 300));
+        // Without attempts, time passes all the same.
+        assert_eq!(counts(&window, 299, 1), (0, 60, 60, 60));
+        assert_eq!(counts(&Window::default(), 10, 5), (0, 11, 0, 0));
+        for second in 0..100 * WINDOW {
+            window.trace(240 + second, "Success", &scheduled());
+        }
+        assert_eq!(window.minutes.len() as u64, MINUTES + 1);
     }
 
     #[test]

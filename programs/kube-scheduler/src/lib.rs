@@ -13,6 +13,7 @@
 
 pub mod attempt;
 pub mod attempt_log;
+pub mod brief;
 pub mod configuration;
 pub mod configurations;
 pub mod explain;

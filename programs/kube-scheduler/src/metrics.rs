@@ -12,7 +12,7 @@ use telemetry::{Labelled, Registry};
 
 use crate::{
     attempt::QUEUE_INCOMING_PODS,
-    last_minute::{LastMinute, Window},
+    last_minute::{Comparison, LastMinute, Window},
 };
 
 /// Metrics of attempts. Clones share the same metrics.
@@ -91,6 +91,12 @@ impl Metrics {
     #[must_use]
     pub fn last_minute(&self) -> LastMinute {
         self.window(|window, second| window.figures(second))
+    }
+
+    /// The last minute beside so many minutes before it.
+    #[must_use]
+    pub fn comparison(&self, minutes: u64) -> Comparison {
+        self.window(|window, second| window.comparison(second, minutes))
     }
 
     /// Runs `work` on the window, with the current second.

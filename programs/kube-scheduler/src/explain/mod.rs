@@ -3,7 +3,7 @@
 //! Pure: no clock and no I/O. The daemon keeps an [`Account`] of each trace for a while. A request gets the
 //! [`Report`] of one Pod, which [`text`] formats.
 
-mod reasons;
+pub(crate) mod reasons;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -11,7 +11,7 @@ mod words;
 use serde::{Deserialize, Serialize};
 use spans::{AttributeValue, Phase as Point, Span, SpanKind, Status, Trace, attributes, names::PLUGIN};
 
-pub use self::words::{conclusion, text, unknown};
+pub use self::words::{conclusion, of_event, text, unknown};
 
 /// Version of the JSON schema. Changes when a field is removed or changes its meaning, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -166,6 +166,9 @@ pub struct Rejection {
 pub struct Phase {
     /// Name of the phase.
     pub name: String,
+    /// Start of the phase, after that of the attempt.
+    #[serde(default)]
+    pub start_ns: u64,
     /// Duration of the phase.
     pub duration_ns: u64,
     /// Some of the phase's plugins, slowest first.
@@ -178,6 +181,9 @@ pub struct Phase {
 pub struct Plugin {
     /// Name of the plugin.
     pub name: String,
+    /// Start of the plugin's part, after that of the attempt.
+    #[serde(default)]
+    pub start_ns: u64,
     /// Duration of the plugin's part.
     pub duration_ns: u64,
     /// Status code that the plugin returned.
@@ -333,14 +339,16 @@ fn message(root: &Span) -> String {
 }
 
 fn phases(trace: &Trace) -> Vec<Phase> {
+    let begin = trace.root().start_unix_ns;
     let plugins = |of: &Span| {
         let of = Some(of.span_id);
         trace.spans.iter().filter(move |span| span.parent_id == of && span.kind == SpanKind::Plugin)
     };
     let phases = trace.spans.iter().skip(1).filter(|span| is_phase(span.kind)).map(|span| Phase {
         name: span.name.to_string(),
+        start_ns: span.start_unix_ns.saturating_sub(begin),
         duration_ns: span.duration_ns(),
-        plugins: worth_telling(plugins(span).collect()),
+        plugins: worth_telling(plugins(span).collect(), begin),
     });
     phases.collect()
 }
@@ -362,7 +370,7 @@ fn is_phase(kind: SpanKind) -> bool {
 }
 
 /// Plugins with a notable result, and the slowest of the others.
-fn worth_telling(mut plugins: Vec<&Span>) -> Vec<Plugin> {
+fn worth_telling(mut plugins: Vec<&Span>, begin: u64) -> Vec<Plugin> {
     plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.duration_ns()));
     let mut quiet = 0;
     plugins.retain(|plugin| {
@@ -375,6 +383,7 @@ fn worth_telling(mut plugins: Vec<&Span>) -> Vec<Plugin> {
     });
     let told = plugins.into_iter().map(|span| Plugin {
         name: span.name.strip_prefix(PLUGIN).unwrap_or_default().to_owned(),
+        start_ns: span.start_unix_ns.saturating_sub(begin),
         duration_ns: span.duration_ns(),
         result: string(span, attributes::RESULT),
         message: string(span, attributes::MESSAGE).unwrap_or_default(),

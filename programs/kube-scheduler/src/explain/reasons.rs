@@ -2,13 +2,13 @@
 
 /// A known rejection message of an in-tree plugin.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// Substring that identifies the message.
     words: &'static str,
     /// Name of the plugin.
-    pub(super) plugin: &'static str,
+    pub(crate) plugin: &'static str,
     /// A change that would let the Pod fit.
-    pub(super) remedy: &'static str,
+    pub(crate) remedy: &'static str,
 }
 
 const fn known(words: &'static str, plugin: &'static str, remedy: &'static str) -> Known {
@@ -45,18 +45,18 @@ const KNOWN: [Known; 19] = [
 
 /// A reason that some Nodes were rejected.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Reason<'a> {
+pub(crate) struct Reason<'a> {
     /// Number of Nodes; `None` if the message has no number.
-    pub(super) nodes: Option<u64>,
+    pub(crate) nodes: Option<u64>,
     /// Text of the reason.
-    pub(super) words: &'a str,
+    pub(crate) words: &'a str,
     /// The matching known message.
-    pub(super) known: Option<&'static Known>,
+    pub(crate) known: Option<&'static Known>,
 }
 
 /// Splits `0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu. preemption: …` into its
 /// reasons. Another message is a single reason.
-pub(super) fn of(message: &str) -> Vec<Reason<'_>> {
+pub(crate) fn of(message: &str) -> Vec<Reason<'_>> {
     let all = message.split_once("nodes are available: ").map_or(message, |(_, all)| all);
     // The results of preemption follow the reasons.
     let end =

@@ -249,7 +249,7 @@ fn schema_is_stable() {
         keys(&attempt["queue"]),
         "activeNs backoffNs gatedBy gatedNs moves movesLeftOut totalNs unschedulableNs"
     );
-    assert_eq!(keys(&attempt["phases"][0]), "durationNs name plugins");
+    assert_eq!(keys(&attempt["phases"][0]), "durationNs name plugins startNs");
     assert_eq!(attempt["queue"]["moves"][1], serde_json::json!({"queue": "backoff", "event": "NodeAdd"}));
 }
 

@@ -309,8 +309,9 @@ fn queue(queue: &Queue) -> Vec<String> {
     lines
 }
 
-/// Description of an event, followed by its name in the scheduler's metrics.
-fn of_event(event: &str) -> String {
+/// Description of an event that moves a Pod, followed by its name in the scheduler's metrics.
+#[must_use]
+pub fn of_event(event: &str) -> String {
     let known = EVENTS.iter().find(|(name, _)| *name == event);
     known.map_or_else(|| event.to_owned(), |(name, words)| format!("{words} ({name})"))
 }
@@ -323,7 +324,7 @@ fn slowest(account: &Account) -> Vec<String> {
     let matters = |phase: &&&Phase| share(phase.duration_ns, account.duration_ns) > 0;
     let first = phases.iter().take(1);
     let told = first.chain(phases.iter().skip(1).take(SLOWEST - 1).filter(matters)).map(
-        |Phase { name, duration_ns, plugins }| {
+        |Phase { name, duration_ns, plugins, start_ns: _ }| {
             let mut words =
                 format!("{name} {} ({}%", duration(*duration_ns), share(*duration_ns, account.duration_ns));
             if let Some(Plugin { name, duration_ns: own, .. }) = plugins.first()
