@@ -3,6 +3,7 @@
 //! # Layout
 //!
 //! * [`Daemon`]: what is asked. [`router`]: the routes. `openapi.json` describes them.
+//! * [`lists`]: all attempts that are remembered, the Pods that are pending, where time goes, and when something changes.
 //! * [`attempts`]: the attempts of a Pod. [`top`]: the last minute. [`traces`]: traces as they end. [`health`]: what is probed, and what
 //!   is lost.
 //!
@@ -15,6 +16,7 @@
 
 pub mod attempts;
 pub mod health;
+mod lists;
 #[cfg(test)]
 mod tests;
 pub mod traces;
@@ -53,7 +55,7 @@ telemetry::labels! {
 
 /// Longest `wait` of a request.
 pub const MAX_WAIT: Duration = attempts::MAX_WAIT;
-/// Most clients that traces are streamed to.
+/// Most clients that get events: those of traces and, apart from them, those of changes.
 const MAX_STREAMS: usize = 8;
 /// Beginning of all paths.
 const PREFIX: &str = "/api/v1";
@@ -102,21 +104,27 @@ impl Daemon {
 struct Api {
     daemon: Daemon,
     streams: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
 }
 
 /// The routes.
 pub fn router(daemon: &Daemon) -> Router {
-    let api = Api { daemon: daemon.clone(), streams: Arc::new(Semaphore::new(MAX_STREAMS)) };
+    let seats = || Arc::new(Semaphore::new(MAX_STREAMS));
+    let api = Api { daemon: daemon.clone(), streams: seats(), pages: seats() };
     let add =
         |router: Router<Api>, (path, handler): (&str, _)| router.route(&format!("{PREFIX}/{path}"), handler);
     routes().into_iter().fold(Router::new(), add).with_state(api)
 }
 
-fn routes() -> [(&'static str, MethodRouter<Api>); 5] {
+fn routes() -> [(&'static str, MethodRouter<Api>); 9] {
     [
         ("attempts", get(attempts::of_pod)),
         ("top", get(top)),
         ("traces", get(traces::stream)),
+        ("recent", get(lists::recent)),
+        ("pending", get(lists::pending)),
+        ("plugins", get(lists::plugins)),
+        ("changes", get(lists::changes)),
         ("health", get(health::health)),
         ("openapi.json", get(async || document(OPENAPI.into()))),
     ]

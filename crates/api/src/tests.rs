@@ -110,6 +110,8 @@ async fn an_invalid_question_is_refused() {
         "traces?failed=perhaps",
         "traces?slower-than=fast",
         "traces?more=c",
+        "recent?keep=label=a",
+        "plugins?before=-1",
     ] {
         let (status, body) = ask(&daemon, &format!("/api/v1/{question}")).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{question}: {body}");
@@ -182,6 +184,16 @@ async fn traces_are_streamed_as_they_end() {
 }
 
 #[tokio::test]
+async fn a_change_is_an_event() {
+    let (daemon, _sinks) = daemon();
+    let request = Request::get("/api/v1/changes").body(Body::empty()).unwrap();
+    let mut body = router(&daemon).oneshot(request).await.unwrap().into_body();
+    assert_eq!(chunk(&mut body).await, ": open\n\n");
+    daemon.history.add(&scheduled());
+    assert_eq!(chunk(&mut body).await, "data: {\"attempts\":3}\n\n");
+}
+
+#[tokio::test]
 async fn a_slow_client_loses_and_is_told() {
     let (daemon, sinks) = daemon();
     let (_, mut slow) = stream(&router(&daemon), "").await;
@@ -227,7 +239,9 @@ async fn every_route_is_in_the_document_and_every_answer_satisfies_it() {
         let Some(schema) = content.get("application/json").map(|content| &content["schema"]) else {
             continue;
         };
-        let questions: &[&str] = if path.ends_with("/attempts") {
+        let questions: &[&str] = if path.ends_with("/recent") {
+            &["", "?keep=failed,slower-than=1us"]
+        } else if path.ends_with("/attempts") {
             &["?namespace=default&pod=big", "?namespace=default&pod=web-0", "?namespace=a&pod=b"]
         } else {
             &[""]
