@@ -1,4 +1,4 @@
-//! The server of `/api/v1`: on the loopback address unless another one is given.
+//! The server of `/api/v1` and of the page: on the loopback address unless another one is given.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,7 +17,7 @@ const OFF: &str = "off";
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Options {
-    /// Answer `schedspan explain` and `top` on this address, or `off`
+    /// Serve the page, and what `schedspan explain` and `top` ask, on this address, or `off`
     ///
     /// A client that reaches the address sees the names of Pods, and why they are where they are. On the loopback address these are the processes
     /// of the Pod, or of the node with its network, and users who may forward ports or run commands in the Pod.
@@ -57,7 +57,7 @@ pub(crate) async fn start(address: SocketAddr, daemon: &Daemon, refused: Counter
 }
 
 fn serve(listener: TcpListener, daemon: &Daemon, refused: Counter) {
-    let routes = api::router(daemon);
+    let routes = page::router(daemon).merge(api::router(daemon));
     // A name of another address is its operator's own choice.
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let routes = if local { only_by_address(routes) } else { routes };
