@@ -6,6 +6,7 @@
 mod chart;
 mod compare;
 mod image;
+mod krew;
 mod layout;
 mod sbom;
 mod signature;
@@ -107,6 +108,11 @@ fn products(version: &str) -> Result<Vec<Product>> {
         products.push(named(&format!("-linux-{platform}.cdx.json"), pretty(&bom)?));
         products.push(named(&format!("-linux-{platform}.spdx.json"), pretty(&packages)?));
     }
+    let is_program = |product: &&Product| product.name.ends_with(".tar.gz");
+    let programs =
+        products.iter().filter(is_program).map(|product| (product.name.clone(), product.content.as_slice()));
+    let manifest = krew::manifest(version, &programs.collect::<Vec<_>>())?;
+    products.push(named("-krew.yaml", manifest.into_bytes()));
     // What a registry is asked for after a push.
     let digests = format!("image {digest}\nchart {chart_digest}\n");
     products.push(named("-digests.txt", digests.into_bytes()));
