@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use api::health::Targets;
+use api::{Daemon, health::Targets, queue::Board};
 use futures::StreamExt as _;
 use gotrace::{Detail, Program as _, pipeline::Found, probe::Limits};
 use kube_scheduler::{
@@ -20,6 +20,7 @@ use kube_scheduler::{
     attempt_log::AttemptLog,
     configuration::Configuration,
     configurations::{self, Configurations},
+    queue::Queues,
 };
 use pods::{
     context::{self, PodContexts},
@@ -120,7 +121,8 @@ pub async fn run(options: Options) -> Result<()> {
     let sampler = Sampler::new(&options.sample)?;
     let health = Health::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let workers = workers(&options.programs, options.detail);
+    let board = Board::default();
+    let workers = workers(&options.programs, options.detail, &board.queues);
     let node_pods = Arc::new(NodePods::default());
     let supervisor = Supervisor::new(
         options.ebpf_object.as_deref(),
@@ -138,7 +140,9 @@ pub async fn run(options: Options) -> Result<()> {
     };
     let start = wakeups::unthrottled();
     let contexts =
-        PodContexts::start(&options.context, sampler.selectors().to_vec(), metrics.pods.clone()).await?;
+        PodContexts::start(&options.context, sampler.selectors().to_vec(), true, metrics.pods.clone())
+            .await?;
+    let board = Board { contexts: Some(contexts.clone()), ..board };
     NodePods::follow(&node_pods, &contexts);
     let mut outlet =
         Outlet::start(&options.outputs, options.wide, &options.spool, options.filter, sampler, &metrics)?;
@@ -160,8 +164,10 @@ pub async fn run(options: Options) -> Result<()> {
     let refused = status::start(options.status, metrics.registry.clone(), health.clone()).await?;
     if let Some(address) = options.debug {
         let live = outlet.sinks.live().clone();
-        serve::start(address, &metrics.daemon(log.clone(), targets.clone(), live, health), refused).await;
+        let daemon = metrics.daemon(log.clone(), targets.clone(), live, health);
+        serve::start(address, &Daemon { board: board.clone(), ..daemon }, refused).await;
     }
+    drop(tokio::spawn(board.clone().watch(metrics.attempts.clone())));
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     contexts.listed(FIRST_LIST).await;
@@ -209,6 +215,7 @@ pub async fn run(options: Options) -> Result<()> {
                         outlet.sinks.send(told);
                     }
                     log.add(&trace);
+                    board.queues.attempt(&trace);
                     if let Some(lifecycles) = &lifecycles {
                         lifecycles.attempt(&trace);
                     }
@@ -221,6 +228,7 @@ pub async fn run(options: Options) -> Result<()> {
                     outlet.sinks.register(&resource(&found, configuration.as_ref()));
                     targets.found(&found);
                     if let Some(configuration) = configuration {
+                        board.queues.configured(found.target, &configuration.profiles);
                         configurations.found(found.target, found.pid, configuration, found.already_ran);
                     }
                 }
@@ -365,9 +373,16 @@ enum Step {
     Gone(u32),
 }
 
-/// Makes the workers of the named programs.
-pub(crate) fn workers(names: &[String], detail: Detail) -> Vec<Box<Worker>> {
-    names.iter().filter_map(|name| programs::named(name)).map(|program| (program.worker)(detail)).collect()
+/// Makes the workers of the named programs. The moves of Pods go to `queues` as well.
+pub(crate) fn workers(names: &[String], detail: Detail, queues: &Queues) -> Vec<Box<Worker>> {
+    let worker = |program: &programs::Registration| {
+        if program.name == KubeScheduler::NAME {
+            programs::scheduler(detail, queues.clone())
+        } else {
+            (program.worker)(detail)
+        }
+    };
+    names.iter().filter_map(|name| programs::named(name)).map(worker).collect()
 }
 
 /// The configuration of a scheduler; `None` when it cannot be read.

@@ -12,6 +12,7 @@ use gotrace::{
     probe::{self, Limits, Probes},
     worker::Summary,
 };
+use kube_scheduler::queue::Queues;
 use pods::{context, node::NodePods};
 use rustix::system::uname;
 use spans::{export, text::sentence};
@@ -134,7 +135,7 @@ fn locked_down(modes: &str) -> Option<Finding> {
 /// Checks which processes are visible, and which of them run a program: a finding for each, and one if there is none.
 fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
     const WHAT: &str = "scheduler";
-    let workers = workers(&[DEFAULT.to_owned()], Detail::Full);
+    let workers = workers(&[DEFAULT.to_owned()], Detail::Full, &Queues::default());
     let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
     let running: Vec<_> = match Search::default().look(true, |pid| admission.admits(pid), |_| true) {

@@ -10,7 +10,7 @@ use marked::End;
 use spans::{screen, text::sentence, wakeups};
 use tokio::runtime::Builder;
 use tracer::cli::{
-    self, Cli, Command, compare, doctor, explain, inspect, lifecycle, record, replay, run, top, trace,
+    self, Cli, Command, compare, doctor, explain, inspect, lifecycle, queue, record, replay, run, top, trace,
     webhook,
 };
 use tracing_subscriber::EnvFilter;
@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         Command::Record(options) => block_on(record::run(options)).map(done),
         Command::Replay(options) => block_on(replay::run(options)).map(done),
         Command::Explain(options) => block_on(explain::run(options)),
+        Command::Queue(options) => block_on(queue::run(options)),
         Command::Top(options) => block_on(top::run(options)).map(done),
         Command::Ui(options) => block_on(reach::ui::run(options, cli::is_plugin())).map(done),
         Command::Traced(options) => match block_on(marked::run(options)) {

@@ -1,6 +1,6 @@
 //! All metrics of the daemon, on one registry.
 
-use api::{Daemon, health::Targets};
+use api::{Daemon, health::Targets, queue::Board};
 use gotrace::account::Count;
 use kube_scheduler::attempt_log::AttemptLog;
 use spans::{Trace, export::Live};
@@ -87,7 +87,16 @@ impl Metrics {
     #[must_use]
     pub fn daemon(&self, history: AttemptLog, targets: Targets, live: Live, health: Health) -> Daemon {
         let (attempts, registry) = (self.attempts.clone(), self.registry.clone());
-        Daemon { history, attempts, registry, lost: self.streams.clone(), live, targets, health }
+        Daemon {
+            history,
+            board: Board::default(),
+            attempts,
+            registry,
+            lost: self.streams.clone(),
+            live,
+            targets,
+            health,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use gotrace::{
     program::Assemble,
     worker::{ProgramWorker, Worker as WorkerOf},
 };
-use kube_scheduler::KubeScheduler;
+use kube_scheduler::{KubeScheduler, queue::Queues};
 use spans::Story;
 
 /// A program's worker, with the output type that all workers share.
@@ -53,6 +53,12 @@ fn worker<P: Program<Assembler: Assemble<P, Output: Story>>>(detail: Detail) -> 
 /// Boxes the output of a program's assembler for the daemon.
 pub(crate) fn story<P: Program<Assembler: Assemble<P, Output: Story>>>(output: Output<P>) -> Box<dyn Story> {
     Box::new(output)
+}
+
+/// The worker of kube-scheduler, whose moves of Pods go to these queues as well.
+pub(crate) fn scheduler(detail: Detail, queues: Queues) -> Box<Worker> {
+    let worker = ProgramWorker::new(detail, story::<KubeScheduler>);
+    Box::new(worker.observed(Box::new(move |line| queues.take(&line))))
 }
 
 /// The program of this name.

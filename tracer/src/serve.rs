@@ -17,7 +17,7 @@ const OFF: &str = "off";
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)]
 pub struct Options {
-    /// Serve the page, and what `schedspan explain` and `top` ask, on this address, or `off`
+    /// Serve the page, and what `schedspan explain`, `queue` and `top` ask, on this address, or `off`
     ///
     /// A client that reaches the address sees the names of Pods, and why they are where they are. On the loopback address these are the processes
     /// of the Pod, or of the node with its network, and users who may forward ports or run commands in the Pod.

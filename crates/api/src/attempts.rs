@@ -62,7 +62,7 @@ pub(crate) async fn of_pod(
         }
         report.waited_for_it = true;
     }
-    json(&report)
+    json(&report.with(daemon.board.answer()))
 }
 
 /// Whether all characters are allowed in a Kubernetes name. The first one is not checked separately.

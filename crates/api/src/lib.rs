@@ -1,10 +1,10 @@
-//! The daemon's answers under `/api/v1`, for `schedspan explain` and `top`, the page in the browser, and other clients.
+//! The daemon's answers under `/api/v1`, for `schedspan explain`, `queue` and `top`, the page in the browser, and other clients.
 //!
 //! # Layout
 //!
 //! * [`Daemon`]: what is asked. [`router`]: the routes. `openapi.json` describes them.
 //! * [`lists`]: all attempts that are remembered, the Pods that are pending, where time goes, and when something changes.
-//! * [`attempts`]: the attempts of a Pod. [`top`]: the last minute. [`traces`]: traces as they end. [`health`]: what is probed, and what
+//! * [`attempts`]: the attempts of a Pod. [`queue`]: why Pods are not tried. [`top`]: the last minute. [`traces`]: traces as they end. [`health`]: what is probed, and what
 //!   is lost.
 //!
 //! # Design constraints
@@ -17,6 +17,7 @@
 pub mod attempts;
 pub mod health;
 mod lists;
+pub mod queue;
 #[cfg(test)]
 mod tests;
 pub mod traces;
@@ -43,7 +44,7 @@ use status::Health;
 use telemetry::{Counters, Registry};
 use tokio::sync::Semaphore;
 
-use self::health::Targets;
+use self::{health::Targets, queue::Board};
 
 telemetry::labels! {
     /// Why clients lose. The unit is traces.
@@ -66,6 +67,8 @@ const OPENAPI: &str = include_str!("openapi.json");
 pub struct Daemon {
     /// The attempts that are remembered.
     pub history: AttemptLog,
+    /// Where Pods wait.
+    pub board: Board,
     /// Figures of attempts.
     pub attempts: kube_scheduler::metrics::Metrics,
     /// All metrics: its losses are shown.
@@ -116,9 +119,10 @@ pub fn router(daemon: &Daemon) -> Router {
     routes().into_iter().fold(Router::new(), add).with_state(api)
 }
 
-fn routes() -> [(&'static str, MethodRouter<Api>); 9] {
+fn routes() -> [(&'static str, MethodRouter<Api>); 10] {
     [
         ("attempts", get(attempts::of_pod)),
+        ("queue", get(queue::waiting)),
         ("top", get(top)),
         ("traces", get(traces::stream)),
         ("recent", get(lists::recent)),

@@ -1,10 +1,16 @@
+use std::borrow::Cow;
+
 use axum::{
     body::{Body, to_bytes},
     http::Request,
 };
 use gotrace::pipeline::{Found, Sites};
-use gotrace::plan::Missing;
-use kube_scheduler::explain::{Account, Report};
+use gotrace::{Role, plan::Missing, recording::Line};
+use kube_scheduler::{
+    Event, Values,
+    explain::{Account, Report},
+    table::Function,
+};
 use serde_json::{Value, json};
 use spans::{
     export::{Output, Sinks, SpoolOptions},
@@ -22,6 +28,7 @@ fn daemon() -> (Daemon, Sinks) {
     let sinks = Sinks::start(&outputs, false, &SpoolOptions::default(), metrics).unwrap();
     let daemon = Daemon {
         history: AttemptLog::new(10),
+        board: Board::default(),
         attempts: kube_scheduler::metrics::Metrics::new(&registry),
         lost: registry.losses(),
         live: sinks.live().clone(),
@@ -107,6 +114,9 @@ async fn an_invalid_question_is_refused() {
         "attempts?namespace=a&pod=b&wait=3601",
         "attempts?namespace=a&pod=b&wait=-1",
         "attempts?namespace=a&pod=b&more=c",
+        "queue?pod=A",
+        "queue?namespace=",
+        "queue?more=c",
         "traces?failed=perhaps",
         "traces?slower-than=fast",
         "traces?more=c",
@@ -145,6 +155,46 @@ async fn the_figures_are_those_of_the_daemon() {
     );
     daemon.targets.gone(7);
     assert_eq!(answer(&daemon, "/api/v1/health").await["targets"], json!([]));
+}
+
+#[tokio::test]
+async fn where_pods_wait_is_said_for_all_and_for_one() {
+    let (daemon, _sinks) = daemon();
+    daemon.board.queues.take(&Line::Found(Cow::Owned(Found { target: 7, pid: 42, ..Found::default() })));
+    for (uid, name) in [("u-1", "a"), ("u-2", "b")] {
+        let values = Values::default()
+            .with(kube_scheduler::values::Value::QueuedPodInfo, 1)
+            .with(kube_scheduler::values::Value::PodUid, uid)
+            .with(kube_scheduler::values::Value::PodName, name)
+            .with(kube_scheduler::values::Value::PodNamespace, "shop");
+        let (function, role) = (Function::Enqueue, Role::Entry);
+        let event = Event {
+            target: 7,
+            time_ns: 1,
+            took_ns: 0,
+            goroutine: 1,
+            depth: 0,
+            function,
+            role,
+            last_loss: 0,
+            values,
+        };
+        daemon.board.queues.take(&Line::Event(Cow::Owned(event)));
+    }
+    let names = async |query: &str| {
+        let answer = answer(&daemon, &format!("/api/v1/queue{query}")).await;
+        let names =
+            answer["pods"].as_array().unwrap().iter().map(|pod| pod["pod"].clone()).collect::<Vec<_>>();
+        (names, answer["api"].clone(), answer["schedulers"][0]["pid"].clone())
+    };
+    assert_eq!(names("").await, (vec![json!("a"), json!("b")], json!(false), json!(42)));
+    assert_eq!(names("?namespace=shop&pod=b").await.0, [json!("b")]);
+    assert!(names("?namespace=other").await.0.is_empty());
+    let report = report(&daemon, "namespace=shop&pod=a").await;
+    assert_eq!(report.waiting.map(|waiting| waiting.uid), Some("u-1".to_owned()));
+    let document = answer(&daemon, "/api/v1/openapi.json").await;
+    let schema = json!({ "$ref": "#/components/schemas/Answer" });
+    assert_eq!(wrong(&document, &schema, &answer(&daemon, "/api/v1/queue").await), None);
 }
 
 /// The next chunk of a stream.

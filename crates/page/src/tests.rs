@@ -30,6 +30,7 @@ fn failed() -> Trace {
 fn daemon() -> Daemon {
     let registry = telemetry::Registry::default();
     let daemon = Daemon {
+        board: api::queue::Board::default(),
         history: AttemptLog::new(10),
         attempts: kube_scheduler::metrics::Metrics::new(&registry),
         lost: registry.losses(),

@@ -4,12 +4,14 @@ use telemetry::{Counters, Gauge, Registry};
 use tracecontext::Refusal;
 
 telemetry::labels! {
-    /// Why a Pod is lost to its lifecycle. The unit is Pods.
+    /// Why a Pod is lost to its lifecycle, or to `schedspan queue`. The unit is Pods.
     pub Loss {
         /// The table of Pods is full.
         TableFull = "life_table_full",
         /// Only attempts of the Pod are known: the API server has not sent it.
         Unknown = "life_unknown",
+        /// The table of Pods without a Node is full.
+        PendingFull = "pending_table_full",
     }
 }
 
@@ -152,7 +154,7 @@ impl Metrics {
         self.lifecycle_watch_up.set(up.into());
     }
 
-    /// Counts a Pod that is lost to its lifecycle.
+    /// Counts a Pod that is lost.
     pub fn lost(&self, cause: Loss) {
         self.losses.add(cause, 1);
     }

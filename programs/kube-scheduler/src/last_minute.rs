@@ -77,6 +77,12 @@ pub struct LastMinute {
     pub seconds: u64,
     /// Number of traced schedulers.
     pub schedulers: u64,
+    /// Schedulers that stand still, a sentence each.
+    #[serde(default)]
+    pub stalls: Vec<String>,
+    /// Pods that wait now, by reason.
+    #[serde(default)]
+    pub waiting: Vec<Count>,
     /// Attempts by result.
     pub attempts: Vec<Count>,
     /// Pods that entered a queue.
@@ -182,8 +188,21 @@ impl LastMinute {
         let mut tables = tables.into_iter();
         let mut all = tables.next()?;
         for table in tables {
-            let Self { version: _, seconds, schedulers, attempts, moves, phases, plugins, slowest, losses } =
-                table;
+            let Self {
+                version: _,
+                seconds,
+                schedulers,
+                stalls,
+                // Each daemon knows the same Pods by their objects.
+                waiting: _,
+                attempts,
+                moves,
+                phases,
+                plugins,
+                slowest,
+                losses,
+            } = table;
+            all.stalls.extend(stalls);
             all.seconds = all.seconds.max(seconds);
             all.schedulers += schedulers;
             for (list, more) in [(&mut all.attempts, attempts), (&mut all.losses, losses)] {

@@ -7,6 +7,7 @@
 //! * [`attempt`]: assembles calls into attempts. [`spans`]: turns attempts into spans. Both are pure.
 //! * [`configuration`], [`configurations`]: a scheduler's flags and configuration, and their trace.
 //! * [`attempt_log`], [`explain`]: recent attempts, and the report about a Pod.
+//! * [`queue`]: where each Pod without a Node waits, and schedulers that stand still.
 //! * [`metrics`], [`last_minute`]: statistics of attempts, phases and plugins.
 
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod explain;
 pub mod last_minute;
 pub mod metrics;
 mod plugins;
+pub mod queue;
 mod redact;
 pub mod spans;
 pub mod table;

@@ -8,12 +8,21 @@ use std::{
 
 use gotrace::account::Count;
 use spans::{AttributeValue, Trace, TraceKind, attributes};
-use telemetry::{Labelled, Registry};
+use telemetry::{Counters, Gauge, Labelled, Registry};
 
 use crate::{
     attempt::QUEUE_INCOMING_PODS,
-    last_minute::{Comparison, LastMinute, Window},
+    last_minute::{self, Comparison, LastMinute, Window},
+    queue::{Answer, stalls},
 };
+
+telemetry::labels! {
+    /// Why a Pod is not in the model of the queue.
+    Loss {
+        /// There is no room.
+        NoRoom = "queued_pod_no_room",
+    }
+}
 
 /// Metrics of attempts. Clones share the same metrics.
 #[derive(Clone, Debug)]
@@ -25,6 +34,10 @@ struct Families {
     group_attempts: Labelled<1>,
     started: Instant,
     window: Mutex<Window>,
+    stalled: Gauge,
+    losses: Counters<Loss>,
+    /// The Pods that wait, by reason, and the schedulers that stand still, as they were last told.
+    queue: Mutex<(Vec<last_minute::Count>, Vec<String>)>,
     /// Queue move counts at the last update, to add only the difference.
     moves: Mutex<HashMap<Vec<String>, u64>>,
 }
@@ -43,6 +56,12 @@ impl Metrics {
             ),
             started: Instant::now(),
             window: Mutex::default(),
+            stalled: registry.gauge(
+                "scheduler_stalled_seconds",
+                "Seconds for which a scheduler has taken nothing from a queue that is not empty; 0 if none stands still",
+            ),
+            losses: registry.losses(),
+            queue: Mutex::default(),
             moves: Mutex::default(),
         }))
     }
@@ -87,10 +106,23 @@ impl Metrics {
         }
     }
 
+    /// Takes what is known of the queues, and how many entries into them had no room.
+    pub fn queue(&self, answer: &Answer, left_out: u64) {
+        let count = |(reason, pods): (crate::queue::Reason, usize)| last_minute::Count {
+            name: reason.name().to_owned(),
+            count: pods as u64,
+        };
+        let waiting = answer.counts().into_iter().map(count).collect();
+        self.0.stalled.set(i64::try_from(answer.stalled_seconds()).unwrap_or(i64::MAX));
+        self.0.losses.set(Loss::NoRoom, left_out);
+        *self.0.queue.lock().unwrap_or_else(PoisonError::into_inner) = (waiting, stalls(answer));
+    }
+
     /// Statistics of the last minute.
     #[must_use]
     pub fn last_minute(&self) -> LastMinute {
-        self.window(|window, second| window.figures(second))
+        let (waiting, stalls) = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        LastMinute { waiting, stalls, ..self.window(|window, second| window.figures(second)) }
     }
 
     /// The last minute beside so many minutes before it.

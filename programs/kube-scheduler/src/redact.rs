@@ -34,6 +34,9 @@ fn name(value: Value) -> Name {
         | Value::Plugin
         | Value::Gate
         | Value::FirstAttempt
+        | Value::BackoffExpiration
+        | Value::BackoffExpirationSeconds
+        | Value::Gated
         | Value::Labels
         | Value::HintLength
         | Value::EvaluatedNodes

@@ -121,12 +121,44 @@ macro_rules! scheduler {
     };
 }
 
+/// Which Pod enters a queue. Its address alone says that only once it is popped.
+const QUEUED_POD: [Want; 4] = [
+    of_queued(Value::QueuedPodInfo, &[]),
+    of_queued(Value::PodUid, &["Pod", "UID"]),
+    of_queued(Value::PodName, &["Pod", "Name"]),
+    of_queued(Value::PodNamespace, &["Pod", "Namespace"]),
+];
+/// The same where the parameter is an interface (1.37). If it holds a group, the strings are no names.
+const ENTITY: [Want; 4] = [
+    want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[]),
+    of_entity(Value::PodUid, &["Pod", "UID"]),
+    of_entity(Value::PodName, &["Pod", "Name"]),
+    of_entity(Value::PodNamespace, &["Pod", "Namespace"]),
+];
+
+const fn of_entity(value: Value, path: &'static [&'static str]) -> Want {
+    Want { seen_as: SeenAs::PointerTo(FRAMEWORK, "QueuedPodInfo"), ..want(value, QUEUED_ENTITY_INFO, path) }
+}
+
+/// Which Pod, and what its backoff follows from where the scheduler does not keep the end of it (up to 1.32).
+const FAILED: &[Want] =
+    &[QUEUED_POD[0], QUEUED_POD[1], QUEUED_POD[2], QUEUED_POD[3], of_queued(Value::Attempts, &["Attempts"])];
+/// The same, and when its last attempt ended.
+const FAILED_BEFORE: &[Want] = &[
+    QUEUED_POD[0],
+    QUEUED_POD[1],
+    QUEUED_POD[2],
+    QUEUED_POD[3],
+    of_queued(Value::Attempts, &["Attempts"]),
+    of_queued(Value::QueueTimestamp, &["Timestamp", "wall"]),
+];
+
 /// Entry of a Pod into the active queue.
 const ENQUEUE: Row = Row {
     symbols: &[],
     signature: Signature::Unused,
     begin: Begin::Entry,
-    at_entry: &[of_queued(Value::QueuedPodInfo, &[])],
+    at_entry: &QUEUED_POD,
     end: End::Unused,
     at_end: &[],
     since: None,
@@ -136,14 +168,21 @@ const ENQUEUE: Row = Row {
 /// Entry of a Pod into another queue.
 const ENQUEUE_ELSEWHERE: Row = Row { without: "Pods whose ways through the queues have gaps", ..ENQUEUE };
 
-/// The plugin that holds a gated Pod; empty for other Pods. Since 1.34:
-/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/backend/queue/scheduling_queue.go#L633-L658>.
-const GATE: Want = of_queued(Value::Gate, &["GatingPlugin"]);
-/// The same where a Pod group may enter too. It has the field at the same place.
-const GATE_OF_ENTITY: Want = Want {
-    seen_as: SeenAs::PointerTo(FRAMEWORK, "QueuedPodInfo"),
-    ..want(Value::Gate, QUEUED_ENTITY_INFO, &["GatingPlugin"])
+/// Entry of a Pod into the backoff queue, where that is a type of its own (from 1.33 on).
+const ENQUEUE_BACKOFF: Row = Row {
+    signature: Signature::Method(Interface::In(Field(QUEUES[0], "PriorityQueue", "backoffQ")), "add"),
+    ..ENQUEUE_ELSEWHERE
 };
+
+/// Which Pod, and the plugin that gates it; empty if it is unschedulable.
+const UNSCHEDULABLE: &[Want] = &[
+    QUEUED_POD[0],
+    QUEUED_POD[1],
+    QUEUED_POD[2],
+    QUEUED_POD[3],
+    of_queued(Value::Gate, &["GatingPlugin"]),
+    of_queued(Value::Attempts, &["Attempts"]),
+];
 
 /// Start of an attempt.
 const POP: Row = Row {
@@ -275,7 +314,6 @@ macro_rules! queue {
 
 const QUEUED: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.QueuedPodInfo";
 const QUEUED_ENTITY: &str = "k8s.io/kubernetes/pkg/scheduler/framework.QueuedEntityInfo";
-const ANY_QUEUED: &[&str] = &[QUEUED_POD_INFO[0], QUEUED_ENTITY_INFO[0]];
 const SCHEDULE_RESULT: &[&str] = &["scheduler.ScheduleResult"];
 const LABELS: &[&str] = &["[]string"];
 const LOGGER: &str = "github.com/go-logr/logr.Logger";
@@ -596,7 +634,7 @@ functions! {
                 symbols: &[queue!("backend", "(*activeQueue).add")], // 1.37
                 signature: Signature::Method(Interface::In(Field("k8s.io/kubernetes/pkg/scheduler/backend/queue", "PriorityQueue", "activeQ")), "add"),
                 // A Pod group may enter too. Its address never equals that of a popped Pod.
-                at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[])],
+                at_entry: &ENTITY,
                 ..ENQUEUE
             },
             Row {
@@ -620,10 +658,30 @@ functions! {
         about: Part::EntersQueue { active: false },
         rows: [
             Row {
-                symbols: &[queue!("backend", "(*backoffQueue).add")], // from 1.33 on
-                signature: Signature::Method(Interface::In(Field(QUEUES[0], "PriorityQueue", "backoffQ")), "add"),
-                at_entry: &[want(Value::QueuedPodInfo, ANY_QUEUED, &[])],
-                ..ENQUEUE_ELSEWHERE
+                symbols: &[queue!("backend", "(*backoffQueue).add")], // 1.33 to 1.36
+                at_entry: &[
+                    QUEUED_POD[0],
+                    QUEUED_POD[1],
+                    QUEUED_POD[2],
+                    QUEUED_POD[3],
+                    of_queued(Value::Attempts, &["Attempts"]),
+                    of_queued(Value::BackoffExpiration, &["BackoffExpiration", "wall"]),
+                    of_queued(Value::BackoffExpirationSeconds, &["BackoffExpiration", "ext"]),
+                ],
+                ..ENQUEUE_BACKOFF
+            },
+            Row {
+                symbols: &[queue!("backend", "(*backoffQueue).add")], // 1.37
+                at_entry: &[
+                    ENTITY[0],
+                    ENTITY[1],
+                    ENTITY[2],
+                    ENTITY[3],
+                    of_entity(Value::Attempts, &["Attempts"]),
+                    of_entity(Value::BackoffExpiration, &["BackoffExpiration", "wall"]),
+                    of_entity(Value::BackoffExpirationSeconds, &["BackoffExpiration", "ext"]),
+                ],
+                ..ENQUEUE_BACKOFF
             },
             Row {
                 symbols: &[
@@ -631,7 +689,7 @@ functions! {
                     queue!("internal", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.29 to 1.31
                 ],
                 signature: Signature::Declared(&[LOGGER, QUEUED, "int64"]),
-                at_entry: &[of_queued(Value::QueuedPodInfo, &[])],
+                at_entry: FAILED,
                 ..ENQUEUE_ELSEWHERE
             },
         ],
@@ -644,24 +702,39 @@ functions! {
             Row {
                 symbols: &[queue!("backend", "(*unschedulableEntities).addOrUpdate")], // 1.37
                 signature: Signature::Declared(&[QUEUED_ENTITY, "bool", "string", "*int"]),
-                at_entry: &[want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[]), GATE_OF_ENTITY],
+                at_entry: &[
+                    ENTITY[0],
+                    ENTITY[1],
+                    ENTITY[2],
+                    ENTITY[3],
+                    of_entity(Value::Gate, &["GatingPlugin"]),
+                    of_entity(Value::Attempts, &["Attempts"]),
+                ],
                 ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[queue!("backend", "(*unschedulablePods).addOrUpdate")], // 1.36
                 signature: Signature::Declared(&[QUEUED, "bool", "string"]),
-                at_entry: &[of_queued(Value::QueuedPodInfo, &[]), GATE],
+                at_entry: UNSCHEDULABLE,
                 ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[queue!("backend", "(*unschedulablePods).addOrUpdate")], // 1.34 and 1.35
                 signature: Signature::Declared(&[QUEUED, "string"]),
-                at_entry: &[of_queued(Value::QueuedPodInfo, &[]), GATE],
+                at_entry: UNSCHEDULABLE,
                 ..ENQUEUE_ELSEWHERE
             },
             Row {
                 symbols: &[queue!("backend", "(*UnschedulablePods).addOrUpdate")], // 1.33
                 signature: Signature::Declared(&[QUEUED, "string"]),
+                at_entry: &[
+                    QUEUED_POD[0],
+                    QUEUED_POD[1],
+                    QUEUED_POD[2],
+                    QUEUED_POD[3],
+                    of_queued(Value::Gated, &["Gated"]),
+                    of_queued(Value::Attempts, &["Attempts"]),
+                ],
                 ..ENQUEUE_ELSEWHERE
             },
             Row {
@@ -671,6 +744,7 @@ functions! {
                 ],
                 // The strategy is an integer.
                 signature: Signature::Declared(&[LOGGER, QUEUED, "int", "string"]),
+                at_entry: FAILED_BEFORE,
                 ..ENQUEUE_ELSEWHERE
             },
         ],

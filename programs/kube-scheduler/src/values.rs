@@ -36,6 +36,12 @@ values! {
     Plugin: Name,
     /// Time of the Pod's first attempt.
     FirstAttempt: Time,
+    /// End of the Pod's backoff, if it has a monotonic reading.
+    BackoffExpiration: Time,
+    /// The second word of the same `time.Time`: without a monotonic reading, seconds since year 1.
+    BackoffExpirationSeconds: Number,
+    /// Whether a `PreEnqueue` plugin gates the Pod (1.33).
+    Gated: Flag,
     /// The queue that the Pod enters: `active`, `backoff` or `unschedulable`.
     Queue: Text,
     /// The event that moved the Pod into the queue.

@@ -34,6 +34,7 @@ mod link;
 mod load;
 mod mounts;
 pub mod picture;
+mod queue;
 mod sampling;
 pub mod suite;
 mod svg;

@@ -17,7 +17,8 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, sampling, truth, versions,
+    faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, queue, sampling, truth,
+    versions,
 };
 
 #[derive(clap::Args)]
@@ -25,7 +26,7 @@ pub struct Options {
     /// Which tests; `faults`, `hostile` and `version` stand for all whose names begin with it [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `api-calls` and `compare`
+    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls` and `compare`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
     /// The version of kube-controller-manager, such as 1.33: for `controllers`
@@ -132,6 +133,7 @@ const TESTS: &[Test] = &[
         run: extenders::run,
         ..TEST
     },
+    Test { name: "queue", nodes: queue::NODES, scheduler: Scheduler::Troubled, run: queue::run, ..TEST },
     Test {
         name: "api-calls",
         nodes: api_calls::NODES,
@@ -202,7 +204,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
             chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, api-calls and compare"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, queue, api-calls and compare"
         );
     }
     if manager.is_some()

@@ -30,6 +30,12 @@ pub(super) const EXPLAIN: &str = "Examples:
   schedspan explain web-0 --context prod        Ask the daemon of a cluster's leading scheduler, as `kubectl schedspan` does
   schedspan explain -l app=web --context prod   All Pods with a label";
 
+pub(super) const QUEUE: &str = "Examples:
+  schedspan queue -A                      All Pods without a Node, by the reason why they are not tried
+  schedspan queue -n shop                 Those of one namespace
+  schedspan queue -n shop web-0           One Pod: since when, by which plugins, and what would wake it
+  schedspan queue -A -o json              As data";
+
 pub(super) const TOP: &str = "Examples:
   schedspan top                       Live: Enter explains a Pod, / filters, ? shows all keys
   schedspan top -s http://HOST:9091   Ask another daemon";

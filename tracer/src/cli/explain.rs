@@ -42,7 +42,7 @@ pub struct Options {
     reach: reach::Options,
 }
 
-/// Runs the command. Returns whether there is an attempt of each Pod.
+/// Runs the command. Returns whether each Pod is known.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub async fn run(options: Options) -> Result<bool> {
     for (namespace, pod) in named {
         let report = report(&mut reach, &namespace, &pod).await?;
         let others = if all_namespaces && selector.is_none() { report.also_in.clone() } else { Vec::new() };
-        if others.is_empty() || !report.attempts.is_empty() {
+        if others.is_empty() || report.is_known() {
             reports.push(report);
         }
         for namespace in others {
@@ -99,7 +99,7 @@ fn name(pod: &str) -> &str {
 /// The report of all daemons that know a Pod, the leader's first.
 pub(super) async fn report(reach: &mut Reach, namespace: &str, pod: &str) -> Result<Report> {
     let question = [("namespace", namespace), ("pod", pod)];
-    let reports = reach.ask(ATTEMPTS, &question, |report: &Report| !report.attempts.is_empty()).await?;
+    let reports = reach.ask(ATTEMPTS, &question, Report::is_known).await?;
     Report::merged(reports).context("no daemon answers")
 }
 
@@ -115,9 +115,9 @@ async fn next(reach: &Reach, namespace: &str, pod: &str) -> Result<Report> {
     }
 }
 
-/// Prints reports. Returns whether all have attempts.
+/// Prints reports. Returns whether all know their Pod.
 fn show(reports: &[Report], output: Output) -> Result<bool> {
-    let (known, unknown): (Vec<_>, Vec<_>) = reports.iter().partition(|report| !report.attempts.is_empty());
+    let (known, unknown): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report.is_known());
     let width = output.width(Style::of_stdout().width, MAX_WIDTH);
     let text = || known.iter().map(|report| explain::text(report, width)).collect::<Vec<_>>().join("\n");
     let names: Vec<_> = known.iter().map(|report| format!("pod/{}", report.pod)).collect();

@@ -6,6 +6,7 @@ mod examples;
 pub mod explain;
 pub mod inspect;
 pub mod lifecycle;
+pub mod queue;
 pub mod record;
 pub mod replay;
 pub mod run;
@@ -92,6 +93,12 @@ pub enum Command {
     /// daemons of a cluster, that of the scheduler which leads first. The exit code is 1 if there are none.
     #[command(after_help = examples::EXPLAIN)]
     Explain(explain::Options),
+    /// Show where Pods without a Node wait, and why they are not tried
+    ///
+    /// Asks a running `schedspan run`: active, in backoff, unschedulable, gated, or in a group that is not complete; by
+    /// which plugins, and what would wake them. A scheduler that takes nothing from its queue is said to stand still.
+    #[command(after_help = examples::QUEUE)]
+    Queue(queue::Options),
     /// Show live figures of schedulers: attempts, queues, phases, plugins, the slowest Pods, losses
     ///
     /// Asks a running `schedspan run`. If standard output is not a terminal, prints one table and exits.

@@ -112,7 +112,7 @@ async fn live(reach: Reach, server: &str, first: LastMinute) -> Result<()> {
             Some(News::LastMinute(Err(error))) => trouble = Some(error.to_string()),
             Some(News::Explained(Ok(report))) => {
                 let width = Style::of_stdout().width;
-                let known = !report.attempts.is_empty();
+                let known = report.is_known();
                 let text =
                     if known { explain::text(&report, width) } else { clean(&explain::unknown(&report)) };
                 keys.page = Some(Page::Explained(text, 0));

@@ -103,7 +103,8 @@ impl View<'_> {
     pub fn text(&self, width: u16) -> String {
         let rows = self.recent.map_or(0, |recent| recent.phases.len().max(recent.plugins.len()));
         let slowest = self.recent.map_or(0, |recent| recent.slowest.len());
-        let height = u16::try_from(rows + slowest + 12).unwrap_or(u16::MAX);
+        let stalls = self.recent.map_or(0, |recent| recent.stalls.len());
+        let height = u16::try_from(rows + slowest + stalls + 13).unwrap_or(u16::MAX);
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
         self.render(area, &mut buffer);
@@ -213,13 +214,20 @@ fn head(recent: Option<&LastMinute>, server: &str, trouble: Option<&str>) -> Vec
         let lost: Vec<_> = lost.iter().map(|loss| format!("{} {}", clean(&loss.name), loss.count)).collect();
         Span::styled(format!("  {} since the daemon's start", lost.join("  ")), BAD)
     };
-    vec![
-        Line::from(first),
+    let waiting: String =
+        recent.waiting.iter().map(|count| format!("  {} {}", clean(&count.name), count.count)).collect();
+    let mut lines = vec![Line::from(first)];
+    lines.extend(recent.stalls.iter().map(|stall| Line::styled(clean(stall), BAD)));
+    if !waiting.is_empty() {
+        lines.push(Line::from(vec![Span::styled(format!("{:11}", "waiting"), LABEL), Span::raw(waiting)]));
+    }
+    lines.extend([
         figures("attempts/s", attempts.to_vec()),
         figures("queues/s", moves.to_vec()),
         figures("events/s", events),
         Line::from(vec![Span::styled(format!("{:11}", "lost"), LABEL), lost]),
-    ]
+    ]);
+    lines
 }
 
 /// Width and alignment of a column.

@@ -61,6 +61,7 @@ fn recent() -> LastMinute {
             slow("a\u{1b}]0;owned\u{7}", 18, "Error", "bind", ""),
         ],
         losses: vec![count("ring_full", 0), count("orphan_move", 3)],
+        ..LastMinute::default()
     }
 }
 
@@ -281,4 +282,15 @@ fn a_question_mark_shows_all_keys() {
     let recent = recent();
     let text = screen(&View { keys: &keys, ..view(&recent) }, 80, 24);
     assert!(text.starts_with("Keys\n") && text.contains("Enter  "), "{text}");
+}
+
+#[test]
+fn a_scheduler_that_stands_still_is_the_first_thing_said() {
+    let mut recent = recent();
+    recent.stalls = vec!["The scheduler with pid 7 stands still for 40 s\u{1b}[2J".to_owned()];
+    recent.waiting = vec![Count { name: "active".to_owned(), count: 40 }];
+    let text = screen(&view(&recent), 80, 24);
+    let lines: Vec<_> = text.lines().take(3).collect();
+    assert_eq!(lines[1], "The scheduler with pid 7 stands still for 40 s?[2J");
+    assert_eq!(lines[2], "waiting      active 40");
 }

@@ -2,10 +2,11 @@
 //!
 //! Only Pods without a Node are watched: attempts are made for those only. The watch of a Pod ends when it gets a Node, but a
 //! bounded cache keeps its context for the attempts that end a little later. Only the contexts are kept of a Pod, the selectors
-//! that it matches, and its owner if owners are enabled.
+//! that it matches, and its owner if owners are enabled; and of Pods without a Node why they have none, if that is asked for.
 
 mod options;
 mod owners;
+mod pending;
 mod pod;
 
 use std::{
@@ -42,13 +43,17 @@ use tower::service_fn;
 use tracecontext::annotations::{self, Carriers, Recovered, Refused};
 use tracing::{info, warn};
 
-pub use self::options::{Mode, Options};
 pub(crate) use self::pod::PodWith;
+pub use self::{
+    options::{Mode, Options},
+    pending::PendingPod,
+};
 use self::{
     owners::{Nearest, Owner, Owners},
+    pending::Pending,
     pod::Pod,
 };
-use crate::{Lookup, Metrics, api};
+use crate::{Lookup, Loss, Metrics, api};
 
 /// Most Pods in the cache, if none carries a context; the least used are evicted first. Kubernetes supports 150,000 Pods in a
 /// cluster.
@@ -92,6 +97,8 @@ struct Shared {
     mode: Mode,
     /// Set if owners are enabled and an API server is known.
     owners: OnceLock<Owners>,
+    /// The Pods without a Node, if they are asked for.
+    pending: Option<Mutex<Pending>>,
     /// Warnings that are logged already: keys of annotations, and kinds of owners.
     logged: Mutex<HashSet<String>>,
     /// Whether all Pods without a Node have been listed once.
@@ -140,12 +147,18 @@ impl PodContexts {
     /// Starts the watch within a tokio runtime, and returns at once.
     ///
     /// Without a kubeconfig it uses `KUBECONFIG`, `~/.kube/config` or the service account. Without any of these it logs that once,
-    /// and knows no Pod. It retries an API server that does not answer.
+    /// and knows no Pod. It retries an API server that does not answer. With `pending` it reads whole Pods, for
+    /// [`PodContexts::pending`].
     ///
     /// # Errors
     ///
     /// When the given kubeconfig cannot be used, or a key is not valid.
-    pub async fn start(options: &Options, selectors: Vec<Selector>, metrics: Metrics) -> Result<Self, Error> {
+    pub async fn start(
+        options: &Options,
+        selectors: Vec<Selector>,
+        pending: bool,
+        metrics: Metrics,
+    ) -> Result<Self, Error> {
         let carriers = options.carriers().map_err(Error::Key)?;
         let server = match api::client(options.kubeconfig.clone()).await {
             Ok(server) => Some(server),
@@ -158,7 +171,8 @@ impl PodContexts {
         let hasher = RandomState::new();
         // Leaks once per process, as many strings as there are arguments.
         let members = carriers.baggage().iter().map(|name| &*name.clone().leak()).collect();
-        let whole = selectors.iter().any(|selector| matches!(selector, Selector::PriorityClass(_)));
+        let whole =
+            pending || selectors.iter().any(|selector| matches!(selector, Selector::PriorityClass(_)));
         let shared = Arc::new(Shared {
             pods: Cache::with_weighter(CAPACITY, MAX_BYTES, Weight),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
@@ -167,6 +181,7 @@ impl PodContexts {
             selectors,
             mode: options.context_mode,
             owners: OnceLock::new(),
+            pending: pending.then(Mutex::default),
             logged: Mutex::default(),
             listed: AtomicBool::new(false),
             changed: Notify::new(),
@@ -222,6 +237,16 @@ impl PodContexts {
     /// The same without counting, for a further lookup of the same Pod.
     pub async fn origin(&self, uid: &str, wait: Duration) -> Origin {
         self.find(uid, wait).await.0
+    }
+
+    /// All Pods without a Node; `None` if they were not asked for, were not listed yet, are too many, or the API server does
+    /// not answer.
+    #[must_use]
+    pub fn pending(&self) -> Option<Vec<PendingPod>> {
+        let shared = &*self.0;
+        let answers = shared.listed.load(Ordering::Relaxed) && shared.failures.load(Ordering::Relaxed) == 0;
+        let pending = shared.pending.as_ref().filter(|_| answers)?;
+        pending.lock().unwrap_or_else(PoisonError::into_inner).all()
     }
 
     /// A client of the API server, and its URL.
@@ -385,6 +410,11 @@ impl Shared {
         }
     }
 
+    fn with_pending<T>(&self, work: impl FnOnce(&mut Pending) -> T) -> Option<T> {
+        let pending = self.pending.as_ref()?;
+        Some(work(&mut pending.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
     fn log_once(&self, what: &str) -> bool {
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned())
     }
@@ -445,14 +475,23 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
     while let Some(event) = events.next().await {
         match event {
             // A Pod that gets its Node leaves the selector, as a deletion. A quick Pod is seen only then.
-            Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) => {
+            Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
                 shared.learn(pod.meta(), pod.priority_class());
+                let has_room = shared.with_pending(|pending| pending.seen(&pod)).unwrap_or(true);
+                if !has_room {
+                    shared.metrics.lost(Loss::PendingFull);
+                }
+            }
+            Ok(Event::Delete(pod)) => {
+                shared.learn(pod.meta(), pod.priority_class());
+                shared.with_pending(|pending| pending.gone(&pod));
             }
             Ok(Event::InitDone) => {
+                shared.with_pending(Pending::list_ends);
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();
             }
-            Ok(Event::Init) => {}
+            Ok(Event::Init) => drop(shared.with_pending(Pending::list_begins)),
             Err(error) => shared.failed(&url, &error),
         }
     }

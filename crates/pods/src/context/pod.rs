@@ -26,12 +26,44 @@ pub(crate) struct PodWith<Spec, Status = IgnoredAny, const WHOLE: bool = true> {
 }
 
 /// A Pod as the watch for contexts reads it.
-pub(super) type Pod<const WHOLE: bool> = PodWith<Spec, IgnoredAny, WHOLE>;
+pub(super) type Pod<const WHOLE: bool> = PodWith<Spec, Status, WHOLE>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Spec {
     priority_class_name: Option<String>,
+    pub(super) scheduler_name: String,
+    pub(super) scheduling_gates: Vec<Gate>,
+    pub(super) scheduling_group: Option<Group>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Gate {
+    pub(super) name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Group {
+    pub(super) pod_group_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    pub(super) conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Condition {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) status: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) last_transition_time: Option<Time>,
 }
 
 impl<const WHOLE: bool> Pod<WHOLE> {
@@ -65,6 +97,7 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         uid: Option<String>,
         resource_version: Option<String>,
         creation_timestamp: Option<Time>,
+        deletion_timestamp: Option<Time>,
         annotations: Option<BTreeMap<String, String>>,
         labels: Option<BTreeMap<String, String>>,
         owner_references: Option<Vec<OwnerReference>>,
@@ -76,6 +109,7 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         uid: read.uid,
         resource_version: read.resource_version,
         creation_timestamp: read.creation_timestamp,
+        deletion_timestamp: read.deletion_timestamp,
         annotations: read.annotations,
         labels: read.labels,
         owner_references: read.owner_references,

@@ -129,7 +129,7 @@ async fn contexts_with(
     std::fs::write(&path, kubeconfig.to_string()).unwrap();
     let registry = Registry::default();
     let options = Options { kubeconfig: Some(path.clone()), ..options(arguments) };
-    let contexts = PodContexts::start(&options, selectors, Metrics::new(&registry)).await.unwrap();
+    let contexts = PodContexts::start(&options, selectors, false, Metrics::new(&registry)).await.unwrap();
     std::fs::remove_file(path).unwrap();
     (contexts, registry)
 }
@@ -255,6 +255,7 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
     let error = PodContexts::start(
         &options(&["--kubeconfig", "/nowhere/config"]),
         Vec::new(),
+        false,
         Metrics::new(&Registry::default()),
     )
     .await

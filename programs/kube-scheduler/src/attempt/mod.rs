@@ -23,8 +23,8 @@ use std::{fmt, sync::Arc};
 use gotrace::decode::{Entries, Top};
 use spans::text::Text;
 
-pub(crate) use self::assembler::moved;
 pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS, QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS};
+pub(crate) use self::assembler::{POPPED_FROM_BACKOFF, moved};
 use crate::table::Function;
 
 /// The Pod that an attempt is for.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use spans::{AttributeValue, Phase as Point, Span, SpanKind, Status, Trace, attributes, names::PLUGIN};
 
 pub use self::words::{conclusion, of_event, text, unknown};
+pub(crate) use self::words::{count, rough, time_of_day, wrap};
+use crate::queue::{self, Waiting};
 
 /// Version of the JSON schema. Changes when a field is removed or changes its meaning, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -40,6 +42,12 @@ pub struct Report {
     pub attempts: Vec<Account>,
     /// Why the Pod is where it is, in a sentence; empty without attempts.
     pub conclusion: String,
+    /// Where it waits, if it has no Node.
+    #[serde(default)]
+    pub waiting: Option<Box<Waiting>>,
+    /// Schedulers that stand still, a sentence each.
+    #[serde(default)]
+    pub stalls: Vec<String>,
 }
 
 /// Extent of the daemon's history.
@@ -214,6 +222,8 @@ impl Report {
             also_in: Vec::new(),
             attempts,
             conclusion,
+            waiting: None,
+            stalls: Vec::new(),
         }
     }
 
@@ -234,6 +244,8 @@ impl Report {
                 also_in,
                 attempts,
                 conclusion: _,
+                waiting,
+                stalls,
             } = report;
             all.now_unix_us = all.now_unix_us.max(now_unix_us);
             all.history.attempts += known;
@@ -242,6 +254,11 @@ impl Report {
             all.waited_for_it |= waited_for_it;
             all.also_in.extend(also_in);
             all.attempts.extend(attempts);
+            // That of the scheduler in whose queue it is.
+            if all.waiting.as_ref().is_none_or(|known| known.pid.is_none()) {
+                all.waiting = waiting.or(all.waiting);
+            }
+            all.stalls.extend(stalls);
         }
         all.also_in.sort();
         all.also_in.dedup();
@@ -250,6 +267,26 @@ impl Report {
         all.attempts.dedup_by(|one, other| one.trace_id == other.trace_id);
         all.conclusion = conclusion(&all.attempts);
         Some(all)
+    }
+
+    /// Whether there is an attempt of the Pod, or it waits.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        !self.attempts.is_empty() || self.waiting.is_some()
+    }
+
+    /// Adds where the Pod waits.
+    #[must_use]
+    pub fn with(self, answer: queue::Answer) -> Self {
+        let stalls = queue::stalls(&answer);
+        // The newest of this name.
+        let waiting = answer
+            .only(Some(&self.namespace), Some(&self.pod))
+            .pods
+            .into_iter()
+            .max_by_key(|pod| pod.since_unix_us)
+            .map(Box::new);
+        Self { waiting, stalls, ..self }
     }
 }
 
@@ -389,6 +426,15 @@ fn worth_telling(mut plugins: Vec<&Span>, begin: u64) -> Vec<Plugin> {
         message: string(span, attributes::MESSAGE).unwrap_or_default(),
     });
     told.collect()
+}
+
+/// The plugins whose words are in a message of the scheduler.
+pub(crate) fn rejecting_plugins(message: &str) -> Vec<String> {
+    let mut plugins: Vec<_> =
+        reasons::of(message).iter().filter_map(|reason| Some(reason.known?.plugin.to_owned())).collect();
+    plugins.sort();
+    plugins.dedup();
+    plugins
 }
 
 fn rejects(result: Option<&str>) -> bool {

@@ -236,7 +236,7 @@ fn schema_is_stable() {
         |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(
         keys(&value),
-        "alsoIn attempts conclusion history namespace nowUnixUs pod schemaVersion waitedForIt"
+        "alsoIn attempts conclusion history namespace nowUnixUs pod schemaVersion stalls waitedForIt waiting"
     );
     assert_eq!(keys(&value["history"]), "attempts limit sinceUnixUs");
     let attempt = &value["attempts"][0];

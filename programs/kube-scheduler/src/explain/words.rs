@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use spans::{figures::duration, text::clean};
 
 use super::{Account, Kept, Phase, Plugin, Preemption, Queue, Rejection, Report, reasons};
+use crate::queue;
 
 /// Width of the label column: that of `Rejected  `, the longest label.
 const LABEL: usize = 12;
@@ -42,10 +43,17 @@ const EVENTS: [(&str, &str); 22] = [
 /// Formats a report as text, in lines of at most `width` columns.
 #[must_use]
 pub fn text(report: &Report, width: usize) -> String {
-    let Report { namespace, pod, now_unix_us, history, attempts, .. } = report;
+    let Report { namespace, pod, now_unix_us, history, attempts, waiting, stalls, .. } = report;
     let name = clean(&format!("{namespace}/{pod}"));
-    let mut out =
-        format!("{name}: {}{}\n", count(attempts.len() as u64, "attempt"), span(history, *now_unix_us));
+    let mut out = String::new();
+    for stall in stalls {
+        wrap(&mut out, "", &clean(stall), width);
+        out += "\n";
+    }
+    if let (Some(waiting), []) = (waiting, attempts.as_slice()) {
+        return out + &queue::one(waiting, *now_unix_us, width);
+    }
+    out += &format!("{name}: {}{}\n", count(attempts.len() as u64, "attempt"), span(history, *now_unix_us));
     for account in attempts {
         out += "\n";
         let same = attempts.last().is_some_and(|last| last.uid == account.uid);
@@ -53,6 +61,9 @@ pub fn text(report: &Report, width: usize) -> String {
     }
     out += "\n";
     wrap(&mut out, "", &clean(&conclusion(attempts)), width);
+    if let Some(waiting) = waiting {
+        wrap(&mut out, "Now: ", &clean(&queue::sentence(waiting, *now_unix_us)), width);
+    }
     out
 }
 
@@ -340,7 +351,7 @@ fn slowest(account: &Account) -> Vec<String> {
 }
 
 /// Appends a label and a text, wrapped with a hanging indent.
-fn wrap(out: &mut String, label: &str, text: &str, width: usize) {
+pub(crate) fn wrap(out: &mut String, label: &str, text: &str, width: usize) {
     let indent = label.chars().count();
     let room = width.saturating_sub(indent).max(20);
     let mut line = label.to_owned();
@@ -369,17 +380,17 @@ fn wrap(out: &mut String, label: &str, text: &str, width: usize) {
 }
 
 /// Formats a time since the Unix epoch as hours, minutes and seconds.
-fn time_of_day(unix_us: u64) -> String {
+pub(crate) fn time_of_day(unix_us: u64) -> String {
     let seconds = unix_us / 1_000_000 % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-fn count(number: u64, what: &str) -> String {
+pub(crate) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Formats a duration in whole seconds, minutes or hours.
-fn rough(us: u64) -> String {
+pub(crate) fn rough(us: u64) -> String {
     match us / 1_000_000 {
         seconds @ ..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),

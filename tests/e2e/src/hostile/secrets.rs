@@ -131,6 +131,7 @@ fn escapes(stage: &Stage) -> Result<()> {
         &["inspect", ESCAPES],
         &["inspect", recording.as_str()],
         &["explain", ESCAPES],
+        &["queue", ESCAPES],
         &["explain", "--server", &server, "pod"],
         &["top", "--server", &server],
         &["compare", recording.as_str(), ESCAPES],

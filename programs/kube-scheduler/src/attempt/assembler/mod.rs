@@ -23,7 +23,7 @@ use gotrace::{
     program::Assemble,
 };
 
-pub(crate) use self::queues::moved;
+pub(crate) use self::queues::{POPPED_FROM_BACKOFF, moved};
 use self::{
     calls::Open,
     groups::Membership,

@@ -14,7 +14,7 @@ use crate::{
 /// The values of the label `queue`.
 const QUEUES: [&str; 3] = ["active", "backoff", "unschedulable"];
 /// The event of a Pod that is popped directly from the backoff queue because the active queue is empty.
-const POPPED_FROM_BACKOFF: &str = "PopFromBackoffQ";
+pub(crate) const POPPED_FROM_BACKOFF: &str = "PopFromBackoffQ";
 
 /// Events of a queue counted by name; further ones are counted as `other`.
 const MAX_EVENTS: usize = 512;

@@ -1,0 +1,87 @@
+//! Why Pods are not tried: the queues of the traced schedulers, and what the API server says of Pods without a Node.
+
+use std::time::Duration;
+
+use axum::{
+    extract::{Query, State},
+    http::StatusCode,
+    response::Response,
+};
+use kube_scheduler::{
+    metrics::Metrics,
+    queue::{Answer, Condition, Pending, Queues, stalls},
+};
+use pods::context::{PendingPod, PodContexts};
+use serde::Deserialize;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use crate::{Api, attempts::is_name, json, now_unix_us, refused};
+
+/// Interval of the looks for schedulers that stand still.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What is known of all Pods that wait. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Board {
+    /// What the probes see.
+    pub queues: Queues,
+    /// What the API server says, if it is asked.
+    pub contexts: Option<PodContexts>,
+}
+
+impl Board {
+    /// Where each Pod waits, now.
+    #[must_use]
+    pub fn answer(&self) -> Answer {
+        let pending = self.contexts.as_ref().and_then(PodContexts::pending);
+        let pending = pending.map(|pods| pods.into_iter().map(of).collect::<Vec<_>>());
+        self.queues.answer(now_unix_us(), pending.as_deref())
+    }
+
+    /// Publishes what is known, and logs when a scheduler begins or ceases to stand still, for ever.
+    pub async fn watch(self, metrics: Metrics) {
+        let mut looks = interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stood = 0;
+        loop {
+            looks.tick().await;
+            let answer = self.answer();
+            metrics.queue(&answer, self.queues.left_out());
+            let stalls = stalls(&answer);
+            if stalls.len() > stood {
+                stalls.iter().for_each(|stall| warn!("{stall}"));
+            } else if stalls.is_empty() && stood > 0 {
+                info!("no scheduler stands still any more");
+            }
+            stood = stalls.len();
+        }
+    }
+}
+
+fn of(pod: PendingPod) -> Pending {
+    let PendingPod { uid, namespace, name, scheduler, created_unix_us, gates, group, condition } = pod;
+    let condition =
+        condition.map(|(reason, message, since_unix_us)| Condition { reason, message, since_unix_us });
+    Pending { uid, namespace, name, scheduler, created_unix_us, gates, group, condition }
+}
+
+/// A namespace or all, a Pod or all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    namespace: Option<String>,
+    pod: Option<String>,
+}
+
+/// `GET /api/v1/queue?namespace=..&pod=..`
+pub(crate) async fn waiting(
+    State(Api { daemon, .. }): State<Api>,
+    Query(Which { namespace, pod }): Query<Which>,
+) -> Response {
+    if let Some(wrong) = [&namespace, &pod].into_iter().flatten().find(|name| !is_name(name)) {
+        let why = format!("`{}` is not a Kubernetes name", wrong.escape_default());
+        return refused(StatusCode::BAD_REQUEST, &why);
+    }
+    json(&daemon.board.answer().only(namespace.as_deref(), pod.as_deref()))
+}

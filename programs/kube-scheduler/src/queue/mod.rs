@@ -1,0 +1,102 @@
+//! The scheduling queue: where each Pod without a Node is, and why it is not tried.
+//!
+//! Pure: no clock and no I/O. [`Queues`] takes the events of the probes, the traces of attempts, and what the API server
+//! says of Pods without a Node; [`Queues::answer`] puts these together.
+//!
+//! # Where the knowledge comes from
+//!
+//! * The scheduler's own queue: each entry of a Pod into a queue is a hit. A Pod that was in a queue before it was traced is
+//!   known from its next move on.
+//! * Attempts: which plugins rejected the Pod, and when.
+//! * The Pod's object: its scheduling gates, its group, and its condition `PodScheduled`.
+
+mod answer;
+mod model;
+#[cfg(test)]
+mod tests;
+mod wakes;
+mod words;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gotrace::recording::Line;
+use spans::Trace;
+
+use self::model::Model;
+pub use self::{
+    answer::{Answer, From, Reason, SCHEMA_VERSION, Scheduler, Stall, Waiting, Wake},
+    words::{one, sentence, stalls, table},
+};
+use crate::KubeScheduler;
+
+/// What the API server says of a Pod without a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `spec.schedulerName`.
+    pub scheduler: String,
+    /// `metadata.creationTimestamp`, microseconds since the Unix epoch.
+    pub created_unix_us: u64,
+    /// Names in `spec.schedulingGates`.
+    pub gates: Vec<String>,
+    /// The group in `spec.schedulingGroup`.
+    pub group: Option<String>,
+    /// The condition `PodScheduled`, if it is false.
+    pub condition: Option<Condition>,
+}
+
+/// Why a Pod is not scheduled, as its status says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Such as `Unschedulable` or `SchedulingGated`.
+    pub reason: String,
+    /// The scheduler's message.
+    pub message: String,
+    /// `lastTransitionTime`, microseconds since the Unix epoch.
+    pub since_unix_us: u64,
+}
+
+/// The queues of all traced schedulers. Clones share the same queues.
+#[derive(Clone, Debug, Default)]
+pub struct Queues(Arc<Mutex<Model>>);
+
+impl Queues {
+    /// Takes the next line of the pipeline's input.
+    pub fn take(&self, line: &Line<'_, KubeScheduler>) {
+        self.model().line(line);
+    }
+
+    /// Takes the profiles in a scheduler's configuration.
+    pub fn configured(&self, target: u32, profiles: &[String]) {
+        self.model().configured(target, profiles);
+    }
+
+    /// Takes the trace of an attempt.
+    pub fn attempt(&self, trace: &Trace) {
+        self.model().attempt(trace);
+    }
+
+    /// Says where each Pod waits, and which schedulers stand still.
+    ///
+    /// `pending` are all Pods without a Node, or `None` while the API server is not known or does not answer. Pods that it
+    /// does not have are forgotten.
+    #[must_use]
+    pub fn answer(&self, now_unix_us: u64, pending: Option<&[Pending]>) -> Answer {
+        Answer::of(&mut self.model(), now_unix_us, pending)
+    }
+
+    /// Number of entries of Pods into a queue for which there was no room.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.model().left_out
+    }
+
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
