@@ -1,5 +1,6 @@
-//! schedspan's eBPF programs: one for words and strings, one for the top elements of a slice, one for the values of a map.
-//! What to read at a site is data ([`Site`]); what it means is the daemon's business.
+//! schedspan's eBPF programs: one for words and strings, one for the top elements of a slice, one for the values of a map,
+//! and one for samples. What to read at a site is data ([`Site`]), and so is which code belongs together; what it means is
+//! the daemon's business.
 
 #![no_std]
 #![no_main]
@@ -7,6 +8,7 @@
 mod log;
 mod map;
 mod regs;
+mod sample;
 mod top;
 
 use core::mem::MaybeUninit;
@@ -144,6 +146,12 @@ fn lose(loss: Counter, site: u16, target: *mut Target) {
 /// The current process; `None` when it is not traced.
 #[inline(always)]
 fn target() -> Option<*mut Target> {
+    Some(place()?.1)
+}
+
+/// The place of the current process among the targets; `None` when it is not traced.
+#[inline(always)]
+fn place() -> Option<(u32, *mut Target)> {
     let key = current_key()?;
     for place in 0..MAX_TARGETS {
         let target = TARGETS.get_ptr_mut(place)?;
@@ -153,7 +161,7 @@ fn target() -> Option<*mut Target> {
             return None;
         }
         if found == key {
-            return Some(target);
+            return Some((place, target));
         }
     }
     None
@@ -523,7 +531,8 @@ fn repeat<T>(times: u32, function: unsafe extern "C" fn(u32, *mut T) -> c_long, 
 #[inline(always)]
 fn count(counter: Counter) {
     if let Some(value) = COUNTERS.get_ptr_mut(counter as u32) {
-        // SAFETY: the slot is this CPU's own, and uprobe programs on one CPU do not interrupt one another.
+        // SAFETY: the slot is this CPU's own. Uprobe programs on one CPU do not interrupt one another, and samples have
+        // counters of their own.
         unsafe { *value += 1 };
     }
 }

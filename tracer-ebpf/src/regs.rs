@@ -1,6 +1,9 @@
-//! Go's integer argument registers, in the order of its ABIInternal.
+//! Registers: Go's integer argument registers, in the order of its ABIInternal, and those of a sample.
 
-use aya_ebpf::programs::ProbeContext;
+use aya_ebpf::{
+    helpers::bpf_probe_read_user,
+    programs::{PerfEventContext, ProbeContext},
+};
 use wire::STACK_POINTER;
 
 /// Number of [`wire::Register`]s.
@@ -42,4 +45,67 @@ pub(crate) fn registers(ctx: &ProbeContext) -> [u64; REGISTERS] {
 pub(crate) fn g(ctx: &ProbeContext) -> u64 {
     // SAFETY: as above.
     unsafe { (*ctx.regs).regs[28] }
+}
+
+/// Where a sample is, and what would be its return address if the function had no frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Leaf {
+    pub(crate) pc: u64,
+    pub(crate) back: u64,
+}
+
+/// The innermost frame of a sample; `None` in the kernel.
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn leaf(ctx: &PerfEventContext) -> Option<Leaf> {
+    // SAFETY: the kernel passes valid registers to every perf event program. It allows no load of a part of one.
+    let (cs, pc, sp) = unsafe {
+        let regs = &raw const (*ctx.ctx).regs;
+        let load = |register: *const u64| register.read_volatile();
+        (load(&raw const (*regs).cs), load(&raw const (*regs).rip), load(&raw const (*regs).rsp))
+    };
+    if cs & 3 != 3 {
+        return None;
+    }
+    // SAFETY: the helper checks the address and reports a fault.
+    let back = unsafe { bpf_probe_read_user(sp as *const u64) }.ok()?;
+    Some(Leaf { pc, back })
+}
+
+/// The target of the direct call that returns to this address: `e8` and four bytes.
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn called(back: u64) -> Option<u64> {
+    // SAFETY: as above.
+    let call = unsafe { bpf_probe_read_user(back.wrapping_sub(8) as *const u64) }.ok()?;
+    if (call >> 24) as u8 != 0xe8 {
+        return None;
+    }
+    Some(back.wrapping_add((call >> 32) as i32 as i64 as u64))
+}
+
+/// The innermost frame of a sample; `None` in the kernel.
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn leaf(ctx: &PerfEventContext) -> Option<Leaf> {
+    // SAFETY: the kernel passes valid registers to every perf event program. It allows no load of a part of one.
+    let (state, pc, back) = unsafe {
+        let regs = &raw const (*ctx.ctx).regs;
+        let load = |register: *const u64| register.read_volatile();
+        (load(&raw const (*regs).pstate), load(&raw const (*regs).pc), load(&raw const (*regs).regs[30]))
+    };
+    if state & 0xf == 0 { Some(Leaf { pc, back }) } else { None }
+}
+
+/// The target of the direct call that returns to this address: `bl`, with a signed number of instructions.
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn called(back: u64) -> Option<u64> {
+    let at = back.wrapping_sub(4);
+    // SAFETY: the helper checks the address and reports a fault.
+    let call = unsafe { bpf_probe_read_user(at as *const u32) }.ok()?;
+    if call >> 26 != 0b100101 {
+        return None;
+    }
+    Some(at.wrapping_add(((call << 6) as i32 >> 4) as i64 as u64))
 }

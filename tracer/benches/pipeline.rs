@@ -43,7 +43,12 @@ fn events() -> Vec<Event<KubeScheduler>> {
     let reader = Reader::new(BufReader::new(file)).expect("a recording");
     let event = |line| match line {
         Line::Event(event) => Some(event.into_owned()),
-        Line::Header(_) | Line::Found(_) | Line::Clocks(_) | Line::Gone { .. } | Line::End(_) => None,
+        Line::Header(_)
+        | Line::Found(_)
+        | Line::Clocks(_)
+        | Line::Sample(_)
+        | Line::Gone { .. }
+        | Line::End(_) => None,
     };
     reader.filter_map(|line| event(line.expect("a valid line"))).collect()
 }

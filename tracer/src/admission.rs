@@ -1,6 +1,6 @@
 //! Which processes are looked at: those that a rule of `--trust` names. The log says once why another one with the name of a scheduler is not.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use gotrace::discover::ProcessId;
 use pods::node::NodePods;
@@ -11,6 +11,8 @@ use crate::programs::Worker;
 
 /// Untrusted processes that are logged one by one. A user of the node can start many.
 const MAX_TOLD: usize = 64;
+/// Longest wait for the list of this node's Pods.
+const LIST: Duration = Duration::from_secs(5);
 
 /// Processes that the operator trusts.
 #[derive(clap::Args, Clone, Debug)]
@@ -54,6 +56,15 @@ impl Admission {
     pub fn new(rules: Vec<Rule>, pods: Arc<NodePods>, workers: &[Box<Worker>]) -> Self {
         let trust = Trust::new(rules, Box::new(move |uid| pods.namespace(uid)));
         Self::by(By::Rules(trust), workers.iter().flat_map(|worker| worker.file_names()).copied().collect())
+    }
+
+    /// For a command that ends: admits one process, trusted or not, or by rules. Without an API server, only Pods that are
+    /// not static are left out.
+    pub async fn once(pid: Option<u32>, rules: Vec<Rule>, workers: &[Box<Worker>]) -> Self {
+        let Some(pid) = pid else {
+            return Self::new(rules, NodePods::once(None, LIST).await.unwrap_or_default(), workers);
+        };
+        Self::only(pid)
     }
 
     /// Admits this process alone, trusted or not.

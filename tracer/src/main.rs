@@ -10,8 +10,8 @@ use marked::End;
 use spans::{screen, text::sentence, wakeups};
 use tokio::runtime::Builder;
 use tracer::cli::{
-    self, Cli, Command, compare, doctor, explain, inspect, lifecycle, queue, record, replay, run, top, trace,
-    webhook,
+    self, Cli, Command, compare, doctor, explain, inspect, lifecycle, profile, queue, record, replay, run,
+    top, trace, webhook,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Run(options) => block_on_throttled(run::run(options)).map(done),
         Command::Trace(options) => block_on_throttled(trace::run(options)).map(done),
         Command::Doctor(options) => block_on(doctor::run(options)),
+        Command::Profile(options) => block_on(profile::run(options)).map(done),
         Command::Record(options) => block_on(record::run(options)).map(done),
         Command::Replay(options) => block_on(replay::run(options)).map(done),
         Command::Explain(options) => block_on(explain::run(options)),

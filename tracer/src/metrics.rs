@@ -110,7 +110,7 @@ mod tests {
         plan::Identity,
         worker::Summary,
     };
-    use kube_scheduler::attempt::QUEUE_INCOMING_PODS;
+    use kube_scheduler::attempt::{CPU_NANOSECONDS, QUEUE_INCOMING_PODS};
     use pods::Lookup;
     use spans::{AttributeValue, Dropped, Exported, attributes, fixtures::scheduled};
     use tracecontext::Refusal;
@@ -234,6 +234,8 @@ mod tests {
             let labels = vec!["x".to_owned(); labels.len()];
             metrics.counts(&[Count { counter: name, labels, total: 1 }]);
         }
+        let labels = vec!["filter".to_owned(), "NodeResourcesFit".to_owned()];
+        metrics.counts(&[Count { counter: CPU_NANOSECONDS, labels, total: 1 }]);
         metrics.tracing.set_planned(std::iter::empty());
         let webhook = Registry::default();
         let _registered = (webhook::Metrics::new(&webhook), status::refused(&webhook));

@@ -1,5 +1,7 @@
 //! Registry of the traced programs.
 
+use std::sync::{Arc, Mutex};
+
 use client_go::ClientGo;
 use goexe::Source;
 use gotrace::{
@@ -7,6 +9,7 @@ use gotrace::{
     account::Counter,
     pipeline::Output,
     plan::{self, report::Report},
+    profiler::{Profile, Profiler},
     program::Assemble,
     worker::{ProgramWorker, Worker as WorkerOf},
 };
@@ -25,6 +28,8 @@ pub struct Registration {
     pub counters: &'static [Counter],
     /// Makes its worker.
     pub worker: fn(Detail) -> Box<Worker>,
+    /// Makes a worker that collects a profile instead.
+    pub profiler: fn(Arc<Mutex<Profile>>) -> Box<Worker>,
     /// Plans the probes for an executable.
     pub report: fn(Source<'_>) -> Result<Report, plan::Error>,
     /// Renders the machine code around the sites of a function.
@@ -41,6 +46,7 @@ const fn of<P: Program<Assembler: Assemble<P, Output: Story>>>() -> Registration
         name: P::NAME,
         counters: P::COUNTERS,
         worker: worker::<P>,
+        profiler: |profile| Box::new(Profiler::<P>::new(profile)),
         report: Report::of::<P>,
         explain: plan::explain::<P>,
     }

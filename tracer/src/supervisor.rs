@@ -190,16 +190,20 @@ impl Supervisor {
     /// Hands all records of the ring buffer to the workers.
     fn drain(&mut self) {
         let Self { probes, workers, metrics, records, .. } = self;
-        *records += probes.drain(|record| {
-            let taken = decode::site_of(record).and_then(|site| {
+        probes.drain(|record| {
+            let site = decode::site_of(record);
+            let is_sample = matches!(site, Ok(wire::NO_SITE));
+            *records += u64::from(!is_sample);
+            let taken = site.and_then(|site| {
                 let taken = workers.iter_mut().find_map(|worker| worker.take(site, record));
-                taken.unwrap_or(Err(decode::Undecodable::Site(site)))
+                // A sample of a process that has ended meanwhile has no reader any more.
+                taken.unwrap_or(if is_sample { Ok(()) } else { Err(decode::Undecodable::Site(site)) })
             });
             if let Err(error) = taken {
                 metrics.tracing.lose(RecordLoss::UndecodableRecord, 1);
                 warn!("a record is dropped: {error}");
             }
-        }) as u64;
+        });
         self.hand_over();
     }
 
@@ -421,6 +425,10 @@ impl Supervisor {
         };
         for worker in &mut self.workers {
             worker.begin(probed_as, bias, &found);
+            // Traces are complete without samples.
+            if let Err(error) = worker.sample(probed_as, bias, process, target, &mut self.probes) {
+                warn!(pid, "no samples are taken of this process: {error}");
+            }
         }
         let version = found.identity.kubernetes_version.clone();
         // The process must be known before its first trace.

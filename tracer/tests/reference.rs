@@ -12,6 +12,7 @@ use std::{
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use gotrace::account::{Count, Counter};
+use kube_scheduler::attempt::CPU_NANOSECONDS;
 use serde_json::Value;
 use spans::{
     Cycle, Phase, Stage, TraceKind,
@@ -124,6 +125,8 @@ fn metrics_are_those_that_are_exported() {
         let labels = vec!["x".to_owned(); labels.len()];
         metrics.counts(&[Count { counter: name, labels, total: 1 }]);
     }
+    let labels = vec!["filter".to_owned(), "NodeResourcesFit".to_owned()];
+    metrics.counts(&[Count { counter: CPU_NANOSECONDS, labels, total: 1 }]);
     metrics.tracing.set_planned(std::iter::empty());
     let webhook = Registry::default();
     let _registered = (webhook::Metrics::new(&webhook), status::refused(&webhook));

@@ -158,6 +158,13 @@ impl<'a> Functions<'a> {
         self.count
     }
 
+    /// Virtual addresses of all functions.
+    #[must_use]
+    pub fn text(&self) -> Range<u64> {
+        let end = self.entry(self.count).unwrap_or(self.text);
+        self.text..end.max(self.text)
+    }
+
     /// Whether there are no functions. No running executable is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

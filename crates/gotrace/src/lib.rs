@@ -6,11 +6,12 @@
 //! * [`discover`]: finds processes. [`foreign`]: reads their files and memory. [`memory`]: whether their code is that of the plan.
 //! * [`plan`]: chooses the sites of an executable to probe, and what to read there.
 //! * [`probe`]: loads the eBPF programs and attaches them.
-//! * [`decode`]: turns records into events of the program.
+//! * [`decode`]: turns records into events of the program. [`code`]: which code belongs to what, for samples.
 //! * [`account`]: what becomes of each event. Each program has its own assembler, which makes traces of them.
 //! * [`pipeline`]: from events to finished traces, live or replayed.
 //! * [`metrics`]: the metrics of all this.
 //! * [`worker`]: plan, decoder and assembler of one program, as the supervisor runs them.
+//! * [`profiler`]: a worker that collects whole stacks instead.
 //! * [`recording`]: events in a file, to be replayed elsewhere.
 //!
 //! # Design constraints
@@ -27,6 +28,7 @@
 extern crate self as gotrace;
 
 pub mod account;
+pub mod code;
 pub mod decode;
 pub mod discover;
 #[cfg(test)]
@@ -37,6 +39,7 @@ pub mod metrics;
 pub mod pipeline;
 pub mod plan;
 pub mod probe;
+pub mod profiler;
 pub mod program;
 pub mod recording;
 pub mod values;

@@ -21,6 +21,8 @@ telemetry::labels! {
         GoroutineFault = "goroutine_fault",
         /// Hits at an address without a site.
         UnknownSite = "unknown_site",
+        /// Samples dropped at a full ring buffer.
+        SampleRingFull = "sample_ring_full",
         /// Records that cannot be decoded.
         UndecodableRecord = "undecodable_record",
     }
@@ -35,6 +37,10 @@ telemetry::labels! {
         Records = "records",
         /// Failed reads of a traced process's memory: their values are absent from the record.
         ReadFaults = "read_faults",
+        /// Samples of traced processes.
+        Samples = "samples",
+        /// Samples whose stack cannot be read.
+        SampleFaults = "sample_faults",
         /// Ends of calls that began before the probes were attached.
         StrayEnds = "stray_ends",
         /// Pods that were popped, but not to be scheduled.
@@ -191,11 +197,14 @@ impl Metrics {
             (RecordLoss::OverBudget, wire::Counter::OverBudget),
             (RecordLoss::GoroutineFault, wire::Counter::GoroutineFault),
             (RecordLoss::UnknownSite, wire::Counter::UnknownSite),
+            (RecordLoss::SampleRingFull, wire::Counter::SampleRingFull),
         ] {
             self.record_losses.set(cause, probes.counter(counter));
         }
         self.set_total(Total::Hits, probes.counter(wire::Counter::Hits));
         self.set_total(Total::ReadFaults, probes.counter(wire::Counter::ReadFault));
+        self.set_total(Total::Samples, probes.counter(wire::Counter::Samples));
+        self.set_total(Total::SampleFaults, probes.counter(wire::Counter::SampleFault));
     }
 }
 
@@ -205,6 +214,8 @@ impl Total {
             Self::Hits => "Hits of probes in traced processes",
             Self::Records => "Records that came from the eBPF programs: hits less what was lost on the way",
             Self::ReadFaults => "Reads of a traced process's memory that failed",
+            Self::Samples => "Samples of where traced processes spend their CPU time",
+            Self::SampleFaults => "Samples whose stack could not be read: they have no phase",
             Self::StrayEnds => "Ends of calls that began before the probes were there",
             Self::SkippedPods => "Pods that were popped, but not to be scheduled",
         }

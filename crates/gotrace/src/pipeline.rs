@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     account::{Account, Count, Stats},
+    code::Sampled,
     discover::ProcessId,
     plan::{Identity, Missing},
     program::Assemble,
@@ -87,6 +88,11 @@ impl<P: Program> Pipeline<P> {
     /// Hands the next event to the assembler.
     pub fn event(&mut self, event: Event<P>) {
         self.assembler.on(event);
+    }
+
+    /// Hands the next sample to the assembler.
+    pub fn sample(&mut self, sample: Sampled) {
+        self.assembler.sample(sample);
     }
 
     /// Tick: re-anchors the clocks and expires what has had no event for too long.

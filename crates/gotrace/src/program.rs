@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     account::{Account, Count, Counter, Stats},
+    code::{Rank, Sampled},
     plan::row::{Interface, Role, Row},
     values::{Value, Values},
 };
@@ -64,6 +65,13 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
         types: &Types<'_>,
     ) -> Result<Vec<Named>, goexe::Error>;
 
+    /// What a sample counts as if this function is on its stack; `None` if the other functions say that. `names` are those
+    /// of [`Program::names`].
+    #[must_use]
+    fn class<'a>(_symbol: &str, _names: &'a [Named]) -> Option<(Rank, &'a str)> {
+        None
+    }
+
     /// Replaces the names of users' objects. `replace` receives each name with its kind, such as `pod`.
     fn redact(values: &mut Values<Self::Value>, replace: &mut dyn FnMut(&'static str, &mut String));
 }
@@ -77,6 +85,10 @@ pub trait Assemble<P: Program>: Default + fmt::Debug + Send {
 
     /// Handles the next event. Events arrive in the order of the ring buffer, which keeps each goroutine's order.
     fn on(&mut self, event: Event<P>);
+
+    /// Handles a sample of where the process was. Samples arrive among the events in the order of time. They are no events,
+    /// and have no fate.
+    fn sample(&mut self, _sample: Sampled) {}
 
     /// Expires what has had no event for too long. `now_ns` is `CLOCK_MONOTONIC`.
     fn expire(&mut self, now_ns: u64);

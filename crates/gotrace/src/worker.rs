@@ -9,14 +9,16 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
     fmt,
+    sync::Arc,
 };
 
 use goexe::{Class, Executable, Functions};
 
 use crate::{
     account::{Account, Count, Counter, Stats},
+    code::{self, CodeMap},
     decode::{Decoder, Undecodable},
-    discover::{FileId, Handle},
+    discover::{FileId, Handle, Process},
     memory::Place,
     pipeline::{Clocks, Found, Output, Pipeline},
     plan::{self, Identity, Missing, Plan, PlannedSite},
@@ -75,6 +77,18 @@ pub struct Prepared {
     planned: Box<dyn Any + Send>,
 }
 
+impl Prepared {
+    /// What a worker needs that attaches no probe.
+    pub(crate) fn new(summary: Summary, planned: Box<dyn Any + Send>) -> Self {
+        Self { summary, places: Vec::new(), planned }
+    }
+
+    /// What the planner has made.
+    pub(crate) fn into_planned(self) -> Box<dyn Any + Send> {
+        self.planned
+    }
+}
+
 /// Plans an executable, if it contains the program.
 type Prepare = dyn Fn(&Executable<'_>, &Functions<'_>) -> Option<Result<Prepared, plan::Error>> + Send + Sync;
 
@@ -96,6 +110,16 @@ impl fmt::Debug for Planner {
 }
 
 impl Planner {
+    /// A planner of a program whose plan another worker than [`ProgramWorker`] makes.
+    pub(crate) fn new<P: Program>(
+        plan: fn(&Executable<'_>, &Functions<'_>) -> Result<Prepared, plan::Error>,
+    ) -> Self {
+        let prepare = move |executable: &Executable<'_>, functions: &Functions<'_>| {
+            plan::has::<P>(functions).then(|| plan(executable, functions))
+        };
+        Self { program: P::NAME, markers: P::MARKERS, file_names: P::FILE_NAMES, prepare: Box::new(prepare) }
+    }
+
     /// Plans the probes of an executable; `None` if it does not contain the program.
     ///
     /// # Errors
@@ -124,9 +148,16 @@ fn prepare<P: Program>(
         Some(Place { address: site.address, code: executable.code_at(site.address)? })
     };
     let places = sites.iter().filter_map(place).collect();
+    // Below that level, no plugin has a span.
+    let codes = if detail < Detail::Plugins {
+        CodeMap::default()
+    } else {
+        CodeMap::of::<P>(executable, functions, &names)
+    };
     executable.intact()?;
     let summary = Summary { identity, programs: vec![P::NAME], emulated, single_stepped, missing };
-    let planned = Box::new(Planned { sites, names, errors, attached: None });
+    let planned =
+        Box::new(Planned { sites, names, errors, attached: None, codes: codes.into(), table: None });
     Ok(Prepared { summary, places, planned })
 }
 
@@ -164,10 +195,24 @@ pub trait Worker<T>: Send {
     /// Starts tracing a process that runs this executable; `bias` is its load bias.
     fn begin(&mut self, file: FileId, bias: u64, found: &Found);
 
+    /// Takes samples of a process that is traced, if the program has classes of code. `bias` is its load bias.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    fn sample(
+        &mut self,
+        file: FileId,
+        bias: u64,
+        process: &Process,
+        target: u32,
+        probes: &mut Probes,
+    ) -> Result<(), probe::Error>;
+
     /// Closes everything open in this process, which has ended.
     fn end(&mut self, target: u32);
 
-    /// Handles a record of this site; `None` if the site belongs to another worker.
+    /// Handles a record of this site, or a sample; `None` if the site or the process belongs to another worker.
     fn take(&mut self, site: u32, record: &[u8]) -> Option<Result<(), Undecodable>>;
 
     /// Tick: re-anchors the clocks and expires what has had no event for too long.
@@ -195,6 +240,8 @@ pub struct ProgramWorker<P: Program, T> {
     finished: fn(Output<P>) -> T,
     executables: HashMap<FileId, Planned<P>>,
     decoder: Decoder<P>,
+    /// The code of each sampled process, by its target number, and the CPU time that a sample stands for.
+    sampled: HashMap<u32, (Arc<CodeMap>, u64)>,
     pipeline: Pipeline<P>,
     observer: Option<Observer<P>>,
 }
@@ -205,6 +252,9 @@ struct Planned<P: Program> {
     names: Vec<Named>,
     errors: Vec<(u64, String)>,
     attached: Option<Attached>,
+    codes: Arc<CodeMap>,
+    /// The place of its code ranges, while processes are sampled.
+    table: Option<u32>,
 }
 
 impl<P: Program, T> fmt::Debug for ProgramWorker<P, T> {
@@ -222,6 +272,7 @@ impl<P: Program, T> ProgramWorker<P, T> {
             finished,
             executables: HashMap::new(),
             decoder: Decoder::default(),
+            sampled: HashMap::new(),
             pipeline: Pipeline::default(),
             observer: None,
         }
@@ -288,8 +339,9 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     }
 
     fn detach(&mut self, file: FileId, probes: &mut Probes) -> Result<(), probe::Error> {
-        let attached = self.executables.remove(&file).and_then(|planned| planned.attached);
-        let Some(attached) = attached else { return Ok(()) };
+        let Some(planned) = self.executables.remove(&file) else { return Ok(()) };
+        planned.table.into_iter().for_each(|first| probes.remove_ranges(first));
+        let Some(attached) = planned.attached else { return Ok(()) };
         for number in &attached.numbers {
             self.decoder.remove(*number);
         }
@@ -303,13 +355,46 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         self.observe(Line::Found(Cow::Borrowed(found)));
     }
 
+    fn sample(
+        &mut self,
+        file: FileId,
+        bias: u64,
+        process: &Process,
+        target: u32,
+        probes: &mut Probes,
+    ) -> Result<(), probe::Error> {
+        let Some(planned) = self.executables.get_mut(&file) else { return Ok(()) };
+        let codes = &planned.codes;
+        let Some(period_ns) = probes.sample_period_ns().filter(|_| !codes.ranges().is_empty()) else {
+            return Ok(());
+        };
+        if planned.table.is_none() {
+            planned.table = probes.add_ranges(codes.ranges())?;
+        }
+        let Some(first) = planned.table else { return Ok(()) };
+        probes.sample(process, &codes.code(bias, first))?;
+        self.sampled.insert(target, (Arc::clone(codes), period_ns));
+        Ok(())
+    }
+
     fn end(&mut self, target: u32) {
+        self.sampled.remove(&target);
         self.decoder.remove_names(target);
         self.observe(Line::Gone { target });
         self.pipeline.exit(target);
     }
 
     fn take(&mut self, site: u32, record: &[u8]) -> Option<Result<(), Undecodable>> {
+        if site == wire::NO_SITE {
+            let Some((sample, _)) = code::sample(record) else {
+                return Some(Err(Undecodable::Length(record.len())));
+            };
+            let (codes, period_ns) = self.sampled.get(&sample.target)?;
+            let sampled = codes.named(&sample, *period_ns);
+            self.observe(Line::Sample(Cow::Borrowed(&sampled)));
+            self.pipeline.sample(sampled);
+            return Some(Ok(()));
+        }
         if !self.decoder.knows(site) {
             return None;
         }

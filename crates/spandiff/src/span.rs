@@ -79,11 +79,15 @@ pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Spa
         if spans.len() + of_scope.spans.len() > MAX_SPANS {
             return Err(Error::TooMany { limit: MAX_SPANS });
         }
-        spans.extend(of_scope.spans.into_iter().map(|span| {
+        spans.extend(of_scope.spans.into_iter().filter_map(|span| {
             let mut attributes = texts(&span.attributes);
+            if attributes.contains_key(attributes::SHARE) {
+                // Not a call, but what samples say of many: it has no twin.
+                return None;
+            }
             let mut time = |key| attributes.remove(key)?.parse().ok();
             let monotonic = [time(attributes::MONOTONIC_START), time(attributes::MONOTONIC_END)];
-            Span {
+            Some(Span {
                 trace_id: span.trace_id,
                 span_id: span.span_id,
                 parent_id: span.parent_span_id,
@@ -93,7 +97,7 @@ pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Spa
                 monotonic: if let [Some(start), Some(end)] = monotonic { Some([start, end]) } else { None },
                 attributes,
                 failed: span.status.is_some_and(|status| status.code == StatusCode::Error as i32),
-            }
+            })
         }));
     }
     Ok(())

@@ -205,6 +205,15 @@ fn a_line_of_the_collector_becomes_spans() {
 }
 
 #[test]
+fn a_share_of_a_plugin_has_no_twin_and_is_not_read() {
+    let share = format!(r#"{{"key":"{}","value":{{"doubleValue":0.5}}}}"#, attributes::SHARE);
+    let line =
+        LINE.replace(r#""name":"filter","#, &format!(r#""name":"plugin: Fit","attributes":[{share}],"#));
+    let spans = read(Cursor::new(line), "f", None).unwrap();
+    assert_eq!(spans.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["SchedulePod"]);
+}
+
+#[test]
 fn protobuf_is_read_bare_and_framed() {
     let value: serde_json::Value =
         serde_json::from_str(&LINE.replace(r#""arrayValue":{}"#, r#""boolValue":true"#)).unwrap();

@@ -133,6 +133,17 @@ pub const WAITED_FOR: Strings = "k8s.scheduler.permit.plugins";
 pub const PLUGIN_NAME: String = "k8s.scheduler.plugin.name";
 /// Where the plugin or extender was called: the name of the phase's span. On spans of plugins and extenders.
 pub const EXTENSION_POINT: String = "k8s.scheduler.plugin.extension_point";
+/// Part of the phase's CPU time that the plugin took, from 0 to 1. On spans of plugins that are shares: those of `filter` and
+/// `score`, which run their plugins on many Nodes at once. Such a span begins with the phase, and is as long as its share of
+/// it: the plugins run side by side, and their calls have no times.
+pub const SHARE: Double = "k8s.scheduler.plugin.share";
+/// Number of samples of the plugin. On spans of shares.
+pub const SHARE_SAMPLES: Int = "k8s.scheduler.plugin.share.samples";
+/// Number of samples of the phase, those of the plugin among them. On spans of shares.
+pub const SHARE_SAMPLES_OF_PHASE: Int = "k8s.scheduler.plugin.share.samples_of_phase";
+/// Where the samples come from: `sampled`, from this phase of this attempt; or `profile`, from the phase in all attempts of
+/// the scheduler in the last minute, because the attempt had too few. On spans of shares.
+pub const SHARE_BASIS: String = "k8s.scheduler.plugin.share.basis";
 /// URL of the extender without the verb: the scheduler's own name for it. On spans of extenders.
 pub const EXTENDER_URL: String = "k8s.scheduler.extender.url";
 /// What is behind that in the request. On spans of extenders.

@@ -61,6 +61,8 @@ pub enum SpanKind {
     Phase(Phase),
     /// One plugin's call in a phase.
     Plugin,
+    /// A plugin's share of a phase by samples. It is no call: it begins with the phase and is as long as its share.
+    Share,
     /// A request to an extender.
     Extender,
     /// A call of the API server that an attempt asked for and that may outlast it.

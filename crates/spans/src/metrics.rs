@@ -58,11 +58,14 @@ telemetry::labels! {
 
 /// The label of plugins' spans.
 const PLUGIN: &str = "plugin";
+/// The label of spans of plugins' shares.
+const SHARE: &str = "plugin share";
 
 /// A span's label: its name, unless that names one of many plugins, URLs or containers.
 fn name(span: &Span) -> Cow<'static, str> {
     match span.kind {
         SpanKind::Plugin => PLUGIN.into(),
+        SpanKind::Share => SHARE.into(),
         SpanKind::Extender => "extender".into(),
         SpanKind::Stage(stage @ (Stage::InitContainer | Stage::Container)) => stage.name().into(),
         SpanKind::Stage(

@@ -24,5 +24,5 @@ pub use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::
 
 pub use self::{
     label::Label,
-    registry::{CONTENT_TYPE, Counters, Gauges, Labelled, Registry, Totals},
+    registry::{CONTENT_TYPE, Counters, Gauges, Labelled, Registry, Seconds, Totals},
 };

@@ -4,13 +4,16 @@ use std::{
     borrow::Cow,
     fmt,
     marker::PhantomData,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use prometheus_client::{
     encoding::text,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
-    registry,
+    registry::{self, Unit},
 };
 
 use crate::{Label, process::Process};
@@ -94,6 +97,14 @@ impl Registry {
         let family = Family::<Labels<N>, Counter>::default();
         self.metrics().own.register(name, help, family.clone());
         Labelled { family, keys }
+    }
+
+    /// Registers counters of seconds, whose totals are counted elsewhere. Callers bound the number of label values.
+    #[must_use]
+    pub fn seconds<const N: usize>(&self, name: &str, help: &str, keys: [&'static str; N]) -> Seconds<N> {
+        let family = Family::<Labels<N>, Counter<f64, AtomicU64>>::default();
+        self.metrics().own.register_with_unit(name, help, Unit::Seconds, family.clone());
+        Seconds { family, keys }
     }
 
     /// Registers counters whose keys are data, and whose totals are counted elsewhere. Callers bound the number of values.
@@ -181,6 +192,22 @@ impl<L: Label> Counters<L> {
     #[must_use]
     pub fn get(&self, value: L) -> u64 {
         self.all[value.index()].get()
+    }
+}
+
+/// Counters of seconds. Clones are handles of the same counters.
+#[derive(Clone, Debug)]
+pub struct Seconds<const N: usize> {
+    family: Family<Labels<N>, Counter<f64, AtomicU64>>,
+    keys: [&'static str; N],
+}
+
+impl<const N: usize> Seconds<N> {
+    /// Sets the counter with these label values to a total.
+    pub fn set(&self, values: [Cow<'static, str>; N], seconds: f64) {
+        let mut values = values.into_iter();
+        let labels = self.keys.map(|key| (key, values.next().unwrap_or_default()));
+        self.family.get_or_create_owned(&labels).inner().store(seconds.to_bits(), Ordering::Relaxed);
     }
 }
 

@@ -4,6 +4,9 @@
 //! record per hit: a [`Hit`] of words, a [`TextHit`] or [`LongTextHit`] with strings, a [`TopHit`] with the greatest
 //! elements of a slice, or a [`MapHit`] with the values of a map.
 //!
+//! Beside the hits there are samples: several times a second, where each traced process spends its CPU time. The daemon
+//! names ranges of code ([`CodeRange`]) and their classes; a [`Sample`] has the classes that its stack met.
+//!
 //! # Design constraints
 //!
 //! - No knowledge of any traced program: a site says what to read, the daemon knows what it means.
@@ -38,6 +41,34 @@ pub const LONG_TEXT_LEN: usize = 2048;
 /// Default size of the ring buffer: 15,000 hits a second, one in seven with strings, fill it in about a second. The daemon
 /// maps it twice in a row.
 pub const RING_BYTES: u32 = 4 << 20;
+
+/// Maximum number of code ranges of an executable: a power of two. A scheduler needs about 500.
+pub const RANGES_PER_TABLE: u32 = 2048;
+/// Maximum number of code ranges: each executable has its own part.
+pub const MAX_RANGES: u32 = MAX_PLANS * RANGES_PER_TABLE;
+/// Frames of a stack that are looked at, from the innermost on.
+pub const MAX_FRAMES: usize = 64;
+/// Default number of samples per second and CPU. Not a divisor of usual timers' rates.
+pub const SAMPLE_HZ: u32 = 199;
+/// The word of a [`Sample`] where a [`Hit`] has its site.
+pub const NO_SITE: u32 = u32::MAX;
+
+/// [`CodeRange::rank`]: one part of a whole. Of several on a stack, the outermost that is inside the whole counts.
+pub const PART: u16 = 0;
+/// [`CodeRange::rank`]: a whole. The innermost ends the walk.
+pub const WHOLE: u16 = 1;
+/// [`CodeRange::rank`]: counts as the whole if the stack has none. The innermost counts.
+pub const HINT: u16 = 2;
+/// No class.
+pub const NO_CLASS: u16 = 0;
+
+/// [`Sample::flags`]: the innermost frame is not in the executable's Go code, so the rest of the stack is not believed:
+/// a call of C code, whose frames have no pointers.
+pub const OUTSIDE: u32 = 1;
+/// [`Sample::flags`]: the stack has more than [`MAX_FRAMES`] frames, and no whole among them.
+pub const CUT: u32 = 2;
+/// [`Sample::flags`]: the stack cannot be read.
+pub const UNREADABLE: u32 = 4;
 
 /// Index into the sequence of integer registers of Go's ABIInternal
 /// (<https://github.com/golang/go/blob/go1.26.5/src/cmd/compile/abi-internal.md#architecture-specifics>).
@@ -470,6 +501,70 @@ pub struct MapHit {
     pub entries: [MapEntry; MAX_MAP_ENTRIES],
 }
 
+/// A range of code and its class. The ranges of an executable are sorted, and do not overlap.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodeRange {
+    /// Offset of the first byte from the start of the executable's Go code.
+    pub start: u32,
+    /// Offset of the first byte behind it.
+    pub end: u32,
+    /// The class, from 1: its meaning is the daemon's business.
+    pub class: u16,
+    /// [`PART`], [`WHOLE`] or [`HINT`].
+    pub rank: u16,
+}
+
+/// The code of a traced process, at the place of its [`Target`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// Address of the executable's Go code in the process.
+    pub text: u64,
+    /// Its length; 0 if the process is not sampled.
+    pub text_len: u32,
+    /// Index of its first [`CodeRange`].
+    pub first: u32,
+    /// Number of its ranges.
+    pub len: u32,
+    /// 1 if frames outside the Go code are believed: the executable has no C code, so that they are the vDSO's.
+    pub believes_outside: u32,
+}
+
+/// Where a process was at one tick of the CPU's clock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// [`Target::number`].
+    pub target: u32,
+    /// Class of the whole, or [`NO_CLASS`].
+    pub whole: u16,
+    /// Class of the part, or [`NO_CLASS`].
+    pub part: u16,
+    /// [`OUTSIDE`], [`CUT`], [`UNREADABLE`].
+    pub flags: u32,
+    /// Number of frames of the stack, at most [`MAX_FRAMES`].
+    pub frames: u32,
+    /// [`NO_SITE`].
+    pub site: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// Return address of the innermost function if that has no frame, which hides its caller from the stack; else 0.
+    pub caller: u64,
+}
+
+/// A sample with its stack, where a profile is asked for. It has no classes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackSample {
+    /// Common part.
+    pub sample: Sample,
+    /// Addresses of instructions, innermost first; [`Sample::frames`] of them.
+    pub stack: [u64; MAX_FRAMES],
+}
+
 /// Per-CPU counters of the eBPF programs; the value is the index into their map.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -486,17 +581,26 @@ pub enum Counter {
     ReadFault = 4,
     /// Loss: the process had sent more than its budget, or more than its share while the ring buffer was nearly full.
     OverBudget = 5,
+    /// Samples in traced processes. Each one is a record or a loss.
+    Samples = 6,
+    /// Loss: the ring buffer had no room for a sample.
+    SampleRingFull = 7,
+    /// Samples whose stack cannot be read. The record is sent without classes.
+    SampleFault = 8,
 }
 
 impl Counter {
     /// All counters, in the order of their indices.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
         Self::Hits,
         Self::RingFull,
         Self::GoroutineFault,
         Self::UnknownSite,
         Self::ReadFault,
         Self::OverBudget,
+        Self::Samples,
+        Self::SampleRingFull,
+        Self::SampleFault,
     ];
 }
 
@@ -504,7 +608,7 @@ impl Counter {
 mod user {
     use aya::Pod;
 
-    use crate::{PidNamespace, Site, Target};
+    use crate::{Code, CodeRange, PidNamespace, Site, Target};
 
     // SAFETY: `repr(C)`, made of integers, without implicit padding: any bytes are a valid value.
     unsafe impl Pod for Site {}
@@ -512,6 +616,10 @@ mod user {
     unsafe impl Pod for PidNamespace {}
     // SAFETY: as above.
     unsafe impl Pod for Target {}
+    // SAFETY: as above.
+    unsafe impl Pod for CodeRange {}
+    // SAFETY: as above.
+    unsafe impl Pod for Code {}
 
     #[cfg(test)]
     mod tests {
@@ -554,6 +662,16 @@ mod user {
             let (head, rest) = bytes(&target).split_at(8);
             assert_eq!(head, [1, 2].map(u32::to_ne_bytes).as_flattened());
             assert_eq!(rest, [3, 4, 5, 6, 7].map(u64::to_ne_bytes).as_flattened());
+
+            let range = CodeRange { start: 1, end: 2, class: 3, rank: 4 };
+            let (head, rest) = bytes(&range).split_at(8);
+            assert_eq!(head, [1, 2].map(u32::to_ne_bytes).as_flattened());
+            assert_eq!(rest, [3, 4].map(u16::to_ne_bytes).as_flattened());
+
+            let code = Code { text: 1, text_len: 2, first: 3, len: 4, believes_outside: 5 };
+            let (head, rest) = bytes(&code).split_at(8);
+            assert_eq!(head, 1_u64.to_ne_bytes());
+            assert_eq!(rest, [2, 3, 4, 5].map(u32::to_ne_bytes).as_flattened());
         }
     }
 }
@@ -563,6 +681,11 @@ const _: () = assert!(size_of::<Read>() == 24);
 const _: () = assert!(size_of::<Site>() == 20 + 24 * MAX_READS + 4 * LAYOUT_LEN);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
 const _: () = assert!(size_of::<Target>() == 48);
+const _: () = assert!(size_of::<Sample>() == 40 && size_of::<Sample>() < size_of::<Hit>());
+const _: () = assert!(size_of::<StackSample>() == size_of::<Sample>() + 8 * MAX_FRAMES);
+// A record's site is read before its kind is known.
+const _: () = assert!(core::mem::offset_of!(Sample, site) == core::mem::offset_of!(Hit, site));
+const _: () = assert!(RANGES_PER_TABLE.is_power_of_two());
 const _: () = assert!(MAX_SITES <= 1 << u16::BITS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
@@ -573,6 +696,7 @@ const _: () = assert!(
         && MAX_MAP_ENTRIES.is_power_of_two()
         && MAX_GROUP.is_power_of_two()
         && TOP_CHUNK.is_power_of_two()
+        && MAX_FRAMES.is_power_of_two()
         && MAX_WORDS.is_power_of_two()
         && MAX_TEXTS.is_power_of_two()
 );

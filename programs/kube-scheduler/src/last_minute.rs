@@ -437,13 +437,13 @@ fn is_step(kind: SpanKind) -> bool {
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
         | SpanKind::Other => true,
-        SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin => false,
+        SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::Share => false,
     }
 }
 
 /// Name of a span, and the extension point of a plugin's.
 fn names(span: &Span) -> (&str, &str) {
-    if span.kind != SpanKind::Plugin {
+    if !matches!(span.kind, SpanKind::Plugin | SpanKind::Share) {
         return (&span.name, "");
     }
     let name = span.name.strip_prefix(PLUGIN).unwrap_or(&span.name);

@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! * [`table`]: the probed functions. [`values`]: the values read there. `plugins`: the plugins in an
-//!   executable.
+//!   executable. `classes`: what its functions say about a sample.
 //! * [`attempt`]: assembles calls into attempts. [`spans`]: turns attempts into spans. Both are pure.
 //! * [`configuration`], [`configurations`]: a scheduler's flags and configuration, and their trace.
 //! * [`attempt_log`], [`explain`]: recent attempts, and the report about a Pod.
@@ -15,6 +15,7 @@
 pub mod attempt;
 pub mod attempt_log;
 pub mod brief;
+mod classes;
 pub mod configuration;
 pub mod configurations;
 pub mod explain;
@@ -31,6 +32,7 @@ use goexe::{Executable, Functions, Types};
 use gotrace::{
     Detail,
     account::Counter,
+    code::Rank,
     plan::Row,
     program::{Metric, Named, Program, SpelledOut},
 };
@@ -105,6 +107,10 @@ impl Program for KubeScheduler {
         types: &Types<'_>,
     ) -> Result<Vec<Named>, goexe::Error> {
         plugins::find(executable, functions, types)
+    }
+
+    fn class<'a>(symbol: &str, names: &'a [Named]) -> Option<(Rank, &'a str)> {
+        classes::of(symbol, names)
     }
 
     fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, &mut String)) {

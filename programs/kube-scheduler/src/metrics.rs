@@ -8,10 +8,10 @@ use std::{
 
 use gotrace::account::Count;
 use spans::{AttributeValue, Trace, TraceKind, attributes};
-use telemetry::{Counters, Gauge, Labelled, Registry};
+use telemetry::{Counters, Gauge, Labelled, Registry, Seconds};
 
 use crate::{
-    attempt::QUEUE_INCOMING_PODS,
+    attempt::{CPU_NANOSECONDS, QUEUE_INCOMING_PODS},
     last_minute::{self, Comparison, LastMinute, Window},
     queue::{Answer, stalls},
 };
@@ -32,6 +32,7 @@ pub struct Metrics(Arc<Families>);
 struct Families {
     attempts: Labelled<1>,
     group_attempts: Labelled<1>,
+    cpu: Seconds<2>,
     started: Instant,
     window: Mutex<Window>,
     stalled: Gauge,
@@ -53,6 +54,11 @@ impl Metrics {
                 "pod_group_attempts",
                 "Scheduling attempts of groups of Pods traced, by result",
                 ["result"],
+            ),
+            cpu: registry.seconds(
+                "scheduler_cpu",
+                "CPU time of schedulers by phase or other work, and by the plugin in it: by samples",
+                ["phase", "plugin"],
             ),
             started: Instant::now(),
             window: Mutex::default(),
@@ -91,11 +97,15 @@ impl Metrics {
         self.0.group_attempts.add([result.into()], 1);
     }
 
-    /// Updates the queue metrics from the assembler's totals.
+    /// Updates the metrics of queues and of CPU time from the assembler's totals.
     pub fn counts(&self, counts: &[Count]) {
         let mut before = self.0.moves.lock().unwrap_or_else(PoisonError::into_inner);
         for Count { counter, labels, total } in counts {
             let [queue, event] = labels.as_slice() else { continue };
+            if *counter == CPU_NANOSECONDS {
+                let (phase, plugin) = (queue, event);
+                self.0.cpu.set([phase.clone().into(), plugin.clone().into()], *total as f64 / 1e9);
+            }
             if *counter != QUEUE_INCOMING_PODS.name {
                 continue;
             }
@@ -171,6 +181,19 @@ mod tests {
         assert!(!text.contains("anything"));
         let attempts: u64 = metrics.last_minute().attempts.iter().map(|attempts| attempts.count).sum();
         assert_eq!(attempts, 5);
+    }
+
+    #[test]
+    fn cpu_time_is_a_counter_of_seconds() {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry);
+        let labels = vec!["filter".to_owned(), "NodeResourcesFit".to_owned()];
+        for total in [1_000_000_000, 2_500_000_000] {
+            metrics.counts(&[Count { counter: CPU_NANOSECONDS, labels: labels.clone(), total }]);
+        }
+        let line =
+            "schedspan_scheduler_cpu_seconds_total{phase=\"filter\",plugin=\"NodeResourcesFit\"} 2.5\n";
+        assert!(registry.encode().contains(line), "{}", registry.encode());
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub(super) const DOCTOR: &str = "Examples:
   schedspan doctor                          With the same variables as `schedspan run`
   schedspan doctor --trust namespace=shop   With other rules for who is traced";
 
+pub(super) const PROFILE: &str = "Examples:
+  schedspan profile                                   Phases, plugins and functions of 30 s
+  schedspan profile 4711 -o flame --file flame.svg    A flame graph of one process
+  schedspan profile -o pprof --file schedspan.pb.gz   For `go tool pprof` and Pyroscope";
+
 pub(super) const RECORD: &str = "Examples:
   schedspan record attempts.jsonl --redact --duration 30s   For a bug report: without names
   schedspan record attempts.jsonl --max-size 64KiB          The first few hundred events

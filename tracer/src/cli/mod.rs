@@ -6,6 +6,7 @@ mod examples;
 pub mod explain;
 pub mod inspect;
 pub mod lifecycle;
+pub mod profile;
 pub mod queue;
 pub mod record;
 pub mod replay;
@@ -118,6 +119,12 @@ pub enum Command {
     /// The exit code is 1 if traces cannot be made or exported.
     #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::Options),
+    /// Show where schedulers spend their CPU time: by phase and plugin, and by function
+    ///
+    /// Takes samples of their stacks for --duration, without a probe, also from a stripped executable. Plugins that wait for
+    /// something take no CPU time, and are not seen.
+    #[command(after_help = examples::PROFILE)]
+    Profile(profile::Options),
     /// Record the activity of schedulers into a file, for `schedspan replay`
     ///
     /// Traces as `schedspan run` does, but writes what the probes read instead of making spans: one JSON object a line.

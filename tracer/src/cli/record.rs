@@ -22,7 +22,6 @@ use gotrace::{
     worker::ProgramWorker,
 };
 use kube_scheduler::KubeScheduler;
-use pods::node::NodePods;
 use spans::figures::{parse_bytes, parse_duration};
 use status::Health;
 use tokio::{
@@ -39,8 +38,6 @@ use crate::{
     supervisor::Supervisor,
 };
 
-/// Longest wait for the list of this node's Pods.
-const LIST: Duration = Duration::from_secs(5);
 /// Room for some hundred events. A smaller file is full at once.
 const SMALLEST: u64 = 64 << 10;
 
@@ -113,14 +110,7 @@ pub async fn run(options: Options) -> Result<()> {
     let (sender, _) = mpsc::channel(1);
     let (metrics, health) = (Metrics::default(), Health::default());
     let workers: Vec<Box<Worker>> = vec![Box::new(worker)];
-    let admission = match pid {
-        Some(pid) => Admission::only(pid),
-        None => {
-            // Without an API server, only Pods that are not static are left out.
-            let pods = NodePods::once(None, LIST).await.unwrap_or_default();
-            Admission::new(trust.trust, pods, &workers)
-        }
-    };
+    let admission = Admission::once(pid, trust.trust, &workers).await;
     let object = ebpf_object.as_deref();
     let supervisor = Supervisor::new(object, Limits::default(), admission, workers, sender, metrics, health)?;
     let mut supervisor = tokio::task::spawn_blocking({

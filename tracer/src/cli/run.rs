@@ -57,6 +57,9 @@ pub struct Common {
     /// sixteenth of it per 67 ms at most.
     #[arg(long, default_value = BUDGET, value_name = "SIZE", value_parser = budget, help_heading = PROBES)]
     pub budget: u64,
+    /// Samples per second and CPU, for the shares of `Filter` and `Score` plugins; 0 takes none
+    #[arg(long, default_value_t = wire::SAMPLE_HZ, value_name = "HZ", value_parser = clap::value_parser!(u32).range(0..=1_000), help_heading = PROBES)]
+    pub sample_hz: u32,
     /// Show one line for each plugin in waterfalls, even if it was quick
     #[arg(long, help_heading = SPANS)]
     pub wide: bool,
@@ -134,7 +137,8 @@ pub async fn run(options: Options) -> Result<()> {
 
 impl Common {
     pub(super) fn daemon(self, outputs: Vec<Output>, filter: Filter) -> daemon::Options {
-        let Self { context, trust, programs, detail, ring_buffer, budget, wide, ebpf_object } = self;
+        let Self { context, trust, programs, detail, ring_buffer, budget, sample_hz, wide, ebpf_object } =
+            self;
         daemon::Options {
             outputs,
             wide,
@@ -148,7 +152,7 @@ impl Common {
             history: 0,
             ebpf_object,
             trust: trust.trust,
-            limits: Limits { ring_bytes: ring_buffer, budget },
+            limits: Limits { ring_bytes: ring_buffer, budget, sample_hz, stacks: false },
             programs,
             detail: detail.into(),
             queue_spans: false,

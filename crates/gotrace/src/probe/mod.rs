@@ -2,6 +2,7 @@
 
 mod host;
 mod places;
+mod sampler;
 
 use std::{
     mem::MaybeUninit,
@@ -25,12 +26,13 @@ use log::{Level, Log, log_enabled};
 use rustix::{event::epoll, io::Errno};
 use tracing::warn;
 use wire::{
-    BUDGET, Cookie, Counter, FREE, MAP_WALK, MAX_PID_NAMESPACES, MAX_PLANS, MAX_SITES, MAX_TARGETS, NO_TEXTS,
-    PidNamespace, RING_BYTES, SITES_PER_PLAN, Site, TOP, Target, WINDOW_SHIFT,
+    BUDGET, Code, CodeRange, Cookie, Counter, FREE, MAP_WALK, MAX_PID_NAMESPACES, MAX_PLANS, MAX_SITES,
+    MAX_TARGETS, NO_TEXTS, PidNamespace, RING_BYTES, SAMPLE_HZ, SITES_PER_PLAN, Site, TOP, Target,
+    WINDOW_SHIFT,
 };
 
 pub use self::host::{Right, Unfit, check_btf, raise, rights};
-use self::places::Places;
+use self::{places::Places, sampler::Sampler};
 use crate::discover::{Handle, Process};
 
 /// The built-in eBPF object; empty if the build had none.
@@ -92,6 +94,9 @@ pub enum Error {
     /// The limit of executables, namespaces or processes is reached.
     #[error("no room to trace another {0}")]
     Full(&'static str),
+    /// The kernel does not let this process take samples.
+    #[error("the kernel takes no samples: {0}")]
+    Sample(String),
 }
 
 /// Sizes that the user chooses.
@@ -101,11 +106,15 @@ pub struct Limits {
     pub ring_bytes: u32,
     /// Bytes of records per second that each process may send.
     pub budget: u64,
+    /// Samples per second and CPU; 0 takes none.
+    pub sample_hz: u32,
+    /// Whether samples have whole stacks instead of classes, for a profile.
+    pub stacks: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { ring_bytes: RING_BYTES, budget: BUDGET }
+        Self { ring_bytes: RING_BYTES, budget: BUDGET, sample_hz: SAMPLE_HZ, stacks: false }
     }
 }
 
@@ -163,6 +172,8 @@ pub struct Probes {
     lists: bool,
     /// Present if the log points are active.
     logger: Option<Logger>,
+    /// `None` if no samples are taken.
+    sampler: Option<Sampler>,
     ring: RingBuf<MapData>,
     /// Watches the ring buffer only, edge-triggered: an event means that a program requested a wake-up, not that there
     /// is a record.
@@ -200,7 +211,7 @@ impl Probes {
     ///
     /// When there is no object, capabilities or kernel do not suffice, or the kernel refuses it.
     pub fn load(file: Option<&Path>, limits: Limits) -> Result<Self, Error> {
-        let Limits { ring_bytes, .. } = limits;
+        let Limits { ring_bytes, sample_hz, stacks, budget: _ } = limits;
         let (limit, share) = limits.per_window();
         let read;
         let object = match file {
@@ -225,6 +236,7 @@ impl Probes {
             .override_global("LIMIT", &limit, true)
             .override_global("SHARE", &share, true)
             .override_global("LOG", &u8::from(log), true)
+            .override_global("STACKS", &u8::from(stacks), true)
             .load(object)
             .map_err(|source| Error::Load { name: name(), source: Box::new(source) })?;
         let unreadable = |error: aya_log::Error| Error::Map { name: "AYA_LOGS", why: error.to_string() };
@@ -243,12 +255,14 @@ impl Probes {
                 Err(error) => return Err(error.into()),
             }
         }
+        let sampler = Sampler::load(&mut ebpf, sample_hz)?;
         let ring = take(&mut ebpf, "EVENTS")?;
         let epoll = epoll_of(&ring).map_err(|error| Error::Map { name: "EVENTS", why: error.to_string() })?;
         Ok(Self {
             multi,
             lists,
             logger,
+            sampler,
             ring,
             epoll,
             sites: take(&mut ebpf, "SITES")?,
@@ -381,6 +395,46 @@ impl Probes {
         Ok(())
     }
 
+    /// CPU time that a sample stands for, nanoseconds; `None` if no samples are taken.
+    #[must_use]
+    pub fn sample_period_ns(&self) -> Option<u64> {
+        self.sampler.as_ref().map(Sampler::period_ns)
+    }
+
+    /// Adds the code ranges of an executable, and returns the place of the first. `None` if no samples are taken.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room.
+    pub fn add_ranges(&mut self, ranges: &[CodeRange]) -> Result<Option<u32>, Error> {
+        self.sampler.as_mut().map(|sampler| sampler.add(ranges)).transpose()
+    }
+
+    /// Removes the code ranges that begin at this place.
+    pub fn remove_ranges(&mut self, first: u32) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.remove(first);
+        }
+    }
+
+    /// Takes samples of a traced process, until it is not traced any more.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn sample(&mut self, process: &Process, code: &Code) -> Result<(), Error> {
+        let Some(place) = self.place(process) else { return Ok(()) };
+        let Self { sampler, ebpf, .. } = self;
+        sampler.as_mut().map_or(Ok(()), |sampler| sampler.start(ebpf, place, code))
+    }
+
+    /// The place of a process among the targets.
+    fn place(&self, process: &Process) -> Option<u32> {
+        let index = self.known_namespaces.find(|(known, _)| *known == process.namespace)?;
+        let key = Target::key(index, process.namespaced_pid);
+        self.known_targets.find(|(known, _)| *known == key)
+    }
+
     /// Disables records of a process that has ended: its pid may be reused by another program.
     pub fn untrace(&mut self, process: &Process) {
         let Some(index) = self.known_namespaces.find(|(known, _)| *known == process.namespace) else {
@@ -390,6 +444,9 @@ impl Probes {
         // A process beyond the limit has no entry.
         let Some(place) = self.known_targets.find(|(known, _)| *known == key) else { return };
         self.known_targets.take(place);
+        if let Some(sampler) = &mut self.sampler {
+            sampler.stop(&mut self.ebpf, place);
+        }
         // The maps have a slot for every place.
         let _ = self.targets.set(place, &Target { key: FREE, ..Target::default() }, 0);
         match self.known_namespaces.take(index) {
@@ -479,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_for_windows_and_a_sixteenth_of_the_buffer_is_for_everybody() {
-        let limits = |ring_bytes, budget| Limits { ring_bytes, budget }.per_window();
+        let limits = |ring_bytes, budget| Limits { ring_bytes, budget, ..Limits::default() }.per_window();
         // 67.1 ms of a second.
         assert_eq!(limits(1 << 30, 1_000_000), (67_108, 67_108));
         assert_eq!(limits(1 << 20, 10_000_000), (671_088, 65_536));

@@ -5,7 +5,7 @@
 //! One JSON object a line, each with one key for its kind; see [`Line`].
 //!
 //! * `header`, first: the version of the format and of schedspan.
-//! * `found`, `event`, `clocks`, `gone`: the input of the [pipeline](crate::pipeline), in order. Values that were not
+//! * `found`, `event`, `sample`, `clocks`, `gone`: the input of the [pipeline](crate::pipeline), in order. Values that were not
 //!   read are absent.
 //! * `end`, last: the losses by cause, and the assembler's counts. A file without it was cut off.
 //!
@@ -39,6 +39,7 @@ pub use self::{
 };
 use crate::{
     account::{Account, Stats},
+    code::Sampled,
     pipeline::{Clocks, Found},
     program::Event,
     program::Program,
@@ -65,6 +66,8 @@ pub enum Line<'a, P: Program> {
     Clocks(Clocks),
     /// A hit of a probe.
     Event(Cow<'a, Event<P>>),
+    /// Where a process was at one moment.
+    Sample(Cow<'a, Sampled>),
     /// A process has ended.
     Gone {
         /// Its target number.

@@ -146,6 +146,11 @@ impl<R: BufRead, P: Program> Reader<R, P> {
                 time(event.time_ns)?;
                 self.known(event.target)?;
             }
+            Line::Sample(sample) => {
+                time(sample.time_ns)?;
+                time(sample.period_ns)?;
+                self.known(sample.target)?;
+            }
             Line::Gone { target } => self.known(*target)?,
             Line::End(_) => self.state = State::Ended,
         }
@@ -274,6 +279,7 @@ impl<R: BufRead, P: Program> Replay<R, P> {
                 self.events += 1;
                 self.pipeline.event(event.into_owned());
             }
+            Line::Sample(sample) => self.pipeline.sample(sample.into_owned()),
             Line::Gone { target } => {
                 self.targets.remove(&target);
                 self.pipeline.exit(target);

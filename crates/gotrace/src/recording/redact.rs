@@ -33,7 +33,8 @@ impl<P: Program> Redactor<P> {
                 P::redact(&mut event.values, &mut |kind, name| self.replace(kind, name));
                 Line::Event(Cow::Owned(event))
             }
-            Line::Header(_) | Line::Clocks(_) | Line::Gone { .. } | Line::End(_) => line,
+            // Phases and plugins are names of functions.
+            Line::Sample(_) | Line::Header(_) | Line::Clocks(_) | Line::Gone { .. } | Line::End(_) => line,
         }
     }
 

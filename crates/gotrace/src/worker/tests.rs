@@ -23,6 +23,7 @@ fn own(line: Line<'_, Kitchen>) -> Line<'static, Kitchen> {
         Line::Found(found) => Line::Found(Cow::Owned(found.into_owned())),
         Line::Clocks(clocks) => Line::Clocks(clocks),
         Line::Event(event) => Line::Event(Cow::Owned(event.into_owned())),
+        Line::Sample(sample) => Line::Sample(Cow::Owned(sample.into_owned())),
         Line::Gone { target } => Line::Gone { target },
         Line::End(end) => Line::End(end),
     }
@@ -57,7 +58,14 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
         descriptor: 0x1000,
         constant: None,
     };
-    let planned = Planned { sites: Vec::new(), names: vec![named], errors: Vec::new(), attached: None };
+    let planned = Planned {
+        sites: Vec::new(),
+        names: vec![named],
+        errors: Vec::new(),
+        attached: None,
+        codes: Arc::default(),
+        table: None,
+    };
     worker.executables.insert(FILE, planned);
     (worker, seen)
 }
@@ -84,7 +92,7 @@ fn clocks(monotonic_ns: u64) -> Clocks {
 #[test]
 fn a_record_of_a_foreign_site_is_ignored() {
     let (mut worker, seen) = worker(Role::Ret);
-    for site in [0, SITE - 1, SITE + 1, u32::MAX] {
+    for site in [0, SITE - 1, SITE + 1, wire::NO_SITE - 1] {
         assert_eq!(worker.take(site, &record(site, 1, 7, 0)), None);
         assert_eq!(worker.take(site, &[]), None);
     }

@@ -78,6 +78,7 @@ fn section_of(span: &Span, trace: &Trace) -> Option<Text> {
         }
         SpanKind::Phase(_)
         | SpanKind::Plugin
+        | SpanKind::Share
         | SpanKind::Extender
         | SpanKind::ApiCall
         | SpanKind::Victim

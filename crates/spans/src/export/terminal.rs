@@ -393,6 +393,7 @@ fn descend<'a>(
                     | SpanKind::Cycle(Cycle::Scheduling)
                     | SpanKind::Phase(_)
                     | SpanKind::Plugin
+                    | SpanKind::Share
                     | SpanKind::Extender
                     | SpanKind::ApiCall
                     | SpanKind::Victim
@@ -452,13 +453,14 @@ fn folds(span: &Span, of_tried: bool, short_ns: u64) -> Option<Fold> {
         return Some(Fold::Unreserved);
     }
     let plain = result.is_none_or(|result| ["Success", "Skip"].contains(&result.as_str()));
-    (span.kind == SpanKind::Plugin && span.duration_ns() < short_ns && plain).then_some(Fold::Plugins)
+    let is_plugin = matches!(span.kind, SpanKind::Plugin | SpanKind::Share);
+    (is_plugin && span.duration_ns() < short_ns && plain).then_some(Fold::Plugins)
 }
 
 fn folded<'a>(tree: String, spans: &[&Span], colour: &'static str) -> Row<'a> {
     let what = match spans[0] {
         trial if trial.attribute(attributes::TRIAL_CHOSEN).is_some() => "other trials",
-        plugin if plugin.kind == SpanKind::Plugin => "plugins",
+        plugin if matches!(plugin.kind, SpanKind::Plugin | SpanKind::Share) => "plugins",
         span => &span.name,
     };
     let skip = |span: &&&Span| matches!(span.attribute(attributes::RESULT), Some(AttributeValue::String(result)) if result == "Skip");
@@ -493,6 +495,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
         _ if span.parent_id.is_none() && matches!(span.kind, SpanKind::Root(_)) => String::new(),
         (Status::Error(reason), _) if !reason.is_empty() => clean(reason),
         (_, Some(result)) if result != "Success" => result,
+        _ if span.kind == SpanKind::Share => share(span),
         // A Pod of a group, or an attempt of a lifecycle.
         _ if is_attempt(span) => {
             let node = span.attribute(attributes::SELECTED_NODE);
@@ -522,6 +525,18 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
         tone,
         colour,
     }
+}
+
+/// What a plugin's share of a phase is, and what it is worth.
+fn share(span: &Span) -> String {
+    let text = |key| span.attribute(key).map(|value| clean(&value.to_string())).unwrap_or_default();
+    let Some(AttributeValue::Double(share)) = span.attribute(attributes::SHARE) else { return String::new() };
+    let (samples, of) = (text(attributes::SHARE_SAMPLES), text(attributes::SHARE_SAMPLES_OF_PHASE));
+    let basis = match text(attributes::SHARE_BASIS).as_str() {
+        "profile" => " of the last minute",
+        _ => "",
+    };
+    format!("{:.0} %: {samples} of {of} samples{basis}", 100.0 * share)
 }
 
 /// The Pod or the placement of a span in a group, or the victim.

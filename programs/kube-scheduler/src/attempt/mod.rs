@@ -23,7 +23,9 @@ use std::{fmt, sync::Arc};
 use gotrace::decode::{Entries, Top};
 use spans::text::Text;
 
-pub use self::assembler::{Assembler, QUEUE_INCOMING_PODS, QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS};
+pub use self::assembler::{
+    Assembler, CPU_NANOSECONDS, QUEUE_INCOMING_PODS, QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS,
+};
 pub(crate) use self::assembler::{POPPED_FROM_BACKOFF, moved};
 use crate::table::Function;
 
@@ -126,6 +128,8 @@ pub struct Attempt {
     pub preemption: Option<Preemption>,
     /// The calls, sorted by end.
     pub calls: Vec<Call>,
+    /// Shares of plugins in phases that run them on many Nodes.
+    pub shares: Vec<Shares>,
     /// For a Pod of a group: the index of the trial whose result was used, from 0.
     pub chosen_trial: Option<usize>,
     /// Bound, failed, or unknown.
@@ -244,6 +248,50 @@ pub struct Call {
     pub returned: bool,
     /// Number of events of the call: its entry and its end, or a single one that reports both.
     pub events: u64,
+}
+
+/// How the CPU time of a phase is divided among its plugins, by samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// The phase.
+    pub function: Function,
+    /// Start of the phase's call, `CLOCK_MONOTONIC`, nanoseconds.
+    pub start_ns: u64,
+    /// Where the samples come from.
+    pub basis: Basis,
+    /// Samples of the phase, those of its plugins among them.
+    pub samples: u64,
+    /// The plugins, most samples first.
+    pub plugins: Vec<Share>,
+}
+
+/// Where the samples of shares come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// From the attempt's own phase.
+    Attempt,
+    /// From this phase of all attempts of the process in the last minute: the attempt's own were too few.
+    LastMinute,
+}
+
+impl Basis {
+    /// Value of [`SHARE_BASIS`](spans::attributes::SHARE_BASIS).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Attempt => "sampled",
+            Self::LastMinute => "profile",
+        }
+    }
+}
+
+/// A plugin's part of a phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Name of the plugin.
+    pub plugin: Arc<str>,
+    /// Number of samples.
+    pub samples: u64,
 }
 
 /// A request to the API server on another goroutine, which may outlast the attempt.

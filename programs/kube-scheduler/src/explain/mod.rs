@@ -199,6 +199,21 @@ pub struct Plugin {
     /// The plugin's message.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Present where the duration is a share by samples, not the time of a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
+}
+
+/// A plugin's share of a phase that runs its plugins on many Nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Share {
+    /// Number of the plugin's samples.
+    pub samples: u64,
+    /// Number of the phase's samples.
+    pub samples_of_phase: u64,
+    /// `sampled` in the attempt itself; `profile` of the last minute.
+    pub basis: String,
 }
 
 impl Report {
@@ -379,7 +394,8 @@ fn phases(trace: &Trace) -> Vec<Phase> {
     let begin = trace.root().start_unix_ns;
     let plugins = |of: &Span| {
         let of = Some(of.span_id);
-        trace.spans.iter().filter(move |span| span.parent_id == of && span.kind == SpanKind::Plugin)
+        let is_plugin = |span: &Span| matches!(span.kind, SpanKind::Plugin | SpanKind::Share);
+        trace.spans.iter().filter(move |span| span.parent_id == of && is_plugin(span))
     };
     let phases = trace.spans.iter().skip(1).filter(|span| is_phase(span.kind)).map(|span| Phase {
         name: span.name.to_string(),
@@ -402,7 +418,9 @@ fn is_phase(kind: SpanKind) -> bool {
         | SpanKind::Trial
         | SpanKind::Stage(_)
         | SpanKind::Other => true,
-        SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::QueueStay => false,
+        SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::Share | SpanKind::QueueStay => {
+            false
+        }
     }
 }
 
@@ -424,6 +442,7 @@ fn worth_telling(mut plugins: Vec<&Span>, begin: u64) -> Vec<Plugin> {
         duration_ns: span.duration_ns(),
         result: string(span, attributes::RESULT),
         message: string(span, attributes::MESSAGE).unwrap_or_default(),
+        share: share(span),
     });
     told.collect()
 }
@@ -435,6 +454,14 @@ pub(crate) fn rejecting_plugins(message: &str) -> Vec<String> {
     plugins.sort();
     plugins.dedup();
     plugins
+}
+
+fn share(span: &Span) -> Option<Share> {
+    Some(Share {
+        samples: number(span, attributes::SHARE_SAMPLES)?,
+        samples_of_phase: number(span, attributes::SHARE_SAMPLES_OF_PHASE)?,
+        basis: string(span, attributes::SHARE_BASIS)?,
+    })
 }
 
 fn rejects(result: Option<&str>) -> bool {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use spans::{figures::duration, text::clean};
 
-use super::{Account, Kept, Phase, Plugin, Preemption, Queue, Rejection, Report, reasons};
-use crate::queue;
+use super::{Account, Kept, Phase, Plugin, Preemption, Queue, Rejection, Report, Share, reasons};
+use crate::{attempt::Basis, queue};
 
 /// Width of the label column: that of `Rejected  `, the longest label.
 const LABEL: usize = 12;
@@ -338,10 +338,20 @@ fn slowest(account: &Account) -> Vec<String> {
         |Phase { name, duration_ns, plugins, start_ns: _ }| {
             let mut words =
                 format!("{name} {} ({}%", duration(*duration_ns), share(*duration_ns, account.duration_ns));
-            if let Some(Plugin { name, duration_ns: own, .. }) = plugins.first()
-                && share(*own, *duration_ns) >= PLUGIN_SHARE
-            {
-                let _ = write!(words, "; {name} {}", duration(*own));
+            match plugins.first() {
+                Some(Plugin { name, share: Some(Share { samples, samples_of_phase, basis }), .. })
+                    if share(*samples, *samples_of_phase) >= PLUGIN_SHARE =>
+                {
+                    let of = if basis == Basis::LastMinute.name() { " of the last minute" } else { "" };
+                    let percent = share(*samples, *samples_of_phase);
+                    let _ = write!(words, "; {name} {percent}% of it: sampled, {samples} samples{of}");
+                }
+                Some(Plugin { name, duration_ns: own, share: None, .. })
+                    if share(*own, *duration_ns) >= PLUGIN_SHARE =>
+                {
+                    let _ = write!(words, "; {name} {}", duration(*own));
+                }
+                Some(_) | None => {}
             }
             words + ")"
         },

@@ -137,7 +137,7 @@ impl Model {
             }
             Line::Gone { target } => drop(self.processes.remove(target)),
             Line::Clocks(clocks) => self.clocks(*clocks),
-            Line::Header(_) | Line::End(_) => {}
+            Line::Header(_) | Line::Sample(_) | Line::End(_) => {}
         }
     }
 

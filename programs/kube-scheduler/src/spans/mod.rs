@@ -25,7 +25,7 @@ use tracecontext::RemoteContext;
 use crate::{
     attempt::{
         ApiCall, Attempt, Call, Code, Extender, InQueue, Move, Outcome, PodGroup, Preemption, Previous,
-        QueueCall, Subject,
+        QueueCall, Shares, Subject,
     },
     configuration::public,
     table::{Function, Part, Stage},
@@ -33,6 +33,10 @@ use crate::{
 
 /// Name of the event on the span of a rejecting plugin, as in KEP-5927.
 const REJECTED: &str = "plugin rejected";
+/// Index of the first span of a share: beyond the indices of an attempt's calls.
+const SHARES: u64 = 1 << 32;
+/// Indices for the shares of a phase.
+const PER_PHASE: u64 = 64;
 
 /// Builds the trace of an attempt. For a Pod of a group: the part of the group's trace below the Pod's span,
 /// which has links only, since its parent is the group's root.
@@ -140,8 +144,51 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             status: call_status(call),
         });
     }
+    for (index, (_, Shown { name, .. }, call)) in calls.iter().enumerate() {
+        let is_its = |shares: &&Shares| (shares.function, shares.start_ns) == (call.function, call.start_ns);
+        if let Some(shares) = attempt.shares.iter().find(is_its) {
+            let phase = (spans[index + 1].start_unix_ns, spans[index + 1].duration_ns());
+            let first = SHARES + (index as u64) * PER_PHASE;
+            let ids = (first..first + PER_PHASE).map(|number| span_id(&seed, number));
+            let parent_id = spans[index + 1].span_id;
+            spans.extend(shares_of(shares, name, phase, parent_id, ids));
+        }
+    }
     let source = Source::Process(attempt.target);
     Trace { kind, source, trace_id, parent: remote, selected, spans }
+}
+
+/// Spans of the plugins of a phase by their shares. They are side by side: each begins with the phase.
+fn shares_of(
+    Shares { function: _, start_ns: _, basis, samples, plugins }: &Shares,
+    point: &'static str,
+    (start_unix_ns, duration_ns): (u64, u64),
+    parent_id: [u8; 8],
+    ids: impl Iterator<Item = [u8; 8]>,
+) -> impl Iterator<Item = Span> {
+    plugins.iter().zip(ids).map(move |(share, span_id)| {
+        let part = share.samples as f64 / (*samples).max(1) as f64;
+        let attributes = vec![
+            (attributes::PLUGIN_NAME, (&share.plugin).into()),
+            (attributes::EXTENSION_POINT, AttributeValue::String(point.into())),
+            (attributes::SHARE, AttributeValue::Double(part)),
+            (attributes::SHARE_SAMPLES, integer(share.samples)),
+            (attributes::SHARE_SAMPLES_OF_PHASE, integer(*samples)),
+            (attributes::SHARE_BASIS, AttributeValue::String(basis.name().into())),
+        ];
+        Span {
+            kind: SpanKind::Share,
+            span_id,
+            parent_id: Some(parent_id),
+            name: [PLUGIN, &share.plugin].concat().into(),
+            start_unix_ns,
+            end_unix_ns: start_unix_ns + (duration_ns as f64 * part.min(1.0)) as u64,
+            attributes,
+            events: Vec::new(),
+            links: Vec::new(),
+            status: Status::Unset,
+        }
+    })
 }
 
 /// How a call appears in the trace.

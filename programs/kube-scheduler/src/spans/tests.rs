@@ -512,3 +512,46 @@ fn what_was_looked_at_is_said_where_it_is_not_all() {
     assert_eq!(text(root, attributes::REJECTIONS).as_deref(), Some("Fit: 7 Unschedulable"));
     assert_eq!(text(root, attributes::REJECTED_OTHERS).as_deref(), Some("Taint"));
 }
+
+#[test]
+fn shares_of_plugins_are_side_by_side_in_their_phase() {
+    use crate::attempt::{Basis, Share};
+
+    let share = |plugin: &str, samples| Share { plugin: plugin.into(), samples };
+    let shares =
+        |basis, plugins| Shares { function: Function::Filter, start_ns: 1_400, basis, samples: 40, plugins };
+    let attempt = Attempt {
+        shares: vec![shares(Basis::Attempt, vec![share("Fit", 30), share("Taint", 4)])],
+        ..bound(Code::SUCCESS)
+    };
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    // The phase runs twice: the one of 500 ns has shares.
+    let phase = trace.spans.iter().find(|span| span.name == "filter" && span.duration_ns() == 500);
+    let phase = phase.expect("it is there");
+    let plugins: Vec<_> = trace.spans.iter().filter(|span| span.kind == SpanKind::Share).collect();
+    let shown = |span: &&Span| (span.name.to_string(), span.start_unix_ns, span.duration_ns());
+    assert_eq!(
+        plugins.iter().map(shown).collect::<Vec<_>>(),
+        [("plugin: Fit".into(), phase.start_unix_ns, 375), ("plugin: Taint".into(), phase.start_unix_ns, 50)]
+    );
+    assert!(plugins.iter().all(|span| span.parent_id == Some(phase.span_id)));
+    let ids: std::collections::BTreeSet<_> = trace.spans.iter().map(|span| span.span_id).collect();
+    assert_eq!(ids.len(), trace.spans.len());
+    let said = [
+        attributes::PLUGIN_NAME,
+        attributes::EXTENSION_POINT,
+        attributes::SHARE,
+        attributes::SHARE_SAMPLES,
+        attributes::SHARE_SAMPLES_OF_PHASE,
+        attributes::SHARE_BASIS,
+    ];
+    assert_eq!(
+        said.map(|key| text(plugins[0], key)),
+        ["Fit", "filter", "0.75", "30", "40", "sampled"].map(|text| Some(text.to_owned()))
+    );
+    let attempt = Attempt { shares: vec![shares(Basis::LastMinute, vec![share("Fit", 41)])], ..attempt };
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let plugin = trace.spans.iter().find(|span| span.kind == SpanKind::Share).expect("it is there");
+    assert_eq!(text(plugin, attributes::SHARE_BASIS).as_deref(), Some("profile"));
+    assert_eq!(plugin.duration_ns(), 500, "a share is never longer than its phase");
+}

@@ -245,6 +245,7 @@ fn kind(span: &Span) -> u64 {
         | SpanKind::Cycle(_)
         | SpanKind::Phase(_)
         | SpanKind::Plugin
+        | SpanKind::Share
         | SpanKind::Extender
         | SpanKind::ApiCall
         | SpanKind::Victim

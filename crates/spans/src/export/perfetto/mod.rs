@@ -243,6 +243,7 @@ fn track_name(kind: SpanKind) -> &'static str {
         SpanKind::ApiCall => "API calls",
         SpanKind::Victim => "preemptions",
         SpanKind::QueueStay => "queues",
+        SpanKind::Share => "shares of plugins",
         SpanKind::Phase(_)
         | SpanKind::Plugin
         | SpanKind::Extender
@@ -273,6 +274,7 @@ fn begin(span: &Span, track: u64) -> TrackEvent {
         SpanKind::Cycle(Cycle::Scheduling)
         | SpanKind::Phase(_)
         | SpanKind::Plugin
+        | SpanKind::Share
         | SpanKind::Extender
         | SpanKind::ApiCall
         | SpanKind::Victim

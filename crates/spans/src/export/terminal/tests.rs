@@ -551,3 +551,26 @@ fn text_without_colour_is_plain() {
     assert_eq!(coloured.paint(RED, "text"), "\x1b[31mtext\x1b[0m");
     assert_eq!([coloured.paint(PLAIN, "text"), coloured.paint(RED, "")], ["text", ""]);
 }
+
+#[test]
+fn a_share_says_what_it_is_worth() {
+    let mut trace = scheduled();
+    add_plugins(&mut trace, "filter", &[("Fit", 0, 500, "Success"), ("Image", 0, 5, "Success")]);
+    for (span, (samples, basis)) in trace
+        .spans
+        .iter_mut()
+        .filter(|span| span.kind == SpanKind::Plugin)
+        .zip([(60, "sampled"), (1, "profile")])
+    {
+        span.kind = SpanKind::Share;
+        span.attributes = vec![
+            (attributes::SHARE, AttributeValue::Double(samples as f64 / 80.0)),
+            (attributes::SHARE_SAMPLES, AttributeValue::Int(samples)),
+            (attributes::SHARE_SAMPLES_OF_PHASE, AttributeValue::Int(80)),
+            (attributes::SHARE_BASIS, AttributeValue::String(basis.into())),
+        ];
+    }
+    let text = waterfall(&trace, &Style { width: 140, colour: false, plugins: true });
+    assert!(text.contains("75 %: 60 of 80 samples\n"), "{text}");
+    assert!(text.contains("1 %: 1 of 80 samples of the last minute\n"), "{text}");
+}

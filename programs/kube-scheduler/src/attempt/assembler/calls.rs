@@ -12,6 +12,9 @@ use crate::{
     values::Value,
 };
 
+/// Phases of an attempt that have shares.
+const MAX_SHARED: usize = 8;
+
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) function: Function,
@@ -275,6 +278,7 @@ impl Process {
         if let Some(id) = owner.filter(|id| self.late.waits(*id)) {
             return self.close_late(id, call);
         }
+        let shares = self.samples.shares(&call);
         let mut building = owner.and_then(|id| self.attempts.get_mut(&id));
         if let Some(building) = &mut building {
             building.seen(call.end_ns);
@@ -284,6 +288,9 @@ impl Process {
                 call.plugin = call.plugin.or_else(|| self.orders.next(function, &turns, &building.attempt));
             }
             self.orders.learn(function, &turns, &building.attempt);
+            if building.attempt.shares.len() < MAX_SHARED {
+                building.attempt.shares.extend(shares);
+            }
         }
         let mut attempt = building.map(|building| &mut building.attempt);
         let calls = attempt.as_mut().map_or(&mut goroutine.closed, |attempt| &mut attempt.calls);

@@ -5,6 +5,7 @@
 //! * [`calls`]: entries, ends and panics on one goroutine. [`turns`]: plugins that a phase calls one after
 //!   the other.
 //! * [`queues`]: Pods before they are popped. [`in_queue`]: what runs for them there. [`groups`]: Pods that are scheduled as a group.
+//! * [`samples`]: the shares of plugins that run on many Nodes.
 //! * [`late`]: work on goroutines that the attempt does not wait for.
 
 mod calls;
@@ -12,14 +13,16 @@ mod groups;
 mod in_queue;
 mod late;
 mod queues;
+mod samples;
 mod turns;
 
-use std::mem;
+use std::{collections::BTreeMap, mem, sync::Arc};
 
 use foldhash::fast::RandomState;
 use gotrace::{
     Role,
     account::{Account, Books as BooksOf, Count, Stats},
+    code::Sampled,
     program::Assemble,
 };
 
@@ -30,6 +33,7 @@ use self::{
     in_queue::{QueuePhases, Running},
     late::Late,
     queues::{QueueMoves, Queued},
+    samples::Samples,
     turns::{Orders, Turn},
 };
 pub use self::{
@@ -75,6 +79,9 @@ const FAILURE_FOLLOWS_NS: u64 = 10_000_000_000;
 /// `maxTimeout`); an attempt without events for twice as long is lost.
 const SILENCE_NS: u64 = 30 * 60 * 1_000_000_000;
 
+/// CPU time of the scheduler by phase and plugin, nanoseconds: samples, times the time between two of them.
+pub const CPU_NANOSECONDS: &str = "scheduler_cpu_nanoseconds";
+
 /// Assembles events into attempts.
 #[derive(Debug, Default)]
 pub struct Assembler {
@@ -84,6 +91,10 @@ pub struct Assembler {
     queue_phases: QueuePhases,
     /// The last loss of each process.
     last_losses: HashMap<u32, u64>,
+    /// The samples of each process. A loss of records leaves them alone.
+    samples: HashMap<u32, Samples>,
+    /// CPU time of processes that have ended.
+    cpu_before: BTreeMap<(Arc<str>, Option<Arc<str>>), u64>,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +120,8 @@ struct Process {
     pending: HashMap<String, Previous>,
     late: Late,
     orders: Orders,
+    /// The assembler's samples of this process, while it handles an event.
+    samples: Samples,
     /// The assembler's books, while this process handles an event.
     books: Books,
 }
@@ -181,13 +194,24 @@ impl Assemble<KubeScheduler> for Assembler {
             // A later end may belong to a lost beginning, and a later beginning's end may be lost.
             self.discard(event.target);
         }
-        let Self { processes, books, queue_moves, queue_phases, last_losses } = self;
+        let Self { processes, books, queue_moves, queue_phases, last_losses, samples, cpu_before: _ } = self;
         books.account.events += 1;
         queue_moves.count(&event.values);
         queue_phases.count(&event);
         let process = processes.entry(event.target).or_default();
         process.sharers = last_losses.len();
+        let target = event.target;
+        if let Some(samples) = samples.get_mut(&target) {
+            mem::swap(&mut process.samples, samples);
+        }
         Self::with(books, process, |process| process.on(event));
+        if let Some(samples) = samples.get_mut(&target) {
+            mem::swap(&mut process.samples, samples);
+        }
+    }
+
+    fn sample(&mut self, sample: Sampled) {
+        self.samples.entry(sample.target).or_default().add(sample);
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -200,6 +224,9 @@ impl Assemble<KubeScheduler> for Assembler {
     fn exit(&mut self, target: u32) {
         self.discard(target);
         self.last_losses.remove(&target);
+        for (pair, ns) in self.samples.remove(&target).unwrap_or_default().total_ns {
+            samples::bounded(&mut self.cpu_before, &pair, ns);
+        }
     }
 
     fn take_finished(&mut self) -> Vec<Attempt> {
@@ -215,7 +242,16 @@ impl Assemble<KubeScheduler> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        self.queue_moves.counts().into_iter().chain(self.queue_phases.counts()).collect()
+        let mut cpu = self.cpu_before.clone();
+        for samples in self.samples.values() {
+            samples.total_ns.iter().for_each(|(pair, ns)| samples::bounded(&mut cpu, pair, *ns));
+        }
+        let cpu = cpu.into_iter().map(|((phase, plugin), total)| Count {
+            counter: CPU_NANOSECONDS,
+            labels: vec![phase.to_string(), plugin.as_deref().unwrap_or_default().to_owned()],
+            total,
+        });
+        self.queue_moves.counts().into_iter().chain(self.queue_phases.counts()).chain(cpu).collect()
     }
 }
 

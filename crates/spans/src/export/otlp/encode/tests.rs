@@ -102,6 +102,7 @@ fn kinds() -> impl Strategy<Value = SpanKind> {
         .chain(Stage::ALL.into_iter().map(SpanKind::Stage))
         .chain([
             SpanKind::Plugin,
+            SpanKind::Share,
             SpanKind::Extender,
             SpanKind::ApiCall,
             SpanKind::Victim,

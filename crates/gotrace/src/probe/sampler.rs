@@ -1,0 +1,119 @@
+//! Samples of traced processes: perf events on the clock of each CPU, while a process is traced.
+//!
+//! One event per CPU, not per thread: an event of a thread is a timer that the kernel starts and stops at every switch to and
+//! from it, and Go's threads switch often. One per CPU costs its CPU a fixed number of interrupts a second, and no other
+//! process more than the look-up that ends it.
+
+use aya::{
+    Ebpf,
+    maps::{Array, MapData},
+    programs::{
+        PerfEvent, ProgramError,
+        perf_event::{PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent},
+    },
+    util::online_cpus,
+};
+use tracing::warn;
+use wire::{Code, CodeRange, MAX_PLANS, RANGES_PER_TABLE};
+
+use super::{Error, take, unfit};
+
+/// Name of the eBPF program.
+const PROGRAM: &str = "on_sample";
+
+/// The eBPF program that takes samples, and its maps.
+pub(super) struct Sampler {
+    hz: u64,
+    /// Open while a process is sampled.
+    links: Vec<PerfEventLinkId>,
+    ranges: Array<MapData, CodeRange>,
+    codes: Array<MapData, Code>,
+    free_tables: Vec<u32>,
+    /// The places of sampled processes.
+    sampled: Vec<u32>,
+}
+
+impl Sampler {
+    /// Loads the program; `None` if it is off, or the kernel refuses it. Traces are complete without it.
+    pub(super) fn load(ebpf: &mut Ebpf, hz: u32) -> Result<Option<Self>, Error> {
+        if hz == 0 {
+            return Ok(None);
+        }
+        if let Err(error) = program(ebpf)?.load() {
+            warn!("no samples are taken: the kernel refuses `{PROGRAM}`: {error}");
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            hz: hz.into(),
+            links: Vec::new(),
+            ranges: take(ebpf, "RANGES")?,
+            codes: take(ebpf, "CODES")?,
+            free_tables: (0..MAX_PLANS).rev().map(|table| table * RANGES_PER_TABLE).collect(),
+            sampled: Vec::new(),
+        }))
+    }
+
+    /// CPU time that a sample stands for, nanoseconds.
+    pub(super) fn period_ns(&self) -> u64 {
+        1_000_000_000 / self.hz
+    }
+
+    /// Writes a table of ranges and returns the place of the first.
+    pub(super) fn add(&mut self, ranges: &[CodeRange]) -> Result<u32, Error> {
+        let first = self.free_tables.pop().ok_or(Error::Full("executable"))?;
+        for (place, range) in (first..).zip(ranges.iter().take(RANGES_PER_TABLE as usize)) {
+            self.ranges.set(place, range, 0).map_err(|error| unfit("RANGES", &error))?;
+        }
+        Ok(first)
+    }
+
+    /// Makes the place of a table free. No process uses it any more.
+    pub(super) fn remove(&mut self, first: u32) {
+        self.free_tables.push(first);
+    }
+
+    /// Samples the process at this place of the targets.
+    pub(super) fn start(&mut self, ebpf: &mut Ebpf, place: u32, code: &Code) -> Result<(), Error> {
+        self.codes.set(place, code, 0).map_err(|error| unfit("CODES", &error))?;
+        if self.links.is_empty() {
+            self.links = open(program(ebpf)?, self.hz)?;
+        }
+        self.sampled.push(place);
+        Ok(())
+    }
+
+    /// Ends the samples of the process at this place. Where it was the last, no event is left.
+    pub(super) fn stop(&mut self, ebpf: &mut Ebpf, place: u32) {
+        // The map has a slot for every place.
+        let _ = self.codes.set(place, &Code::default(), 0);
+        self.sampled.retain(|sampled| *sampled != place);
+        if self.sampled.is_empty() {
+            self.close(ebpf);
+        }
+    }
+
+    fn close(&mut self, ebpf: &mut Ebpf) {
+        for link in self.links.drain(..) {
+            if let Err(error) = program(ebpf).and_then(|program| Ok(program.detach(link)?)) {
+                warn!("cannot end the samples of a CPU: {error}");
+            }
+        }
+    }
+}
+
+/// Opens an event on each CPU.
+fn open(program: &mut PerfEvent, hz: u64) -> Result<Vec<PerfEventLinkId>, Error> {
+    let cpus = online_cpus().map_err(|(path, error)| Error::Sample(format!("`{path}`: {error}")))?;
+    let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
+    let on = |cpu| {
+        let scope = PerfEventScope::AllProcessesOneCpu { cpu };
+        program.attach(clock, scope, SamplePolicy::Frequency(hz), false)
+    };
+    let links: Result<Vec<_>, ProgramError> = cpus.into_iter().map(on).collect();
+    links.map_err(|error| Error::Sample(error.to_string()))
+}
+
+fn program(ebpf: &mut Ebpf) -> Result<&mut PerfEvent, Error> {
+    let missing = || Error::Map { name: PROGRAM, why: "the program does not exist".into() };
+    Ok(ebpf.program_mut(PROGRAM).ok_or_else(missing)?.try_into()?)
+}
