@@ -40,6 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let registry = Registry::default();
     let daemon = Daemon {
         history: AttemptLog::new(1024),
+        board: api::queue::Board::default(),
         attempts: kube_scheduler::metrics::Metrics::new(&registry),
         lost: registry.losses(),
         live: Live::default(),

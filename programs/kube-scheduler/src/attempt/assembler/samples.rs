@@ -153,7 +153,10 @@ mod tests {
         }
     }
 
-    fn shown(shares: Option<Shares>) -> Option<(Basis, u64, Vec<(String, u64)>)> {
+    /// Basis, samples of the phase, and samples by plugin.
+    type Shown = (Basis, u64, Vec<(String, u64)>);
+
+    fn shown(shares: Option<Shares>) -> Option<Shown> {
         let Shares { basis, samples, plugins, .. } = shares?;
         let plugin = |share: &Share| (share.plugin.to_string(), share.samples);
         Some((basis, samples, plugins.iter().map(plugin).collect()))
