@@ -532,11 +532,11 @@ fn share(span: &Span) -> String {
     let text = |key| span.attribute(key).map(|value| clean(&value.to_string())).unwrap_or_default();
     let Some(AttributeValue::Double(share)) = span.attribute(attributes::SHARE) else { return String::new() };
     let (samples, of) = (text(attributes::SHARE_SAMPLES), text(attributes::SHARE_SAMPLES_OF_PHASE));
-    let basis = match text(attributes::SHARE_BASIS).as_str() {
-        "profile" => " of the last minute",
-        _ => "",
-    };
-    format!("{:.0} %: {samples} of {of} samples{basis}", 100.0 * share)
+    // A narrow terminal cuts the end: the numbers, not what they are of.
+    match text(attributes::SHARE_BASIS).as_str() {
+        "profile" => format!("{:.0} % in the last minute: {samples} of {of}", 100.0 * share),
+        _ => format!("{:.0} %: {samples} of {of} samples", 100.0 * share),
+    }
 }
 
 /// The Pod or the placement of a span in a group, or the victim.

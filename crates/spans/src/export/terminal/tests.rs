@@ -572,5 +572,5 @@ fn a_share_says_what_it_is_worth() {
     }
     let text = waterfall(&trace, &Style { width: 140, colour: false, plugins: true });
     assert!(text.contains("75 %: 60 of 80 samples\n"), "{text}");
-    assert!(text.contains("1 %: 1 of 80 samples of the last minute\n"), "{text}");
+    assert!(text.contains("1 % in the last minute: 1 of 80\n"), "{text}");
 }
