@@ -80,7 +80,7 @@ async fn each_view_has_its_url_and_says_what_there_is_to_say() {
         ("/pod/default/big", &["default/big is still Pending", "what would help"]),
         ("/pod/shop/big", &["/pod/default/big"]),
         ("/plugins", &["2 attempts in the last", "filter"]),
-        ("/health", &["Not ready", "1 possible cause"]),
+        ("/health", &["Not ready", "2 possible causes"]),
     ] {
         let page = get_page(path).await;
         for word in words {
