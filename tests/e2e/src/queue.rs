@@ -62,17 +62,20 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     for number in 0..PODS {
         api.create_pod("default", &pod(&format!("active-{number}"), "10m"))?;
     }
-    let answer = asked.until("all Pods to be where the test has put them", |answer| {
-        (counts(answer)
-            == states(&[
-                ("active", PODS),
-                ("backoff", PODS),
-                ("gated", PODS),
-                ("trying", 1),
-                ("unschedulable", PODS),
-            ]))
-        .then_some(())
-    })?;
+    let answer =
+        asked.until("all Pods to be where the test has put them, also for the API server", |answer| {
+            let known_from_both = pods(answer).iter().all(|pod| text(pod, "/from") == "both");
+            (known_from_both
+                && counts(answer)
+                    == states(&[
+                        ("active", PODS),
+                        ("backoff", PODS),
+                        ("gated", PODS),
+                        ("trying", 1),
+                        ("unschedulable", PODS),
+                    ]))
+            .then_some(())
+        })?;
     for waiting in pods(&answer) {
         check(waiting).with_context(|| format!("{}: {waiting}", text(waiting, "/pod")))?;
     }
