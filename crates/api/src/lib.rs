@@ -3,8 +3,8 @@
 //! # Layout
 //!
 //! * [`Daemon`]: what is asked. [`router`]: the routes. `openapi.json` describes them.
-//! * [`lists`]: all attempts that are remembered, the Pods that are pending, where time goes, and when something changes.
-//! * [`attempts`]: the attempts of a Pod. [`queue`]: why Pods are not tried. [`top`]: the last minute. [`traces`]: traces as they end. [`health`]: what is probed, and what
+//! * `lists`: all attempts that are remembered, the Pods that are pending, where time goes, and when something changes.
+//! * [`attempts`]: the attempts of a Pod. [`queue`]: why Pods are not tried. `top`: the last minute. [`traces`]: traces as they end. [`health`]: what is probed, and what
 //!   is lost.
 //!
 //! # Design constraints
