@@ -57,7 +57,7 @@ pub fn is_unschedulable(pod: &Value) -> bool {
 }
 
 /// The collections of these kinds; of kinds with a namespace, those in kube-system.
-const COLLECTIONS: [(&str, &str); 11] = [
+const COLLECTIONS: [(&str, &str); 13] = [
     ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
     ("ClusterRoleBinding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
     ("ConfigMap", "/api/v1/namespaces/kube-system/configmaps"),
@@ -65,6 +65,8 @@ const COLLECTIONS: [(&str, &str); 11] = [
     ("Deployment", "/apis/apps/v1/namespaces/kube-system/deployments"),
     ("MutatingWebhookConfiguration", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"),
     ("NetworkPolicy", "/apis/networking.k8s.io/v1/namespaces/kube-system/networkpolicies"),
+    ("Pod", "/api/v1/namespaces/kube-system/pods"),
+    ("PodDisruptionBudget", "/apis/policy/v1/namespaces/kube-system/poddisruptionbudgets"),
     ("Role", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"),
     ("RoleBinding", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"),
     ("Service", "/api/v1/namespaces/kube-system/services"),
