@@ -227,6 +227,17 @@ pub fn ensure_emulator(emulator: &'static str, package: &'static str) -> Result<
     install(&Rustc::installed()?, requirements)
 }
 
+/// Checks and installs a browser without a screen, with fonts, and Node.js, which drives it.
+///
+/// # Errors
+///
+/// As for [`ensure()`].
+pub fn ensure_browser() -> Result<()> {
+    let mut browser = from_debian("chromium", "chromium");
+    browser.ways = vec![Way::Apt(vec!["chromium".to_owned(), "fonts-dejavu-core".to_owned()])];
+    install(&Rustc::installed()?, vec![browser, from_debian("node", "nodejs"), from_debian("npm", "npm")])
+}
+
 /// A program from a Debian package.
 fn from_debian(program: &'static str, package: &'static str) -> Requirement {
     Requirement {

@@ -33,6 +33,7 @@ mod lifecycle;
 mod link;
 mod load;
 mod mounts;
+mod page;
 pub mod picture;
 mod queue;
 mod sampling;

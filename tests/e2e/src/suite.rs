@@ -17,7 +17,7 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, queue, sampling, truth,
+    faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, page, queue, sampling, truth,
     versions,
 };
 
@@ -158,6 +158,7 @@ const TESTS: &[Test] = &[
         run: compare::test::run,
         ..TEST
     },
+    Test { name: "page", nodes: page::NODES, run: page::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
     Test { name: "faults-api-server", nodes: 1, run: faults::api_server, ..TEST },
