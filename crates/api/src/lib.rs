@@ -10,7 +10,7 @@
 //! # Design constraints
 //!
 //! * Every request only reads.
-//! * Clients are bounded in number, and what they ask for in size. A client that reads too slowly loses, and is told so.
+//! * Clients are bounded in number, and what they ask for in size. A client that reads too slowly loses traces; an event says how many.
 
 #![forbid(unsafe_code)]
 

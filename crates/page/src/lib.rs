@@ -7,7 +7,7 @@
 //!
 //! # Design constraints
 //!
-//! * Everything is in the executable, and the browser is told to load nothing from elsewhere.
+//! * Everything is in the executable, and the content security policy forbids to load anything from elsewhere.
 //! * The browser executes nothing but the one script: no text of a Pod becomes markup, and if it did, it would not run.
 //! * Every request only reads.
 

@@ -1,6 +1,6 @@
 //! Attempts in a few words each: for lists of all that are remembered.
 //!
-//! Pure, as [`explain`](crate::explain), which tells of one Pod.
+//! Pure, as [`explain`](crate::explain), which is about one Pod.
 
 use std::{
     collections::{BTreeMap, HashMap},

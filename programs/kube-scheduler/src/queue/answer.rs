@@ -350,7 +350,7 @@ fn stall(
     time: Time,
 ) -> Option<Stall> {
     let began = process.last_taken.is_some();
-    // A scheduler that stands by fills its queue as well. Only the API server says that nobody else takes from it.
+    // A scheduler that stands by fills its queue as well. Only the API server says whether another scheduler takes from it.
     if !began && (process.stands_by || by_uid.is_none()) {
         return None;
     }
