@@ -81,7 +81,7 @@ pub(crate) fn called(back: u64) -> Option<u64> {
     if (call >> 24) as u8 != 0xe8 {
         return None;
     }
-    Some(back.wrapping_add((call >> 32) as i32 as i64 as u64))
+    Some(back.wrapping_add(i64::from((call >> 32) as i32) as u64))
 }
 
 /// The innermost frame of a sample; `None` in the kernel.
@@ -107,5 +107,5 @@ pub(crate) fn called(back: u64) -> Option<u64> {
     if call >> 26 != 0b100101 {
         return None;
     }
-    Some(at.wrapping_add(((call << 6) as i32 >> 4) as i64 as u64))
+    Some(at.wrapping_add(i64::from((call << 6) as i32 >> 4) as u64))
 }

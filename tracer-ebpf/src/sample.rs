@@ -45,6 +45,7 @@ static STACK: PerCpuArray<[u64; MAX_FRAMES]> = PerCpuArray::with_max_entries(1, 
 static STACKS: Global<u8> = Global::new(0);
 
 #[perf_event]
+#[expect(clippy::needless_pass_by_value, reason = "the macro passes the context by value")]
 fn on_sample(ctx: PerfEventContext) -> u32 {
     let Some((place, target)) = place() else { return 0 };
     let Some(code) = CODES.get(place) else { return 0 };
@@ -180,7 +181,7 @@ unsafe extern "C" fn frame(index: u32, walk: *mut Walk<'_>) -> c_long {
     // SAFETY: `repeat` passes the context that it was given.
     let walk = unsafe { &mut *walk };
     // A return address may be behind the last instruction of its function.
-    let address = walk.stack[index as usize & (MAX_FRAMES - 1)].wrapping_sub((index > 0) as u64);
+    let address = walk.stack[index as usize & (MAX_FRAMES - 1)].wrapping_sub(u64::from(index > 0));
     if is_whole(walk, address) {
         return 1;
     }
