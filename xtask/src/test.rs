@@ -34,9 +34,9 @@ pub(crate) fn main() -> Result<ExitCode> {
     });
     tally.run("clippy", || cargo("clippy", &["--all-targets", "--", "-Dwarnings"]));
     tally.run("clippy of the eBPF crate", || {
-        machine::MACHINES
-            .iter()
-            .try_for_each(|machine| run(build_ebpf::cargo(&rustc, "clippy", machine.arch)?.args(["--", "-Dwarnings"])))
+        machine::MACHINES.iter().try_for_each(|machine| {
+            run(build_ebpf::cargo(&rustc, "clippy", machine.arch)?.args(["--", "-Dwarnings"]))
+        })
     });
     tally.run("eBPF of each architecture", || {
         machine::MACHINES.iter().try_for_each(|machine| build_ebpf::build_for(machine.arch).map(drop))
