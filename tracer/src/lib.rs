@@ -8,7 +8,7 @@
 //! * [`daemon`]: the tasks that turn its messages into exported spans.
 //! * [`serve`], [`metrics`]: the daemon's own health and metrics.
 //! * [`discovery`]: looks at executables and memory, beside the supervisor. [`doctor`]: checks of the host.
-//! * [`top`]: the screen of `schedspan top`. [`cli`]: the command line.
+//! * [`cli`]: the command line.
 //!
 //! The crates below: `gotrace` (any Go program), `programs/*` (descriptions of single programs), `spans` (sampling and
 //! export), `pods` (contexts and lifecycles of Pods), `webhook`, `spandiff` (compares exported spans).
@@ -31,4 +31,3 @@ pub mod programs;
 pub mod refusals;
 pub mod serve;
 pub mod supervisor;
-pub mod top;

@@ -7,26 +7,24 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use kube_scheduler::{
+    explain::{self, Report},
+    last_minute::LastMinute,
+};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use reach::{Output, Reach};
 use spans::{export::Style, screen, text::clean};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
     time::{MissedTickBehavior, interval},
 };
-
-use reach::{Output, Reach};
-
-use super::explain::report;
-use kube_scheduler::{
-    explain::{self, Report},
-    last_minute::LastMinute,
-};
-
-use crate::top::{
+use top::{
     View,
     keys::{Keys, Page, Wish},
 };
+
+use super::explain::report;
 
 /// Interval of the requests to the daemon.
 const REFRESH: Duration = Duration::from_secs(1);

@@ -2,12 +2,15 @@
 //!
 //! Pure: no terminal, no network.
 
+#![forbid(unsafe_code)]
+
 pub mod keys;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
 
+use kube_scheduler::last_minute::{LastMinute, Slow, Timing};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
@@ -21,7 +24,6 @@ use self::{
     Column::{Figure, Rest, Words},
     keys::{HELP, Keys, Page},
 };
-use kube_scheduler::last_minute::{LastMinute, Slow, Timing};
 
 /// Minimum rows of the slowest Pods, including their heading.
 const SLOWEST: u16 = 6;

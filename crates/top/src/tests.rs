@@ -1,10 +1,12 @@
-use ratatui::{Terminal, backend::TestBackend};
+use kube_scheduler::last_minute::{Count, Moves};
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{KeyCode, KeyModifiers},
+};
 
 use super::*;
-use kube_scheduler::last_minute::{Count, Moves};
-use ratatui::crossterm::event::{KeyCode, KeyModifiers};
-
-use super::keys::Wish;
+use crate::keys::Wish;
 
 fn timing(name: &str, point: &str, count: u64, us: u64) -> Timing {
     Timing {

@@ -1,9 +1,9 @@
 //! What keys do on the screen of `schedspan top`.
 
+use kube_scheduler::last_minute::{LastMinute, Slow};
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 
-use super::Sort;
-use kube_scheduler::last_minute::{LastMinute, Slow};
+use crate::Sort;
 
 /// Longest filter: a Pod's name.
 const MAX_FILTER: usize = 253;
