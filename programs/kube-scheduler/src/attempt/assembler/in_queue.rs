@@ -10,7 +10,7 @@ use gotrace::{
     account::{Count, Counter},
 };
 
-use super::{MAX_MOVES, MAX_MOVING, MAX_SIGNED, Process};
+use super::{Goroutine, MAX_MOVES, MAX_MOVING, MAX_SIGNED, Process};
 use crate::{
     Event,
     attempt::{Code, InQueue, QueueCall},
@@ -138,15 +138,16 @@ impl Process {
                     queued.in_queue.add(call);
                 }
             }
-            Running { pod: Some(pod @ 1..), .. } => self.sign(pod, call),
+            Running { pod: Some(pod @ 1..), .. } => self.sign(event.goroutine, pod, call),
             Running { .. } => (0..EVENTS).for_each(|_| self.books.orphan_move()),
         }
     }
 
     /// Remembers a signature until its Pod enters a queue or is popped.
-    fn sign(&mut self, pod: u64, call: QueueCall) {
-        if self.by_pod.contains_key(&pod) {
-            // 1.35 signs in the attempt.
+    fn sign(&mut self, goroutine: u64, pod: u64, call: QueueCall) {
+        // 1.35 signs in the attempt. A Pod that is new may be where one was that another attempt has known.
+        let on = self.goroutines.get(&goroutine).and_then(Goroutine::on);
+        if on.is_some_and(|on| self.by_pod.get(&pod) == Some(&on)) {
             self.books.account.unrelated += EVENTS;
             return;
         }

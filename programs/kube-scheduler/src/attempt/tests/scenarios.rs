@@ -268,9 +268,24 @@ fn a_signature_belongs_to_the_pod_that_was_signed() {
     assert_eq!(in_queue.calls, [queue_call(Function::Sign, (50, 60))]);
     assert_eq!(stats, Stats::default());
     let Scene { scheduling, binding } = scene(0, Fate::Bound, 1);
-    let during = scheduling.into_iter().chain(sign(0x8000, (10, 20))).chain(binding);
+    let signed = sign(0x8000, (10, 20)).map(|event| Event { goroutine: LOOP, ..event });
+    let during = scheduling.into_iter().chain(signed).chain(binding);
     let (attempts, stats) = assemble(during);
     assert_eq!((attempts[0].in_queue.calls.len(), stats), (0, Stats::default()));
+}
+
+#[test]
+fn a_pod_at_the_address_of_one_that_is_being_bound_has_its_signature() {
+    let Scene { scheduling, binding } = scene(0, Fate::Bound, 1);
+    // Its Pod is where the first attempt's was, which the API server's answer has replaced.
+    let next = scene(1, Fate::Unschedulable, 2).scheduling.into_iter().map(|event| {
+        let moved = event.values.number(Value::Pod).map(|_| 0x8000);
+        Event { values: event.values.with(Value::Pod, moved), ..event }
+    });
+    let events = scheduling.into_iter().chain(sign(0x8000, (10, 20))).chain(next).chain(binding);
+    let (attempts, stats) = assemble(events);
+    let signed = attempts.iter().map(|attempt| (attempt.pod.uid.as_str(), attempt.in_queue.calls.len()));
+    assert_eq!((signed.collect::<Vec<_>>(), stats), (vec![("uid-1", 1), ("uid-0", 0)], Stats::default()));
 }
 
 #[test]
