@@ -185,6 +185,7 @@ impl Report {
         let hits = |cost: &Cost| of(cost.hits_per_attempt.as_ref(), |hits| format!("{:.0}", hits.median));
         let daemon = |cost: &Cost| of(cost.daemon_cpu_ms_per_pod.as_ref(), Spread::text);
         let daemon_median = |cost: &Cost| of(cost.daemon_cpu_ms_per_pod.as_ref(), Spread::median_text);
+        let tenths = |spread: &Spread| format!("{:.1}", spread.median);
         Ok(vec![
             ("bench.hits.full", hits(full)?),
             ("bench.hits.plugins", hits(plugins)?),
@@ -197,6 +198,17 @@ impl Report {
             ("bench.cpu.daemon.phases", daemon(phases)?),
             ("bench.cpu.daemon.full.median", daemon_median(full)?),
             ("bench.cpu.daemon.phases.median", daemon_median(phases)?),
+            ("bench.cpu.daemon.about", of(full.daemon_cpu_ms_per_pod.as_ref(), Spread::tenths_around)?),
+            ("bench.ratio.raw.in-process", peer.cpu_ratio.text()),
+            ("bench.ratio.raw.scheduler", full.scheduler_cpu_ratio.text()),
+            ("bench.ratio.raw.both", full.cpu_ratio.text()),
+            ("bench.attempt.p50.untraced", tenths(&untraced.attempt_p50_ms)),
+            ("bench.attempt.p50.in-process", tenths(&peer.attempt_p50_ms)),
+            ("bench.attempt.p50.schedspan", tenths(&full.attempt_p50_ms)),
+            ("bench.attempt.p99.untraced", tenths(&untraced.attempt_p99_ms)),
+            ("bench.attempt.p99.in-process", tenths(&peer.attempt_p99_ms)),
+            ("bench.attempt.p99.schedspan", tenths(&full.attempt_p99_ms)),
+            ("bench.memory.scheduler", format!("{:.0}", untraced.scheduler_resident_mib.median)),
             ("bench.ratio.in-process", peer.steadied_cpu_ratio.text()),
             ("bench.ratio.scheduler.full", full.steadied_scheduler_cpu_ratio.text()),
             ("bench.ratio.scheduler.plugins", plugins.steadied_scheduler_cpu_ratio.text()),
@@ -207,6 +219,12 @@ impl Report {
             (
                 "bench.memory.daemon",
                 of(full.daemon_resident_mib.as_ref(), |memory| format!("{:.0}", memory.median))?,
+            ),
+            (
+                "bench.memory.about",
+                of(full.daemon_resident_mib.as_ref(), |memory| {
+                    format!("{:.0}", (memory.median / 10.0).round() * 10.0)
+                })?,
             ),
         ])
     }
@@ -303,6 +321,12 @@ impl Spread {
         format!("{:.2}", self.median)
     }
 
+    /// The tenths below and above the median.
+    fn tenths_around(&self) -> String {
+        let tenth = (self.median * 10.0).floor() / 10.0;
+        format!("{tenth:.1} to {:.1}", tenth + 0.1)
+    }
+
     fn print(&self, name: &str, way: &str) {
         let Self { median, min, max } = self;
         println!("{name:<32} {way:<18} {median:>10.3} {min:>10.3} {max:>10.3}");
@@ -383,6 +407,7 @@ mod tests {
     fn figures_are_as_documents_state_them() {
         assert_eq!(Spread::of([4.806, 3.66, 5.494]).text(), "4.81 (3.66 to 5.49)");
         assert_eq!(Spread::of([0.366]).median_text(), "0.37");
+        assert_eq!(Spread::of([0.366]).tenths_around(), "0.3 to 0.4");
         assert_eq!(Mean { mean: 1.0514, standard_error: Some(0.0139) }.text(), "1.051 ± 0.014");
         assert_eq!(Mean { mean: 1.0514, standard_error: None }.text(), "1.051");
     }

@@ -28,6 +28,10 @@ const WORDS: [&str; 20] = [
     "twenty",
 ];
 
+/// Units after a number. The first [`MEASURED`] are those of measurements alone.
+const UNITS: [&str; 8] = [" ±", " hits", " ms", " us", " kB", " MB", " MiB", " spans"];
+const MEASURED: usize = 2;
+
 /// Text around figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statement<'a> {
@@ -43,6 +47,8 @@ pub(crate) struct Found {
     pub(crate) right: usize,
     /// With others.
     pub(crate) wrong: Vec<String>,
+    /// All of them.
+    pub(crate) places: Vec<Range<usize>>,
 }
 
 impl<'a> Statement<'a> {
@@ -88,6 +94,7 @@ impl<'a> Statement<'a> {
             let mut written = Vec::new();
             let Some(end) = self.read_values(text, start, 0, &mut written) else { continue };
             last = start..end;
+            found.places.push(start - self.texts[0].len()..end);
             if written.iter().zip(values).all(|(written, value)| says(written, value)) {
                 found.right += 1;
             } else {
@@ -150,6 +157,17 @@ fn ends(text: &str, start: usize) -> Vec<usize> {
     ends
 }
 
+/// Numbers, with a unit that only what is measured has, and with any unit.
+pub(crate) fn measured(text: &str, any: bool) -> Vec<Range<usize>> {
+    let units = if any { &UNITS[..] } else { &UNITS[..MEASURED] };
+    let unit = |end: usize| {
+        let found = units.iter().find(|unit| text[end..].starts_with(**unit))?;
+        let after = text[end + found.len()..].chars().next();
+        (!after.is_some_and(char::is_alphanumeric)).then_some(end + found.len())
+    };
+    numbers(text).filter_map(|Range { start, end }| Some(start..unit(end)?)).collect()
+}
+
 /// Where numbers stand, in digits (`1,000`, `4.81`) or as words.
 fn numbers(text: &str) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
@@ -180,7 +198,7 @@ mod tests {
     use super::*;
 
     fn find(statement: &str, text: &str, values: &[&str]) -> (usize, Vec<String>) {
-        let Found { right, wrong } = Statement::read(statement).unwrap().find(text, values);
+        let Found { right, wrong, places: _ } = Statement::read(statement).unwrap().find(text, values);
         (right, wrong)
     }
 
@@ -221,6 +239,14 @@ mod tests {
         let spread = ["4.81 (3.66 to 5.49)", "1.051 ± 0.014"];
         assert_eq!(find("| {a} | {b} |", "| 4.81 (3.66 to 5.49) | 1.051 ± 0.014 |", &spread), (1, vec![]));
         assert_eq!(find("| {a} | {b} |", "| 4.81 (3.66 to 5.49) | 1.051 ± 0.015 |", &spread).1.len(), 1);
+    }
+
+    #[test]
+    fn a_number_with_a_unit_is_a_figure() {
+        let text = "Of 51 hits, 1.05 ± 0.01, and 3 hitsx, 0.4 ms.";
+        let found = |any| measured(text, any).into_iter().map(|range| &text[range]).collect::<Vec<_>>();
+        assert_eq!(found(false), ["51 hits", "1.05 ±"]);
+        assert_eq!(found(true), ["51 hits", "1.05 ±", "0.4 ms"]);
     }
 
     #[test]
