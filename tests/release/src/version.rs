@@ -44,7 +44,65 @@ fn section(text: &str, version: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+
     use super::*;
+
+    /// The annotation, and the lines that follow it until the next one.
+    const ANNOTATION: &str = "  artifacthub.io/changes: |\n";
+
+    /// The changes of a version as the chart's annotation `artifacthub.io/changes` has them: <https://artifacthub.io/docs/topics/annotations/helm/>.
+    fn changes(section: &str) -> String {
+        let (mut kind, mut changes) = (String::new(), Vec::<(String, String)>::new());
+        for line in section.lines() {
+            if let Some(heading) = line.strip_prefix("### ") {
+                kind = heading.to_lowercase();
+            } else if let Some(first) = line.strip_prefix("- ") {
+                changes.push((kind.clone(), first.to_owned()));
+            } else if let (Some(rest), Some((_, change))) = (line.strip_prefix("  "), changes.last_mut()) {
+                *change += " ";
+                *change += rest.trim();
+            }
+        }
+        let entry = |(kind, change): &(String, String)| {
+            let quoted = serde_json::Value::from(without_links(change));
+            format!("- kind: {kind}\n  description: {quoted}\n")
+        };
+        changes.iter().map(entry).collect()
+    }
+
+    /// The text of links, without their addresses.
+    fn without_links(text: &str) -> String {
+        let mut parts = text.split("](");
+        let first = parts.next().unwrap_or_default().to_owned();
+        let text =
+            parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, after)| after));
+        text.replace('[', "")
+    }
+
+    /// `UPDATE_DOCS=1 cargo test -p release` writes them.
+    #[test]
+    fn the_changes_in_the_chart_are_those_of_the_changelog() {
+        let path = paths::repository().join("deploy/chart/schedspan/Chart.yaml");
+        let chart = fs::read_to_string(&path).unwrap();
+        let (before, after) = chart.split_once(ANNOTATION).unwrap();
+        let end = after.split_inclusive('\n').take_while(|line| line.starts_with("    ")).map(str::len).sum();
+        let changes = changes(&notes(VERSION).unwrap());
+        let lines: String = changes.lines().map(|line| format!("    {line}\n")).collect();
+        let made = format!("{before}{ANNOTATION}{lines}{}", &after[end..]);
+        if env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&path, &made).unwrap();
+        } else {
+            assert!(chart == made, "UPDATE_DOCS=1 writes the changes into {}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_change_has_its_kind_and_its_text_in_one_line() {
+        let section = "# 1.0\n\n### Added\n\n- One \"a\"\n  and [two](two.md).\n\n### Security\n\n- Three.\n";
+        let expected = "- kind: added\n  description: \"One \\\"a\\\" and two.\"\n- kind: security\n  description: \"Three.\"\n";
+        assert_eq!(changes(section), expected);
+    }
 
     const TEXT: &str = "# Changelog\n\n## [Unreleased]\n\n## [1.1.0] - 2026-01-02\n\n### Added\n\n- A.\n\n## [1.0.0] - 2026-01-01\n\n[1.1.0]: x\n";
 
