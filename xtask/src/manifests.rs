@@ -42,7 +42,7 @@ const EVERYTHING: &str = "serviceMonitor.enabled=true,podMonitor.enabled=true,fu
     extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap,extraObjects[0].metadata.name=extra";
 
 /// Values, and lines that the chart then has, or with `!` does not have: each anywhere in what is rendered.
-const CASES: [(&str, &[&str]); 12] = [
+const CASES: [(&str, &[&str]); 16] = [
     (
         "otlp.endpoint=http://c:4317",
         &[
@@ -70,7 +70,34 @@ const CASES: [(&str, &[&str]); 12] = [
     ),
     (
         "nameOverride=spans",
-        &["name: schedspan-spans", "app.kubernetes.io/name: spans", "!app.kubernetes.io/name: schedspan"],
+        &[
+            "name: schedspan-spans",
+            "app.kubernetes.io/name: spans",
+            "!app.kubernetes.io/name: schedspan",
+            // What `kubectl schedspan` looks for.
+            "app.kubernetes.io/component: daemon",
+            "app.kubernetes.io/part-of: schedspan",
+        ],
+    ),
+    (
+        "namespaceOverride=other,webhook.enabled=true,podMonitor.enabled=true,collector.enabled=true",
+        &[
+            "namespace: other",
+            "- --host=schedspan-webhook.other.svc",
+            "service: {name: schedspan-webhook, namespace: other, path: /inject, port: 443}",
+        ],
+    ),
+    (
+        "podLabels.team=platform,podAnnotations.a=b,priorityClassName=high,hostNetwork=true",
+        &["team: platform", "a: b", "priorityClassName: high", "hostNetwork: true"],
+    ),
+    (
+        "rbac.create=false,serviceAccount.create=false,serviceAccount.name=mine",
+        &["serviceAccountName: mine", "!kind: ClusterRole", "!kind: ServiceAccount"],
+    ),
+    (
+        "reinject.enabled=true,context.owners=true",
+        &["verbs: [patch]", "resources: [cronjobs, jobs]", "- --reinject"],
     ),
     ("rights=sysAdmin", &["add: [\"BPF\",\"PERFMON\",\"SYS_PTRACE\",\"SYS_ADMIN\"]", "!privileged: true"]),
     ("rights=privileged", &["privileged: true", "!allowPrivilegeEscalation: false"]),

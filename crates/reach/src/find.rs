@@ -10,8 +10,8 @@ use crate::{
     cluster::{in_time, of_step, status},
 };
 
-/// Label of the daemon's Pods, in the chart and the manifests.
-pub const LABEL: &str = "app.kubernetes.io/name=schedspan";
+/// Labels of the daemon's Pods, in the chart and the manifests: no value of the chart changes them.
+pub const LABELS: &str = "app.kubernetes.io/component=daemon,app.kubernetes.io/part-of=schedspan";
 /// Namespace of the scheduler's Lease, and of schedspan in the documentation.
 const KUBE_SYSTEM: &str = "kube-system";
 /// Name of the Lease of the scheduler that leads.
@@ -69,7 +69,7 @@ pub async fn daemons(cluster: &Cluster, namespace: Option<&str>) -> Result<Found
 }
 
 async fn pods(cluster: &Cluster, namespace: Option<&str>) -> Result<Vec<Pod>, Error> {
-    let wanted = ListParams::default().labels(LABEL).limit(MAX_DAEMONS);
+    let wanted = ListParams::default().labels(LABELS).limit(MAX_DAEMONS);
     let of = |namespace: &str| Api::<Pod>::namespaced(cluster.client.clone(), namespace);
     let (first, second) = match namespace {
         Some(namespace) => (of(namespace), None),
@@ -79,7 +79,7 @@ async fn pods(cluster: &Cluster, namespace: Option<&str>) -> Result<Vec<Pod>, Er
     let place = |name: Option<&str>| {
         name.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"))
     };
-    let what = |name| format!("list Pods with the label {LABEL} in {}", place(name));
+    let what = |name| format!("list Pods with the labels {LABELS} in {}", place(name));
     match (in_time(first.list(&wanted)).await, second) {
         (Ok(list), _) => Ok(list.items),
         (Err(Some(error)), Some(second)) if status(&error) == Some(http::StatusCode::FORBIDDEN) => {
@@ -163,7 +163,7 @@ fn choose(
         (Some(place), _) => Ok(place),
         (None, Err(why)) => Err(why),
         (None, Ok(holder)) => Err(format!(
-            "no Pod of schedspan runs on the Node of {}, whose scheduler leads; see `kubectl get pods -A -o wide -l {LABEL}`",
+            "no Pod of schedspan runs on the Node of {}, whose scheduler leads; see `kubectl get pods -A -o wide -l {LABELS}`",
             named.unwrap_or(host(&holder))
         )),
     };

@@ -120,7 +120,10 @@ fn errors(stage: &Stage, api: &Api, plugin: &Plugin) -> Result<()> {
     fails(Path::new("/nonexistent"), &["no cluster is known", "--kubeconfig"])?;
     fails(&admin, &["no Pod of schedspan is in the cluster", "--daemon-namespace"])?;
     let mut daemon = pod("schedspan-x", "1m");
-    daemon["metadata"]["labels"] = json!({ "app.kubernetes.io/name": "schedspan" });
+    daemon["metadata"]["labels"] = json!({
+        "app.kubernetes.io/component": "daemon",
+        "app.kubernetes.io/part-of": "schedspan",
+    });
     daemon["spec"]["nodeName"] = "nowhere".into();
     api.create_pod("kube-system", &daemon)?;
     fails(&admin, &["no Pod of schedspan is in the cluster"])?;

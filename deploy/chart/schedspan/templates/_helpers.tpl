@@ -4,6 +4,10 @@
 {{- .Values.fullnameOverride | default $name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{- define "schedspan.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace }}
+{{- end }}
+
 {{- define "schedspan.serviceAccount" -}}
 {{- .Values.serviceAccount.name | default (include "schedspan.name" .) }}
 {{- end }}
@@ -13,9 +17,16 @@ app.kubernetes.io/name: {{ .Values.nameOverride | default "schedspan" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* Labels of the daemon's Pods: the last two are the same whatever the chart's names are, and lead `kubectl schedspan` to them. */}}
+{{- define "schedspan.podLabels" -}}
+{{ include "schedspan.selector" . }}
+app.kubernetes.io/component: daemon
+app.kubernetes.io/part-of: schedspan
+{{- end }}
+
 {{- define "schedspan.metadata" -}}
 name: {{ include "schedspan.name" . }}
-namespace: {{ .Release.Namespace }}
+namespace: {{ include "schedspan.namespace" . }}
 {{ include "schedspan.labels" . }}
 {{- end }}
 
