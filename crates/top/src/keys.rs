@@ -28,8 +28,42 @@ pub struct Keys {
 pub enum Page {
     /// What keys do.
     Help,
-    /// What `schedspan explain` says about a Pod, and the first line that is shown.
-    Explained(String, u16),
+    /// A Pod.
+    Pod(Explained),
+}
+
+/// What there is about a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explained {
+    /// What `schedspan explain` says.
+    pub text: String,
+    /// The waterfalls of its attempts.
+    pub waterfall: String,
+    /// Whether the waterfalls are shown.
+    pub drawn: bool,
+    /// The first line that is shown.
+    pub top: u16,
+}
+
+impl Explained {
+    /// What is shown.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        if self.drawn { &self.waterfall } else { &self.text }
+    }
+
+    /// Takes a key. Returns whether the page stays.
+    fn press(&mut self, key: KeyCode) -> bool {
+        let last = u16::try_from(self.shown().lines().count()).unwrap_or(u16::MAX).saturating_sub(1);
+        match key {
+            KeyCode::Down | KeyCode::Char('j') => self.top = self.top.saturating_add(1).min(last),
+            KeyCode::Up | KeyCode::Char('k') => self.top = self.top.saturating_sub(1),
+            KeyCode::Enter if !self.drawn && !self.waterfall.is_empty() => (self.drawn, self.top) = (true, 0),
+            _ if self.drawn => (self.drawn, self.top) = (false, 0),
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// What a key asks for.
@@ -54,13 +88,12 @@ impl Keys {
             return Wish::Draw;
         }
         if let Some(page) = &mut self.page {
-            match (key, page) {
-                (KeyCode::Down | KeyCode::Char('j'), Page::Explained(text, top)) => {
-                    let last = u16::try_from(text.lines().count()).unwrap_or(u16::MAX).saturating_sub(1);
-                    *top = top.saturating_add(1).min(last);
-                }
-                (KeyCode::Up | KeyCode::Char('k'), Page::Explained(_, top)) => *top = top.saturating_sub(1),
-                _ => self.page = None,
+            let stays = match page {
+                Page::Help => false,
+                Page::Pod(explained) => explained.press(key),
+            };
+            if !stays {
+                self.page = None;
             }
             return Wish::Draw;
         }
@@ -111,7 +144,7 @@ pub fn shown<'a>(recent: &'a LastMinute, filter: &str) -> Vec<&'a Slow> {
 pub const HELP: &str = "\
 Keys
 
-  Enter        explain the selected Pod; Esc goes back
+  Enter        explain the selected Pod; Enter again draws its attempts, Esc goes back
   up, down     select a Pod, or scroll its explanation; also k and j
   /            only Pods and plugins whose names contain the text; Esc shows all
   s            sort phases and plugins by the next column

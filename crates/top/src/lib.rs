@@ -131,8 +131,8 @@ impl Widget for &View<'_> {
         match page {
             None => {}
             Some(Page::Help) => return Paragraph::new(HELP).render(area, buffer),
-            Some(Page::Explained(text, top)) => {
-                return Paragraph::new(text.as_str()).scroll((*top, 0)).render(area, buffer);
+            Some(Page::Pod(explained)) => {
+                return Paragraph::new(explained.shown()).scroll((explained.top, 0)).render(area, buffer);
             }
         }
         let head = head(*recent, server, *trouble);

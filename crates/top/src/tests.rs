@@ -6,7 +6,7 @@ use ratatui::{
 };
 
 use super::*;
-use crate::keys::Wish;
+use crate::keys::{Explained, Wish};
 
 fn timing(name: &str, point: &str, count: u64, us: u64) -> Timing {
     Timing {
@@ -239,12 +239,23 @@ fn enter_explains_the_selected_pod_and_escape_goes_back() {
     let explain = |pod: &str| Wish::Explain("default".to_owned(), pod.to_owned());
     assert_eq!(press(&mut keys, &[KeyCode::Enter]), explain("web-7d4b9c-x2x8k"));
     assert_eq!(press(&mut keys, &[KeyCode::Down, KeyCode::Enter]), explain("large"));
-    keys.page = Some(Page::Explained("default/large: 1 attempt\nWhy\n".to_owned(), 0));
+    let explained = Explained {
+        text: "default/large: 1 attempt\nWhy\n".to_owned(),
+        waterfall: "default/large  Unschedulable\nSchedulePod\n".to_owned(),
+        ..Explained::default()
+    };
+    keys.page = Some(Page::Pod(explained));
     let recent = recent();
     let text = screen(&View { keys: &keys, ..view(&recent) }, 80, 24);
     assert!(text.starts_with("default/large: 1 attempt\nWhy") && !text.contains("SLOWEST"), "{text}");
     assert_eq!(press(&mut keys, &[KeyCode::Down, KeyCode::Down, KeyCode::Down]), Wish::Draw);
-    assert!(matches!(keys.page, Some(Page::Explained(_, 1))), "{keys:?}");
+    assert!(matches!(&keys.page, Some(Page::Pod(Explained { top: 1, drawn: false, .. }))), "{keys:?}");
+    assert_eq!(press(&mut keys, &[KeyCode::Enter]), Wish::Draw);
+    let text = screen(&View { keys: &keys, ..view(&recent) }, 80, 24);
+    assert!(text.starts_with("default/large  Unschedulable\nSchedulePod"), "{text}");
+    assert_eq!(press(&mut keys, &[KeyCode::Esc]), Wish::Draw);
+    let text = screen(&View { keys: &keys, ..view(&recent) }, 80, 24);
+    assert!(text.starts_with("default/large: 1 attempt\nWhy"), "{text}");
     assert_eq!(press(&mut keys, &[KeyCode::Esc]), Wish::Draw);
     assert_eq!(keys.page, None);
     assert_eq!(press(&mut keys, &[KeyCode::Esc]), Wish::Quit);

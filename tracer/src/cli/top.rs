@@ -21,7 +21,7 @@ use tokio::{
 };
 use top::{
     View,
-    keys::{Keys, Page, Wish},
+    keys::{Explained, Keys, Page, Wish},
 };
 
 use super::explain::report;
@@ -113,7 +113,8 @@ async fn live(reach: Reach, server: &str, first: LastMinute) -> Result<()> {
                 let known = report.is_known();
                 let text =
                     if known { explain::text(&report, width) } else { clean(&explain::unknown(&report)) };
-                keys.page = Some(Page::Explained(text, 0));
+                let waterfall = explain::waterfall(&report, width);
+                keys.page = Some(Page::Pod(Explained { text, waterfall, ..Explained::default() }));
             }
             Some(News::Explained(Err(error))) => trouble = Some(error.to_string()),
             Some(News::Key(key, modifiers)) => match keys.press(key, modifiers, &recent) {

@@ -6,11 +6,13 @@
 pub(crate) mod reasons;
 #[cfg(test)]
 mod tests;
+mod waterfall;
 mod words;
 
 use serde::{Deserialize, Serialize};
 use spans::{AttributeValue, Phase as Point, Span, SpanKind, Status, Trace, attributes, names::PLUGIN};
 
+pub use self::waterfall::waterfall;
 pub use self::words::{conclusion, of_event, text, unknown};
 pub(crate) use self::words::{count, rough, time_of_day, wrap};
 use crate::queue::{self, Waiting};
