@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use xtask::{build, paths, setup};
 
-use crate::svg;
+use crate::{groups::create_group, svg};
 
 /// Columns: enough to see the bars' proportions, and no wider than a page.
 const COLUMNS: &str = "104";
@@ -34,12 +34,15 @@ struct Picture {
     /// The Pods whose attempts are shown.
     pods: &'static str,
     attempts: usize,
+    /// Whether the scheduler takes Pods as groups, which is an alpha feature.
+    pod_groups: bool,
     play: fn(&Api) -> Result<()>,
 }
 
-const PICTURES: [Picture; 2] = [
-    Picture { name: "waterfall", pods: "shop-*", attempts: 2, play: found_and_not_found },
-    Picture { name: "preemption", pods: "urgent-*", attempts: 2, play: preempting },
+const PICTURES: [Picture; 3] = [
+    Picture { name: "waterfall", pods: "shop-*", attempts: 2, pod_groups: false, play: found_and_not_found },
+    Picture { name: "preemption", pods: "urgent-*", attempts: 2, pod_groups: false, play: preempting },
+    Picture { name: "pod-group", pods: "train-*", attempts: 1, pod_groups: true, play: grouped },
 ];
 /// Lines of a picture: more are taller than a page.
 const MAX_LINES: usize = 39;
@@ -56,7 +59,8 @@ pub fn main(options: &Options) -> Result<()> {
     let executable = build::build()?;
     let Options { names } = options;
     for picture in PICTURES {
-        let cluster = cluster::Options { nodes: 100, ..cluster::Options::default() };
+        let pod_groups = picture.pod_groups;
+        let cluster = cluster::Options { nodes: 100, pod_groups, ..cluster::Options::default() };
         if names.is_empty() || names.iter().any(|name| name == picture.name) {
             Stage::play(&cluster, &executable, |stage| draw(stage, &picture))?;
         }
@@ -65,7 +69,7 @@ pub fn main(options: &Options) -> Result<()> {
 }
 
 fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
-    let Picture { name, pods, attempts, play } = picture;
+    let Picture { name, pods, attempts, pod_groups: _, play } = picture;
     let api = stage.cluster.api()?;
     for number in 0..WARM_UP {
         api.create_pod("default", &pod(&format!("warm-up-{number}"), "10m"))?;
@@ -120,6 +124,12 @@ fn found_and_not_found(api: &Api) -> Result<()> {
     api.wait_for_pods("the first Pod to be bound", |pods| pods.iter().all(is_bound))?;
     api.create_pod("default", &pod("shop-batch-0", "64"))?;
     api.wait_for_pods("the second Pod to fit nowhere", |pods| pods.iter().any(is_unschedulable)).map(drop)
+}
+
+/// Two Pods that are bound together or not at all.
+fn grouped(api: &Api) -> Result<()> {
+    create_group(api, "train", 2, false, &["4", "4"])?;
+    api.wait_for_pods("the group to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }
 
 /// A Pod that preempts others.
