@@ -15,6 +15,8 @@ const MAX_BAGGAGE: usize = 8192;
 /// A sampled W3C trace context, and baggage.
 #[derive(Clone, Debug)]
 pub struct Context {
+    /// Trace id.
+    pub id: [u8; 16],
     /// Trace id in hex.
     pub trace_id: String,
     /// `traceparent`.
@@ -30,11 +32,12 @@ impl Context {
     ///
     /// When the system has no random numbers, or a member of the baggage is not `KEY=VALUE`.
     pub fn new(baggage: &[String]) -> io::Result<Self> {
-        let trace_id = random(16)?;
-        let parent = format!("00-{trace_id}-{}-01", random(8)?);
+        let id: [u8; 16] = random_bytes()?;
+        let trace_id = hex(&id);
+        let parent = format!("00-{trace_id}-{}-01", random::<8>()?);
         let parent = HeaderValue::try_from(parent).map_err(io::Error::other)?;
         let baggage = if baggage.is_empty() { None } else { Some(header(baggage)?) };
-        Ok(Self { trace_id, parent, baggage })
+        Ok(Self { id, trace_id, parent, baggage })
     }
 }
 
@@ -56,12 +59,20 @@ fn header(members: &[String]) -> io::Result<HeaderValue> {
 }
 
 /// Random bytes in hex, never all zero.
-pub(crate) fn random(bytes: usize) -> io::Result<String> {
-    let mut buffer = vec![0; bytes];
+pub(crate) fn random<const BYTES: usize>() -> io::Result<String> {
+    Ok(hex(&random_bytes::<BYTES>()?))
+}
+
+fn random_bytes<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut buffer = [0; BYTES];
     while buffer.iter().all(|byte| *byte == 0) {
         File::open("/dev/urandom")?.read_exact(&mut buffer)?;
     }
-    Ok(buffer.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(buffer)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

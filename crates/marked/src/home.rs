@@ -17,7 +17,7 @@ pub(crate) struct Home(PathBuf);
 impl Home {
     /// Makes it, with a kubeconfig for this server and namespace.
     pub(crate) fn new(server: &str, namespace: &str) -> io::Result<Self> {
-        let path = env::temp_dir().join(format!("schedspan-traced-{}", random(8)?));
+        let path = env::temp_dir().join(format!("schedspan-traced-{}", random::<8>()?));
         // Fails if it exists: nothing of another user is written to.
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let home = Self(path);

@@ -25,12 +25,15 @@ use spans::text::sentence;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 
 use crate::{
+    clock::Skew,
     context::{Context, random},
     written::{Object, object},
 };
 
 /// Largest body of a request, and of an answer to a write: etcd takes 1.5 MiB.
 const MAX_BYTES: usize = 16 << 20;
+/// Requests that are drawn.
+const MAX_SENT: usize = 512;
 /// Objects that are followed.
 const MAX_OBJECTS: usize = 256;
 /// Time until an answer begins.
@@ -50,6 +53,25 @@ pub struct Written {
     pub since: Option<Instant>,
     /// The same, by the API server's: Pods of before are none of these.
     pub server_time: Option<SystemTime>,
+    /// How far that clock is from this host's.
+    pub skew: Skew,
+    /// The requests, up to a limit.
+    pub sent: Vec<Sent>,
+}
+
+/// A request. Times are nanoseconds since the Unix epoch, by this host's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Method and path.
+    pub name: String,
+    /// Whether it may have changed an object.
+    pub writes: bool,
+    /// When it was forwarded.
+    pub start_ns: u64,
+    /// When its answer began, or for a write ended.
+    pub end_ns: u64,
+    /// The status of its answer, if that is an error.
+    pub failed: Option<String>,
 }
 
 /// A running proxy. It ends when it is dropped.
@@ -74,7 +96,7 @@ impl Proxy {
     ///
     /// When 127.0.0.1 cannot be listened on.
     pub async fn start(client: Client, context: Context) -> std::io::Result<Self> {
-        let secret = random(16)?;
+        let secret = random::<16>()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let url = format!("http://{}/{secret}", listener.local_addr()?);
         let written = Arc::<Mutex<Written>>::default();
@@ -97,6 +119,14 @@ impl Proxy {
     #[must_use]
     pub fn written(&self) -> Written {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Written {
+    fn remember(&mut self, sent: Sent) {
+        if self.sent.len() < MAX_SENT {
+            self.sent.push(sent);
+        }
     }
 }
 
@@ -124,6 +154,7 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     *request.method_mut() = head.method.clone();
     *request.uri_mut() = uri.clone();
     *request.headers_mut() = marked(head.headers, &shared.context, writes);
+    let (began, name) = (SystemTime::now(), format!("{} {}", head.method, uri.path()));
     let answer = match timeout(TIMEOUT, shared.client.send(request)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return failure(StatusCode::BAD_GATEWAY, &sentence(&error)),
@@ -134,19 +165,30 @@ async fn forward(State(shared): State<Arc<Shared>>, request: Request) -> Respons
     let change = |change: &dyn Fn(&mut Written)| {
         change(&mut shared.written.lock().unwrap_or_else(PoisonError::into_inner));
     };
+    let failed = (!answer.status.is_success()).then(|| answer.status.to_string());
+    let sent = || Sent {
+        name: name.clone(),
+        writes,
+        start_ns: Skew::None.unix_ns(began),
+        end_ns: Skew::None.unix_ns(SystemTime::now()),
+        failed: failed.clone(),
+    };
     change(&|written| written.requests += 1);
-    if !writes || !answer.status.is_success() {
+    if !writes || failed.is_some() {
+        change(&|written| written.remember(sent()));
         return Response::from_parts(answer, Body::new(body));
     }
     let body = match to_bytes(Body::new(body), MAX_BYTES).await {
         Ok(body) => body,
         Err(error) => return failure(StatusCode::BAD_GATEWAY, &sentence(&error)),
     };
+    change(&|written| written.remember(sent()));
     if let Some(object) = object(&head.method, uri.path(), uri.query().unwrap_or_default(), &body) {
         let now = (Instant::now(), date(&answer.headers));
         change(&|written| {
             written.since.get_or_insert(now.0);
             written.server_time = written.server_time.or(now.1);
+            written.skew = now.1.map_or(written.skew, |date| Skew::of(date, SystemTime::now()));
             let known = written.objects.iter().any(|known| known.path == object.path);
             if !known && written.objects.len() < MAX_OBJECTS {
                 written.objects.push(object.clone());
@@ -167,7 +209,7 @@ fn behind(uri: &Uri, secret: &str) -> Option<Uri> {
 
 /// The headers of a request with the context. An answer to a write is read: as JSON, and not compressed.
 fn marked(mut headers: HeaderMap, context: &Context, writes: bool) -> HeaderMap {
-    let Context { trace_id: _, parent, baggage } = context;
+    let Context { id: _, trace_id: _, parent, baggage } = context;
     OF_A_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
     // The client has the credentials.
     headers.remove(AUTHORIZATION);

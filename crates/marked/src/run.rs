@@ -1,17 +1,28 @@
 //! kubectl, marked.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitStatus, time::Duration};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::ExitStatus,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use reach::Cluster;
-use spans::{figures::parse_duration, screen};
+use spans::{
+    export::{Style, waterfall},
+    figures::parse_duration,
+    screen,
+};
 use tokio::process::Command;
 
 use crate::{
+    attempts::Attempts,
     context::Context,
     follow::{Outcome, follow},
     home::Home,
-    proxy::Proxy,
+    proxy::{Proxy, Sent, Written},
+    waterfall::Drawn,
 };
 
 /// Flags of kubectl that name another API server or user than the proxy's.
@@ -31,12 +42,6 @@ const OF_THE_SERVER: [&str; 10] = [
 /// Options of `traced`.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// Context of the kubeconfig
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Path of the kubeconfig [default: KUBECONFIG, or ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
     /// Baggage of the requests; may be given several times
     #[arg(long, value_delimiter = ',', value_name = "KEY=VALUE")]
     baggage: Vec<String>,
@@ -49,6 +54,8 @@ pub struct Options {
     /// Arguments of kubectl, such as `apply -f web.yaml`
     #[arg(last = true, required = true, value_name = "KUBECTL ARGUMENTS")]
     arguments: Vec<OsString>,
+    #[command(flatten)]
+    reach: reach::Options,
 }
 
 /// How it ended.
@@ -66,19 +73,20 @@ pub enum End {
 ///
 /// When there is no cluster, kubectl cannot be started, or Pods cannot be listed.
 pub async fn run(options: Options) -> Result<End> {
-    let Options { context, kubeconfig, baggage, timeout, kubectl, arguments } = options;
+    let Options { baggage, timeout, kubectl, arguments, reach } = options;
     if let Some(flag) = arguments.iter().find_map(|argument| of_the_server(&argument.to_string_lossy())) {
         anyhow::bail!(
             "kubectl's {flag} would go past the trace: give --context or --kubeconfig before `--` instead"
         );
     }
-    let reach = reach::Options { context, kubeconfig, ..reach::Options::default() };
     let cluster = Cluster::of(&reach).await?;
     let context = Context::new(&baggage)?;
     let proxy =
         Proxy::start(cluster.client.clone(), context.clone()).await.context("cannot listen on 127.0.0.1")?;
     let home = Home::new(proxy.url(), &cluster.namespace).context("cannot write a kubeconfig for kubectl")?;
+    let attempts = if timeout.is_zero() { Attempts::default() } else { Attempts::watch(&reach).await };
     screen::complain(&format!("trace {}", context.trace_id));
+    let begin = SystemTime::now();
     let mut command = Command::new(&kubectl);
     command
         .args(&arguments)
@@ -93,6 +101,7 @@ pub async fn run(options: Options) -> Result<End> {
     let status = status.with_context(|| {
         format!("cannot run `{}`: install kubectl, or say where it is with --kubectl", kubectl.display())
     })?;
+    let end = SystemTime::now();
     drop(home);
     if !status.success() {
         return Ok(End::Kubectl(status));
@@ -105,10 +114,11 @@ pub async fn run(options: Options) -> Result<End> {
         return Ok(End::Followed(true));
     }
     let outcome = tokio::select! {
-        outcome = follow(&cluster.client, &written, &context.trace_id, timeout) => outcome.context("cannot follow the Pods")?,
+        outcome = follow(&cluster.client, &written, &context.trace_id, &attempts, timeout) => outcome.context("cannot follow the Pods")?,
         _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
     };
-    show(&outcome, written.requests, timeout)?;
+    let command = Ran { trace_id: context.id, arguments: &arguments, time: (begin, end), written: &written };
+    show(&command, &outcome, &attempts, timeout)?;
     Ok(End::Followed(outcome.ready || !outcome.makes_pods))
 }
 
@@ -118,7 +128,16 @@ fn of_the_server(argument: &str) -> Option<&'static str> {
     OF_THE_SERVER.into_iter().find(|flag| *flag == name)
 }
 
-fn show(outcome: &Outcome, requests: u64, time: Duration) -> Result<()> {
+/// A command that ran.
+struct Ran<'a> {
+    trace_id: [u8; 16],
+    arguments: &'a [OsString],
+    time: (SystemTime, SystemTime),
+    written: &'a Written,
+}
+
+fn show(command: &Ran<'_>, outcome: &Outcome, attempts: &Attempts, time: Duration) -> Result<()> {
+    let requests = command.written.requests;
     if !outcome.makes_pods {
         screen::complain(&format!("{requests} requests were marked; nothing that makes Pods was written"));
         return Ok(());
@@ -127,7 +146,7 @@ fn show(outcome: &Outcome, requests: u64, time: Duration) -> Result<()> {
         screen::complain(&format!("{requests} requests were marked; no Pod has come of them"));
         return Ok(());
     }
-    screen::print(&outcome.table()).context("cannot write to stdout")?;
+    screen::print_coloured(&drawn(command, outcome, attempts)).context("cannot write to stdout")?;
     let (all, linked) = (outcome.pods.len(), outcome.pods.values().filter(|life| life.carries).count());
     screen::complain(&match linked {
         0 => format!(
@@ -135,6 +154,9 @@ fn show(outcome: &Outcome, requests: u64, time: Duration) -> Result<()> {
         ),
         linked => format!("{linked} of {all} Pods carry the trace: their attempts are linked to it"),
     });
+    if outcome.too_many {
+        screen::complain("there are more Pods than are followed");
+    }
     if let Some((name, life)) = outcome.pods.iter().find(|(_, life)| !life.state.is_reached()) {
         let (namespace, pod) = name.split_once('/').unwrap_or_default();
         screen::complain(&format!(
@@ -145,6 +167,39 @@ fn show(outcome: &Outcome, requests: u64, time: Duration) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The waterfall of the command, by the API server's clock.
+fn drawn(command: &Ran<'_>, outcome: &Outcome, attempts: &Attempts) -> String {
+    let Ran { trace_id, arguments, time: (begin, end), written } = command;
+    let skew = written.skew;
+    let shifted = |sent: &Sent| Sent {
+        start_ns: skew.shifted(sent.start_ns),
+        end_ns: skew.shifted(sent.end_ns),
+        ..sent.clone()
+    };
+    let requests: Vec<_> = written.sent.iter().map(shifted).collect();
+    let attempts = attempts.all();
+    let mut followed = outcome.followed.clone();
+    attempts.iter().for_each(|attempt| followed.attempt(attempt));
+    let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+    let waits = outcome.pods.iter().find(|(_, life)| !life.state.is_reached());
+    let reason = waits.map(|(name, life)| {
+        let why = life.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+        format!("{name} is {}{why}", life.state.word())
+    });
+    let trace = Drawn {
+        trace_id: *trace_id,
+        arguments: &arguments.join(" "),
+        start_ns: skew.unix_ns(*begin),
+        end_ns: skew.unix_ns(*end),
+        requests: &requests,
+        lifecycles: &followed.traces(skew.unix_ns(SystemTime::now())),
+        attempts: &attempts,
+        result: outcome.result(),
+        reason: reason.unwrap_or_default(),
+    };
+    waterfall(&trace.trace(), &Style::of_stdout())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Objects that were written, from requests and their answers; and how far they and their Pods are. Pure.
 
 use http::Method;
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use pods::lifecycle::Pod;
 use serde_json::Value;
 
 /// An object that a request has written.
@@ -135,18 +135,14 @@ pub fn progress(object: &Value) -> Progress {
 /// How far a Pod is, by its status.
 #[must_use]
 pub fn state(pod: &Pod) -> State {
-    let status = pod.status.as_ref();
-    let is = |kind: &str| {
-        let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
-        conditions.filter(|condition| condition.type_ == kind).any(|condition| condition.status == "True")
-    };
-    match status.and_then(|status| status.phase.as_deref()).unwrap_or_default() {
+    let is_ready = pod.condition("Ready").is_some_and(|(holds, _)| holds);
+    match pod.phase() {
         "Succeeded" => State::Succeeded,
         "Failed" => State::Failed,
-        "Running" if is("Ready") => State::Ready,
+        "Running" if is_ready => State::Ready,
         "Running" => State::Running,
         // Its Node says more after a while.
-        _ if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) => State::Scheduled,
+        _ if pod.node().is_some() => State::Scheduled,
         _ => State::Pending,
     }
 }

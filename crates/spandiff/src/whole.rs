@@ -12,7 +12,7 @@ use tracecontext::RemoteContext;
 use crate::{Shown, read::complete};
 
 /// Attributes that a waterfall shows. Others are left out.
-const KEYS: [&str; 38] = [
+const KEYS: [&str; 39] = [
     attributes::ATTEMPT,
     attributes::CONFIG_CHANGED,
     attributes::CONFIG_DIFFERENCE,
@@ -28,6 +28,7 @@ const KEYS: [&str; 38] = [
     attributes::MESSAGE,
     attributes::NODE,
     attributes::PLACEMENT,
+    attributes::PLUGIN_NAME,
     attributes::POD_GROUP,
     attributes::POD_GROUP_SCHEDULED,
     attributes::POD_GROUP_SIZE,

@@ -48,6 +48,8 @@ named! {
     Lifecycle: names::LIFECYCLE,
     /// What a worker does with a key that it takes out of a work queue.
     Reconcile: names::RECONCILE,
+    /// A command of kubectl, until the Pods that come of its requests are Ready. Holds a [`TraceKind::Lifecycle`] for each.
+    Command: names::COMMAND,
 }
 
 /// What a span shows.

@@ -8,6 +8,8 @@ pub const GROUP_ROOT: &str = "SchedulePodGroup";
 pub const LIFECYCLE: &str = "PodLifecycle";
 /// The root of a reconcile.
 pub const RECONCILE: &str = "Reconcile";
+/// The root of a command, which its arguments follow.
+pub const COMMAND: &str = "kubectl";
 /// From the start of a scheduler to its first attempt.
 pub const CONFIGURATION_ROOT: &str = "SchedulerConfiguration";
 /// Prefix of a plugin's span.

@@ -83,7 +83,8 @@ impl AttemptLog {
             TraceKind::GroupAttempt
             | TraceKind::Configuration
             | TraceKind::Lifecycle
-            | TraceKind::Reconcile => return,
+            | TraceKind::Reconcile
+            | TraceKind::Command => return,
         }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();
         let pod = (text(attributes::POD_NAMESPACE), text(attributes::POD_NAME));

@@ -88,7 +88,7 @@ impl Metrics {
                 self.window(|window, second| window.trace(second, result, trace));
             }
             TraceKind::GroupAttempt => self.group_attempt(result),
-            TraceKind::Configuration | TraceKind::Lifecycle | TraceKind::Reconcile => {}
+            TraceKind::Configuration | TraceKind::Lifecycle | TraceKind::Reconcile | TraceKind::Command => {}
         }
     }
 

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{Api, is_bound, pod},
     schedspan::Schedspan,
-    spans,
+    spans::{self, Span},
     stage::Stage,
     wait::wait_until,
     webhook::{Webhook, register},
@@ -22,9 +22,13 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::components::KUBECTL;
 
+use crate::lifecycle;
+
 const TIMEOUT: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(100);
 const REPLICAS: usize = 3;
+/// Columns of a waterfall.
+const COLUMNS: &str = "140";
 const SYSTEM: &str = "/api/v1/namespaces/kube-system/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// The annotation that the webhook writes.
@@ -49,7 +53,8 @@ impl Plugin {
     fn command(&self, kubeconfig: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.arg("schedspan").args(arguments).env("PATH", &self.path).env("KUBECONFIG", kubeconfig);
-        command.env_remove("SCHEDSPAN_SERVER").env("NO_COLOR", "1").stdin(Stdio::null());
+        command.env_remove("SCHEDSPAN_SERVER").env("NO_COLOR", "1").env("COLUMNS", COLUMNS);
+        command.stdin(Stdio::null());
         command
     }
 
@@ -70,8 +75,24 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let schedspan = stage.trace()?;
     explained(stage, &api, &plugin, &schedspan).context("explain")?;
     errors(stage, &api, &plugin).context("errors")?;
-    traced(stage, &api, &plugin).context("traced")?;
+    refused(stage, &plugin).context("traced")?;
+    traced(stage, &api, &plugin, &schedspan, Tracing::On).context("traced")?;
     schedspan.stop()
+}
+
+/// A request and what comes of it, where the API server does not trace.
+pub(super) fn untraced(stage: &mut Stage) -> Result<()> {
+    let (api, plugin) = (stage.cluster.api()?, Plugin::new(stage)?);
+    let schedspan = stage.trace()?;
+    traced(stage, &api, &plugin, &schedspan, Tracing::Off)?;
+    schedspan.stop()
+}
+
+/// Whether the API server traces.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tracing {
+    On,
+    Off,
 }
 
 /// Formats and exit codes of `explain` and `top`, with a daemon at a URL.
@@ -137,8 +158,8 @@ fn errors(stage: &Stage, api: &Api, plugin: &Plugin) -> Result<()> {
     api.delete_pod("kube-system", "schedspan-x").map(drop)
 }
 
-/// The requests of kubectl are in one trace, and so are the attempts of the Pods that come of them: with the webhook.
-fn traced(stage: &Stage, api: &Api, plugin: &Plugin) -> Result<()> {
+/// What `traced` does not do.
+fn refused(stage: &Stage, plugin: &Plugin) -> Result<()> {
     let admin = stage.cluster.kubeconfig();
     let (_, why) = plugin.run(&admin, 1, &["traced", "--", "get", "nosuchkind"])?;
     ensure!(why.contains("the server doesn't have a resource type"), "{why}");
@@ -146,8 +167,17 @@ fn traced(stage: &Stage, api: &Api, plugin: &Plugin) -> Result<()> {
     ensure!(why.contains("give --context"), "{why}");
     let (pods, _) = plugin.run(&admin, 0, &["traced", "--", "get", "pods", "--output=name"])?;
     ensure!(pods.contains("pod/web-0"), "{pods}");
+    Ok(())
+}
 
-    let plain = apply(stage, api, plugin, "plain")?;
+/// A command, its requests and the Pods that come of them are one waterfall, without the webhook and with it; with it the attempts are linked to
+/// the trace.
+fn traced(stage: &Stage, api: &Api, plugin: &Plugin, schedspan: &Schedspan, tracing: Tracing) -> Result<()> {
+    let server = format!("http://{}", schedspan.address("debug"));
+    // Without a daemon the Pods' own times are left.
+    let plain = apply(stage, api, plugin, "alone", None)?;
+    ensure!(plain.1.contains("attempts to schedule are not shown"), "{}", plain.1);
+    let plain = apply(stage, api, plugin, "plain", Some(&server))?;
     ensure!(plain.1.contains(&format!("none of {REPLICAS} Pods carries the trace")), "{}", plain.1);
     let mut webhook = Webhook::start(stage, "webhook", &[])?;
     register(api, &webhook, &["webhook.templates=true"])?;
@@ -157,15 +187,16 @@ fn traced(stage: &Stage, api: &Api, plugin: &Plugin) -> Result<()> {
         let reviews = webhook.metrics()?.sum("schedspan_webhook_reviews_total", &[]);
         Ok((reviews > 0.0).then_some(()))
     })?;
-    let (trace_id, said) = apply(stage, api, plugin, "linked")?;
+    let (trace_id, said) = apply(stage, api, plugin, "linked", Some(&server))?;
     ensure!(said.contains(&format!("{REPLICAS} of {REPLICAS} Pods carry the trace")), "{said}");
     wait_until("the API server's and the attempts' spans", TIMEOUT, || {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?;
-        let request = spans.iter().any(|span| span.trace_id == trace_id && span.name.starts_with("PATCH"))
-            || spans.iter().any(|span| span.trace_id == trace_id && span.name.starts_with("POST"));
+        let posts = |span: &Span| span.trace_id == trace_id && span.name.starts_with("POST");
+        let request = spans.iter().any(posts);
         let ours = spans.iter().filter(|span| span.is_root() && span.pod().starts_with("linked-"));
         let linked = ours.filter(|span| span.links.iter().any(|link| link.trace_id == trace_id)).count();
-        Ok((request && linked == REPLICAS).then_some(()))
+        ensure!(!request || tracing == Tracing::On, "the API server traces without being told to");
+        Ok((linked == REPLICAS && request == (tracing == Tracing::On)).then_some(()))
     })?;
     let left = fs::read_dir(env::temp_dir())?.filter_map(Result::ok);
     let left: Vec<_> = left
@@ -177,8 +208,14 @@ fn traced(stage: &Stage, api: &Api, plugin: &Plugin) -> Result<()> {
     webhook.stop()
 }
 
-/// Applies a Deployment, while this test is its kubelet. Returns the trace's id, and what was said.
-fn apply(stage: &Stage, api: &Api, plugin: &Plugin, name: &str) -> Result<(String, String)> {
+/// Applies a Deployment, while this test is its kubelet. Checks the waterfall. Returns the trace's id, and what was said.
+fn apply(
+    stage: &Stage,
+    api: &Api,
+    plugin: &Plugin,
+    name: &str,
+    server: Option<&str>,
+) -> Result<(String, String)> {
     let mut template = pod("", "10m");
     template["metadata"] = json!({ "labels": { "app": name } });
     let deployment = json!({
@@ -199,16 +236,16 @@ fn apply(stage: &Stage, api: &Api, plugin: &Plugin, name: &str) -> Result<(Strin
             }
             anyhow::Ok(())
         });
-        let arguments =
-            ["traced", "--timeout", "30s", "--baggage", "team=shop", "--", "apply", "--filename", &file];
+        let mut arguments = vec!["traced", "--timeout", "30s", "--baggage", "team=shop"];
+        arguments.extend(server.iter().flat_map(|server| ["--server", *server]));
+        arguments.extend(["--", "apply", "--filename", &file]);
         let told = plugin.run(&stage.cluster.kubeconfig(), 0, &arguments);
         over.store(true, Ordering::Relaxed);
         (told, kubelet.join().expect("the kubelet's thread does not panic"))
     });
     kubelet?;
     let (stdout, stderr) = told?;
-    let ready = stdout.lines().filter(|line| line.contains(name) && line.contains(" Ready ")).count();
-    ensure!(ready == REPLICAS, "{ready} of {REPLICAS} Pods are Ready: {stdout}{stderr}");
+    waterfall(&stdout, name, server.is_some()).with_context(|| format!("{stdout}{stderr}"))?;
     ensure!(stdout.contains(&format!("deployment.apps/{name} created")), "{stdout}");
     let trace_id =
         stderr.lines().find_map(|line| line.strip_prefix("trace ")).context("no trace id")?.to_owned();
@@ -221,14 +258,48 @@ fn apply(stage: &Stage, api: &Api, plugin: &Plugin, name: &str) -> Result<(Strin
     Ok((trace_id, stderr))
 }
 
+/// Checks that the command, its requests and all Pods are in one waterfall: with what the daemon says of their attempts, or without.
+fn waterfall(text: &str, name: &str, attempts: bool) -> Result<()> {
+    let (_, drawn) = text.split_once("\nkubectl apply --filename ").context("no waterfall")?;
+    let head = format!("  {REPLICAS} of {REPLICAS} Pods are Ready  ");
+    ensure!(drawn.lines().next().is_some_and(|line| line.contains(&head)), "the head is not `{head}`");
+    let lines = |part: &str| drawn.lines().filter(|line| line.contains(part)).count();
+    let cycles = if attempts { REPLICAS } else { 0 };
+    for (part, expected) in [
+        ("├─ POST /apis/apps/v1/namespaces/default/deployments", 1),
+        ("├─ reads: ", 1),
+        (&*format!("─ Pod default/{name}-"), REPLICAS),
+        ("Ready on node-", REPLICAS),
+        ("─ queued ", REPLICAS),
+        ("─ SchedulePod ", cycles),
+        ("─ schedulingCycle ", cycles),
+        ("─ bindingCycle ", cycles),
+        ("─ kubelet ", REPLICAS),
+        ("─ sandbox ", REPLICAS),
+        ("─ container: main ", REPLICAS),
+        ("─ ready ", REPLICAS),
+        ("incomplete", 0),
+    ] {
+        let found = lines(part);
+        ensure!(found == expected, "`{part}` is on {found} lines instead of {expected}");
+    }
+    Ok(())
+}
+
 /// Says of each bound Pod that it is Ready, as its kubelet does.
 fn make_ready(api: &Api, app: &str) -> Result<()> {
     for pod in api.pods("default")? {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
         if pod["metadata"]["labels"]["app"] == app && is_bound(&pod) && pod["status"]["phase"] == "Pending" {
             let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.push(json!({ "type": "Ready", "status": "True" }));
-            let status = json!({ "status": { "phase": "Running", "conditions": conditions } });
+            let now = lifecycle::now()?;
+            for kind in ["PodReadyToStartContainers", "Ready"] {
+                conditions.push(json!({ "type": kind, "status": "True", "lastTransitionTime": now }));
+            }
+            let status = json!({ "status": {
+                "phase": "Running", "startTime": now, "conditions": conditions,
+                "containerStatuses": [lifecycle::running(&now)],
+            } });
             api.patch(&format!("/api/v1/namespaces/default/pods/{name}/status"), &status)?;
         }
     }

@@ -109,7 +109,8 @@ fn shop_opens(api: &Api, mode: &str) -> Result<()> {
     )
 }
 
-fn running(at: &str) -> Value {
+/// The status of a container that runs since then.
+pub(super) fn running(at: &str) -> Value {
     json!({ "name": "main", "ready": true, "restartCount": 0, "image": "", "imageID": "",
         "state": { "running": { "startedAt": at } } })
 }
@@ -130,7 +131,7 @@ fn path(name: &str) -> String {
 }
 
 /// The API's format of a time.
-fn now() -> Result<String> {
+pub(super) fn now() -> Result<String> {
     Ok(process::output(Command::new("date").args(["--utc", "+%Y-%m-%dT%H:%M:%SZ"]))?.trim().to_owned())
 }
 

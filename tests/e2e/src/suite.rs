@@ -100,6 +100,7 @@ const TESTS: &[Test] = &[
     Test { name: "context", nodes: 1, controllers: true, run: context::run, ..TEST },
     Test { name: "inject", nodes: 1, controllers: true, apiserver_tracing: true, run: inject::run, ..TEST },
     Test { name: "kubectl", nodes: 1, controllers: true, apiserver_tracing: true, run: kubectl::run, ..TEST },
+    Test { name: "kubectl-untraced", nodes: 1, controllers: true, run: kubectl::untraced, ..TEST },
     Test {
         name: "lifecycle",
         nodes: 1,

@@ -43,7 +43,7 @@ use tower::service_fn;
 use tracecontext::annotations::{self, Carriers, Recovered, Refused};
 use tracing::{info, warn};
 
-pub(crate) use self::pod::PodWith;
+pub use self::pod::PodWith;
 pub use self::{
     options::{Mode, Options},
     pending::PendingPod,

@@ -16,7 +16,7 @@ use spans::sample::Selector;
 
 /// A Pod with the fields that its reader needs. Unless `WHOLE`, only metadata is requested of the API server.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct PodWith<Spec, Status = IgnoredAny, const WHOLE: bool = true> {
+pub struct PodWith<Spec, Status = IgnoredAny, const WHOLE: bool = true> {
     #[serde(deserialize_with = "metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]

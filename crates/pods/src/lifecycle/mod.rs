@@ -11,6 +11,7 @@
 //! * `table`: the followed Pods, and which of them are complete. Pure.
 //! * `tree`: the spans of a complete Pod. Pure.
 //! * `watch`: the watch of all Pods, and the clock.
+//! * `followed`: some Pods that a client of the API server follows by itself. Pure.
 //!
 //! # Which daemon exports it
 //!
@@ -19,6 +20,7 @@
 //! has the same ids.
 
 mod attempt;
+mod followed;
 mod pod;
 mod progress;
 mod table;
@@ -28,4 +30,4 @@ mod text;
 mod tree;
 mod watch;
 
-pub use self::watch::Lifecycles;
+pub use self::{followed::Followed, pod::Pod, watch::Lifecycles};

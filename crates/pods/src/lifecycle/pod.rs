@@ -10,11 +10,13 @@ use serde::{
 
 use crate::context::PodWith;
 
-pub(super) type Pod = PodWith<Spec, Status>;
+/// A Pod with the fields that its lifecycle needs.
+pub type Pod = PodWith<Spec, Status>;
 
+/// What is wanted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Spec {
+pub struct Spec {
     pub(super) node_name: Option<String>,
     pub(super) scheduler_name: String,
     pub(super) priority: Option<i64>,
@@ -47,9 +49,10 @@ pub(super) struct Volume {
     pub(super) claim: Option<String>,
 }
 
+/// How far it is.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Status {
+pub struct Status {
     pub(super) phase: String,
     pub(super) reason: String,
     pub(super) message: String,
@@ -67,6 +70,7 @@ pub(super) struct Condition {
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) status: String,
+    pub(super) message: String,
     #[serde(deserialize_with = "seconds")]
     pub(super) last_transition_time: Option<u64>,
 }
@@ -103,6 +107,27 @@ pub(super) struct Run {
     pub(super) started_at: Option<u64>,
     #[serde(deserialize_with = "seconds")]
     pub(super) finished_at: Option<u64>,
+}
+
+impl Pod {
+    /// `status.phase`.
+    #[must_use]
+    pub fn phase(&self) -> &str {
+        &self.status.phase
+    }
+
+    /// Its Node.
+    #[must_use]
+    pub fn node(&self) -> Option<&str> {
+        self.spec.node_name.as_deref().filter(|node| !node.is_empty())
+    }
+
+    /// Whether a condition is true, and its message; `None` if the Pod does not have it.
+    #[must_use]
+    pub fn condition(&self, kind: &str) -> Option<(bool, &str)> {
+        let condition = self.status.conditions.iter().find(|condition| condition.kind == kind)?;
+        Some((condition.status == "True", &condition.message))
+    }
 }
 
 /// Seconds since the Unix epoch; `None` for what is not a time after it. The API server writes `null`, or Go's zero time, for

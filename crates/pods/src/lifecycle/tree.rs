@@ -53,8 +53,21 @@ fn place(when: When, floor: u64, ceiling: u64) -> Moment {
 /// Makes the trace of a complete lifecycle; `None` if the Pod or its end was not seen.
 #[must_use]
 pub(super) fn build(uid: &str, progress: &Progress, origin: Origin) -> Option<Trace> {
-    let about = progress.about.as_ref()?;
     let (end, ended) = progress.end?;
+    until(uid, progress, origin, Some(end), ended)
+}
+
+/// The same of a Pod that may go on: until now.
+#[must_use]
+pub(super) fn so_far(uid: &str, progress: &Progress, now_ns: u64) -> Option<Trace> {
+    let now = When { said_s: None, seen_ns: now_ns };
+    let (end, ended) = progress.end.map_or((None, now), |(end, ended)| (Some(end), ended));
+    until(uid, progress, Origin::default(), end, ended)
+}
+
+/// The trace of a Pod that ended at this moment, or goes on.
+fn until(uid: &str, progress: &Progress, origin: Origin, end: Option<End>, ended: When) -> Option<Trace> {
+    let about = progress.about.as_ref()?;
     let Origin { mut causes, parent, attributes: of_origin, selected } = origin;
     let seed = lifecycle_id(uid);
     let remote = (parent && !causes.is_empty()).then(|| causes.remove(0).context);
@@ -76,7 +89,7 @@ pub(super) fn build(uid: &str, progress: &Progress, origin: Origin) -> Option<Tr
     tree.add(None, SpanKind::Root(kind), kind.name().into(), created, Moment { ns: over, ..ready }, list);
     let root = &mut tree.spans[0];
     root.links = causes;
-    if end == End::Failed {
+    if end == Some(End::Failed) {
         root.status =
             Status::Error(if progress.reason.is_empty() { "Failed".into() } else { progress.reason.clone() });
     }
@@ -197,7 +210,7 @@ fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) 
 }
 
 /// From the binding to the end: what the kubelet does.
-fn node(tree: &mut Tree, progress: &Progress, bound: Moment, ready: Moment, end: End) {
+fn node(tree: &mut Tree, progress: &Progress, bound: Moment, ready: Moment, end: Option<End>) {
     let mut phase = |stage: Stage, since: Moment, until: Option<Moment>, of: Option<&Container>| {
         let mut list = of.map(container_attributes).unwrap_or_default();
         if until.is_none() {
@@ -241,11 +254,12 @@ fn node(tree: &mut Tree, progress: &Progress, bound: Moment, ready: Moment, end:
     if let Some(initialized) = at(progress.initialized, since).filter(|_| !happened.is_empty()) {
         since = initialized;
     }
+    let over = matches!(end, Some(End::Succeeded | End::Failed));
     let mut last = since;
     let mut all = true;
     for container in progress.containers.iter().filter(|container| container.kind == ContainerKind::Main) {
         let started = at(container.started, since);
-        let ended = container.ended.filter(|_| matches!(end, End::Succeeded | End::Failed));
+        let ended = container.ended.filter(|_| over);
         let ended = ended.map(|(when, _)| place(when, started.map_or(since.ns, |at| at.ns), ready.ns));
         let until = ended.or(started);
         let (number, _) = phase(Stage::Container, since, until, Some(container));
@@ -253,8 +267,9 @@ fn node(tree: &mut Tree, progress: &Progress, bound: Moment, ready: Moment, end:
         all &= until.is_some();
         last = until.filter(|until| until.ns > last.ns).unwrap_or(last);
     }
-    if all && !matches!(end, End::Succeeded | End::Failed) {
-        phase(Stage::Ready, last, (end != End::Deleted).then_some(ready), None);
+    if all && !over {
+        let is_ready = !matches!(end, None | Some(End::Deleted));
+        phase(Stage::Ready, last, is_ready.then_some(ready), None);
     }
     tell(tree, &happened);
 }
@@ -302,14 +317,14 @@ fn tell(tree: &mut Tree, happened: &[(usize, &Container, Option<Moment>)]) {
     }
 }
 
-fn about_attributes(uid: &str, about: &About, progress: &Progress, end: End) -> Attributes {
+fn about_attributes(uid: &str, about: &About, progress: &Progress, end: Option<End>) -> Attributes {
     let strings = |listed: &Listed| AttributeValue::Strings(listed.first.clone());
     let mut list = vec![
         (attributes::POD_NAMESPACE, about.namespace.as_str().into()),
         (attributes::POD_NAME, about.name.as_str().into()),
         (attributes::POD_UID, uid.into()),
     ];
-    list.push((attributes::LIFECYCLE_RESULT, AttributeValue::String(end.label().into())));
+    list.extend(end.map(|end| (attributes::LIFECYCLE_RESULT, AttributeValue::String(end.label().into()))));
     list.extend(progress.node.as_deref().map(|node| (attributes::NODE, node.into())));
     list.push((attributes::PROFILE, about.profile.as_str().into()));
     list.push((

@@ -31,7 +31,7 @@ impl Filter {
         let kind = match trace.kind {
             TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Reconcile => !self.lifecycles,
             TraceKind::Lifecycle => true,
-            TraceKind::Configuration => false,
+            TraceKind::Configuration | TraceKind::Command => false,
         };
         kind && trace.roots().any(|root| self.wants(root))
     }

@@ -117,6 +117,7 @@ fn head(trace: &Trace, style: Style) -> String {
         TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Lifecycle => pod(trace, style),
         TraceKind::Configuration => configuration(trace.root(), style),
         TraceKind::Reconcile => reconcile(trace, style),
+        TraceKind::Command => command(trace, style),
     }
 }
 
@@ -174,6 +175,18 @@ fn reconcile(trace: &Trace, style: Style) -> String {
     if let Some(AttributeValue::Double(waited)) = root.attribute(attributes::WORKQUEUE_WAIT_MS) {
         parts.push((PLAIN, format!("queued {}", milliseconds(*waited))));
     }
+    parts.push((DIM, format!("trace {}", id(trace.trace_id))));
+    flow("", "  ", &parts, style)
+}
+
+/// The head of a command: its arguments, and how far its Pods are.
+fn command(trace: &Trace, style: Style) -> String {
+    let root = trace.root();
+    let result = root.attribute(attributes::LIFECYCLE_RESULT).map(|value| clean(&value.to_string()));
+    let colour = if root.status == Status::Unset { GREEN } else { YELLOW };
+    let mut parts = vec![(BOLD, clean(&root.name))];
+    parts.extend(result.map(|result| (colour, result)));
+    parts.push((PLAIN, duration(root.duration_ns())));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
     flow("", "  ", &parts, style)
 }
@@ -501,6 +514,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
             let node = span.attribute(attributes::SELECTED_NODE);
             node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
         }
+        _ if span.kind == SpanKind::Root(TraceKind::Lifecycle) => lifecycle_end(span),
         _ if span.attribute(attributes::IMAGE).is_some() => {
             span.attribute(attributes::IMAGE).map(|image| clean(&image.to_string())).unwrap_or_default()
         }
@@ -525,6 +539,13 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
         tone,
         colour,
     }
+}
+
+/// How a lifecycle within another trace ended, and where.
+fn lifecycle_end(span: &Span) -> String {
+    let text = |key| span.attribute(key).map(|value| clean(&value.to_string()));
+    let node = text(attributes::NODE).map(|node| format!("on {node}"));
+    text(attributes::LIFECYCLE_RESULT).into_iter().chain(node).collect::<Vec<_>>().join(" ")
 }
 
 /// What a plugin's share of a phase is, and what it is worth.

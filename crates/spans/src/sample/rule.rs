@@ -217,9 +217,10 @@ impl Condition {
                 TraceKind::Attempt | TraceKind::GroupAttempt => {
                     holds(window.is_exceeded(duration_ns), Dropped::NoRule)
                 }
-                TraceKind::Lifecycle | TraceKind::Configuration | TraceKind::Reconcile => {
-                    Err(Dropped::NoRule)
-                }
+                TraceKind::Lifecycle
+                | TraceKind::Configuration
+                | TraceKind::Reconcile
+                | TraceKind::Command => Err(Dropped::NoRule),
             },
             Self::Pod(_, number) => match trace.selected {
                 Some(selected) => holds(selected >> *number & 1 == 1, Dropped::NoRule),

@@ -204,7 +204,8 @@ impl Model {
             TraceKind::GroupAttempt
             | TraceKind::Configuration
             | TraceKind::Lifecycle
-            | TraceKind::Reconcile => return,
+            | TraceKind::Reconcile
+            | TraceKind::Command => return,
         }
         let Source::Process(target) = trace.source else { return };
         let Some(process) = self.processes.get_mut(&target) else { return };

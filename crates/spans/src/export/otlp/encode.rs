@@ -240,7 +240,8 @@ fn kind(span: &Span) -> u64 {
             | TraceKind::GroupAttempt
             | TraceKind::Configuration
             | TraceKind::Lifecycle
-            | TraceKind::Reconcile,
+            | TraceKind::Reconcile
+            | TraceKind::Command,
         )
         | SpanKind::Cycle(_)
         | SpanKind::Phase(_)

@@ -238,6 +238,7 @@ fn track_name(kind: SpanKind) -> &'static str {
         SpanKind::Root(TraceKind::Configuration) => "configurations",
         SpanKind::Root(TraceKind::Lifecycle) | SpanKind::Stage(_) => "Pod lifecycles",
         SpanKind::Root(TraceKind::Reconcile) => "reconciles",
+        SpanKind::Root(TraceKind::Command) => "commands",
         SpanKind::Cycle(Cycle::Binding) => "binding cycles",
         SpanKind::Cycle(Cycle::Scheduling) => "scheduling cycles",
         SpanKind::ApiCall => "API calls",
