@@ -284,7 +284,8 @@ impl Outcome {
         let name = key(pod);
         let node = pod.node().map(str::to_owned);
         let unscheduled = pod.condition("PodScheduled").filter(|(holds, _)| !holds);
-        let message = unscheduled.map(|(_, message)| message.to_owned()).filter(|message| !message.is_empty());
+        let message =
+            unscheduled.map(|(_, message)| message.to_owned()).filter(|message| !message.is_empty());
         let uid = pod.uid().unwrap_or_default();
         let life = Life { uid, state: state(pod), node, message, carries: carries(pod, trace_id) };
         let news = self.pods.get(&name).is_none_or(|known| {

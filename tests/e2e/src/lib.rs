@@ -41,3 +41,4 @@ pub mod suite;
 mod svg;
 mod truth;
 pub mod versions;
+mod viewers;

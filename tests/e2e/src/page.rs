@@ -66,8 +66,8 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     nothing_lost(&metrics)
 }
 
-/// What looks at the page, outside of the repository: it is installed once.
-fn tools() -> Result<PathBuf> {
+/// What drives the browser, outside of the repository: it is installed once.
+pub(super) fn tools() -> Result<PathBuf> {
     setup::ensure_browser()?;
     let version = process::first_line("node", &["--version"]).context("there is no Node.js")?;
     let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse::<u32>().ok());

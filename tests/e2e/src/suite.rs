@@ -18,7 +18,7 @@ use xtask::{
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
     faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, page, queue, sampling, truth,
-    versions,
+    versions, viewers,
 };
 
 #[derive(clap::Args)]
@@ -160,6 +160,7 @@ const TESTS: &[Test] = &[
         ..TEST
     },
     Test { name: "page", nodes: page::NODES, run: page::run, ..TEST },
+    Test { name: "viewers", run: viewers::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
     Test { name: "faults-api-server", nodes: 1, run: faults::api_server, ..TEST },

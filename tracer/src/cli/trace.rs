@@ -138,8 +138,8 @@ fn show(json: &str, output: &[Output], style: &Style) -> Result<bool> {
                 let traces = spandiff::whole::traces(json).context("a trace of the daemon cannot be read")?;
                 text.extend(traces.iter().map(chart));
             }
-            Output::Otlp | Output::Perfetto => bail!(
-                "--output takes terminal, json and mermaid here: a daemon exports by OTLP itself, and `schedspan replay` writes files of Perfetto"
+            Output::Otlp | Output::Perfetto | Output::Chrome => bail!(
+                "--output takes terminal, json and mermaid here: a daemon exports by OTLP itself, and `schedspan replay` writes files of Perfetto and Chrome"
             ),
         }
     }

@@ -69,8 +69,10 @@ mod tests {
     fn a_pod_that_goes_on_is_drawn_until_now_and_has_no_result() {
         let created = 1_795_564_800 * SECOND;
         let mut followed = Followed::default();
-        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-25T00:00:01Z"});
-        let pending = json!({"phase": "Pending", "startTime": "2026-11-25T00:00:01Z", "conditions": [scheduled]});
+        let scheduled =
+            json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-25T00:00:01Z"});
+        let pending =
+            json!({"phase": "Pending", "startTime": "2026-11-25T00:00:01Z", "conditions": [scheduled]});
         let pending = pod(&pending);
         assert!(followed.see(&pending, created + 2 * SECOND));
         let [trace] = &followed.traces(created + 5 * SECOND)[..] else { panic!("not one Pod") };

@@ -1,8 +1,9 @@
-//! Outputs of traces: OTLP to a Collector; JSON lines, waterfalls, charts or a file of Perfetto on standard output; several at once.
+//! Outputs of traces: OTLP to a Collector; JSON lines, waterfalls, charts or a file of Perfetto or in Chrome's format on standard output; several at once.
 //!
 //! Each output has its own bounded queue. Sending never blocks; spans that do not fit are lost, and counted by cause. The
 //! OpenTelemetry SDK's processor would drop them silently.
 
+mod chrome;
 mod filter;
 mod live;
 mod mermaid;
@@ -28,7 +29,7 @@ use tokio::{
 };
 use tracing::info;
 
-use self::perfetto::Perfetto;
+use self::{chrome::Chrome, perfetto::Perfetto};
 pub use self::{
     filter::Filter,
     live::{Live, Seen, Watcher},
@@ -57,6 +58,8 @@ pub enum Output {
     Mermaid,
     /// A file for ui.perfetto.dev on standard output, which must not be a terminal; with --queue-spans also how many Pods are in the queues
     Perfetto,
+    /// The same as a JSON file in Chrome's Trace Event Format, for other viewers
+    Chrome,
     /// OTLP to a Collector, by the OTEL_EXPORTER_OTLP_* variables; http://localhost:4317 by gRPC without them
     Otlp,
 }
@@ -75,11 +78,11 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
-    /// A binary output would be on a terminal, or among other outputs.
+    /// An output that is a file would be on a terminal, or among other outputs.
     #[error(
-        "`--output perfetto` is a file: give it alone, and redirect standard output, as in `... --output perfetto > trace.pftrace`"
+        "`--output {0}` is a file: give it alone, and redirect standard output, as in `... --output {0} > FILE`"
     )]
-    Binary,
+    File(&'static str),
     /// The spool cannot be used: why, and what to do.
     #[error("{0}")]
     Spool(String),
@@ -90,16 +93,17 @@ impl Output {
     #[must_use]
     pub const fn is_for_reader(self) -> bool {
         match self {
-            Self::Terminal | Self::Json | Self::Mermaid | Self::Perfetto => true,
+            Self::Terminal | Self::Json | Self::Mermaid | Self::Perfetto | Self::Chrome => true,
             Self::Otlp => false,
         }
     }
 
-    /// Whether what it writes is not text.
-    const fn is_binary(self) -> bool {
+    /// Its name, if what it writes is a file.
+    const fn file(self) -> Option<&'static str> {
         match self {
-            Self::Perfetto => true,
-            Self::Terminal | Self::Json | Self::Mermaid | Self::Otlp => false,
+            Self::Perfetto => Some("perfetto"),
+            Self::Chrome => Some("chrome"),
+            Self::Terminal | Self::Json | Self::Mermaid | Self::Otlp => None,
         }
     }
 }
@@ -170,7 +174,7 @@ impl Sinks {
     ///
     /// # Errors
     ///
-    /// When a variable of the environment has an invalid value, or a binary output would be on a terminal or among others. A Collector
+    /// When a variable of the environment has an invalid value, or an output that is a file would be on a terminal or among others. A Collector
     /// that cannot be reached is not an error.
     pub fn start(
         outputs: &[Output],
@@ -180,8 +184,10 @@ impl Sinks {
     ) -> Result<Self, Error> {
         let capacity = queue_size()?;
         let readers = outputs.iter().filter(|output| output.is_for_reader()).count();
-        if outputs.iter().any(|output| output.is_binary()) && (readers > 1 || screen::is_terminal()) {
-            return Err(Error::Binary);
+        if let Some(name) = outputs.iter().find_map(|output| output.file())
+            && (readers > 1 || screen::is_terminal())
+        {
+            return Err(Error::File(name));
         }
         let mut sinks = Vec::with_capacity(outputs.len());
         for output in outputs {
@@ -197,6 +203,9 @@ impl Sinks {
                 })),
                 Output::Perfetto => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
                     stdout::spawn(queue, Perfetto::default())
+                })),
+                Output::Chrome => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
+                    stdout::spawn(queue, Chrome::default())
                 })),
                 Output::Otlp if otlp::disabled() => {
                     info!("OTLP is switched off by the environment");

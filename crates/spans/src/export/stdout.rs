@@ -7,7 +7,7 @@ use prost::Message as _;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tracing::{info, warn};
 
-use super::{Causes, Item, Perfetto, Queue, Style, encode, waterfall};
+use super::{Causes, Chrome, Item, Perfetto, Queue, Style, encode, waterfall};
 use crate::{
     Loss, Trace,
     screen::{self, printable_in_colour, printable_json},
@@ -48,6 +48,18 @@ impl Format for Perfetto {
 
     fn end(&mut self) -> Vec<u8> {
         Self::end(self)
+    }
+}
+
+impl Format for Chrome {
+    const LINES: bool = false;
+
+    fn trace(&mut self, item: &Item) -> Vec<u8> {
+        Self::trace(self, &item.trace, &item.resource).into_bytes()
+    }
+
+    fn end(&mut self) -> Vec<u8> {
+        Self::end(self).into_bytes()
     }
 }
 

@@ -31,6 +31,9 @@ const MAX_DESCRIBED: usize = 4096;
 /// Entries into queues and exits that are kept for the counters, 16 bytes each.
 const MAX_STEPS: usize = 1 << 20;
 
+/// Name of the loop's track.
+const LOOP: &str = "scheduling loop";
+
 /// Makes packets of traces, one after the other.
 #[derive(Debug, Default)]
 pub struct Perfetto {
@@ -65,6 +68,11 @@ impl Perfetto {
     /// The packets of a trace; `resource` is [`Resource::encode`](super::Resource::encode)'s.
     #[must_use]
     pub fn trace(&mut self, trace: &Trace, resource: &[u8]) -> Vec<u8> {
+        bytes(self.packets(trace, resource))
+    }
+
+    /// [`Self::trace`] before it is bytes.
+    pub(super) fn packets(&mut self, trace: &Trace, resource: &[u8]) -> Vec<TracePacket> {
         let process = process_track(trace.source);
         let mut packets = Vec::new();
         if !self.began {
@@ -98,12 +106,17 @@ impl Perfetto {
             }
             tracks.put(span, &mut track);
         }
-        bytes(tracks.packets)
+        tracks.packets
     }
 
     /// The packets after the last trace: the counters, which need all traces.
     #[must_use]
     pub fn end(&mut self) -> Vec<u8> {
+        bytes(self.rest())
+    }
+
+    /// [`Self::end`] before it is bytes.
+    pub(super) fn rest(&mut self) -> Vec<TracePacket> {
         let mut packets = Vec::new();
         for ((source, queue), mut steps) in std::mem::take(&mut self.queues) {
             let uuid = track(&format!("{source:?} queue {queue}"));
@@ -129,7 +142,12 @@ impl Perfetto {
             }
         }
         self.steps = 0;
-        bytes(packets)
+        packets
+    }
+
+    /// Whether a track is of one span, and those below it: not of a process, nor of its loop.
+    pub(super) fn is_of_one_span(track: &TrackDescriptor) -> bool {
+        track.name() != LOOP
     }
 
     /// Counts a stay in a queue, as long as there is room.
@@ -352,7 +370,7 @@ fn process_packets(source: Source, resource: &[u8]) -> Vec<TracePacket> {
     });
     let of_loop = described(TrackDescriptor {
         uuid: Some(loop_track(source)),
-        name: Some("scheduling loop".to_owned()),
+        name: Some(LOOP.to_owned()),
         parent_uuid: Some(process_track(source)),
         process: None,
         counter: None,
