@@ -7,29 +7,22 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStringExt as _},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::ffi::OsStringExt as _,
+    },
     path::{Component, Path},
 };
 
 use gotrace::discover::ProcessId;
-use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat, readlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, openat, readlinkat};
+
+use super::credentials::{Credentials, READ, SEARCH};
 
 /// Symbolic links of a path, as in the kernel.
 const MAX_LINKS: usize = 40;
-/// Permission bits, of any class.
-const SEARCH: u32 = 0o1;
-const READ: u32 = 0o4;
-/// Capabilities that override permissions: `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`.
-const OVERRIDE: u64 = 1 << 1 | 1 << 2;
-
-/// The user and groups with which a process reads files.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Credentials {
-    user: u32,
-    groups: Vec<u32>,
-    /// Permissions do not bind it.
-    overrides: bool,
-}
+/// <https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/magic.h>, `SYSFS_MAGIC`
+const SYSFS: i64 = 0x6265_6572;
 
 /// Opens a regular file as the process would: an absolute path from its root, a relative one from its working directory. Symbolic links never
 /// leave that root.
@@ -60,13 +53,13 @@ fn open_below(root: OwnedFd, path: &Path, reader: &Credentials) -> io::Result<Fi
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(invalid("it is no regular file"));
     }
-    // Such files say something else to each reader: `/proc/self/environ` would be the daemon's own.
-    if fstatfs(&file)?.f_type == PROC_SUPER_MAGIC {
-        return Err(invalid("it is a file of /proc"));
+    // Such files say something else to each reader: `/proc/self/environ` would be the daemon's own. Of some, permissions are not all that counts.
+    if [PROC_SUPER_MAGIC, SYSFS].contains(&fstatfs(&file)?.f_type) {
+        return Err(invalid("it is a file of /proc or /sys"));
     }
-    reader.check(&stat, READ)?;
+    reader.check(&file, &stat, READ)?;
     // The same file: what was checked is what is opened.
-    let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(File::from(openat(CWD, itself, flags, Mode::empty())?))
 }
@@ -81,7 +74,7 @@ fn walk(root: OwnedFd, path: &Path, reader: &Credentials) -> io::Result<OwnedFd>
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"));
         };
         let here = &folders[folders.len() - 1];
-        reader.check(&fstat(here)?, SEARCH)?;
+        reader.check(here, &fstat(here)?, SEARCH)?;
         if name == ".." {
             if folders.len() > 1 {
                 folders.pop();
@@ -126,45 +119,6 @@ fn parts(path: &Path) -> VecDeque<OsString> {
         .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
         .map(|part| part.as_os_str().to_owned())
         .collect()
-}
-
-impl Credentials {
-    fn of(pid: u32) -> io::Result<Self> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        // Capabilities of another user namespace are none here.
-        let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).ok();
-        let own = namespace(&pid.to_string());
-        let here = own.is_some() && own == namespace("self");
-        Self::parse(&status, here)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its user is not known"))
-    }
-
-    /// From the text of `/proc/PID/status`.
-    fn parse(status: &str, capable: bool) -> Option<Self> {
-        let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-        // Real, effective, saved, and that for files.
-        let of_files = |key| line(key)?.split_ascii_whitespace().nth(3)?.parse().ok();
-        let mut groups = vec![of_files("Gid:")?];
-        for group in line("Groups:")?.split_ascii_whitespace() {
-            groups.push(group.parse().ok()?);
-        }
-        let effective = u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?;
-        Some(Self { user: of_files("Uid:")?, groups, overrides: capable && effective & OVERRIDE != 0 })
-    }
-
-    fn check(&self, stat: &Stat, needed: u32) -> io::Result<()> {
-        let class = if stat.st_uid == self.user {
-            6
-        } else if self.groups.contains(&stat.st_gid) {
-            3
-        } else {
-            0
-        };
-        if self.overrides || stat.st_mode >> class & needed == needed {
-            return Ok(());
-        }
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "the process itself may not read it"))
-    }
 }
 
 #[cfg(test)]
@@ -290,26 +244,10 @@ mod tests {
 
     #[test]
     fn files_of_proc_are_refused() {
-        for path in ["/proc/self/environ", "/proc/thread-self/environ"] {
+        for path in ["/proc/self/environ", "/proc/thread-self/environ", "/sys/kernel/uevent_seqnum"] {
             let error = open_as(this(), Path::new(path)).unwrap_err().to_string();
             assert!(error.contains("/proc"), "{error}");
         }
-    }
-
-    #[test]
-    fn credentials_are_those_for_files() {
-        let status =
-            "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000000002\n";
-        let expected = Credentials { user: 4, groups: vec![8, 9, 10], overrides: true };
-        assert_eq!(Credentials::parse(status, true), Some(expected));
-        assert!(!Credentials::parse(status, false).unwrap().overrides);
-        let none = status.replace("0002", "0008");
-        assert!(!Credentials::parse(&none, true).unwrap().overrides);
-        for cut in 0..status.len() - 1 {
-            let _ = Credentials::parse(&status[..cut], true);
-        }
-        assert_eq!(Credentials::parse("", true), None);
-        assert!(Credentials::of(std::process::id()).is_ok());
     }
 
     #[test]

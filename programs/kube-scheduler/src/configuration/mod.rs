@@ -1,6 +1,7 @@
 //! The configuration that a scheduler was started with: its flags, and the KubeSchedulerConfiguration that
 //! `--config` names, as the process itself can read it.
 
+mod credentials;
 mod file;
 mod shown;
 
