@@ -41,12 +41,14 @@ const STALLED_AFTER: Duration = Duration::from_secs(10);
 
 /// Of the servers for metrics, for health and for debugging. A scrape and a probe take milliseconds; a kubelet and a few Prometheus
 /// servers have some ten connections.
-const LIMITS: Limits = Limits {
+pub const LIMITS: Limits = Limits {
     connections: 64,
     per_peer: 16,
     header_bytes: 8 << 10,
     header_time: Duration::from_secs(5),
     connection_time: Duration::from_secs(60),
+    // Several lists of all that is remembered.
+    answer_bytes: 32 << 20,
 };
 
 /// Addresses of metrics and health.
@@ -104,7 +106,8 @@ impl Health {
         self.signs().ready = ready;
     }
 
-    fn router(self) -> Router {
+    /// The routes of health.
+    pub fn router(self) -> Router {
         Router::new()
             .route("/healthz", get(async |State(health): State<Self>| answer(health.live())))
             .route("/readyz", get(async |State(health): State<Self>| answer(health.ready())))
@@ -148,18 +151,22 @@ pub async fn start(options: Options, registry: Registry, health: Health) -> Resu
         spawn(bind(address).await?, health.router(), LIMITS.connection_time, refused.clone());
     }
     if let Some(address) = metrics_listen {
-        let answer = async move || ([(CONTENT_TYPE, telemetry::CONTENT_TYPE)], registry.encode());
-        let router = Router::new().route("/metrics", get(answer));
-        spawn(bind(address).await?, router, LIMITS.connection_time, refused.clone());
+        spawn(bind(address).await?, metrics(registry), LIMITS.connection_time, refused.clone());
     }
     Ok(refused)
+}
+
+/// The route of metrics.
+pub fn metrics(registry: Registry) -> Router {
+    let answer = async move || ([(CONTENT_TYPE, telemetry::CONTENT_TYPE)], registry.encode());
+    Router::new().route("/metrics", get(answer))
 }
 
 /// Registers the counter of refused connections.
 pub fn refused(registry: &Registry) -> Counter {
     registry.counter(
         "connections_refused",
-        "Connections to the servers for metrics, health and debugging that were closed because there were too many",
+        "Connections to the servers for metrics, health and debugging that were closed because there were too many, and answers that had no room",
     )
 }
 

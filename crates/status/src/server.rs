@@ -1,12 +1,13 @@
 //! An HTTP/1.1 server for clients that may be hostile.
 //!
-//! Connections are bounded in number, in all and for each peer, and in time; headers in bytes and in time. A server that is full closes the
-//! connection that has waited longest without a request, so that a peer with many connections does not keep others out.
+//! Connections are bounded in number, in all and for each peer, and in time; headers in bytes and in time; answers that are not read yet in
+//! bytes. A server that is full closes the connection that has waited longest without a request, so that a peer with many connections does
+//! not keep others out.
 
 use std::{
     collections::HashMap,
     convert::Infallible,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -15,7 +16,13 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, extract::Request, response::Response};
+use axum::{
+    Router,
+    body::HttpBody as _,
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
 use hyper::{
     body::Incoming,
     rt::{Read, Write},
@@ -25,8 +32,9 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use telemetry::Counter;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{Notify, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -40,6 +48,10 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(2);
 /// Pause after an error of the listener, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Answers below this size are not counted: the connections bound them.
+const SMALL_ANSWER: usize = 64 << 10;
+/// The unit in which answers are counted, bytes.
+const UNIT: usize = 1 << 10;
 
 /// What the clients of a server may take.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +66,8 @@ pub struct Limits {
     pub header_time: Duration,
     /// Longest time of a connection. A request that is in progress then has two more seconds.
     pub connection_time: Duration,
+    /// Most bytes of large answers that their clients have not read yet. An answer that has no room is a 503.
+    pub answer_bytes: usize,
 }
 
 /// How connections are served.
@@ -70,7 +84,7 @@ pub struct Server {
 impl Server {
     /// Serves a router until `stop` completes, and then the requests in flight.
     pub async fn serve(self, listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
-        let gate = Arc::new(Gate { limits: self.limits, seats: Mutex::default() });
+        let gate = Gate::new(self.limits);
         let (end, ending) = watch::channel(());
         let mut connections = JoinSet::new();
         let mut stop = pin!(stop);
@@ -99,6 +113,15 @@ impl Server {
         let _ = timeout(LAST, async { while connections.join_next().await.is_some() {} }).await;
     }
 
+    /// Serves the requests of one connection that no listener has accepted, within the same limits.
+    pub async fn serve_one(&self, stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+        let Some(seat) = Gate::new(self.limits).enter(Ipv4Addr::LOCALHOST.into(), &self.refused) else {
+            return;
+        };
+        let (_end, ending) = watch::channel(());
+        self.requests(TokioIo::new(stream), &seat, router, ending).await;
+    }
+
     async fn connection(self, stream: TcpStream, seat: Seat, router: Router, ending: watch::Receiver<()>) {
         // An answer is one write, so Nagle's algorithm would only delay it. It fails where the peer is gone.
         let _ = stream.set_nodelay(true);
@@ -124,14 +147,21 @@ impl Server {
         router: Router,
         mut ending: watch::Receiver<()>,
     ) {
-        let Limits { header_bytes, header_time, connection_time, connections: _, per_peer: _ } = self.limits;
+        let Limits {
+            header_bytes,
+            header_time,
+            connection_time,
+            connections: _,
+            per_peer: _,
+            answer_bytes: _,
+        } = self.limits;
         let service = service_fn(|request: Request<Incoming>| {
             let busy = Busy::new(Arc::clone(&seat.inner));
             let answer = router.clone().oneshot(request.map(axum::body::Body::new));
             async move {
                 let answer: Result<Response, Infallible> = answer.await;
                 drop(busy);
-                answer
+                Ok::<_, Infallible>(self.within(seat, answer?))
             }
         });
         let mut http = http1::Builder::new();
@@ -152,9 +182,27 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The answer if there is room for it, until the client has read it.
+    fn within(&self, seat: &Seat, answer: Response) -> Response {
+        // A stream has no size: its parts are made as they are read.
+        let bytes =
+            answer.body().size_hint().exact().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let counted = if bytes < SMALL_ANSWER { 0 } else { bytes.min(self.limits.answer_bytes) };
+        if seat.hold(counted) {
+            return answer;
+        }
+        self.refused.inc();
+        let why = "other clients have not read their answers yet; try again later\n";
+        (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+    }
+}
+
 /// Who is connected.
 struct Gate {
     limits: Limits,
+    /// A permit for each [`UNIT`] of an answer.
+    room: Arc<Semaphore>,
     /// The oldest first.
     seats: Mutex<Vec<Arc<Inner>>>,
 }
@@ -165,12 +213,26 @@ struct Inner {
     busy: AtomicBool,
     /// The server closes the connection.
     closed: Notify,
+    /// Room of the last two answers: a client may ask again before it has read the first one, but gets nothing more then.
+    answers: Mutex<[Option<OwnedSemaphorePermit>; 2]>,
 }
 
 /// A connection that is counted, until this is dropped.
 struct Seat {
     gate: Arc<Gate>,
     inner: Arc<Inner>,
+}
+
+impl Seat {
+    /// Takes room for an answer, instead of the one before the last. Returns whether there is any.
+    fn hold(&self, bytes: usize) -> bool {
+        let mut answers = self.inner.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.rotate_left(1);
+        answers[1] = None;
+        let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
+        answers[1] = Arc::clone(&self.gate.room).try_acquire_many_owned(units).ok();
+        answers[1].is_some()
+    }
 }
 
 impl Drop for Seat {
@@ -196,6 +258,11 @@ impl Drop for Busy {
 }
 
 impl Gate {
+    fn new(limits: Limits) -> Arc<Self> {
+        let room = Arc::new(Semaphore::new(limits.answer_bytes / UNIT));
+        Arc::new(Self { limits, room, seats: Mutex::default() })
+    }
+
     /// A seat for a connection of this peer; `None` if there is none and none can be taken from others.
     fn enter(self: &Arc<Self>, peer: IpAddr, refused: &Counter) -> Option<Seat> {
         let Limits { connections, per_peer, .. } = self.limits;
@@ -211,7 +278,12 @@ impl Gate {
             close(&mut seats, oldest);
             refused.inc();
         }
-        let inner = Arc::new(Inner { peer, busy: AtomicBool::default(), closed: Notify::new() });
+        let inner = Arc::new(Inner {
+            peer,
+            busy: AtomicBool::default(),
+            closed: Notify::new(),
+            answers: Mutex::default(),
+        });
         seats.push(Arc::clone(&inner));
         Some(Seat { gate: Arc::clone(self), inner })
     }
@@ -267,6 +339,7 @@ mod tests {
         header_bytes: 8 << 10,
         header_time: Duration::from_millis(300),
         connection_time: Duration::from_secs(60),
+        answer_bytes: 128 << 20,
     };
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -371,6 +444,52 @@ mod tests {
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         assert!(answer.len() < 64 << 20, "all {} bytes came", answer.len());
+    }
+
+    #[tokio::test]
+    async fn answers_that_nobody_reads_are_bounded_and_their_room_comes_back() {
+        let server = serving(Limits { answer_bytes: 100 << 20, ..LIMITS }).await;
+        let ask = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n";
+        let status = async |stream: &mut TcpStream| {
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).await.unwrap();
+            String::from_utf8(head.to_vec()).unwrap()
+        };
+        let mut first = from([127, 0, 0, 2], server).await;
+        first.write_all(ask).await.unwrap();
+        assert_eq!(status(&mut first).await, "HTTP/1.1 200");
+        let mut second = from([127, 0, 0, 3], server).await;
+        second.write_all(ask).await.unwrap();
+        assert_eq!(status(&mut second).await, "HTTP/1.1 503");
+        // One that is small needs no room.
+        assert!(answers(&mut from([127, 0, 0, 3], server).await).await);
+        drop(first);
+        for _ in 0..100 {
+            let mut third = from([127, 0, 0, 3], server).await;
+            third.write_all(ask).await.unwrap();
+            if status(&mut third).await == "HTTP/1.1 200" {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the room of a closed connection did not come back");
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_listener_is_served_within_the_same_limits() {
+        let (mut client, stream) = tokio::io::duplex(1 << 16);
+        let refused = Registry::default().counter("refused", "Refused");
+        let server = Server { limits: LIMITS, tls: None, refused };
+        let router = Router::new().route("/", get(async || "answer"));
+        let served = tokio::spawn(async move { server.serve_one(stream, router).await });
+        client.write_all(REQUEST).await.unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        // It is idle for too long.
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        served.await.unwrap();
     }
 
     #[tokio::test]

@@ -33,7 +33,7 @@ const MAX_BODY: usize = 4 << 20;
 const ROOM: usize = 16 * MAX_BODY;
 /// Timeout of a request: the API server itself waits for one second.
 const ARRIVAL: Duration = Duration::from_secs(2);
-const LIMITS: Limits = Limits {
+pub const LIMITS: Limits = Limits {
     connections: 512,
     // An API server has some 25.
     per_peer: 128,
@@ -42,6 +42,8 @@ const LIMITS: Limits = Limits {
     // An API server whose connection was idle for so long makes another one.
     header_time: Duration::from_secs(10),
     connection_time: Duration::from_secs(600),
+    // An answer has a patch of a few hundred bytes.
+    answer_bytes: 1 << 20,
 };
 
 #[derive(Clone)]
@@ -54,7 +56,7 @@ struct Webhook {
 }
 
 /// The routes of the server for reviews.
-pub(super) fn router(unsampled: bool, metrics: Metrics) -> Router {
+pub fn router(unsampled: bool, metrics: Metrics) -> Router {
     let webhook = Webhook { unsampled, room: Arc::new(Semaphore::new(ROOM)), metrics };
     Router::new().route(PATH, post(review)).with_state(webhook)
 }

@@ -29,6 +29,10 @@ const DESCRIPTORS: u64 = 300;
 /// The container's limit is twice as much.
 const MEMORY: f64 = 128e6;
 const PROBES: usize = 20;
+/// More Pods than the Node has room for.
+const MANY: usize = 300;
+/// Connections to each path, and requests over each.
+const UNREAD: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// An API server that does not answer is noticed within this time.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -39,6 +43,7 @@ pub(crate) fn run(stage: &mut Stage) -> Result<()> {
     prlimit(Some(pid(schedspan.pid())?), Resource::Nofile, all)?;
     super::many_descriptors()?;
     held(stage, &mut schedspan).context("connections")?;
+    unread(stage, &mut schedspan).context("answers that are not read")?;
     names(&schedspan).context("names")?;
     taken(stage, &schedspan).context("a port that is taken")?;
     silent(stage, &mut schedspan).context("a silent API server")?;
@@ -82,6 +87,58 @@ fn held(stage: &mut Stage, schedspan: &mut Schedspan) -> Result<()> {
         (memory / 1e6).round()
     );
     Ok(())
+}
+
+/// Clients of `/api/v1` and of the page that ask for all there is, again and again, and read nothing: attempts are traced, other servers
+/// answer, and memory stays small.
+fn unread(stage: &Stage, schedspan: &mut Schedspan) -> Result<()> {
+    let api = stage.cluster.api()?;
+    for number in 0..MANY {
+        api.create_pod("default", &pod(&format!("many-{number}"), "100m"))?;
+    }
+    // Those that the Node has no room for wait, with a reason each.
+    schedspan.wait_for("attempts to be remembered", TIMEOUT, |metrics| {
+        metrics.sum("schedspan_attempts_total", &[]) > MANY as f64
+    })?;
+    let address = schedspan.address("debug");
+    let mut held = Vec::new();
+    for path in [
+        "api/v1/recent",
+        "api/v1/queue",
+        "api/v1/traces",
+        "api/v1/changes",
+        "attempts",
+        "api/v1/openapi.json",
+    ] {
+        for _ in 0..UNREAD {
+            let Ok(mut stream) = TcpStream::connect(&address) else { continue };
+            stream.set_write_timeout(Some(Duration::from_millis(1)))?;
+            for _ in 0..UNREAD {
+                let _ =
+                    stream.write_all(format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+            }
+            held.push(stream);
+        }
+        answers(schedspan, "debug")?;
+    }
+    api.create_pod("default", &pod("unread", "10m"))?;
+    let attempts = schedspan.metrics()?.sum("schedspan_attempts_total", &[]);
+    schedspan.wait_for("further attempts", TIMEOUT, |metrics| {
+        metrics.sum("schedspan_attempts_total", &[]) > attempts
+    })?;
+    let memory = schedspan.metrics()?.sum("process_resident_memory_bytes", &[]);
+    ensure!(memory < MEMORY, "{memory} bytes of memory");
+    println!(
+        "         {} connections read none of their answers: {} MB of memory",
+        held.len(),
+        (memory / 1e6).round()
+    );
+    drop(held);
+    // The page is there again.
+    wait_until("the page", TIMEOUT, || {
+        let answer = agent(Path::new(""))?.get(format!("http://{address}/attempts")).call();
+        Ok(answer.is_ok_and(|answer| answer.status() == 200).then_some(()))
+    })
 }
 
 /// Checks that kubelet and Prometheus get each answer while a peer holds connections to one server.
