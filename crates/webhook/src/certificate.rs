@@ -6,7 +6,7 @@
 use std::{
     fmt,
     sync::{Arc, PoisonError, RwLock},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{Context as _, Result};
@@ -20,6 +20,8 @@ use rustls::{
     sign::CertifiedKey,
 };
 use time::OffsetDateTime;
+
+use super::validity::Validity;
 
 /// Most by which the clocks of API servers may be behind.
 const SKEW: Duration = Duration::from_secs(300);
@@ -35,8 +37,7 @@ pub(super) struct Certificate {
     pub(super) pem: String,
     /// Time of its creation.
     pub(super) made: Instant,
-    /// End of its validity, seconds since 1970.
-    pub(super) expires: u64,
+    pub(super) validity: Validity,
     pub(super) key: Arc<CertifiedKey>,
 }
 
@@ -61,12 +62,12 @@ impl Certificate {
         let certificate = params.self_signed(&key).context("cannot make a certificate")?;
         let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
         let key = any_supported_type(&key).context("cannot use the key")?;
-        let expires = (now + lifetime).duration_since(UNIX_EPOCH).unwrap_or_default();
+        let certified = CertifiedKey::new(vec![certificate.der().clone()], key);
         Ok(Self {
             pem: certificate.pem().replace("\r\n", "\n"),
             made: Instant::now(),
-            expires: expires.as_secs(),
-            key: Arc::new(CertifiedKey::new(vec![certificate.der().clone()], key)),
+            validity: Validity::of(&certified.cert)?,
+            key: Arc::new(certified),
         })
     }
 }
@@ -135,8 +136,9 @@ mod tests {
             one.pem
         );
         assert_ne!(one.pem, other.pem);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        assert!((now + 50..=now + 60).contains(&one.expires), "{} at {now}", one.expires);
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let Validity { start, end } = one.validity;
+        assert!((now + 50..=now + 60).contains(&end) && start <= now - 300, "{start} to {end} at {now}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use rustls::{
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::certificate::Served;
+use super::{certificate::Served, metrics::Metrics, validity::Validity};
 
 /// Interval at which changes of the files are looked for. The kubelet takes about a minute to bring them.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,13 +36,20 @@ pub struct Files {
     pub key: PathBuf,
 }
 
+/// What the files hold.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) key: Arc<CertifiedKey>,
+    pub(super) validity: Validity,
+}
+
 impl Files {
     /// Reads both.
     ///
     /// # Errors
     ///
-    /// When one cannot be read, or they do not belong together.
-    pub(super) fn read(&self) -> Result<Arc<CertifiedKey>> {
+    /// When one cannot be read, they do not belong together, or the certificate's end is not known.
+    pub(super) fn read(&self) -> Result<Own> {
         let Self { certificate, key } = self;
         let pem = fs::read(certificate)
             .with_context(|| format!("cannot read `{}`; give --certificate FILE", certificate.display()))?;
@@ -58,17 +65,20 @@ impl Files {
         certified
             .keys_match()
             .with_context(|| format!("`{}` is not the key of `{}`", key.display(), certificate.display()))?;
-        Ok(Arc::new(certified))
+        let validity = Validity::of(&certified.cert)
+            .with_context(|| format!("cannot read how long `{}` is valid", certificate.display()))?;
+        Ok(Own { key: Arc::new(certified), validity })
     }
 
     /// Serves what is in the files whenever that changes, for ever. While they cannot be used, the previous ones are served.
-    pub(super) async fn follow(self, served: Served, first: Arc<CertifiedKey>) {
+    pub(super) async fn follow(self, served: Served, first: Own, metrics: Metrics) {
         let mut current = first;
         let renew = || {
             let new = self.read()?;
-            let changed = new.cert != current.cert;
+            let changed = new.key.cert != current.key.cert;
             if changed {
-                served.set(&new);
+                served.set(&new.key);
+                metrics.set_validity(new.validity);
                 current = new;
             }
             Ok(changed)
@@ -226,7 +236,9 @@ mod tests {
     #[test]
     fn a_certificate_is_used_with_its_own_key_only() {
         let (one, other) = (files("one"), files("other"));
-        assert!(one.read().is_ok());
+        let Validity { start, end } = one.read().unwrap().validity;
+        // rcgen's own limits: from 1975 until 4096.
+        assert_eq!((start, end), (157_766_400, 67_090_377_600));
         let mixed = Files { certificate: one.certificate.clone(), key: other.key.clone() };
         let error = format!("{:#}", mixed.read().unwrap_err());
         assert!(error.contains("is not the key of"), "{error}");

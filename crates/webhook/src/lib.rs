@@ -7,7 +7,7 @@
 //!
 //! * `server`: TLS, requests and their limits. The crate `admission-review` has the answers.
 //! * `certificate`, `trust`: its own certificates, and the API server's trust in them.
-//! * `files`: certificates of others instead.
+//! * `files`: certificates of others instead. `validity`: when either end.
 //! * [`Metrics`]: what all this counts.
 
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ mod files;
 mod metrics;
 mod server;
 mod trust;
+mod validity;
 
 use std::{future::pending, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -35,6 +36,7 @@ use tracing::info;
 
 pub use self::files::Files;
 pub use self::metrics::{Metrics, Patched};
+pub use self::server::{LIMITS, router};
 use self::{
     certificate::{Certificate, Served},
     files::Clients,
@@ -88,15 +90,16 @@ pub async fn run(options: Options) -> Result<()> {
     let health = Health::until("the API server has not got the certificate yet");
     let listener = status::bind(address).await?;
     let (served, kept): (_, BoxFuture<'_, Result<()>>) = if let Some(files) = files {
-        let key = files.read()?;
-        let served = Served::new(&key);
+        let own = files.read()?;
+        let served = Served::new(&own.key);
+        metrics.set_validity(own.validity);
         health.set_ready(Ok(()));
-        (served.clone(), files.follow(served, key).map(Ok).boxed())
+        (served.clone(), files.follow(served, own, metrics.clone()).map(Ok).boxed())
     } else {
         let (client, _) = api::client(kubeconfig).await?;
         let certificate = Certificate::new(&hosts, lifetime)?;
         let served = Served::new(&certificate.key);
-        metrics.set_expiry(certificate.expires);
+        metrics.set_validity(certificate.validity);
         let keeper = Keeper {
             api: Api::all(client),
             name: configuration,
@@ -130,7 +133,7 @@ pub async fn run(options: Options) -> Result<()> {
             }
         }
     };
-    let router = server::router(unsampled, metrics.clone());
+    let routes = router(unsampled, metrics.clone());
     let provider = Arc::new(default_provider());
     let clients = client_ca.map(|file| Clients::new(file, Arc::clone(&provider))).transpose()?.map(Arc::new);
     let following = {
@@ -143,7 +146,7 @@ pub async fn run(options: Options) -> Result<()> {
         }
     };
     tokio::select! {
-        served = server::serve(listener, served, router, clients, provider, &metrics, stop) => served,
+        served = server::serve(listener, served, routes, clients, provider, &metrics, stop) => served,
         kept = kept => kept,
         () = following => Ok(()),
         () = living => Ok(()),

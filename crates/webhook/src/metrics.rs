@@ -5,6 +5,8 @@ use std::time::Duration;
 use admission_review::Verdict;
 use telemetry::{Counter, Counters, Gauge, Histogram, Registry};
 
+use crate::validity::Validity;
+
 telemetry::labels! {
     /// The result of a write to the webhook's own configuration.
     pub Patched {
@@ -30,6 +32,7 @@ pub struct Metrics {
     seconds: Histogram,
     refused: Counter,
     expiry: Gauge,
+    validity: Gauge,
 }
 
 impl Metrics {
@@ -57,6 +60,10 @@ impl Metrics {
                 "webhook_certificate_expiry_seconds",
                 "When the certificate that is served expires, since 1970",
             ),
+            validity: registry.gauge(
+                "webhook_certificate_validity_seconds",
+                "How long the certificate that is served is valid, from its beginning to its end",
+            ),
         }
     }
 
@@ -76,8 +83,10 @@ impl Metrics {
         self.refused.clone()
     }
 
-    /// Sets when the served certificate expires, in seconds since 1970.
-    pub fn set_expiry(&self, unix_seconds: u64) {
-        self.expiry.set(unix_seconds.cast_signed());
+    /// Sets when the served certificate is valid.
+    pub(crate) fn set_validity(&self, validity: Validity) {
+        let Validity { start, end } = validity;
+        self.expiry.set(end);
+        self.validity.set(end.saturating_sub(start));
     }
 }

@@ -33,6 +33,7 @@ const MAX_BODY: usize = 4 << 20;
 const ROOM: usize = 16 * MAX_BODY;
 /// Timeout of a request: the API server itself waits for one second.
 const ARRIVAL: Duration = Duration::from_secs(2);
+/// What clients may take. API servers are the only ones that it is for.
 pub const LIMITS: Limits = Limits {
     connections: 512,
     // An API server has some 25.

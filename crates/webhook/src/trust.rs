@@ -98,7 +98,7 @@ impl Keeper {
             let seen = |since: &Option<Instant>| since.is_some_and(|since| since.elapsed() >= pause);
             if let Some((fresh, _)) = next.take_if(|(_, since)| seen(since)) {
                 self.served.set(&fresh.key);
-                self.metrics.set_expiry(fresh.expires);
+                self.metrics.set_validity(fresh.validity);
                 info!("another certificate is served");
                 current = fresh;
             }

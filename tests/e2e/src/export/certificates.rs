@@ -18,11 +18,17 @@ pub(crate) struct Files {
     pub(crate) client_key: PathBuf,
 }
 
+/// A year in which certificates are still valid.
+pub(crate) const LATER: i32 = 2100;
+/// A year in which they are not any more.
+pub(crate) const OVER: i32 = 2020;
+
 /// A certificate of a server to be made.
 #[derive(Clone, Copy)]
 pub(crate) struct Server {
     pub(crate) name: &'static str,
-    pub(crate) expired: bool,
+    /// The year at whose beginning it ends.
+    pub(crate) ends: i32,
 }
 
 impl Files {
@@ -46,15 +52,13 @@ impl Files {
         parameters.distinguished_name.push(DnType::CommonName, "the test's authority");
         let issuer = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
         fs::write(authority, issuer.pem())?;
-        for (name, expired, file, key_file) in
-            [(server.name, server.expired, server_file, server_key), ("schedspan", false, client, client_key)]
+        for (name, ends, file, key_file) in
+            [(server.name, server.ends, server_file, server_key), ("schedspan", LATER, client, client_key)]
         {
             let key = KeyPair::generate()?;
             let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
             parameters.distinguished_name.push(DnType::CommonName, name);
-            if expired {
-                parameters.not_after = date_time_ymd(2020, 1, 1);
-            }
+            parameters.not_after = date_time_ymd(ends, 1, 1);
             fs::write(file, parameters.signed_by(&key, &issuer)?.pem())?;
             fs::write(key_file, key.serialize_pem())?;
         }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use xtask::paths;
 
 use self::{
-    certificates::{Files, Server},
+    certificates::{Files, LATER, OVER, Server},
     collector::{Place, Security},
 };
 use crate::mounts::Mount;
@@ -28,7 +28,7 @@ const CAUSES: [&str; 6] =
     ["export_queue_full", "export_failed", "export_rejected", "spool_full", "spool_damaged", "shutdown"];
 const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 const STREAM: &str = "tests/streams/1.37.jsonl";
-const GOOD: Server = Server { name: "localhost", expired: false };
+const GOOD: Server = Server { name: "localhost", ends: LATER };
 /// The limit from an event to what the daemon reports of it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -80,7 +80,7 @@ impl Test<'_> {
     /// `doctor` names the cause and the next step, and a replay counts its spans as lost.
     fn bad_certificates_are_explained(&self) -> Result<()> {
         let elsewhere = Server { name: "elsewhere.example", ..GOOD };
-        let expired = Server { expired: true, ..GOOD };
+        let expired = Server { ends: OVER, ..GOOD };
         for (server, security, without, says) in [
             (GOOD, Security::Tls, "OTEL_EXPORTER_OTLP_CERTIFICATE", "unknown authority"),
             (elsewhere, Security::Tls, "", "use a name of its certificate"),

@@ -16,9 +16,9 @@ use super::{
     interceptor::{Interceptor, answer, kubeconfig},
     scheduled,
 };
-use crate::export::certificates::{Files, Server};
+use crate::export::certificates::{Files, LATER, Server};
 
-const GOOD: Server = Server { name: "localhost", expired: false };
+const GOOD: Server = Server { name: "localhost", ends: LATER };
 const TOKENS: [&str; 2] = ["first-token", "second-token"];
 /// Bad answers after which schedspan is asked to trace.
 const ANSWERS: usize = 2;

@@ -9,7 +9,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -21,10 +21,11 @@ use harness::{
     webhook::{Webhook, bundle, register},
 };
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use xtask::process;
 
 use crate::{
     checks::text,
-    export::certificates::{Files, Server},
+    export::certificates::{Files, LATER, Server},
 };
 
 /// More than the webhook takes.
@@ -34,7 +35,7 @@ const MORE: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Idle after their handshake.
 const IDLE_TLS: usize = 150;
-const PODS: usize = 50;
+const PODS: usize = 100;
 /// Another one than the API server's, as in a cluster.
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -75,21 +76,28 @@ fn held(stage: &Stage, api: &Api, traced: &Api, webhook: &Webhook) -> Result<()>
                 let _ = agent.get(webhook.url()).call();
                 idle.push(agent);
             }
+            let mut took = Vec::new();
             for number in 0..PODS {
+                let start = Instant::now();
                 let created = traced.create_pod("default", &pod(&format!("held-{number}"), "10m"))?;
+                took.push(start.elapsed());
                 ensure!(!text(&created, ANNOTATION).is_empty(), "Pod {number} was created without a context");
             }
-            Ok(())
+            took.sort_unstable();
+            anyhow::Ok(took)
         })();
         over.store(true, Ordering::Relaxed);
         attacked
     });
-    attacked?;
+    let took = attacked?;
     let refused = webhook.metrics()?.sum("schedspan_webhook_connections_refused_total", &[]);
     ensure!(refused > 0.0, "no connection was refused: were there enough?");
     println!(
-        "         {PODS} Pods with a context while {} connections were held; {refused} were refused",
-        opened.load(Ordering::Relaxed)
+        "         {PODS} Pods with a context while {} connections were held; {refused} were refused; a creation with its review took {:.1?}, \
+         p99 {:.1?}",
+        opened.load(Ordering::Relaxed),
+        took[PODS / 2],
+        took[PODS * 99 / 100]
     );
     Ok(())
 }
@@ -128,7 +136,7 @@ fn own_certificate(stage: &Stage) -> Result<()> {
     let dir = stage.cluster.dir().join("certificates");
     fs::create_dir_all(&dir)?;
     let files = Files::in_dir(&dir);
-    files.renew(Server { name: "127.0.0.1", expired: false })?;
+    files.renew(Server { name: "127.0.0.1", ends: LATER })?;
     let path = |path: &Path| path.display().to_string();
     let Files { authority, server, server_key, client, client_key } = &files;
     let arguments = [
@@ -152,16 +160,31 @@ fn own_certificate(stage: &Stage) -> Result<()> {
     ensure!(with == "405", "a client of the authority gets {with}");
     let without = ask(&[])?;
     ensure!(without == "000", "a client without a certificate gets {without}");
-    let writes = webhook.metrics()?.sum("schedspan_webhook_configuration_writes_total", &[]);
+    let metrics = webhook.metrics()?;
+    let writes = metrics.sum("schedspan_webhook_configuration_writes_total", &[]);
     ensure!(writes == 0.0, "it wrote to its configuration");
+    let expiry = metrics.sum("schedspan_webhook_certificate_expiry_seconds", &[]);
+    ensure!(expiry == end(server)?, "{expiry} is not the end of its certificate");
     // The certificate is renewed in place, by another authority.
-    files.renew(Server { name: "127.0.0.1", expired: false })?;
+    files.renew(Server { name: "127.0.0.1", ends: LATER + 1 })?;
     wait_until("the renewed certificate", TIMEOUT, || {
         let log = webhook.log()?;
         Ok(log.contains("another certificate is served").then_some(()))
     })?;
+    let (renewed, said) =
+        (end(server)?, webhook.metrics()?.sum("schedspan_webhook_certificate_expiry_seconds", &[]));
+    ensure!(said == renewed, "{said} is not the end of the renewed certificate, {renewed}");
     wait_until("the clients of the renewed authority to be answered", TIMEOUT, || {
         Ok((ask(&["--cert", &path(client), "--key", &path(client_key)])? == "405").then_some(()))
     })?;
     webhook.stop()
+}
+
+/// When a certificate ends, seconds since 1970, as openssl says it.
+fn end(certificate: &Path) -> Result<f64> {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["x509", "-noout", "-enddate", "-dateopt", "iso_8601", "-in"]).arg(certificate);
+    let said = process::output(&mut openssl)?;
+    let date = said.trim().strip_prefix("notAfter=").context("openssl says no date")?.to_owned();
+    Ok(process::output(Command::new("date").args(["--utc", "--date", &date, "+%s"]))?.trim().parse()?)
 }
