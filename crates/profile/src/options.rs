@@ -56,6 +56,10 @@ impl Options {
             (Some(file), Ok(text)) => fs::write(file, text),
             (Some(file), Err(bytes)) => fs::write(file, bytes.as_bytes()),
             (None, Ok(text)) => screen::print(&text),
+            // It holds names of a traced process, and a terminal obeys what is in them.
+            (None, Err(_)) if screen::is_terminal() => Err(io::Error::other(
+                "a profile for pprof is not for a terminal: redirect standard output, or give --file FILE",
+            )),
             (None, Err(bytes)) =>
             {
                 #[expect(clippy::disallowed_methods, reason = "a profile for pprof is not text")]

@@ -22,7 +22,10 @@ use gotrace::{
     worker::ProgramWorker,
 };
 use kube_scheduler::KubeScheduler;
-use spans::figures::{parse_bytes, parse_duration};
+use spans::{
+    figures::{parse_bytes, parse_duration},
+    screen,
+};
 use status::Health;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -86,6 +89,8 @@ pub async fn run(options: Options) -> Result<()> {
     let name = file.display();
     // Creates the file exclusively: never overwrites a recording, nor follows a link in a world-writable folder.
     let out = if file.as_os_str() == "-" {
+        // It holds names of a traced process, and a terminal obeys what is in them.
+        ensure!(!screen::is_terminal(), "a recording is not for a terminal: redirect standard output");
         #[expect(clippy::disallowed_methods, reason = "a recording is not text")]
         let stdout = stdout();
         stdout.as_fd().try_clone_to_owned().map(File::from)
