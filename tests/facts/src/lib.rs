@@ -3,11 +3,13 @@
 //! `docs/figures.tsv` holds the last result of each: [`store`] writes it, for commands with the option `--store`. Behind the results it has
 //! the statements that use them, such as `makes {bench.hits} hits`. Wherever README, documents, chart, dashboard or help have the words of a
 //! statement, they must have its numbers, and each figure must be in a statement: [`problems`]. After a new result, [`update`] writes the
-//! numbers into the texts.
+//! numbers into the texts. A test looks for each test that a document names.
 
 #![forbid(unsafe_code)]
 
 mod documents;
+#[cfg(test)]
+mod keepers;
 mod statement;
 mod update;
 
