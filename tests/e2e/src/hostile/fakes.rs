@@ -195,6 +195,32 @@ impl Model {
         Ok(())
     }
 
+    /// Checks that the code of a process, all of it, is that of a program of this model.
+    pub(super) fn check_code(&self, pid: u32, program: &[u8]) -> Result<()> {
+        // Code is one segment.
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let code = maps.lines().find_map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            let (range, rights, offset) = (fields.next()?, fields.next()?, fields.next()?);
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            let (start, end) = range.split_once('-')?;
+            (rights == "r-xp" && line.contains('/')).then_some((
+                number(start)?,
+                number(end)?,
+                number(offset)?,
+            ))
+        });
+        let (start, end, offset) = code.with_context(|| format!("process {pid} has no code"))?;
+        let offset = usize::try_from(offset)?;
+        let expected = program.get(offset..).context("its code is behind the end of the file")?;
+        let length = usize::try_from(end - start)?.min(expected.len());
+        let mut found = vec![0; length];
+        File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut found, start)?;
+        let changed = found.iter().zip(expected).filter(|(found, expected)| found != expected).count();
+        ensure!(changed == 0, "{changed} bytes of the code of process {pid} are changed");
+        Ok(())
+    }
+
     /// At how many sites a process has a breakpoint, and the number of sites.
     fn probed(&self, pid: u32) -> Result<(usize, usize)> {
         let memory = File::open(format!("/proc/{pid}/mem"))?;

@@ -260,7 +260,7 @@ fn swapping(model: &Model, dir: &Path, seen: &Path) -> Result<Vec<(PathBuf, Path
 
 /// Runs the executables, which swap themselves for the program `victim`, beside a process that runs it as `other`.
 fn swap(model: &Model, paths: &[(PathBuf, PathBuf)], victim: &Path, other: &Path) -> Result<()> {
-    let mut other = model.run(other, ROOT)?;
+    let (mut other, program) = (model.run(other, ROOT)?, model.innocent()?);
     for _ in 0..ROUNDS {
         let mut fakes = Vec::new();
         for ((file, path), number) in paths.iter().zip(0..) {
@@ -280,6 +280,7 @@ fn swap(model: &Model, paths: &[(PathBuf, PathBuf)], victim: &Path, other: &Path
         sleep(HARM);
         for innocent in fakes.iter_mut().chain([&mut other]) {
             model.check_untouched(innocent.pid())?;
+            model.check_code(innocent.pid(), &program)?;
             ensure!(innocent.is_alive()?, "an innocent process has died");
         }
     }
