@@ -29,6 +29,8 @@ use self::{
 const SLOWEST: u16 = 6;
 /// Minimum width for additional columns.
 const WIDE: u16 = 120;
+/// Rows of text at most: a daemon's tables have some hundred.
+const MAX_ROWS: u16 = 2_000;
 const WIDE_COLUMNS: [Column; 6] = [Rest, Figure(7), Figure(7), Figure(8), Figure(8), Figure(8)];
 const HEADING: Style = Style::new().add_modifier(Modifier::BOLD);
 const LABEL: Style = Style::new().fg(Color::Cyan);
@@ -106,7 +108,7 @@ impl View<'_> {
         let rows = self.recent.map_or(0, |recent| recent.phases.len().max(recent.plugins.len()));
         let slowest = self.recent.map_or(0, |recent| recent.slowest.len());
         let stalls = self.recent.map_or(0, |recent| recent.stalls.len());
-        let height = u16::try_from(rows + slowest + stalls + 13).unwrap_or(u16::MAX);
+        let height = u16::try_from(rows + slowest + stalls + 13).unwrap_or(u16::MAX).min(MAX_ROWS);
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
         self.render(area, &mut buffer);
@@ -200,11 +202,11 @@ fn head(recent: Option<&LastMinute>, server: &str, trouble: Option<&str>) -> Vec
         Line::from(spans)
     };
     let of =
-        |name: &str| recent.attempts.iter().filter(|count| count.name == name).map(|count| count.count).sum();
+        |name: &str| sum(recent.attempts.iter().filter(|count| count.name == name).map(|count| count.count));
     let attempts = ["Success", "Unschedulable", "Error", "unknown"]
         .map(|name| (name.to_owned(), of(name), name == "Error"));
     let entered =
-        |queue: &str| recent.moves.iter().filter(|entry| entry.queue == queue).map(|entry| entry.count).sum();
+        |queue: &str| sum(recent.moves.iter().filter(|entry| entry.queue == queue).map(|entry| entry.count));
     let moves = ["active", "backoff", "unschedulable"].map(|queue| (queue.to_owned(), entered(queue), false));
     let mut events: Vec<_> = recent.moves.iter().map(|entry| (entry.count, &entry.event)).collect();
     events.sort_by_key(|(count, event)| (Reverse(*count), *event));
@@ -280,6 +282,11 @@ fn marked<const N: usize>(
 /// Total time of all attempts.
 fn whole(recent: &LastMinute) -> u64 {
     recent.phases.iter().find(|timing| timing.name == ROOT).map_or(0, |root| root.total_ns)
+}
+
+/// Figures are a server's: their sum need not fit.
+fn sum(figures: impl Iterator<Item = u64>) -> u64 {
+    figures.fold(0, u64::saturating_add)
 }
 
 fn percent(part: u64, whole: u64) -> String {

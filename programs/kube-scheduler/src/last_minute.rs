@@ -204,12 +204,21 @@ impl LastMinute {
             } = table;
             all.stalls.extend(stalls);
             all.seconds = all.seconds.max(seconds);
-            all.schedulers += schedulers;
+            all.schedulers = all.schedulers.saturating_add(schedulers);
             for (list, more) in [(&mut all.attempts, attempts), (&mut all.losses, losses)] {
-                merge(list, more, |one, other| one.name == other.name, |one, other| one.count += other.count);
+                merge(
+                    list,
+                    more,
+                    |one, other| one.name == other.name,
+                    |one, other| {
+                        one.count = one.count.saturating_add(other.count);
+                    },
+                );
             }
             let same = |one: &Moves, other: &Moves| (&one.queue, &one.event) == (&other.queue, &other.event);
-            merge(&mut all.moves, moves, same, |one, other| one.count += other.count);
+            merge(&mut all.moves, moves, same, |one, other| {
+                one.count = one.count.saturating_add(other.count);
+            });
             for (list, more) in [(&mut all.phases, phases), (&mut all.plugins, plugins)] {
                 let same = |one: &Timing, other: &Timing| {
                     (&one.name, &one.extension_point) == (&other.name, &other.extension_point)
@@ -238,7 +247,7 @@ impl Timing {
         if count > self.count {
             (self.p50_ns, self.p99_ns) = (p50_ns, p99_ns);
         }
-        self.count += count;
+        self.count = self.count.saturating_add(count);
         self.total_ns = self.total_ns.saturating_add(total_ns);
         self.max_ns = self.max_ns.max(max_ns);
     }
@@ -472,7 +481,7 @@ impl Durations {
 
     fn merge(&mut self, other: &Self) {
         let Self { count, total_ns, max_ns, buckets } = other;
-        self.count += count;
+        self.count = self.count.saturating_add(*count);
         self.total_ns = self.total_ns.saturating_add(*total_ns);
         self.max_ns = self.max_ns.max(*max_ns);
         for (bucket, count) in buckets {

@@ -265,8 +265,8 @@ impl Report {
                 stalls,
             } = report;
             all.now_unix_us = all.now_unix_us.max(now_unix_us);
-            all.history.attempts += known;
-            all.history.limit += limit;
+            all.history.attempts = all.history.attempts.saturating_add(known);
+            all.history.limit = all.history.limit.saturating_add(limit);
             all.history.since_unix_us = all.history.since_unix_us.into_iter().chain(since_unix_us).min();
             all.waited_for_it |= waited_for_it;
             all.also_in.extend(also_in);

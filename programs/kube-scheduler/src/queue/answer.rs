@@ -266,7 +266,9 @@ impl Answer {
     /// One answer of those of several daemons, or `None` without any: that of the scheduler which takes Pods, and what only others know.
     #[must_use]
     pub fn merged(mut answers: Vec<Self>) -> Option<Self> {
-        answers.sort_by_key(|answer| answer.schedulers.iter().map(|scheduler| scheduler.taken).sum::<u64>());
+        answers.sort_by_key(|answer| {
+            answer.schedulers.iter().fold(0_u64, |sum, scheduler| sum.saturating_add(scheduler.taken))
+        });
         let mut all = answers.pop()?;
         for other in answers {
             all.schedulers.extend(other.schedulers);

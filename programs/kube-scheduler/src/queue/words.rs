@@ -70,7 +70,7 @@ pub fn table(answer: &Answer) -> String {
     let mut out: String = stalls(answer).iter().map(|stall| clean(stall) + "\n\n").collect();
     let counts: Vec<_> =
         answer.counts().iter().map(|(reason, pods)| format!("{pods} {}", reason.name())).collect();
-    let total = pods.len() as u64 + left_out;
+    let total = (pods.len() as u64).saturating_add(*left_out);
     let colon = if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) };
     let wait = if total < 2 { "waits" } else { "wait" };
     let _ =
