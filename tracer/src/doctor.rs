@@ -104,12 +104,26 @@ fn host() -> Vec<Finding> {
         })),
     }
     match Probes::load(None, Limits { ring_bytes: RING_BYTES, ..Limits::default() }) {
-        Ok(probes) if probes.reads_lists() => {
-            findings.push(Finding::new("eBPF", State::Fine, "the kernel takes the programs"));
-        }
-        Ok(_) => {
-            let text = "the kernel refuses the programs that go through all Nodes: no scores and no rejections by plugin";
-            findings.push(Finding::new("eBPF", State::Doubtful, text));
+        Ok(mut probes) => {
+            findings.push(if probes.reads_lists() {
+                Finding::new("eBPF", State::Fine, "the kernel takes the programs")
+            } else {
+                let text = "the kernel refuses the programs that go through all Nodes: no scores and no rejections by plugin";
+                Finding::new("eBPF", State::Doubtful, text)
+            });
+            findings.push(match probes.check_samples() {
+                Ok(true) => Finding::new("samples", State::Fine, "the kernel samples the clock of each CPU"),
+                Ok(false) => Finding::new(
+                    "samples",
+                    State::Doubtful,
+                    "the kernel refuses their program: no CPU time by plugin",
+                ),
+                Err(error) => Finding::new(
+                    "samples",
+                    State::Doubtful,
+                    format!("no CPU time by plugin: {}", sentence(&error)),
+                ),
+            });
         }
         // Reported above.
         Err(probe::Error::Unfit(_)) => {}

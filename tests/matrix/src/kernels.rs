@@ -304,6 +304,10 @@ impl Guest {
             console.contains("lockdown"),
             "`schedspan doctor` does not say whether the kernel is locked down"
         );
+        ensure!(
+            console.contains("samples") && console.contains("samples the clock of each CPU"),
+            "`schedspan doctor` does not say whether samples are taken"
+        );
         let warning = console.lines().find(|line| ["WARN", " ERROR "].iter().any(|word| line.contains(word)));
         warning.map_or(Ok(()), |line| bail!("schedspan reported a problem: {line}"))
     }

@@ -401,6 +401,16 @@ impl Probes {
         self.sampler.as_ref().map(Sampler::period_ns)
     }
 
+    /// Checks whether the kernel lets this process take samples. `false` if it refuses their program, or none are asked for.
+    ///
+    /// # Errors
+    ///
+    /// When it does not: why, and what to do.
+    pub fn check_samples(&mut self) -> Result<bool, Error> {
+        let Self { sampler, ebpf, .. } = self;
+        sampler.as_mut().map_or(Ok(false), |sampler| sampler.check(ebpf).map(|()| true))
+    }
+
     /// Adds the code ranges of an executable, and returns the place of the first. `None` if no samples are taken.
     ///
     /// # Errors

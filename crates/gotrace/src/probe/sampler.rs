@@ -4,6 +4,8 @@
 //! from it, and Go's threads switch often. One per CPU costs its CPU a fixed number of interrupts a second, and no other
 //! process more than the look-up that ends it.
 
+use std::{error::Error as _, fs};
+
 use aya::{
     Ebpf,
     maps::{Array, MapData},
@@ -17,6 +19,12 @@ use tracing::warn;
 use wire::{Code, CodeRange, MAX_PLANS, RANGES_PER_TABLE};
 
 use super::{Error, take, unfit};
+
+/// Settings of the kernel about samples.
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+const MAX_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+/// The strictest level of the kernel itself; some distributions have more.
+const STRICTEST: i64 = 2;
 
 /// Name of the eBPF program.
 const PROGRAM: &str = "on_sample";
@@ -51,6 +59,15 @@ impl Sampler {
             free_tables: (0..MAX_PLANS).rev().map(|table| table * RANGES_PER_TABLE).collect(),
             sampled: Vec::new(),
         }))
+    }
+
+    /// Opens the events, if none are open, and closes them again.
+    pub(super) fn check(&mut self, ebpf: &mut Ebpf) -> Result<(), Error> {
+        if self.links.is_empty() {
+            self.links = open(program(ebpf)?, self.hz)?;
+            self.close(ebpf);
+        }
+        Ok(())
     }
 
     /// CPU time that a sample stands for, nanoseconds.
@@ -110,10 +127,43 @@ fn open(program: &mut PerfEvent, hz: u64) -> Result<Vec<PerfEventLinkId>, Error>
         program.attach(clock, scope, SamplePolicy::Frequency(hz), false)
     };
     let links: Result<Vec<_>, ProgramError> = cpus.into_iter().map(on).collect();
-    links.map_err(|error| Error::Sample(error.to_string()))
+    links.map_err(|error| {
+        let setting = |path| fs::read_to_string(path).ok()?.trim().parse().ok();
+        let why = why_not(hz, setting(MAX_RATE), setting(PARANOID)).unwrap_or_default();
+        let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+        Error::Sample(format!("{error}{cause}{why}"))
+    })
+}
+
+/// Which setting forbids samples, and what to do.
+fn why_not(hz: u64, max_rate: Option<i64>, paranoid: Option<i64>) -> Option<String> {
+    if let Some(rate) = max_rate.filter(|rate| u64::try_from(*rate).is_ok_and(|rate| rate < hz)) {
+        return Some(format!(
+            "; `kernel.perf_event_max_sample_rate` is {rate}: raise it, or take fewer samples than {hz} a second"
+        ));
+    }
+    let level = paranoid.filter(|level| *level > STRICTEST)?;
+    Some(format!(
+        "; `kernel.perf_event_paranoid` is {level}, with which this distribution's kernel may refuse them even with CAP_PERFMON: set it to {STRICTEST}"
+    ))
 }
 
 fn program(ebpf: &mut Ebpf) -> Result<&mut PerfEvent, Error> {
     let missing = || Error::Map { name: PROGRAM, why: "the program does not exist".into() };
     Ok(ebpf.program_mut(PROGRAM).ok_or_else(missing)?.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_samples_is_named() {
+        let why = |rate, paranoid| why_not(199, Some(rate), Some(paranoid)).unwrap_or_default();
+        assert!(why(100, 4).contains("perf_event_max_sample_rate` is 100"));
+        assert!(why(100_000, 4).contains("perf_event_paranoid` is 4"));
+        // CAP_PERFMON overrides these.
+        assert_eq!([2, -1].map(|level| why(100_000, level)), [""; 2]);
+        assert_eq!(why_not(199, None, None), None);
+    }
 }
