@@ -22,11 +22,11 @@ const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
 /// The chart.
-pub(crate) struct Chart {
+pub struct Chart {
     /// `Chart.yaml`.
     about: Value,
     /// As `helm package` makes it, but without times.
-    pub(crate) archive: Vec<u8>,
+    pub archive: Vec<u8>,
 }
 
 impl Chart {
@@ -35,7 +35,7 @@ impl Chart {
     /// # Errors
     ///
     /// If it is of another version.
-    pub(crate) fn read(version: &str) -> Result<Self> {
+    pub fn read(version: &str) -> Result<Self> {
         let list =
             Command::new("git").args(["ls-files", "-z", FOLDER]).current_dir(paths::repository()).output()?;
         let names = String::from_utf8(list.stdout).context("git lists a file whose name is not UTF-8")?;
@@ -71,7 +71,11 @@ impl Chart {
     }
 
     /// The layout with the artefact, and the digest of its manifest.
-    pub(crate) fn layout(&self) -> Result<(Vec<u8>, String)> {
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn layout(&self) -> Result<(Vec<u8>, String)> {
         let mut blobs = Blobs::default();
         let config = blobs.add(CONFIG, self.about.to_string().into_bytes());
         let content = blobs.add(CONTENT, self.archive.clone());

@@ -6,24 +6,29 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use xtask::image::archive::{File, digest, tar};
 
-/// Media types.
-pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Media type of an index.
+pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// Media type of a manifest.
+pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// What a layout holds, by digest.
 #[derive(Debug, Default)]
-pub(crate) struct Blobs(BTreeMap<String, Vec<u8>>);
+pub struct Blobs(BTreeMap<String, Vec<u8>>);
 
 impl Blobs {
     /// Adds content, and returns its descriptor.
-    pub(crate) fn add(&mut self, media: &str, content: Vec<u8>) -> Value {
+    pub fn add(&mut self, media: &str, content: Vec<u8>) -> Value {
         let (digest, size) = (digest(&content), content.len());
         self.0.insert(digest.clone(), content);
         json!({ "mediaType": media, "digest": digest, "size": size })
     }
 
     /// The layout, in which this descriptor is what the name leads to.
-    pub(crate) fn layout(self, mut descriptor: Value, name: &str, tag: &str) -> Result<Vec<u8>> {
+    ///
+    /// # Errors
+    ///
+    /// If the tar file cannot be written.
+    pub fn layout(self, mut descriptor: Value, name: &str, tag: &str) -> Result<Vec<u8>> {
         descriptor["annotations"] = json!({
             // The name for containerd, and for podman and skopeo.
             "io.containerd.image.name": name,
@@ -43,7 +48,7 @@ impl Blobs {
     /// # Errors
     ///
     /// If it is not a layout of one image.
-    pub(crate) fn merge(&mut self, layout: &[u8]) -> Result<Value> {
+    pub fn merge(&mut self, layout: &[u8]) -> Result<Value> {
         let mut index = None;
         for entry in tar::Archive::new(layout).entries()? {
             let mut entry = entry?;
