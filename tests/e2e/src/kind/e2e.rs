@@ -26,7 +26,7 @@ use super::{
         INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemon, delete, helm, items, logs, metrics, pod,
         probes, scheduler, traced, wait_for_pods,
     },
-    plugin,
+    plugin, registry,
 };
 use crate::{checks::nothing_lost, truth};
 
@@ -70,7 +70,8 @@ pub(super) fn up(provider: Provider, tracing: Tracing) -> Result<(Cluster, Strin
 fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {
     step("images loaded", || load(cluster, archives))?;
     step("Collector", || collector(cluster))?;
-    step("helm install", || install(cluster))?;
+    let chart = step("chart pulled", || registry::pull(cluster))?;
+    step("helm install", || install(cluster, &chart))?;
     step("helm test", || test(cluster))?;
     step("200 Pods", || pods(cluster))?;
     step("kubectl schedspan", || plugin::run(cluster))?;
@@ -113,13 +114,13 @@ pub(super) fn collector(cluster: &Cluster) -> Result<((), String)> {
     Ok(((), format!("on {WORKER}")))
 }
 
-fn install(cluster: &Cluster) -> Result<((), String)> {
+fn install(cluster: &Cluster, chart: &str) -> Result<((), String)> {
     helm(
         cluster,
         &[
             "install",
             RELEASE,
-            &chart_path(),
+            chart,
             "--wait",
             "--timeout=2m",
             "--set",

@@ -6,6 +6,7 @@
 //! - `root`, `images`, `cache`: file systems and images of nodes and containers
 //! - `cluster`: the cluster; `operations`: what tests do with it
 //! - `e2e`: schedspan from `helm install` to `helm uninstall`
+//! - `registry`: the chart for it, as a release publishes it
 //! - `plugin`: `kubectl schedspan`, a step of `e2e`
 //! - `lifecycle`: a Pod from the request until it is Ready, traced by all components
 //!
@@ -19,6 +20,7 @@ mod images;
 mod lifecycle;
 mod operations;
 mod plugin;
+mod registry;
 mod root;
 
 use anyhow::Result;
