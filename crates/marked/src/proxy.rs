@@ -1,6 +1,7 @@
 //! An HTTP server on 127.0.0.1 that marks requests and forwards them to the API server with the user's credentials.
 
 use std::{
+    future::pending,
     net::Ipv4Addr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -22,6 +23,8 @@ use http::{
 use kube::Client;
 use serde_json::json;
 use spans::text::sentence;
+use status::{Limits, Server};
+use telemetry::Registry;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 
 use crate::{
@@ -38,6 +41,17 @@ const MAX_SENT: usize = 512;
 const MAX_OBJECTS: usize = 256;
 /// Time until an answer begins.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// Of its server: one kubectl asks, and others of this machine may reach the address, but learn nothing.
+const LIMITS: Limits = Limits {
+    connections: 256,
+    per_peer: 256,
+    header_bytes: 64 << 10,
+    // kubectl keeps connections for later.
+    header_time: Duration::from_secs(120),
+    // A watch has no end.
+    connection_time: Duration::from_secs(24 * 3600),
+    answer_bytes: 256 << 20,
+};
 /// Headers of one connection.
 const OF_A_CONNECTION: [HeaderName; 6] =
     [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
@@ -102,10 +116,9 @@ impl Proxy {
         let written = Arc::<Mutex<Written>>::default();
         let shared = Shared { client, context, secret, written: Arc::clone(&written) };
         let routes = Router::new().fallback(forward).with_state(Arc::new(shared));
-        let task = tokio::spawn(async {
-            // It ends with an error never, and else with the task.
-            let _ = axum::serve(listener, routes).await;
-        });
+        let refused = Registry::default().counter("refused", "Connections that were refused");
+        let server = Server { limits: LIMITS, tls: None, refused };
+        let task = tokio::spawn(server.serve(listener, routes, pending()));
         Ok(Self { url, written, task })
     }
 

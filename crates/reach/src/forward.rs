@@ -1,11 +1,14 @@
 //! Connections to a port of a Pod, through the API server.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tokio::{
     io::{AsyncRead, AsyncWrite, copy_bidirectional},
     net::TcpListener,
+    sync::Semaphore,
     time::timeout,
 };
 use tracing::debug;
@@ -15,6 +18,9 @@ use crate::{
     cluster::{TIMEOUT, failed, status},
     find::Place,
 };
+
+/// Most connections that are forwarded at once; further ones wait. A browser has six.
+const MAX_CONNECTIONS: usize = 64;
 
 /// Connects to the port of a daemon.
 ///
@@ -51,7 +57,10 @@ pub async fn connect(
 ///
 /// When connections can no longer be accepted.
 pub async fn serve(listener: TcpListener, mut fleet: Fleet) -> std::io::Result<()> {
+    let seats = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
+        // An error would mean that the semaphore is closed, which it never is.
+        let seat = Arc::clone(&seats).acquire_owned().await.ok();
         let (mut near, _) = listener.accept().await?;
         let far = match fleet.first().await {
             Ok(place) => connect(fleet.cluster(), &place).await,
@@ -62,6 +71,7 @@ pub async fn serve(listener: TcpListener, mut fleet: Fleet) -> std::io::Result<(
                 tokio::spawn(async move {
                     // Either side may end it at any time.
                     let _ = copy_bidirectional(&mut near, &mut far).await;
+                    drop(seat);
                 });
             }
             Err(error) => {
