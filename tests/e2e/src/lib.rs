@@ -35,6 +35,7 @@ mod load;
 mod mounts;
 mod page;
 pub mod picture;
+mod profile;
 mod queue;
 mod sampling;
 pub mod suite;

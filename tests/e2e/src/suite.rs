@@ -17,8 +17,8 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, page, queue, sampling, truth,
-    versions, viewers,
+    faults, groups, hostile, inject, inspect, kubectl, lifecycle, link, load, page, profile, queue, sampling,
+    truth, versions, viewers,
 };
 
 #[derive(clap::Args)]
@@ -161,6 +161,7 @@ const TESTS: &[Test] = &[
     },
     Test { name: "page", nodes: page::NODES, run: page::run, ..TEST },
     Test { name: "viewers", run: viewers::run, ..TEST },
+    Test { name: "profile", nodes: profile::NODES, run: profile::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
     Test { name: "faults-api-server", nodes: 1, run: faults::api_server, ..TEST },

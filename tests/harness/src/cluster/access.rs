@@ -121,7 +121,7 @@ pub(super) fn serving_arguments(dir: &Path, port: u16) -> Vec<String> {
         format!("--tls-cert-file={}", certificates(dir).display()),
         format!("--tls-private-key-file={}", key(dir).display()),
         "--authentication-skip-lookup".into(),
-        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics".into(),
+        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics,/debug/pprof/*".into(),
     ]
 }
 
