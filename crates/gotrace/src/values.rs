@@ -10,6 +10,7 @@ use serde::{
     de::{DeserializeSeed, Error as _, MapAccess, Visitor},
     ser::SerializeMap as _,
 };
+use smallvec::SmallVec;
 
 use crate::decode::lists::{Entries, Top};
 
@@ -60,9 +61,12 @@ pub enum Datum {
     Entries(Box<Entries>),
 }
 
+/// Slots that take no allocation: most hits have no more.
+const FEW: usize = 3;
+
 /// The values of one hit. A value that was not read, or was not readable at that moment, has no slot.
 #[derive(Clone, Debug)]
-pub struct Values<V>(Vec<(V, Datum)>);
+pub struct Values<V>(SmallVec<[(V, Datum); FEW]>);
 
 /// Compares slots in any order.
 impl<V: Value> PartialEq for Values<V> {
@@ -75,7 +79,7 @@ impl<V: Value> Eq for Values<V> {}
 
 impl<V> Default for Values<V> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self(SmallVec::new())
     }
 }
 
@@ -83,7 +87,7 @@ impl<V: Value> Values<V> {
     /// An empty set with capacity for this many slots.
     #[must_use]
     pub fn with_capacity(slots: usize) -> Self {
-        Self(Vec::with_capacity(slots))
+        Self(SmallVec::with_capacity(slots))
     }
 
     fn get(&self, value: V) -> Option<&Datum> {

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use spans::{
-    AttributeValue, Source, Span, SpanKind, Stage, Status, Trace, TraceKind, attributes, names, text::Text,
+    AttributeValue, Attributes, Source, Span, SpanKind, Stage, Status, Trace, TraceKind, attributes, names,
+    text::Name,
 };
 
 use crate::proxy::Sent;
@@ -53,7 +54,7 @@ impl Drawn<'_> {
         let kind = TraceKind::Command;
         let name = cut(&format!("{} {arguments}", names::COMMAND));
         let root = tree.add(None, SpanKind::Root(kind), name, (first, last));
-        tree.0[root].attributes = vec![(attributes::LIFECYCLE_RESULT, (&**result).into())];
+        tree.0[root].attributes = vec![(attributes::LIFECYCLE_RESULT, (&**result).into())].into();
         if !reason.is_empty() {
             tree.0[root].status = Status::Error(reason.clone());
         }
@@ -88,7 +89,7 @@ impl Drawn<'_> {
     }
 }
 
-fn cut(name: &str) -> Text {
+fn cut(name: &str) -> Name {
     let mut letters = name.chars();
     let mut short: String = letters.by_ref().take(MAX_NAME).collect();
     if letters.next().is_some() {
@@ -106,7 +107,7 @@ fn identity(number: usize) -> [u8; 8] {
 
 impl Tree {
     /// Adds a span, within its parent. Returns its number.
-    fn add(&mut self, parent: Option<usize>, kind: SpanKind, name: Text, (start, end): (u64, u64)) -> usize {
+    fn add(&mut self, parent: Option<usize>, kind: SpanKind, name: Name, (start, end): (u64, u64)) -> usize {
         let number = self.0.len();
         let (from, to) = parent.map_or((start, end.max(start)), |parent| {
             (self.0[parent].start_unix_ns, self.0[parent].end_unix_ns)
@@ -119,7 +120,7 @@ impl Tree {
             name,
             start_unix_ns: start,
             end_unix_ns: end.clamp(start, to),
-            attributes: Vec::new(),
+            attributes: Attributes::new(),
             events: Vec::new(),
             links: Vec::new(),
             status: Status::Unset,
@@ -138,7 +139,7 @@ impl Tree {
     }
 
     /// A copy of a span of another trace.
-    fn copy(&mut self, parent: usize, span: &Span, name: Text) -> usize {
+    fn copy(&mut self, parent: usize, span: &Span, name: Name) -> usize {
         let number = self.add(Some(parent), span.kind, name, (span.start_unix_ns, span.end_unix_ns));
         self.0[number].attributes.clone_from(&span.attributes);
         self.0[number].status.clone_from(&span.status);
@@ -203,7 +204,7 @@ mod tests {
             name: name.to_owned().into(),
             start_unix_ns: START + start * MS,
             end_unix_ns: START + end * MS,
-            attributes: vec![],
+            attributes: Attributes::new(),
             events: vec![],
             links: vec![],
             status: Status::Unset,
@@ -217,7 +218,8 @@ mod tests {
             (attributes::POD_NAME, name.into()),
             (attributes::LIFECYCLE_RESULT, "Ready".into()),
             (attributes::NODE, "node-1".into()),
-        ];
+        ]
+        .into();
         let mut tried = span(SpanKind::Stage(Stage::Attempt), 2, Some(1), names::ROOT, (100, 105));
         let context = RemoteContext {
             trace_id: attempt.trace_id,

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use spans::{AttributeValue, Source, Span, SpanKind, Status, Trace, TraceKind, attributes};
+use spans::{AttributeValue, Attributes, Source, Span, SpanKind, Status, Trace, TraceKind, attributes};
 
 use crate::{Shown, Span as Read};
 
@@ -194,9 +194,9 @@ fn named(span: &Read) -> String {
     }
 }
 
-fn shown(span: &Read) -> Vec<(&'static str, AttributeValue)> {
+fn shown(span: &Read) -> Attributes {
     let found = |key: &&'static str| Some((*key, span.attributes.get(*key)?.as_str()));
-    let mut list: Vec<_> = TEXTS.iter().filter_map(found).map(|(key, text)| (key, text.into())).collect();
+    let mut list: Attributes = TEXTS.iter().filter_map(found).map(|(key, text)| (key, text.into())).collect();
     let counts = COUNTS.iter().filter_map(found);
     list.extend(counts.filter_map(|(key, text)| Some((key, AttributeValue::Int(text.parse().ok()?)))));
     if span.attribute(attributes::INCOMPLETE) == "true" {

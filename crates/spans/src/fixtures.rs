@@ -3,8 +3,8 @@
 use tracecontext::RemoteContext;
 
 use crate::{
-    AttributeValue, Cycle, Link, Phase, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
-    attributes,
+    AttributeValue, Attributes, Cycle, Link, Phase, Relation, Source, Span, SpanKind, Status, Trace,
+    TraceKind, attributes,
 };
 
 /// 2026-11-21T00:00:00Z
@@ -33,7 +33,7 @@ impl Tree {
             spans: Vec::new(),
         });
         tree.span(SpanKind::Root(kind), kind.name(), None, 0, microseconds);
-        tree.0.spans[0].attributes = attributes;
+        tree.0.spans[0].attributes = attributes.into();
         tree
     }
 
@@ -54,7 +54,7 @@ impl Tree {
             name: name.into(),
             start_unix_ns: START + start * 1000,
             end_unix_ns: START + (start + microseconds) * 1000,
-            attributes: Vec::new(),
+            attributes: Attributes::new(),
             events: Vec::new(),
             links: Vec::new(),
             status: Status::Unset,

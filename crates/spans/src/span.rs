@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tracecontext::RemoteContext;
 
 use crate::{
     attributes,
     kind::{SpanKind, TraceKind},
-    text::Text,
+    text::{Name, Text},
 };
 
 /// A span that another one is linked to.
@@ -87,6 +88,9 @@ pub struct Trace {
     pub spans: Vec<Span>,
 }
 
+/// Attributes of a span by key. Those of a phase or a plugin that succeeds take no allocation.
+pub type Attributes = SmallVec<[(&'static str, AttributeValue); 3]>;
+
 /// One span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
@@ -97,13 +101,13 @@ pub struct Span {
     /// The parent's identity in the same trace; `None` for the root.
     pub parent_id: Option<[u8; 8]>,
     /// Name of the span.
-    pub name: Text,
+    pub name: Name,
     /// Start, in nanoseconds since the Unix epoch.
     pub start_unix_ns: u64,
     /// End, in nanoseconds since the Unix epoch; not before the start.
     pub end_unix_ns: u64,
     /// Attributes by key, in the order in which they are shown.
-    pub attributes: Vec<(&'static str, AttributeValue)>,
+    pub attributes: Attributes,
     /// Events within the span.
     pub events: Vec<Event>,
     /// Links to other spans.

@@ -85,6 +85,89 @@ impl From<Text> for Cow<'static, str> {
     }
 }
 
+/// Name of a span: a constant, and what follows it, such as `plugin: ` and the plugin's name. Most names cost no allocation.
+#[derive(Clone)]
+pub struct Name {
+    first: &'static str,
+    rest: Text,
+}
+
+impl Name {
+    /// The name that begins with `first`.
+    #[must_use]
+    pub fn new(first: &'static str, rest: impl Into<Text>) -> Self {
+        Self { first, rest: rest.into() }
+    }
+
+    /// The name as a whole.
+    #[must_use]
+    pub fn as_str(&self) -> Cow<'_, str> {
+        if self.first.is_empty() { Cow::Borrowed(&self.rest) } else { Cow::Owned(self.to_string()) }
+    }
+
+    /// Its parts, one after the other.
+    pub(crate) fn parts(&self) -> [&str; 2] {
+        [self.first, &self.rest]
+    }
+
+    /// What follows this constant; `None` if it does not begin with it.
+    #[must_use]
+    pub fn after(&self, first: &str) -> Option<&str> {
+        if self.first.is_empty() {
+            self.rest.strip_prefix(first)
+        } else {
+            (self.first == first).then_some(&self.rest)
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts()
+            .iter()
+            .flat_map(|part| part.bytes())
+            .eq(other.parts().iter().flat_map(|part| part.bytes()))
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, other: &str) -> bool {
+        other.strip_prefix(self.first).is_some_and(|rest| self.rest == *rest)
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, other: &&str) -> bool {
+        *self == **other
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.as_str(), f)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first.is_empty() { f.pad(&self.rest) } else { f.pad(&[self.first, &self.rest].concat()) }
+    }
+}
+
+impl<T: Into<Text>> From<T> for Name {
+    fn from(text: T) -> Self {
+        Self::new("", text)
+    }
+}
+
+impl From<Name> for Cow<'static, str> {
+    fn from(name: Name) -> Self {
+        if name.first.is_empty() { name.rest.into() } else { Self::Owned(name.to_string()) }
+    }
+}
+
 /// An error and its causes as one line. A cause that the error's own message contains is not repeated.
 #[must_use]
 pub fn sentence(error: &dyn std::error::Error) -> String {
@@ -103,4 +186,26 @@ pub fn sentence(error: &dyn std::error::Error) -> String {
 pub fn clean(text: &str) -> String {
     let safe = |c: char| if c.is_whitespace() { ' ' } else { '?' };
     text.chars().map(|c| if c.is_ascii_graphic() { c } else { safe(c) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_the_same_however_it_is_kept() {
+        let parts = Name::new("plugin: ", Arc::<str>::from("Fit"));
+        let whole = Name::from("plugin: Fit".to_owned());
+        assert_eq!(parts, whole);
+        for name in [&parts, &whole] {
+            assert!(*name == "plugin: Fit");
+            assert_eq!(name.as_str(), "plugin: Fit");
+            assert_eq!(format!("{name:<12}|{name:?}"), "plugin: Fit |\"plugin: Fit\"");
+            assert_eq!(Cow::<str>::from(name.clone()), "plugin: Fit");
+            assert_eq!((name.after("plugin: "), name.after("queue: ")), (Some("Fit"), None));
+        }
+        assert_ne!(parts, Name::new("plugin: ", "Fi"));
+        assert_ne!(parts, Name::from("Fit"));
+        assert!(parts != "plugin:" && parts != "Fit");
+    }
 }

@@ -34,7 +34,7 @@ impl Story for Reconcile {
             name: kind.name().into(),
             start_unix_ns: anchor.unix(*start_ns),
             end_unix_ns: anchor.unix(*end_ns),
-            attributes: list,
+            attributes: list.into(),
             events: Vec::new(),
             links: Vec::new(),
             status: Status::Unset,

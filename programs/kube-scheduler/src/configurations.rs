@@ -124,7 +124,7 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
         name: kind.name().into(),
         start_unix_ns: started_unix_ns.min(end_unix_ns),
         end_unix_ns,
-        attributes: list,
+        attributes: list.into(),
         events: Vec::new(),
         links: before.and_then(|before| before.span.clone()).into_iter().collect(),
         status: Status::Unset,
@@ -205,7 +205,7 @@ mod tests {
         let mut first = attempt(1);
         let trace = configurations.link(&mut first).expect("it is the first");
         let root = trace.root();
-        assert_eq!((trace.spans.len(), &*root.name), (1, "SchedulerConfiguration"));
+        assert_eq!((trace.spans.len(), &*root.name.as_str()), (1, "SchedulerConfiguration"));
         assert_eq!((trace.kind, trace.source), (TraceKind::Configuration, Source::Process(1)));
         assert_eq!((root.start_unix_ns, root.end_unix_ns), (1, first.root().start_unix_ns));
         for (key, value) in [

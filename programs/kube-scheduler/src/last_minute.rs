@@ -4,6 +4,7 @@
 //! Slots, names and duration buckets are all bounded.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
@@ -256,7 +257,7 @@ impl Timing {
 impl Window {
     /// Adds an attempt that was seen at the given second.
     pub fn trace(&mut self, second: u64, result: &'static str, trace: &Trace) {
-        let number = |(name, point)| self.number(name, point);
+        let number = |(name, point): (Cow<'_, str>, &str)| self.number(&name, point);
         let numbers: Vec<_> = trace.spans.iter().map(names).map(number).collect();
         let slot = self.slot(second);
         *slot.attempts.entry(result).or_default() += 1;
@@ -451,11 +452,11 @@ fn is_step(kind: SpanKind) -> bool {
 }
 
 /// Name of a span, and the extension point of a plugin's.
-fn names(span: &Span) -> (&str, &str) {
+fn names(span: &Span) -> (Cow<'_, str>, &str) {
     if !matches!(span.kind, SpanKind::Plugin | SpanKind::Share) {
-        return (&span.name, "");
+        return (span.name.as_str(), "");
     }
-    let name = span.name.strip_prefix(PLUGIN).unwrap_or(&span.name);
+    let name = span.name.after(PLUGIN).map_or_else(|| span.name.as_str(), Cow::Borrowed);
     match span.attribute(attributes::EXTENSION_POINT) {
         Some(AttributeValue::String(point)) => (name, point),
         Some(_) | None => (name, "?"),
@@ -625,7 +626,7 @@ mod tests {
             trace.spans[span].kind = SpanKind::Plugin;
             trace.spans[span].name = "plugin: Fit".into();
             trace.spans[span].attributes =
-                vec![(attributes::EXTENSION_POINT, AttributeValue::String(point.into()))];
+                vec![(attributes::EXTENSION_POINT, AttributeValue::String(point.into()))].into();
         }
         let mut window = Window::default();
         window.trace(0, "Success", &trace);

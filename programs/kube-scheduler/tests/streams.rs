@@ -196,7 +196,7 @@ fn every_span_is_inside_its_parent_and_every_plugin_has_its_name() {
                     parent.start_unix_ns <= span.start_unix_ns && span.end_unix_ns <= parent.end_unix_ns,
                     "{version}: {span:?} is not inside of {parent:?}"
                 );
-                assert!(!span.name.ends_with('?'), "{version}: {span:?} has no name");
+                assert!(!span.name.as_str().ends_with('?'), "{version}: {span:?} has no name");
             }
             let named = |name: &str| trace.spans.iter().any(|span| span.name == name);
             assert!(

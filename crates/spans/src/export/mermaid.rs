@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::{
     Cycle, Span, SpanKind, Status, Trace, attributes,
     figures::duration,
-    text::{Text, clean},
+    text::{Name, clean},
 };
 
 /// Rows of a chart. Mermaid refuses texts of more than 50,000 characters.
@@ -32,13 +32,13 @@ pub fn chart(trace: &Trace) -> String {
     for span in rows.into_iter().take(MAX_ROWS) {
         left_out -= 1;
         if let Some(next) = section_of(span, trace).filter(|next| section.as_ref() != Some(next)) {
-            text += &format!("    section {}\n", name(&next));
+            text += &format!("    section {}\n", name(&next.as_str()));
             section = Some(next);
         }
         let mark = if span.status == Status::Unset { "" } else { "crit, " };
         text += &format!(
             "    {} {} :{mark}{}, {}ms\n",
-            name(&span.name),
+            name(&span.name.as_str()),
             duration(span.duration_ns()).trim(),
             span.start_unix_ns.saturating_sub(begin) / 1000,
             (span.duration_ns() / 1000).max(1),
@@ -70,11 +70,11 @@ fn rows(trace: &Trace) -> Vec<&Span> {
 }
 
 /// The heading above a span, if it begins a part.
-fn section_of(span: &Span, trace: &Trace) -> Option<Text> {
+fn section_of(span: &Span, trace: &Trace) -> Option<Name> {
     let part = match span.kind {
         SpanKind::Cycle(Cycle::Scheduling | Cycle::Binding) | SpanKind::Root(_) | SpanKind::Stage(_) => span,
         SpanKind::ApiCall | SpanKind::Victim if span.parent_id.is_none() => {
-            return Some(Text::Static("after the attempt"));
+            return Some(Name::from("after the attempt"));
         }
         SpanKind::Phase(_)
         | SpanKind::Plugin
@@ -86,7 +86,7 @@ fn section_of(span: &Span, trace: &Trace) -> Option<Text> {
         | SpanKind::Trial
         | SpanKind::QueueStay
         | SpanKind::Other => {
-            return (span.parent_id == Some(trace.root().span_id)).then_some(Text::Static("attempt"));
+            return (span.parent_id == Some(trace.root().span_id)).then_some(Name::from("attempt"));
         }
     };
     Some(part.name.clone())

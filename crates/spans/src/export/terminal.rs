@@ -184,7 +184,7 @@ fn command(trace: &Trace, style: Style) -> String {
     let root = trace.root();
     let result = root.attribute(attributes::LIFECYCLE_RESULT).map(|value| clean(&value.to_string()));
     let colour = if root.status == Status::Unset { GREEN } else { YELLOW };
-    let mut parts = vec![(BOLD, clean(&root.name))];
+    let mut parts = vec![(BOLD, clean(&root.name.as_str()))];
     parts.extend(result.map(|result| (colour, result)));
     parts.push((PLAIN, duration(root.duration_ns())));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
@@ -472,9 +472,9 @@ fn folds(span: &Span, of_tried: bool, short_ns: u64) -> Option<Fold> {
 
 fn folded<'a>(tree: String, spans: &[&Span], colour: &'static str) -> Row<'a> {
     let what = match spans[0] {
-        trial if trial.attribute(attributes::TRIAL_CHOSEN).is_some() => "other trials",
-        plugin if matches!(plugin.kind, SpanKind::Plugin | SpanKind::Share) => "plugins",
-        span => &span.name,
+        trial if trial.attribute(attributes::TRIAL_CHOSEN).is_some() => "other trials".into(),
+        plugin if matches!(plugin.kind, SpanKind::Plugin | SpanKind::Share) => "plugins".into(),
+        span => span.name.as_str(),
     };
     let skip = |span: &&&Span| matches!(span.attribute(attributes::RESULT), Some(AttributeValue::String(result)) if result == "Skip");
     let skipped = spans.iter().filter(skip).count();
@@ -533,7 +533,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
     Row {
         tree,
         // A plugin's name is foreign text.
-        name: format!("{}{}", clean(&span.name), whose(span)).into(),
+        name: format!("{}{}", clean(&span.name.as_str()), whose(span)).into(),
         times: vec![(span.start_unix_ns, span.end_unix_ns)],
         note,
         tone,

@@ -34,7 +34,7 @@ fn attributes(reconcile: &Reconcile) -> String {
 fn a_reconcile_is_a_trace_of_one_span() {
     let trace = build(&reconcile());
     let root = trace.root();
-    assert_eq!((trace.kind, trace.spans.len(), &*root.name), (TraceKind::Reconcile, 1, "Reconcile"));
+    assert_eq!((trace.kind, trace.spans.len(), &*root.name.as_str()), (TraceKind::Reconcile, 1, "Reconcile"));
     assert_eq!((root.start_unix_ns, root.end_unix_ns), (1_003_500_000, 1_009_000_000));
     let expected = "k8s.workqueue.name=deployment k8s.workqueue.key=default/web k8s.workqueue.wait_ms=2.5 \
                     k8s.workqueue.retried=true";

@@ -439,7 +439,7 @@ fn worth_telling(mut plugins: Vec<&Span>, begin: u64) -> Vec<Plugin> {
         quiet <= PLUGINS || rejects(result)
     });
     let told = plugins.into_iter().map(|span| Plugin {
-        name: span.name.strip_prefix(PLUGIN).unwrap_or_default().to_owned(),
+        name: span.name.after(PLUGIN).unwrap_or_default().to_owned(),
         start_ns: span.start_unix_ns.saturating_sub(begin),
         duration_ns: span.duration_ns(),
         result: string(span, attributes::RESULT),

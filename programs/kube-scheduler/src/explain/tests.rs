@@ -40,7 +40,9 @@ fn add_plugin(
         kind: SpanKind::Plugin,
         name: format!("{PLUGIN}{name}").into(),
         end_unix_ns: phase.start_unix_ns + microseconds * 1000,
-        attributes: vec![(attributes::RESULT, text(result)), (attributes::MESSAGE, text(message))],
+        attributes: [(attributes::RESULT, text(result)), (attributes::MESSAGE, text(message))]
+            .into_iter()
+            .collect(),
         events: Vec::<Event>::new(),
         status: Status::Unset,
         ..phase

@@ -1,7 +1,7 @@
 //! Accounts as waterfalls, drawn as the traces that they are summaries of.
 
 use spans::{
-    AttributeValue, Phase as Point, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
+    AttributeValue, Attributes, Phase as Point, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
     export::{Style, waterfall as draw},
     names::PLUGIN,
 };
@@ -40,7 +40,7 @@ fn trace(account: &Account) -> Trace {
             name: name.into(),
             start_unix_ns: start.saturating_add(start_ns),
             end_unix_ns: start.saturating_add(start_ns).saturating_add(duration_ns),
-            attributes: Vec::new(),
+            attributes: Attributes::new(),
             events: Vec::new(),
             links: Vec::new(),
             status: Status::Unset,
@@ -72,7 +72,7 @@ fn trace(account: &Account) -> Trace {
     if account.result.as_deref().is_some_and(|result| result != "Success") {
         spans[0].status = Status::Error(account.message.clone());
     }
-    spans[0].attributes = about;
+    spans[0].attributes = about.into();
     let trace_id = u128::from_str_radix(&account.trace_id, 16).unwrap_or_default().to_be_bytes();
     Trace { kind: attempt, source: Source::Process(0), trace_id, parent: None, selected: None, spans }
 }

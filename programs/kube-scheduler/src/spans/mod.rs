@@ -13,12 +13,12 @@ use std::{
 
 use gotrace::decode::{Element, Entries, Group, Top};
 use spans::{
-    Anchor, AttributeValue, Event, Link, Origin, Relation, Source, Span, SpanKind, Status, Story, Trace,
-    TraceKind, attributes,
+    Anchor, AttributeValue, Attributes, Event, Link, Origin, Relation, Source, Span, SpanKind, Status, Story,
+    Trace, TraceKind, attributes,
     identity::{span_id, trace_id},
     names::{EXTENDER, PLUGIN, QUEUE},
     story::{Extras, add_monotonic},
-    text::Text,
+    text::{Name, Text},
 };
 use tracecontext::RemoteContext;
 
@@ -60,6 +60,8 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         Subject::Group { .. } => TraceKind::GroupAttempt,
         Subject::Pod | Subject::Member(_) => TraceKind::Attempt,
     };
+    let mut root = root_attributes(attempt, &profile, anchor);
+    root.extend(attributes);
     let root = Span {
         kind: SpanKind::Root(kind),
         span_id: span_id(&seed, 0),
@@ -67,12 +69,12 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         name: kind.name().into(),
         start_unix_ns: anchor.unix(attempt.start_ns),
         end_unix_ns: anchor.unix(attempt.end_ns),
-        attributes: root_attributes(attempt, &profile, anchor).into_iter().chain(attributes).collect(),
+        attributes: root,
         events: Vec::new(),
         links: causes.into_iter().chain(previous(attempt, remote.as_ref())).collect(),
         status: root_status(&attempt.outcome),
     };
-    let mut calls: Vec<(Part, Shown, &Call)> = attempt
+    let shown = attempt
         .calls
         .iter()
         .filter(|call| call.function != Function::WaitOnPermit || waited(attempt))
@@ -81,14 +83,16 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         .filter_map(|call| {
             let part = call.function.about();
             Some((part, Shown { kind: part.shows()?, name: part.name()? }, call))
-        })
-        .collect();
+        });
+    let mut calls: Vec<(Part, Shown, &Call)> = Vec::with_capacity(attempt.calls.len());
+    calls.extend(shown);
     // Sorts outer calls before the calls they contain.
     calls.sort_by(|(part, _, call), (other_part, _, other)| {
         let depth = |part: Part| ancestors(part).count();
         call.start_ns.cmp(&other.start_ns).then_with(|| depth(*part).cmp(&depth(*other_part)))
     });
-    let mut spans = Vec::with_capacity(calls.len() + 1);
+    let shares: usize = attempt.shares.iter().map(|shares| shares.plugins.len()).sum();
+    let mut spans = Vec::with_capacity(calls.len() + 1 + shares);
     spans.push(root);
     let mut trials = 0..;
     for (index, (part, Shown { kind, name }, call)) in calls.iter().enumerate() {
@@ -102,19 +106,20 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         let url = call.extender.as_ref().map(|extender| extender.url.as_str());
         let (name, attributes) = match part {
             Part::Plugin { point, .. } => (
-                [PLUGIN, call.plugin.as_deref().unwrap_or("?")].concat().into(),
+                Name::new(PLUGIN, call.plugin.clone().map_or(Text::Static("?"), Text::Shared)),
                 plugin_attributes(point, call),
             ),
             Part::Extender { point, .. } => {
-                ([EXTENDER, &public(url.unwrap_or("?"))].concat().into(), extender_attributes(point, call))
+                let url = public(url.unwrap_or("?")).into_owned();
+                (Name::new(EXTENDER, url), extender_attributes(point, call))
             }
-            Part::Late(..) => (Text::Static(name), api_call_attributes(call)),
-            Part::Stage(Stage::PlacementTrial, ..) => (Text::Static(name), placement_attributes(call)),
+            Part::Late(..) => (Name::from(*name), api_call_attributes(call)),
+            Part::Stage(Stage::PlacementTrial, ..) => (Name::from(*name), placement_attributes(call)),
             Part::Stage(Stage::Member, ..) => {
                 let chosen = attempt.chosen_trial == trials.next();
                 let mut list = placement_attributes(call);
                 list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
-                (Text::Static(name), list)
+                (Name::from(*name), list)
             }
             Part::Phase(..)
             | Part::Stage(Stage::SchedulingCycle | Stage::BindingCycle | Stage::HandleFailure, ..)
@@ -125,7 +130,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             | Part::Pop
             | Part::Group
             | Part::QueuesApiCall
-            | Part::Fact(_) => (Text::Static(name), phase_attributes(attempt, &profile, name, call)),
+            | Part::Fact(_) => (Name::from(*name), phase_attributes(attempt, &profile, name, call)),
         };
         // Calls that outlast the attempt are not children of its spans.
         let outlasts = part.is_late() && call.end_ns > attempt.end_ns;
@@ -168,7 +173,7 @@ fn shares_of(
 ) -> impl Iterator<Item = Span> {
     plugins.iter().zip(ids).map(move |(share, span_id)| {
         let part = share.samples as f64 / (*samples).max(1) as f64;
-        let attributes = vec![
+        let attributes = [
             (attributes::PLUGIN_NAME, (&share.plugin).into()),
             (attributes::EXTENSION_POINT, AttributeValue::String(point.into())),
             (attributes::SHARE, AttributeValue::Double(part)),
@@ -176,11 +181,12 @@ fn shares_of(
             (attributes::SHARE_SAMPLES_OF_PHASE, integer(*samples)),
             (attributes::SHARE_BASIS, AttributeValue::String(basis.name().into())),
         ];
+        let attributes = attributes.into_iter().collect();
         Span {
             kind: SpanKind::Share,
             span_id,
             parent_id: Some(parent_id),
-            name: [PLUGIN, &share.plugin].concat().into(),
+            name: Name::new(PLUGIN, Arc::clone(&share.plugin)),
             start_unix_ns,
             end_unix_ns: start_unix_ns + (duration_ns as f64 * part.min(1.0)) as u64,
             attributes,
@@ -221,7 +227,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
             // Beyond the indices of an attempt's calls.
             span_id: span_id(&seed, u64::MAX - index as u64),
             parent_id: None,
-            name: format!("{QUEUE}{queue}").into(),
+            name: Name::new(QUEUE, queue.clone()),
             start_unix_ns: anchor.unix(*time_ns),
             end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
             attributes: [(attributes::QUEUE_EVENT, event)].into_iter().chain(gate).collect(),
@@ -241,7 +247,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
             kind,
             span_id: span_id(&seed, u64::from(u32::MAX) - index as u64),
             parent_id: None,
-            name: Text::Static(name),
+            name: name.into(),
             start_unix_ns: anchor.unix(call.start_ns),
             end_unix_ns: anchor.unix(call.end_ns),
             attributes: queue_call_attributes(name, &profile, call),
@@ -257,9 +263,10 @@ fn queue_call_attributes(
     name: &'static str,
     profile: &Arc<str>,
     QueueCall { function: _, start_ns: _, end_ns: _, code, gate, returned }: &QueueCall,
-) -> Vec<(&'static str, AttributeValue)> {
-    let mut list =
-        vec![(attributes::PHASE, AttributeValue::String(name.into())), (attributes::PROFILE, profile.into())];
+) -> Attributes {
+    let mut list = Attributes::new();
+    list.push((attributes::PHASE, AttributeValue::String(name.into())));
+    list.push((attributes::PROFILE, profile.into()));
     list.extend(gate.as_deref().map(|gate| (attributes::PLUGIN_NAME, gate.into())));
     list.extend(code.map(|code| (attributes::RESULT, AttributeValue::String(code.into()))));
     list.extend((!returned).then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
@@ -331,12 +338,10 @@ fn waited(attempt: &Attempt) -> bool {
     attempt.calls.iter().any(|call| call.function == Function::Permit && call.code == Some(Code::WAIT))
 }
 
-fn root_attributes(
-    attempt: &Attempt,
-    profile: &Arc<str>,
-    anchor: Anchor,
-) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = vec![(attributes::POD_NAMESPACE, attempt.pod.namespace.as_str().into())];
+fn root_attributes(attempt: &Attempt, profile: &Arc<str>, anchor: Anchor) -> Attributes {
+    // Room for all that a successful attempt has.
+    let mut list = Attributes::with_capacity(24);
+    list.push((attributes::POD_NAMESPACE, attempt.pod.namespace.as_str().into()));
     if !matches!(attempt.subject, Subject::Group { .. }) {
         list.push((attributes::POD_NAME, attempt.pod.name.as_str().into()));
         list.push((attributes::POD_UID, attempt.pod.uid.as_str().into()));
@@ -381,8 +386,8 @@ fn root_attributes(
 }
 
 /// The best Nodes, and the rejections of the others.
-fn decision_attributes(attempt: &Attempt) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = Vec::new();
+fn decision_attributes(attempt: &Attempt) -> Attributes {
+    let mut list = Attributes::new();
     if let Some(Top { elements, looked_at, ties, best }) = attempt.scores.as_deref() {
         list.push((attributes::SCORED_NODES, integer(*elements)));
         if looked_at < elements {
@@ -417,10 +422,10 @@ fn candidate(Element { label: node, key: total, parts: scores, cut }: &Element) 
     text
 }
 
-fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, AttributeValue)> {
+fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Attributes {
     let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
     let since = |unix_ns: u64| milliseconds(anchor.unix(attempt.start_ns).saturating_sub(unix_ns));
-    let mut list = Vec::new();
+    let mut list = Attributes::new();
     // A Pod of a group leaves the queue with the group.
     let popped_ns = attempt.group().map_or(attempt.start_ns, |group| group.start_ns);
     if let Some(enqueued) = attempt.enqueued_ns {
@@ -447,9 +452,9 @@ fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Vec<(&'static str, Att
     list
 }
 
-fn in_queue_attributes(in_queue: &InQueue) -> Vec<(&'static str, AttributeValue)> {
+fn in_queue_attributes(in_queue: &InQueue) -> Attributes {
     let InQueue { calls, left_out: _, pre_enqueue_ns, sign_ns, held_ns, held_since: _ } = in_queue;
-    let mut list = Vec::new();
+    let mut list = Attributes::new();
     let mut gates: Vec<String> = Vec::new();
     for gate in calls.iter().filter_map(|call| call.gate.as_ref()) {
         if !gates.contains(gate) {
@@ -482,13 +487,8 @@ fn integer(value: u64) -> AttributeValue {
     value.into()
 }
 
-fn phase_attributes(
-    attempt: &Attempt,
-    profile: &Arc<str>,
-    name: &'static str,
-    call: &Call,
-) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = Vec::with_capacity(4);
+fn phase_attributes(attempt: &Attempt, profile: &Arc<str>, name: &'static str, call: &Call) -> Attributes {
+    let mut list = Attributes::new();
     list.extend([
         (attributes::PHASE, AttributeValue::String(name.into())),
         (attributes::PROFILE, profile.into()),
@@ -507,23 +507,23 @@ fn phase_attributes(
     list
 }
 
-fn placement_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
+fn placement_attributes(call: &Call) -> Attributes {
     let placement = call.plugin.as_ref().map(|placement| (attributes::PLACEMENT, placement.into()));
-    let mut list: Vec<_> = placement.into_iter().collect();
+    let mut list: Attributes = placement.into_iter().collect();
     push_result(&mut list, call);
     list
 }
 
-fn plugin_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = Vec::with_capacity(4);
+fn plugin_attributes(point: &'static str, call: &Call) -> Attributes {
+    let mut list = Attributes::new();
     list.extend(call.plugin.as_ref().map(|name| (attributes::PLUGIN_NAME, name.into())));
     list.push((attributes::EXTENSION_POINT, AttributeValue::String(point.into())));
     push_result(&mut list, call);
     list
 }
 
-fn api_call_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = Vec::with_capacity(4);
+fn api_call_attributes(call: &Call) -> Attributes {
+    let mut list = Attributes::new();
     if let Some(ApiCall { pod_uid, victim, queued_ns }) = call.api_call.as_deref() {
         list.push((attributes::POD_UID, pod_uid.as_str().into()));
         list.extend(victim.as_deref().map(|name| (attributes::POD_NAME, name.into())));
@@ -534,8 +534,8 @@ fn api_call_attributes(call: &Call) -> Vec<(&'static str, AttributeValue)> {
     list
 }
 
-fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, AttributeValue)> {
-    let mut list = Vec::with_capacity(8);
+fn extender_attributes(point: &'static str, call: &Call) -> Attributes {
+    let mut list = Attributes::new();
     list.push((attributes::EXTENSION_POINT, AttributeValue::String(point.into())));
     if let Some(Extender { url, verb, ignorable, nodes, passed }) = call.extender.as_deref() {
         list.push((attributes::EXTENDER_URL, public(url).as_ref().into()));
@@ -551,7 +551,7 @@ fn extender_attributes(point: &'static str, call: &Call) -> Vec<(&'static str, A
 }
 
 /// Adds the status code and reason of a call.
-fn push_result(list: &mut Vec<(&'static str, AttributeValue)>, call: &Call) {
+fn push_result(list: &mut Attributes, call: &Call) {
     if let Some(code) = call.code {
         list.push((attributes::RESULT, AttributeValue::String(code.into())));
     }

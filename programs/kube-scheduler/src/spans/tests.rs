@@ -185,7 +185,7 @@ fn losses_are_marked() {
         .spans
         .iter()
         .filter(|span| span.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true)))
-        .map(|span| &*span.name)
+        .map(|span| span.name.to_string())
         .collect();
     assert_eq!(marked, ["SchedulePod", "preFilter"]);
 }
@@ -397,14 +397,14 @@ fn root_has_the_queue_history() {
     let with = with_queue_spans(trace.clone(), &attempt, ANCHOR);
     let stays: Vec<_> = with.spans[trace.spans.len()..]
         .iter()
-        .map(|span| (span.name.as_ref(), span.duration_ns(), span.parent_id))
+        .map(|span| (span.name.to_string(), span.duration_ns(), span.parent_id))
         .collect();
     assert_eq!(
         stays,
         [
-            ("queue: unschedulable", 3_000_000, None),
-            ("queue: backoff", 4_000_000, None),
-            ("queue: active", 1_000_000, None)
+            ("queue: unschedulable".to_owned(), 3_000_000, None),
+            ("queue: backoff".to_owned(), 4_000_000, None),
+            ("queue: active".to_owned(), 1_000_000, None)
         ]
     );
     assert_eq!(with.spans[..trace.spans.len()], trace.spans);
@@ -459,18 +459,18 @@ fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the
         .map(|span| {
             let gate = text(span, attributes::GATED_BY).or_else(|| text(span, attributes::PLUGIN_NAME));
             assert_eq!(span.parent_id, None);
-            (span.name.as_ref(), gate.unwrap_or_default(), span.events.len(), &span.status)
+            (span.name.to_string(), gate.unwrap_or_default(), span.events.len(), &span.status)
         })
         .collect();
     let held = Status::Error("held by SchedulingGates".to_owned());
     assert_eq!(
         shown,
         [
-            ("queue: unschedulable", "SchedulingGates".to_owned(), 0, &Status::Unset),
-            ("queue: active", String::new(), 0, &Status::Unset),
-            ("sign", String::new(), 0, &Status::Unset),
-            ("preEnqueue", "SchedulingGates".to_owned(), 1, &held),
-            ("preEnqueue", String::new(), 0, &Status::Unset),
+            ("queue: unschedulable".to_owned(), "SchedulingGates".to_owned(), 0, &Status::Unset),
+            ("queue: active".to_owned(), String::new(), 0, &Status::Unset),
+            ("sign".to_owned(), String::new(), 0, &Status::Unset),
+            ("preEnqueue".to_owned(), "SchedulingGates".to_owned(), 1, &held),
+            ("preEnqueue".to_owned(), String::new(), 0, &Status::Unset),
         ]
     );
     let ids: std::collections::HashSet<_> = with.spans.iter().map(|span| span.span_id).collect();

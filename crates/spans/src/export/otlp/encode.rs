@@ -207,7 +207,7 @@ fn spans(trace: &Trace, out: &mut Vec<u8>) {
             if let Some(parent) = span.parent_id.or(remote_parent) {
                 out.bytes(PARENT_SPAN_ID, &parent);
             }
-            out.bytes(NAME, span.name.as_bytes());
+            out.texts(NAME, span.name.parts());
             out.uint(KIND, kind(span));
             out.fixed64(START, span.start_unix_ns);
             out.fixed64(END, span.end_unix_ns);

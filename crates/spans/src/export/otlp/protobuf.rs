@@ -35,6 +35,13 @@ impl Writer<'_> {
         self.0.extend_from_slice(value);
     }
 
+    /// A string of two parts.
+    pub(super) fn texts(&mut self, field: u32, [first, rest]: [&str; 2]) {
+        self.head(field, first.len() + rest.len());
+        self.0.extend_from_slice(first.as_bytes());
+        self.0.extend_from_slice(rest.as_bytes());
+    }
+
     /// A message whose length is known once it is written.
     pub(super) fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
         self.key(field, BYTES);

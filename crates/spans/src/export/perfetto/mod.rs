@@ -156,7 +156,8 @@ impl Perfetto {
             return;
         }
         self.steps += 2;
-        let queue = span.name.strip_prefix(names::QUEUE).unwrap_or(&span.name);
+        let name = span.name.as_str();
+        let queue = span.name.after(names::QUEUE).unwrap_or(&name);
         self.queues.entry((source, queue.to_owned())).or_default().extend([
             Step { unix_ns: span.start_unix_ns, by: 1 },
             Step { unix_ns: span.end_unix_ns, by: -1 },

@@ -164,7 +164,7 @@ fn stays_in_a_queue_are_a_counter() {
             name: "queue: active".into(),
             start_unix_ns: start + from,
             end_unix_ns: start + to,
-            attributes: Vec::new(),
+            attributes: crate::Attributes::new(),
             events: Vec::new(),
             links: Vec::new(),
             status: Status::Unset,

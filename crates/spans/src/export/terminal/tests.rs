@@ -45,7 +45,8 @@ fn a_new_scheduler_is_shown_with_its_differences() {
         (attributes::CONFIG_PROFILES, strings(&["default-scheduler"])),
         (attributes::CONFIG_CHANGED, AttributeValue::Bool(true)),
         (attributes::CONFIG_DIFFERENCE, strings(&["-parallelism=16", "+parallelism=\u{1b}8"])),
-    ];
+    ]
+    .into();
     let text = waterfall(&trace, &PLAIN_80);
     assert!(text.starts_with("default-scheduler  changed  -parallelism=16  +parallelism=?8\n"), "{text}");
     assert!(text.contains("\nSchedulerConfiguration  ███"), "{text}");
@@ -85,13 +86,14 @@ fn a_group_has_a_line_for_each_trial_that_took_place() {
         (attributes::RESULT, "Success"),
     ]
     .map(|(key, value)| (key, AttributeValue::String(value.into())))
-    .to_vec();
+    .into_iter()
+    .collect();
     let mut add =
         |kind, name: &'static str, parent: usize, attributes: Vec<(&'static str, AttributeValue)>| {
             let mut span = trace.spans[parent].clone();
             span.span_id = (trace.spans.len() as u64 + 100).to_be_bytes();
             span.parent_id = Some(trace.spans[parent].span_id);
-            (span.kind, span.name, span.attributes) = (kind, name.into(), attributes);
+            (span.kind, span.name, span.attributes) = (kind, name.into(), attributes.into());
             trace.spans.push(span);
         };
     let text = |text: &'static str| AttributeValue::String(text.into());
@@ -140,7 +142,9 @@ pub(in crate::export) fn add_plugins(
             name: format!("{PLUGIN}{name}").into(),
             start_unix_ns,
             end_unix_ns: start_unix_ns + microseconds * 1000,
-            attributes: vec![(attributes::RESULT, AttributeValue::String((*result).into()))],
+            attributes: [(attributes::RESULT, AttributeValue::String((*result).into()))]
+                .into_iter()
+                .collect(),
             ..phase.clone()
         });
     }
@@ -208,7 +212,7 @@ fn calls_that_outlast_the_attempt_follow_it_and_stays_in_queues_do_not() {
         name: name.into(),
         start_unix_ns: root.end_unix_ns + after_ns,
         end_unix_ns: root.end_unix_ns + after_ns + 1_500_000,
-        attributes: vec![(attributes::POD_NAME, AttributeValue::String("small".into()))],
+        attributes: [(attributes::POD_NAME, AttributeValue::String("small".into()))].into_iter().collect(),
         links,
         status: Status::Unset,
         ..root.clone()
@@ -316,12 +320,13 @@ fn a_reconcile_reads_at_a_glance() {
         (attributes::WORKQUEUE, "deployment".into()),
         (attributes::WORKQUEUE_KEY, "shop/web".into()),
         (attributes::WORKQUEUE_WAIT_MS, AttributeValue::Double(1.5)),
-    ];
+    ]
+    .into();
     let wide = Style { width: 120, ..PLAIN_80 };
     let head = |trace: &Trace| waterfall(trace, &wide).lines().next().unwrap_or_default().to_owned();
     let id = "abababababababababababababababab";
     assert_eq!(head(&trace), format!("shop/web  deployment  5.11 ms  queued 1.50 ms  trace {id}"));
-    trace.spans[0].attributes = vec![(attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(true))];
+    trace.spans[0].attributes = vec![(attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(true))].into();
     assert_eq!(head(&trace), format!("?  ?  retried  5.11 ms  trace {id}"));
 }
 
@@ -447,7 +452,8 @@ fn lifecycle_of(stages: &[(Stage, &'static str, u64, u64)]) -> Trace {
         (attributes::LIFECYCLE_ATTEMPTS, AttributeValue::Int(2)),
         (attributes::LIFECYCLE_RESTARTS, AttributeValue::Int(1)),
         (attributes::VOLUMES, AttributeValue::Int(0)),
-    ];
+    ]
+    .into();
     for (stage, name, start, milliseconds) in stages {
         let root = trace.root().clone();
         let start_unix_ns = root.start_unix_ns + start * 1_000_000;
@@ -458,7 +464,7 @@ fn lifecycle_of(stages: &[(Stage, &'static str, u64, u64)]) -> Trace {
             name: (*name).into(),
             start_unix_ns,
             end_unix_ns: start_unix_ns + milliseconds * 1_000_000,
-            attributes: Vec::new(),
+            attributes: crate::Attributes::new(),
             ..root
         });
     }
@@ -473,8 +479,8 @@ fn a_lifecycle_reads_at_a_glance() {
         (Stage::Kubelet, "kubelet", 300, 100),
         (Stage::Container, "container main", 400, 500),
     ]);
-    trace.spans[2].attributes = vec![(attributes::SELECTED_NODE, "node-3".into())];
-    trace.spans[4].attributes = vec![(attributes::IMAGE, "nginx:1.29".into())];
+    trace.spans[2].attributes = vec![(attributes::SELECTED_NODE, "node-3".into())].into();
+    trace.spans[4].attributes = vec![(attributes::IMAGE, "nginx:1.29".into())].into();
     let expected = "\
 shop/web-0  Ready  on node-3  1.00 s  2 attempts  1 restart
   trace abababababababababababababababab
@@ -568,7 +574,8 @@ fn a_share_says_what_it_is_worth() {
             (attributes::SHARE_SAMPLES, AttributeValue::Int(samples)),
             (attributes::SHARE_SAMPLES_OF_PHASE, AttributeValue::Int(80)),
             (attributes::SHARE_BASIS, AttributeValue::String(basis.into())),
-        ];
+        ]
+        .into();
     }
     let text = waterfall(&trace, &Style { width: 140, colour: false, plugins: true });
     assert!(text.contains("75 %: 60 of 80 samples\n"), "{text}");

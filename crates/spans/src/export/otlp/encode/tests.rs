@@ -9,7 +9,7 @@ use prost::Message as _;
 use tracecontext::RemoteContext;
 
 use super::*;
-use crate::{Cycle, Phase, Stage};
+use crate::{Cycle, Phase, Stage, text::Name};
 
 /// The message of a span, written without regard for what it costs.
 fn expected(trace: &Trace, span: &Span) -> OtlpSpan {
@@ -174,10 +174,11 @@ fn spans_of_any_kind() -> impl Strategy<Value = Span> {
     let statuses = prop_oneof![Just(Status::Unset), texts().prop_map(Status::Error)];
     let identity = (any::<[u8; 8]>(), prop::option::of(any::<[u8; 8]>()), any::<u64>(), any::<u64>());
     let lists = (attributes(), prop::collection::vec(events(), 0..3), prop::collection::vec(links(), 0..3));
-    (kinds(), texts(), identity, lists, statuses).prop_map(
-        |(kind, name, (span_id, parent_id, start_unix_ns, end_unix_ns), lists, status)| {
+    let names = (prop::sample::select(vec!["", "plugin: "]), texts());
+    (kinds(), names, identity, lists, statuses).prop_map(
+        |(kind, (first, name), (span_id, parent_id, start_unix_ns, end_unix_ns), lists, status)| {
             let (attributes, events, links) = lists;
-            let name = name.into();
+            let name = Name::new(first, name);
             Span {
                 kind,
                 span_id,
@@ -185,7 +186,7 @@ fn spans_of_any_kind() -> impl Strategy<Value = Span> {
                 name,
                 start_unix_ns,
                 end_unix_ns,
-                attributes,
+                attributes: attributes.into(),
                 events,
                 links,
                 status,
