@@ -1,9 +1,15 @@
 //! What an attempt takes on its way from record to bytes, step by step: `cargo xtask bench pipeline`.
 //!
-//! The events are those of a recorded stream, at all levels of detail. `alloc` and `grow` count allocations; divided by the
-//! items of one iteration, which the first line has, they are allocations for each.
+//! The events are those of a recorded stream, at all levels of detail. The first lines are the allocations of each step, divided by the
+//! spans that come of it: they are the same in every run. The times follow.
 
-use std::{fs::File, io::BufReader, path::Path};
+use std::{
+    alloc::{GlobalAlloc, Layout},
+    fs::File,
+    io::BufReader,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use divan::{AllocProfiler, Bencher, counter::ItemsCount};
 use goexe::Class;
@@ -14,7 +20,7 @@ use gotrace::{
     program::Event,
     recording::{Line, Reader},
 };
-use kube_scheduler::{KubeScheduler, attempt::Attempt, table::Function};
+use kube_scheduler::{KubeScheduler, attempt::Attempt, attempt_log::AttemptLog, table::Function};
 use spans::{
     Anchor, Origin, Source, Story as _, Trace,
     export::{Resource, encode},
@@ -23,7 +29,37 @@ use spans::{
 use wire::{Hit, Site};
 
 #[global_allocator]
-static ALLOCATOR: AllocProfiler = AllocProfiler::system();
+static ALLOCATOR: Counted = Counted(AllocProfiler::system());
+/// Allocations so far. Growing in place counts: it is a call as well.
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Counted(AllocProfiler);
+
+// SAFETY: each call is handed on as it is.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that the inner allocator asks for.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { self.0.realloc(place, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { self.0.dealloc(place, layout) }
+    }
+}
 
 const STREAM: &str = "../tests/streams/1.37.jsonl";
 /// The stream's process.
@@ -34,7 +70,27 @@ fn main() {
     let (events, attempts, traces) = (events(), attempts(), traces());
     let spans = spans(&traces);
     println!("{} events, {} attempts, {spans} spans", events.len(), attempts.len());
+    println!("allocations a span");
+    let log = AttemptLog::new(attempts.len());
+    let resource = Resource::unknown(Source::Process(TARGET)).encode();
+    for (step, allocations) in [
+        // A recording has no records of the kernel, but what was decoded from them: a copy takes as many.
+        ("decode", counted(|| events.iter().cloned().for_each(drop))),
+        ("assemble", counted(|| drop(assembled(events)))),
+        ("build", counted(|| attempts.iter().map(trace).for_each(drop))),
+        ("encode", counted(|| traces.iter().map(|trace| encode(trace, &resource)).for_each(drop))),
+        ("keep for explain", counted(|| traces.iter().for_each(|trace| log.add(trace)))),
+    ] {
+        println!("  {step:<18}{:>8.2}", allocations as f64 / spans as f64);
+    }
     divan::main();
+}
+
+/// The allocations that `work` makes.
+fn counted(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    work();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
 fn events() -> Vec<Event<KubeScheduler>> {
@@ -76,6 +132,15 @@ fn traces() -> Vec<Trace> {
 
 fn spans(traces: &[Trace]) -> usize {
     traces.iter().map(|trace| trace.spans.len()).sum()
+}
+
+/// What the daemon keeps of each attempt for `schedspan explain`.
+#[divan::bench]
+fn keep_attempts(bencher: Bencher<'_, '_>) {
+    let traces = traces();
+    let log = AttemptLog::new(traces.len());
+    let count = ItemsCount::new(spans(&traces));
+    bencher.counter(count).bench_local(|| traces.iter().for_each(|trace| log.add(trace)));
 }
 
 /// The hit of a phase's entry, which reads nothing.
