@@ -43,7 +43,7 @@ pub(crate) fn main() -> Result<ExitCode> {
     });
     tally.run("clippy of the fuzz targets", fuzz::clippy);
     tally.run("doc", || cargo("doc", &["--no-deps"]));
-    tally.run("test", || cargo("test", &[]));
+    tally.run("test", || cargo("test", &["--no-fail-fast"]));
     if process::first_line("rustup", &["--version"]).is_some() {
         tally.run("Miri", miri::main);
     } else {
