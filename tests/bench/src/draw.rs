@@ -187,7 +187,8 @@ mod tests {
             scheduler,
             both: Some(both),
         }));
-        let measured = "1000 Nodes; 24 rounds in turns, 150 Pods each at 50 a second".to_owned();
+        let rounds = cells(&page, "| rounds of each way, 150 Pods each |")[1];
+        let measured = format!("1000 Nodes; {rounds} rounds in turns, 150 Pods each at 50 a second");
         let made = draw(&Figures { rows, measured });
         let file = docs.join("cost.svg");
         if env::var_os("UPDATE_DOCS").is_some() {
