@@ -24,10 +24,10 @@ pub(super) const NODES: u32 = 200;
 const SECONDS: u32 = 20;
 /// Functions of either profile that are compared, those with the most CPU time.
 const TOP: usize = 10;
-/// The difference that is allowed between the two shares of a function, in points.
-///
-/// A share of 10 % of 500 samples has a standard error of 1.3 points.
+/// The difference that is allowed between the two shares of a function, in points, if chance does not explain more.
 const LIMIT: f64 = 3.0;
+/// Standard errors that chance may make: it makes more in one of thirty thousand comparisons.
+const CHANCE: f64 = 4.0;
 /// Samples that a share needs in order to say anything.
 const LEAST: u64 = 300;
 /// A bound of the load: more than are scheduled in the time.
@@ -65,9 +65,10 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     }
     let (mut worst, mut compared) = ((0.0, String::new()), 0);
     for (name, _) in theirs.top().chain(ours.top()) {
+        let allowed = LIMIT.max(CHANCE * ours.error_beside(&theirs, name));
         let (ours, theirs) = (ours.of(name), theirs.of(name));
         ensure!(
-            (ours - theirs).abs() <= LIMIT,
+            (ours - theirs).abs() <= allowed,
             "{name} has {ours:.1} % of the CPU time by schedspan, and {theirs:.1} % by the scheduler's own profile"
         );
         compared += 1;
@@ -156,6 +157,13 @@ impl Shares {
         let mut all: Vec<_> = self.functions.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         all.into_iter().take(TOP)
+    }
+
+    /// The standard error of the difference between the two shares of a function, if they are equal, in points.
+    fn error_beside(&self, other: &Self, name: &str) -> f64 {
+        let share = f64::midpoint(self.of(name), other.of(name));
+        let per_sample = 1.0 / self.samples.max(1) as f64 + 1.0 / other.samples.max(1) as f64;
+        (share * (100.0 - share) * per_sample).sqrt()
     }
 
     /// A function's share of all samples, in percent.
