@@ -41,7 +41,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(10);
 
 /// Of the servers for metrics, for health and for debugging. A scrape and a probe take milliseconds; a kubelet and a few Prometheus
 /// servers have some ten connections.
-pub const LIMITS: Limits = Limits {
+const LIMITS: Limits = Limits {
     connections: 64,
     per_peer: 16,
     header_bytes: 8 << 10,
@@ -106,8 +106,7 @@ impl Health {
         self.signs().ready = ready;
     }
 
-    /// The routes of health.
-    pub fn router(self) -> Router {
+    fn router(self) -> Router {
         Router::new()
             .route("/healthz", get(async |State(health): State<Self>| answer(health.live())))
             .route("/readyz", get(async |State(health): State<Self>| answer(health.ready())))
@@ -151,15 +150,11 @@ pub async fn start(options: Options, registry: Registry, health: Health) -> Resu
         spawn(bind(address).await?, health.router(), LIMITS.connection_time, refused.clone());
     }
     if let Some(address) = metrics_listen {
-        spawn(bind(address).await?, metrics(registry), LIMITS.connection_time, refused.clone());
+        let answer = async move || ([(CONTENT_TYPE, telemetry::CONTENT_TYPE)], registry.encode());
+        let router = Router::new().route("/metrics", get(answer));
+        spawn(bind(address).await?, router, LIMITS.connection_time, refused.clone());
     }
     Ok(refused)
-}
-
-/// The route of metrics.
-pub fn metrics(registry: Registry) -> Router {
-    let answer = async move || ([(CONTENT_TYPE, telemetry::CONTENT_TYPE)], registry.encode());
-    Router::new().route("/metrics", get(answer))
 }
 
 /// Registers the counter of refused connections.

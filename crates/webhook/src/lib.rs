@@ -36,7 +36,6 @@ use tracing::info;
 
 pub use self::files::Files;
 pub use self::metrics::{Metrics, Patched};
-pub use self::server::{LIMITS, router};
 use self::{
     certificate::{Certificate, Served},
     files::Clients,
@@ -133,7 +132,7 @@ pub async fn run(options: Options) -> Result<()> {
             }
         }
     };
-    let routes = router(unsampled, metrics.clone());
+    let router = server::router(unsampled, metrics.clone());
     let provider = Arc::new(default_provider());
     let clients = client_ca.map(|file| Clients::new(file, Arc::clone(&provider))).transpose()?.map(Arc::new);
     let following = {
@@ -146,7 +145,7 @@ pub async fn run(options: Options) -> Result<()> {
         }
     };
     tokio::select! {
-        served = server::serve(listener, served, routes, clients, provider, &metrics, stop) => served,
+        served = server::serve(listener, served, router, clients, provider, &metrics, stop) => served,
         kept = kept => kept,
         () = following => Ok(()),
         () = living => Ok(()),

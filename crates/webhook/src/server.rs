@@ -33,8 +33,7 @@ const MAX_BODY: usize = 4 << 20;
 const ROOM: usize = 16 * MAX_BODY;
 /// Timeout of a request: the API server itself waits for one second.
 const ARRIVAL: Duration = Duration::from_secs(2);
-/// What clients may take. API servers are the only ones that it is for.
-pub const LIMITS: Limits = Limits {
+const LIMITS: Limits = Limits {
     connections: 512,
     // An API server has some 25.
     per_peer: 128,
@@ -57,7 +56,7 @@ struct Webhook {
 }
 
 /// The routes of the server for reviews.
-pub fn router(unsampled: bool, metrics: Metrics) -> Router {
+pub(super) fn router(unsampled: bool, metrics: Metrics) -> Router {
     let webhook = Webhook { unsampled, room: Arc::new(Semaphore::new(ROOM)), metrics };
     Router::new().route(PATH, post(review)).with_state(webhook)
 }
