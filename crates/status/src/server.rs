@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -32,7 +32,6 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use telemetry::Counter;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
@@ -113,15 +112,6 @@ impl Server {
         let _ = timeout(LAST, async { while connections.join_next().await.is_some() {} }).await;
     }
 
-    /// Serves the requests of one connection that no listener has accepted, within the same limits.
-    pub async fn serve_one(&self, stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
-        let Some(seat) = Gate::new(self.limits).enter(Ipv4Addr::LOCALHOST.into(), &self.refused) else {
-            return;
-        };
-        let (_end, ending) = watch::channel(());
-        self.requests(TokioIo::new(stream), &seat, router, ending).await;
-    }
-
     async fn connection(self, stream: TcpStream, seat: Seat, router: Router, ending: watch::Receiver<()>) {
         // An answer is one write, so Nagle's algorithm would only delay it. It fails where the peer is gone.
         let _ = stream.set_nodelay(true);
@@ -180,9 +170,7 @@ impl Server {
             () = seat.inner.closed.notified() => {}
         }
     }
-}
 
-impl Server {
     /// The answer if there is room for it, until the client has read it.
     fn within(&self, seat: &Seat, answer: Response) -> Response {
         // A stream has no size: its parts are made as they are read.
@@ -447,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_that_nobody_reads_are_bounded_and_their_room_comes_back() {
+    async fn answers_that_are_not_read_are_bounded_and_their_room_comes_back() {
         let server = serving(Limits { answer_bytes: 100 << 20, ..LIMITS }).await;
         let ask = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n";
         let status = async |stream: &mut TcpStream| {
@@ -473,23 +461,6 @@ mod tests {
             sleep(Duration::from_millis(20)).await;
         }
         panic!("the room of a closed connection did not come back");
-    }
-
-    #[tokio::test]
-    async fn a_connection_without_a_listener_is_served_within_the_same_limits() {
-        let (mut client, stream) = tokio::io::duplex(1 << 16);
-        let refused = Registry::default().counter("refused", "Refused");
-        let server = Server { limits: LIMITS, tls: None, refused };
-        let router = Router::new().route("/", get(async || "answer"));
-        let served = tokio::spawn(async move { server.serve_one(stream, router).await });
-        client.write_all(REQUEST).await.unwrap();
-        let mut answer = [0; 12];
-        client.read_exact(&mut answer).await.unwrap();
-        assert_eq!(&answer, b"HTTP/1.1 200");
-        // It is idle for too long.
-        let mut rest = Vec::new();
-        client.read_to_end(&mut rest).await.unwrap();
-        served.await.unwrap();
     }
 
     #[tokio::test]
