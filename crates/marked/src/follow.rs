@@ -107,8 +107,8 @@ pub async fn follow(
     time: Duration,
 ) -> Result<Outcome, Error> {
     let begin = written.since.unwrap_or_else(Instant::now);
-    let mut outcome = Outcome::default();
-    let mut owners = Owners::default();
+    let (outcome, owners) = (Outcome::default(), Owners::default());
+    let mut follower = Follower { client, written, trace_id, begin, owners, outcome };
     let mut open = BTreeSet::new();
     let mut events = select_all(Vec::<BoxStream<'static, (String, watcher::Result<Event<Pod>>)>>::new());
     let mut looks = interval(INTERVAL);
@@ -119,11 +119,12 @@ pub async fn follow(
             // Pods first: what is known of them decides whether this is the end.
             biased;
             Some((namespace, event)) = events.next() => {
-                outcome.take(client, &namespace, event, written, trace_id, &mut owners, begin.elapsed()).await?;
+                follower.take(&namespace, event).await?;
                 continue;
             }
             _ = looks.tick() => {}
         }
+        let outcome = &mut follower.outcome;
         let mut ready = true;
         for object in &written.objects {
             match progress(&get(client, &object.path).await?) {
@@ -149,7 +150,7 @@ pub async fn follow(
         let over = begin.elapsed() >= time;
         if !outcome.makes_pods || outcome.ready || failed || over {
             outcome.wait(attempts, if over { Duration::ZERO } else { ATTEMPTS_TIME }).await;
-            return Ok(outcome);
+            return Ok(follower.outcome);
         }
     }
 }
@@ -178,41 +179,81 @@ struct Owners {
     above: HashMap<String, Option<String>>,
 }
 
-/// Whether a Pod is one of the written objects, or a controller among its owners is.
-async fn comes_of(client: &Client, pod: &Pod, written: &Written, owners: &mut Owners) -> kube::Result<bool> {
-    let is_written = |uid: &str| written.objects.iter().any(|object| object.uid == uid);
-    let uid = pod.uid().unwrap_or_default();
-    if is_written(&uid) {
-        return Ok(true);
-    }
-    if let Some(known) = owners.pods.get(&uid) {
-        return Ok(*known);
-    }
-    let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) else {
-        return Ok(false);
-    };
-    let comes = is_written(&owner.uid) || {
-        let above = match owners.above.get(&owner.uid) {
-            Some(above) => above.clone(),
-            None => {
-                let namespace = pod.namespace().unwrap_or_default();
-                let above = match owner.kind.as_str() {
-                    "ReplicaSet" => controller::<ReplicaSet>(client, &namespace, owner).await?,
-                    "Job" => controller::<Job>(client, &namespace, owner).await?,
-                    _ => None,
-                };
-                if owners.above.len() < MAX_KNOWN {
-                    owners.above.insert(owner.uid.clone(), above.clone());
+/// What Pods are followed with.
+struct Follower<'a> {
+    client: &'a Client,
+    written: &'a Written,
+    trace_id: &'a str,
+    /// The first write.
+    begin: Instant,
+    owners: Owners,
+    outcome: Outcome,
+}
+
+impl Follower<'_> {
+    /// Takes an event of the watch.
+    async fn take(&mut self, namespace: &str, event: watcher::Result<Event<Pod>>) -> Result<(), Error> {
+        match event {
+            Ok(Event::Init | Event::InitDone) => {}
+            Ok(Event::InitApply(pod) | Event::Apply(pod)) => {
+                let own = is_new(&pod, self.written.server_time)
+                    && (carries(&pod, self.trace_id) || self.comes_of(&pod).await?);
+                if own {
+                    let now_ns = self.written.skew.unix_ns(SystemTime::now());
+                    self.outcome.see(&pod, self.trace_id, self.begin.elapsed(), now_ns);
                 }
-                above
             }
-        };
-        above.is_some_and(|uid| is_written(&uid))
-    };
-    if owners.pods.len() < MAX_KNOWN {
-        owners.pods.insert(uid, comes);
+            Ok(Event::Delete(pod)) => {
+                self.outcome.pods.remove(&key(&pod));
+                let now_ns = self.written.skew.unix_ns(SystemTime::now());
+                self.outcome.followed.gone(&pod.uid().unwrap_or_default(), now_ns);
+            }
+            Err(error) if is_final(&error) => {
+                return Err(Error::Watch { namespace: namespace.to_owned(), reason: sentence(&error) });
+            }
+            // The watch begins again.
+            Err(_) => {}
+        }
+        Ok(())
     }
-    Ok(comes)
+
+    /// Whether a Pod is one of the written objects, or a controller among its owners is.
+    async fn comes_of(&mut self, pod: &Pod) -> kube::Result<bool> {
+        let Self { client, written, owners, .. } = self;
+        let is_written = |uid: &str| written.objects.iter().any(|object| object.uid == uid);
+        let uid = pod.uid().unwrap_or_default();
+        if is_written(&uid) {
+            return Ok(true);
+        }
+        if let Some(known) = owners.pods.get(&uid) {
+            return Ok(*known);
+        }
+        let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) else {
+            return Ok(false);
+        };
+        let comes = is_written(&owner.uid) || {
+            let above = match owners.above.get(&owner.uid) {
+                Some(above) => above.clone(),
+                None => {
+                    let namespace = pod.namespace().unwrap_or_default();
+                    let above = match owner.kind.as_str() {
+                        "ReplicaSet" => controller::<ReplicaSet>(client, &namespace, owner).await?,
+                        "Job" => controller::<Job>(client, &namespace, owner).await?,
+                        _ => None,
+                    };
+                    if owners.above.len() < MAX_KNOWN {
+                        owners.above.insert(owner.uid.clone(), above.clone());
+                    }
+                    above
+                }
+            };
+            above.is_some_and(|uid| is_written(&uid))
+        };
+        if owners.pods.len() < MAX_KNOWN {
+            owners.pods.insert(uid, comes);
+        }
+        Ok(comes)
+    }
 }
 
 /// UID of the controller of a Pod's controller.
@@ -239,42 +280,6 @@ where
 }
 
 impl Outcome {
-    /// Takes an event of the watch.
-    #[expect(clippy::too_many_arguments, reason = "what an event is looked at with")]
-    async fn take(
-        &mut self,
-        client: &Client,
-        namespace: &str,
-        event: watcher::Result<Event<Pod>>,
-        written: &Written,
-        trace_id: &str,
-        owners: &mut Owners,
-        after: Duration,
-    ) -> Result<(), Error> {
-        match event {
-            Ok(Event::Init | Event::InitDone) => {}
-            Ok(Event::InitApply(pod) | Event::Apply(pod)) => {
-                let own = is_new(&pod, written.server_time)
-                    && (carries(&pod, trace_id) || comes_of(client, &pod, written, owners).await?);
-                if own {
-                    let now_ns = written.skew.unix_ns(SystemTime::now());
-                    self.see(&pod, trace_id, after, now_ns);
-                }
-            }
-            Ok(Event::Delete(pod)) => {
-                self.pods.remove(&key(&pod));
-                let now_ns = written.skew.unix_ns(SystemTime::now());
-                self.followed.gone(&pod.uid().unwrap_or_default(), now_ns);
-            }
-            Err(error) if is_final(&error) => {
-                return Err(Error::Watch { namespace: namespace.to_owned(), reason: sentence(&error) });
-            }
-            // The watch begins again.
-            Err(_) => {}
-        }
-        Ok(())
-    }
-
     /// Notes how far a Pod is, and prints it if that is news.
     fn see(&mut self, pod: &Pod, trace_id: &str, after: Duration, now_ns: u64) {
         if !self.followed.see(pod, now_ns) {
@@ -338,11 +343,11 @@ fn is_final(error: &watcher::Error) -> bool {
 impl Life {
     fn line(&self, name: &str) -> String {
         let Self { uid: _, state, node, message, carries: _ } = self;
-        let more = match (state, node, message) {
-            (State::Pending, _, Some(message)) => format!(": {}", clean(message)),
-            (State::Scheduled, Some(node), _) => format!(" on {}", clean(node)),
-            _ => String::new(),
+        let more = match state {
+            State::Pending => message.as_deref().map(|message| format!(": {}", clean(message))),
+            State::Scheduled => node.as_deref().map(|node| format!(" on {}", clean(node))),
+            State::Running | State::Ready | State::Succeeded | State::Failed => None,
         };
-        format!("{name} {}{more}", state.word())
+        format!("{name} {}{}", state.word(), more.unwrap_or_default())
     }
 }
