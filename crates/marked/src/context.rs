@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::HeaderValue;
+use spans::text::hex;
 
 /// Members of baggage, and bytes of the header that they are in.
 ///
@@ -69,10 +70,6 @@ fn random_bytes<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
         File::open("/dev/urandom")?.read_exact(&mut buffer)?;
     }
     Ok(buffer)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -168,6 +168,12 @@ impl From<Name> for Cow<'static, str> {
     }
 }
 
+/// Bytes in hexadecimal, as ids are written.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// An error and its causes as one line. A cause that the error's own message contains is not repeated.
 #[must_use]
 pub fn sentence(error: &dyn std::error::Error) -> String {

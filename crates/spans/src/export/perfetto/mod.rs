@@ -17,7 +17,7 @@ use self::schema::{
 };
 use crate::{
     AttributeValue, Cycle, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
-    identity, names,
+    identity, names, text::hex,
 };
 
 /// Perfetto's clock of a trace, and the one that is shown as the time of day. Both have the same time in our files, which is why the
@@ -310,7 +310,6 @@ fn begin(span: &Span, track: u64) -> TrackEvent {
                 flows.push(u64::from_be_bytes(context.span_id));
             }
             Relation::Cause { annotation: _, owner: _ } => {
-                let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
                 let of = format!("{}/{}", hex(&context.trace_id), hex(&context.span_id));
                 notes.push(annotation("created by", &AttributeValue::from(of.as_str())));
             }
