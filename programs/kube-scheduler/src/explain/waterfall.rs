@@ -4,6 +4,7 @@ use spans::{
     AttributeValue, Attributes, Phase as Point, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
     export::{Style, waterfall as draw},
     names::PLUGIN,
+    text::Name,
 };
 
 use super::{Account, Phase, Plugin, Report};
@@ -30,51 +31,50 @@ fn trace(account: &Account) -> Trace {
     about.extend(account.attempt.map(|attempt| (attributes::ATTEMPT, AttributeValue::from(attempt))));
     about.extend(account.result.as_deref().map(|result| (attributes::RESULT, text(result))));
     about.extend(account.node.as_deref().map(|node| (attributes::SELECTED_NODE, text(node))));
+    let failed = account.result.as_deref().is_some_and(|result| result != "Success");
+    let outcome = if failed { Status::Error(account.message.clone()) } else { Status::Unset };
+
     let mut spans = Vec::new();
-    let mut add = |kind, name: String, parent: Option<[u8; 8]>, start_ns: u64, duration_ns: u64| {
+    let mut add = |kind, name: Name, parent_id, (start_ns, duration_ns): (u64, u64), attributes, status| {
         let span_id = (spans.len() as u64 + 1).to_be_bytes();
+        let start_unix_ns = start.saturating_add(start_ns);
         spans.push(Span {
             kind,
             span_id,
-            parent_id: parent,
-            name: name.into(),
-            start_unix_ns: start.saturating_add(start_ns),
-            end_unix_ns: start.saturating_add(start_ns).saturating_add(duration_ns),
-            attributes: Attributes::new(),
+            parent_id,
+            name,
+            start_unix_ns,
+            end_unix_ns: start_unix_ns.saturating_add(duration_ns),
+            attributes,
             events: Vec::new(),
             links: Vec::new(),
-            status: Status::Unset,
+            status,
         });
-        (span_id, spans.len() - 1)
+        span_id
     };
-    let attempt = TraceKind::Attempt;
-    let (root, _) = add(SpanKind::Root(attempt), attempt.name().to_owned(), None, 0, account.duration_ns);
-    let mut results = Vec::new();
+    let kind = TraceKind::Attempt;
+    let time = (0, account.duration_ns);
+    let root = add(SpanKind::Root(kind), kind.name().into(), None, time, about.into(), outcome);
     // PreEnqueue ran before the attempt.
     let in_attempt = account.phases.iter().filter(|phase| phase.name != Point::PreEnqueue.name());
     for Phase { name, start_ns, duration_ns, plugins } in in_attempt {
-        let kind = Point::ALL.into_iter().find(|point| point.name() == name);
-        let kind = kind.map_or(SpanKind::Other, SpanKind::Phase);
-        let (phase, _) = add(kind, name.clone(), Some(root), *start_ns, *duration_ns);
+        let point = Point::ALL.into_iter().find(|point| point.name() == name);
+        let point = point.map_or(SpanKind::Other, SpanKind::Phase);
+        let time = (*start_ns, *duration_ns);
+        let phase = add(point, name.clone().into(), Some(root), time, Attributes::new(), Status::Unset);
         for Plugin { name, start_ns, duration_ns, result, message, share } in plugins {
             let kind = if share.is_some() { SpanKind::Share } else { SpanKind::Plugin };
-            let (_, number) = add(kind, format!("{PLUGIN}{name}"), Some(phase), *start_ns, *duration_ns);
-            results.extend(result.as_deref().map(|result| (number, result, message.as_str())));
+            let attributes = result.iter().map(|result| (attributes::RESULT, text(result))).collect();
+            let rejects = result.as_deref().filter(|result| !QUIET.contains(result));
+            let status = rejects.map_or(Status::Unset, |result| {
+                Status::Error(if message.is_empty() { result } else { message }.to_owned())
+            });
+            let name = Name::new(PLUGIN, name.clone());
+            add(kind, name, Some(phase), (*start_ns, *duration_ns), attributes, status);
         }
     }
-    for (number, result, message) in results {
-        let span: &mut Span = &mut spans[number];
-        span.attributes.push((attributes::RESULT, text(result)));
-        if !QUIET.contains(&result) {
-            span.status = Status::Error(if message.is_empty() { result } else { message }.to_owned());
-        }
-    }
-    if account.result.as_deref().is_some_and(|result| result != "Success") {
-        spans[0].status = Status::Error(account.message.clone());
-    }
-    spans[0].attributes = about.into();
     let trace_id = u128::from_str_radix(&account.trace_id, 16).unwrap_or_default().to_be_bytes();
-    Trace { kind: attempt, source: Source::Process(0), trace_id, parent: None, selected: None, spans }
+    Trace { kind, source: Source::Process(0), trace_id, parent: None, selected: None, spans }
 }
 
 #[cfg(test)]
