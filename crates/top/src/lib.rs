@@ -293,6 +293,18 @@ fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", part as f64 * 100.0 / whole.max(1) as f64)
 }
 
+/// A row of [`WIDE_COLUMNS`].
+fn wide(name: String, timing: &Timing, seconds: u64, whole: u64) -> [String; 6] {
+    [
+        name,
+        rate(timing.count, seconds),
+        percent(timing.total_ns, whole),
+        duration(timing.p50_ns),
+        duration(timing.p99_ns),
+        duration(timing.max_ns),
+    ]
+}
+
 fn phases(recent: &LastMinute, sort: Sort, width: u16) -> Table<'static> {
     let mut timings = recent.phases.clone();
     sort.sort(&mut timings);
@@ -310,16 +322,7 @@ fn phases(recent: &LastMinute, sort: Sort, width: u16) -> Table<'static> {
         };
         return table(["PHASE", "/s", "p50", "p99"], [Rest, Figure(5), Figure(7), Figure(7)], rows.map(row));
     }
-    let row = |timing: Timing| {
-        [
-            clean(&timing.name),
-            rate(timing.count, seconds),
-            percent(timing.total_ns, whole),
-            duration(timing.p50_ns),
-            duration(timing.p99_ns),
-            duration(timing.max_ns),
-        ]
-    };
+    let row = |timing: Timing| wide(clean(&timing.name), &timing, seconds, whole);
     table(["PHASE", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
 }
 
@@ -335,16 +338,7 @@ fn plugins(recent: &LastMinute, sort: Sort, filter: &str, width: u16) -> Table<'
         let row = |timing: Timing| [name(&timing), percent(timing.total_ns, whole), duration(timing.p99_ns)];
         return table(["PLUGIN", "TIME", "p99"], [Rest, Figure(6), Figure(7)], rows.map(row));
     }
-    let row = |timing: Timing| {
-        [
-            name(&timing),
-            rate(timing.count, seconds),
-            percent(timing.total_ns, whole),
-            duration(timing.p50_ns),
-            duration(timing.p99_ns),
-            duration(timing.max_ns),
-        ]
-    };
+    let row = |timing: Timing| wide(name(&timing), &timing, seconds, whole);
     table(["PLUGIN", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
 }
 
