@@ -46,14 +46,14 @@ pub(super) struct Credentials {
     pub(super) overrides: bool,
 }
 
-/// A part of a list.
+/// An entry of an access control list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     whose: Whose,
     allows: u32,
 }
 
-/// Whom a part of a list is about.
+/// Who an entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Owner,
