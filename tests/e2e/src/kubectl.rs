@@ -247,6 +247,8 @@ fn apply(
     let (stdout, stderr) = told?;
     waterfall(&stdout, name, server.is_some()).with_context(|| format!("{stdout}{stderr}"))?;
     ensure!(stdout.contains(&format!("deployment.apps/{name} created")), "{stdout}");
+    // People look: docs/kubectl.md shows one of these.
+    stdout.lines().for_each(|line| println!("         {line}"));
     let trace_id =
         stderr.lines().find_map(|line| line.strip_prefix("trace ")).context("no trace id")?.to_owned();
     let annotated = |pod: &&Value| pod.pointer(&format!("/metadata/annotations/{CONTEXT}")).is_some();
