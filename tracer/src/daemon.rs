@@ -1,8 +1,10 @@
 //! The daemon: the supervisor's thread, and the tasks that turn its messages into exported spans.
 
 use std::{
+    io,
     net::SocketAddr,
     path::PathBuf,
+    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,11 +16,11 @@ use std::{
 use anyhow::{Context as _, Result};
 use api::{Daemon, health::Targets, queue::Board};
 use futures::StreamExt as _;
-use gotrace::{Detail, Program as _, pipeline::Found, probe::Limits};
+use gotrace::{Detail, Program as _, discover::ProcessId, pipeline::Found, probe::Limits};
 use kube_scheduler::{
     KubeScheduler,
     attempt_log::AttemptLog,
-    configuration::Configuration,
+    configuration::{Configuration, reader},
     configurations::{self, Configurations},
     queue::Queues,
 };
@@ -37,6 +39,8 @@ use spans::{
 };
 use status::Health;
 use tokio::{
+    io::AsyncReadExt as _,
+    process::Command,
     signal::unix::{SignalKind, signal},
     sync::{Semaphore, mpsc, oneshot},
     time::{Instant, sleep_until, timeout},
@@ -64,7 +68,7 @@ const END: Duration = Duration::from_millis(1_500);
 const FLUSH: Duration = Duration::from_secs(5);
 /// Limit for reading the configuration of a scheduler.
 const READ: Duration = Duration::from_secs(2);
-/// Most threads that read configurations. One whose file system never answers stays.
+/// Most processes that read configurations. One whose file system never answers stays.
 const MAX_READERS: usize = 4;
 /// Liveness interval without a supervisor.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -386,13 +390,11 @@ pub(crate) fn workers(names: &[String], detail: Detail, queues: &Queues) -> Vec<
 }
 
 /// The configuration of a scheduler; `None` when it cannot be read.
-///
-/// Its file is on a file system that may never answer, so a thread of its own reads it.
 async fn configuration(found: &Found) -> Option<Configuration> {
     static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
     let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
     let pid = found.pid;
-    let Ok(reader) = READERS.try_acquire() else {
+    let Ok(permit) = READERS.try_acquire() else {
         warn!(
             pid,
             "the configuration in force is not read: those of {MAX_READERS} other processes do not answer"
@@ -400,20 +402,35 @@ async fn configuration(found: &Found) -> Option<Configuration> {
         return None;
     };
     let (sender, receiver) = oneshot::channel();
-    let read = move || {
-        // An error means that it came too late.
-        let _ = sender.send(Configuration::of(process));
-        drop(reader);
-    };
-    thread::Builder::new().name("configuration".into()).spawn(read).ok()?;
+    // This task stays with a reader that hangs: that one ends late, and is killed with the daemon.
+    tokio::spawn(async move {
+        // An error means that it comes too late.
+        let _ = sender.send(read(process).await);
+        drop(permit);
+    });
     let why = match timeout(READ, receiver).await {
         Ok(Ok(Ok(configuration))) => return Some(configuration),
-        Ok(Ok(Err(error))) => error.to_string(),
+        Ok(Ok(Err(error))) => error,
         Ok(Err(_)) => "its reader has panicked".to_owned(),
         Err(_) => format!("its file does not answer within {READ:?}"),
     };
     warn!(pid, "cannot read the configuration in force: {why}");
     None
+}
+
+/// Lets a process of its own read the configuration of another, and waits for its end.
+async fn read(process: ProcessId) -> Result<Configuration, String> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(reader::arguments(process)).env_clear().kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let failed = |error: io::Error| format!("the process that reads it does not run: {error}");
+    let mut child = command.spawn().map_err(failed)?;
+    let mut written = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        output.take(reader::MAX_ANSWER).read_to_end(&mut written).await.map_err(failed)?;
+    }
+    child.wait().await.map_err(failed)?;
+    reader::answer(&written)
 }
 
 pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> Resource {

@@ -6,6 +6,7 @@ use std::{env, process::ExitCode};
 
 use clap::CommandFactory as _;
 use gotrace::{foreign, probe};
+use kube_scheduler::configuration::reader;
 use marked::End;
 use spans::{screen, text::sentence, wakeups};
 use tokio::runtime::Builder;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     // Runs before other threads exist, since each thread has its own capabilities. A missing one is reported where it
     // is needed.
     let _ = probe::raise();
-    if let Some(code) = foreign::serve(env::args_os()) {
+    if let Some(code) = foreign::serve(env::args_os()).or_else(|| reader::serve(env::args_os())) {
         return code;
     }
     let Cli { command, log } = match Cli::from_command_line() {

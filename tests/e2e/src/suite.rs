@@ -1,6 +1,12 @@
 //! `cargo xtask e2e`: tests that need a real scheduler, each on a cluster of its own.
 
-use std::{collections::BTreeSet, process::ExitCode};
+use std::{
+    collections::BTreeSet,
+    process::{self, ExitCode},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Result, bail};
 use harness::{
@@ -36,6 +42,9 @@ pub struct Options {
 
 /// Runs of a test that the machine disturbs, at most.
 const ROUNDS: usize = 5;
+
+/// The longest test takes a quarter of it.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// One test.
 struct Test {
@@ -267,6 +276,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
             };
             for _ in 1..ROUNDS {
                 let mut disturbed = None;
+                let _limit = Limit::of(name);
                 Stage::play(&options, &executable, |stage| match run(stage) {
                     Err(error) if error.is::<truth::Disturbed>() => {
                         disturbed = Some(error);
@@ -279,8 +289,25 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                     None => return Ok(()),
                 }
             }
+            let _limit = Limit::of(name);
             Stage::play(&options, &executable, run)
         });
     }
     Ok(())
+}
+
+/// Ends this process, and by that its cluster, when it is not dropped in time: a test that hangs must not take the time of the others.
+struct Limit(#[expect(dead_code, reason = "its end is the message")] mpsc::Sender<()>);
+
+impl Limit {
+    fn of(test: &'static str) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            if receiver.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                println!("failed   e2e {test}: it hangs, it has not ended within {LIMIT:?}");
+                process::exit(1);
+            }
+        });
+        Self(sender)
+    }
 }

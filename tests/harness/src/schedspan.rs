@@ -216,6 +216,6 @@ impl Drop for Schedspan {
     /// Kills it if it still runs.
     fn drop(&mut self) {
         let _ = self.child.kill(); // It may have ended.
-        let _ = self.child.wait(); // The wait for our own child does not fail.
+        let _ = self.wait_for_end(STOP_TIMEOUT); // It cannot end while it waits for a file system that does not answer.
     }
 }

@@ -3,6 +3,7 @@
 
 mod credentials;
 mod file;
+pub mod reader;
 mod shown;
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
 };
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -34,7 +36,7 @@ pub const MAX_SETTING: usize = 256;
 /// `USER_HZ`, equal on all platforms that schedspan supports.
 const TICKS_PER_SECOND: u64 = 100;
 /// A scheduler's flags and configuration file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
     /// Path that `--config` names.
     pub file: Option<PathBuf>,
@@ -72,7 +74,7 @@ pub enum Error {
 }
 
 impl Configuration {
-    /// Reads the configuration of a process. Blocks for as long as the file system of its file does.
+    /// Reads the configuration of a process. Blocks for as long as the file system of its file does: see [`reader`].
     ///
     /// # Errors
     ///
@@ -405,5 +407,17 @@ mod tests {
         assert!(age < Duration::from_secs(3_600), "this test runs for {age:?}");
         let none = ProcessId { pid: u32::MAX, start_ticks: 0 };
         assert!(Configuration::of(none).is_err_and(|error| error.to_string().contains("cmdline")));
+    }
+
+    #[test]
+    fn what_the_reader_has_written_is_read_back() {
+        let read = of("s\0--v=2", &json!({ "profiles": [{ "schedulerName": "\u{7}\"é" }] }));
+        let written = serde_json::to_vec(&Ok::<_, String>(read.clone())).expect("it is text");
+        assert_eq!(reader::answer(&written), Ok(read));
+        let written = serde_json::to_vec(&Err::<Configuration, _>("it is a folder")).expect("it is text");
+        assert_eq!(reader::answer(&written), Err("it is a folder".to_owned()));
+        let error = reader::answer(b"").expect_err("it has written nothing");
+        assert!(error.contains("has ended"), "{error}");
+        assert_eq!(reader::serve(["s", "run", "1", "2"].map(Into::into).into_iter()), None);
     }
 }

@@ -75,6 +75,8 @@ impl Fuse {
         let cut_reads = Arc::new(AtomicU64::new(0));
         let server = Server { device, contents, mood: Arc::clone(&mood), cut_reads: Arc::clone(&cut_reads) };
         drop(thread::spawn(move || server.run()));
+        // Requests before the server's first answer are not sent, and a signal ends their wait.
+        fs::metadata(&dir)?;
         Ok(Self { dir, mood, cut_reads })
     }
 
