@@ -93,7 +93,8 @@ fn cut(name: &str) -> Name {
     let mut letters = name.chars();
     let mut short: String = letters.by_ref().take(MAX_NAME).collect();
     if letters.next().is_some() {
-        short.push('…');
+        // A terminal gets ASCII.
+        short.push_str("...");
     }
     short.into()
 }

@@ -38,6 +38,7 @@ const CONTEXT: &str = "tracing.k8s.io~1traceparent";
 struct Plugin {
     path: String,
     kubectl: PathBuf,
+    dir: PathBuf,
 }
 
 impl Plugin {
@@ -47,14 +48,15 @@ impl Plugin {
         symlink(&stage.executable, folder.join("kubectl-schedspan"))?;
         symlink(&kubectl, folder.join("kubectl"))?;
         let path = env::var("PATH").unwrap_or_default();
-        Ok(Self { path: format!("{}:{path}", folder.display()), kubectl })
+        let dir = stage.cluster.dir().to_owned();
+        Ok(Self { path: format!("{}:{path}", folder.display()), kubectl, dir })
     }
 
     fn command(&self, kubeconfig: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.arg("schedspan").args(arguments).env("PATH", &self.path).env("KUBECONFIG", kubeconfig);
         command.env_remove("SCHEDSPAN_SERVER").env("NO_COLOR", "1").env("COLUMNS", COLUMNS);
-        command.stdin(Stdio::null());
+        command.stdin(Stdio::null()).current_dir(&self.dir);
         command
     }
 
@@ -224,9 +226,8 @@ fn apply(
         "metadata": { "name": name },
         "spec": { "replicas": REPLICAS, "selector": { "matchLabels": { "app": name } }, "template": template },
     });
-    let file = stage.cluster.dir().join(format!("{name}.json"));
-    fs::write(&file, deployment.to_string())?;
-    let file = file.display().to_string();
+    let file = format!("{name}.json");
+    fs::write(plugin.dir.join(&file), deployment.to_string())?;
     let over = AtomicBool::new(false);
     let (told, kubelet) = thread::scope(|scope| {
         let kubelet = scope.spawn(|| {
