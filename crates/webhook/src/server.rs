@@ -147,7 +147,13 @@ mod tests {
         body::{Body, to_bytes},
         http::Method,
     };
+    use proptest::{collection::vec, prelude::*, sample::Index};
     use telemetry::Registry;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+        runtime::Builder,
+    };
     use tower::ServiceExt as _;
 
     use super::*;
@@ -208,6 +214,49 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
+    }
+
+    #[test]
+    fn no_bytes_of_a_request_make_the_webhook_fail() {
+        let head = format!(
+            "POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\ntraceparent: {PARENT}\r\ntracestate: a=b\r\n\
+             baggage: c=d\r\nContent-Length: {}\r\n\r\n",
+            REVIEW.len()
+        );
+        let request = [head.as_bytes(), REVIEW.as_bytes()].concat();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let address = runtime.block_on(async {
+            let metrics = Metrics::new(&Registry::default());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = Server { limits: LIMITS, tls: None, refused: metrics.refused() };
+            tokio::spawn(server.serve(listener, router(false, metrics), std::future::pending()));
+            address
+        });
+        let send = async |request: &[u8]| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // A server that has refused the first bytes need not take the rest.
+            let _ = stream.write_all(request).await;
+            let _ = stream.shutdown().await;
+            let mut response = Vec::new();
+            let _ = stream.read_to_end(&mut response).await;
+            String::from_utf8(response).unwrap()
+        };
+        proptest!(|(damage in vec((any::<Index>(), any::<u8>()), 0..6))| {
+            let mut damaged = request.clone();
+            for (at, byte) in damage {
+                let at = at.index(request.len());
+                damaged[at] = byte;
+            }
+            runtime.block_on(async {
+                let response = send(&damaged).await;
+                let status = response.split(' ').nth(1);
+                // A request that is cut gets no answer.
+                prop_assert!(response.is_empty() || status.is_some_and(|status| status < "500"), "{response}");
+                prop_assert!(send(&request).await.starts_with("HTTP/1.1 200"));
+                Ok(())
+            })?;
+        });
     }
 
     #[tokio::test]
