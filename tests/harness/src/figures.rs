@@ -20,6 +20,8 @@ use crate::{
 /// The period without change after which everything has arrived: the scheduler's metrics lag by a second, the exporter and
 /// the Collector by less.
 const QUIET: Duration = Duration::from_secs(3);
+/// The period if spans of attempts are missing: schedspan may wait for the context of one, and an emulated machine is slow.
+const LATE: Duration = Duration::from_secs(20);
 const QUIET_TIMEOUT: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -144,7 +146,7 @@ impl<'a> Comparison<'a> {
         let Self { cluster, before, skip } = self;
         let file = cluster.spans();
         let (mut last, mut since) = ((0.0, 0.0, 0), Instant::now());
-        let after = wait_until("the scheduler and the Collector to be quiet", QUIET_TIMEOUT, || {
+        wait_until("the scheduler and the Collector to be quiet", QUIET_TIMEOUT, || {
             thread::sleep(INTERVAL);
             let metrics = cluster.metrics()?;
             let now = (
@@ -155,12 +157,17 @@ impl<'a> Comparison<'a> {
             if now != last {
                 (last, since) = (now, Instant::now());
             }
-            Ok((since.elapsed() >= QUIET).then_some(metrics))
-        })?;
-        let mut spans = spans::read(&file, skip)?;
-        let pid = cluster.pid()?.to_string();
-        spans.retain(|span| span.pid == pid);
-        Ok(Figures { before, after, spans })
+            let quiet = since.elapsed();
+            if quiet < QUIET {
+                return Ok(None);
+            }
+            let pid = cluster.pid()?.to_string();
+            let mut spans = spans::read(&file, skip)?;
+            spans.retain(|span| span.pid == pid);
+            let figures = Figures { before: before.clone(), after: metrics, spans };
+            let complete = figures.attempts().iter().all(|row| row.spans >= row.metric);
+            Ok((complete || quiet >= LATE).then_some(figures))
+        })
     }
 }
 

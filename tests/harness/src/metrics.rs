@@ -6,10 +6,12 @@ use anyhow::{Context as _, Result};
 use ureq::Agent;
 
 /// The samples of a metrics endpoint.
+#[derive(Clone)]
 pub struct Metrics {
     samples: Vec<Sample>,
 }
 
+#[derive(Clone)]
 struct Sample {
     name: String,
     labels: BTreeMap<String, String>,
