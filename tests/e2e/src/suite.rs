@@ -43,7 +43,7 @@ pub struct Options {
 /// Runs of a test that the machine disturbs, at most.
 const ROUNDS: usize = 5;
 
-/// The longest test takes a quarter of it.
+/// A test with all its rounds ends within it; the longest takes a quarter.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// One test.
@@ -274,9 +274,9 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                 apiserver_tracing: *apiserver_tracing,
                 ..cluster::Options::default()
             };
+            let _limit = Limit::of(name);
             for _ in 1..ROUNDS {
                 let mut disturbed = None;
-                let _limit = Limit::of(name);
                 Stage::play(&options, &executable, |stage| match run(stage) {
                     Err(error) if error.is::<truth::Disturbed>() => {
                         disturbed = Some(error);
@@ -289,7 +289,6 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                     None => return Ok(()),
                 }
             }
-            let _limit = Limit::of(name);
             Stage::play(&options, &executable, run)
         });
     }
@@ -304,7 +303,7 @@ impl Limit {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             if receiver.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
-                println!("failed   e2e {test}: it hangs, it has not ended within {LIMIT:?}");
+                println!("FAILED   e2e {test}: it has not ended within {LIMIT:?}: it hangs");
                 process::exit(1);
             }
         });

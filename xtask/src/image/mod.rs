@@ -141,7 +141,7 @@ pub fn executable(machine: &'static Machine) -> Result<PathBuf> {
     let rustc = Rustc::installed()?;
     let mut flags = rustc.remapped()?;
     flags.push("-Clinker=rust-lld".to_owned());
-    // The list of what moves with the executable's address is read whole at each start: packed, it has a fiftieth of the pages. musl
+    // The list of what moves with the executable's address is read whole at each start: packed, it has a few pages. musl
     // reads it since 1.2.4: <https://git.musl-libc.org/cgit/musl/tree/WHATSNEW?h=v1.2.5>.
     flags.push("-Clink-arg=--pack-dyn-relocs=relr".to_owned());
     let mut cargo = rustc.cargo_with("build", &flags);
