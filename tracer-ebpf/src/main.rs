@@ -15,7 +15,10 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::{
     EbpfContext as _, Global,
-    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_CONS_POS, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, bpf_pidns_info},
+    bindings::{
+        BPF_RB_AVAIL_DATA, BPF_RB_CONS_POS, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_PROD_POS,
+        bpf_pidns_info,
+    },
     cty::{c_long, c_void},
     helpers::{
         bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
@@ -187,14 +190,21 @@ fn reserve<T: 'static>(target: *mut Target) -> Result<RingBufEntry<T>, Counter> 
 #[inline(never)]
 fn is_over_budget(target: *mut Target, spent: u64, bytes: u64) -> bool {
     let window = now() >> WINDOW_SHIFT;
+    let crowded = is_crowded();
     // SAFETY: as above, for each field.
     unsafe {
         let current = &raw mut (*target).window;
         let before = current.read_volatile();
         let owed = &raw mut (*target).owed;
         if before == window {
-            return owed.read_volatile() + spent > LIMIT.load() * BURST || is_crowded();
+            return owed.read_volatile() + spent > LIMIT.load() * BURST || crowded;
         }
+        // A daemon that does not read for some windows would find the buffer full of this process's shares.
+        let share = &raw mut (*target).share;
+        if crowded && EVENTS.query(BPF_RB_CONS_POS.into()) < share.read_volatile() {
+            return true;
+        }
+        share.write_volatile(EVENTS.query(BPF_RB_PROD_POS.into()));
         let total = owed.read_volatile() + spent - bytes;
         let left = total.saturating_sub(LIMIT.load().wrapping_mul(window - before));
         owed.write_volatile(left.min(LIMIT.load() * BURST));

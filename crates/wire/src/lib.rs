@@ -326,6 +326,8 @@ pub struct Target {
     pub last_loss: u64,
     /// The window in which its last share began: `CLOCK_MONOTONIC`, shifted by [`WINDOW_SHIFT`].
     pub window: u64,
+    /// The ring buffer's producer position at that time: all that the process sent before is in front of it.
+    pub share: u64,
     /// Bytes of its records since then, sent or not. CPUs that add at once may lose one addition.
     pub spent: u64,
     /// Bytes of earlier windows beyond what they allow, up to [`BURST`] windows' worth.
@@ -611,7 +613,7 @@ mod user;
 const _: () = assert!(size_of::<Read>() == 24);
 const _: () = assert!(size_of::<Site>() == 20 + 24 * MAX_READS + 4 * LAYOUT_LEN);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
-const _: () = assert!(size_of::<Target>() == 48);
+const _: () = assert!(size_of::<Target>() == 56);
 const _: () = assert!(size_of::<Sample>() == 40 && size_of::<Sample>() < size_of::<Hit>());
 const _: () = assert!(size_of::<StackSample>() == size_of::<Sample>() + 8 * MAX_FRAMES);
 // A record's site is read before its kind is known.

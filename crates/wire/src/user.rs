@@ -49,10 +49,19 @@ mod tests {
         let namespace = PidNamespace { device: 1, inode: 2 };
         assert_eq!(bytes(&namespace), [1, 2].map(u64::to_ne_bytes).as_flattened());
 
-        let target = Target { key: 1, number: 2, last_loss: 3, window: 4, spent: 5, owed: 6, over_budget: 7 };
+        let target = Target {
+            key: 1,
+            number: 2,
+            last_loss: 3,
+            window: 4,
+            share: 5,
+            spent: 6,
+            owed: 7,
+            over_budget: 8,
+        };
         let (head, rest) = bytes(&target).split_at(8);
         assert_eq!(head, [1, 2].map(u32::to_ne_bytes).as_flattened());
-        assert_eq!(rest, [3, 4, 5, 6, 7].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(rest, [3, 4, 5, 6, 7, 8].map(u64::to_ne_bytes).as_flattened());
 
         let range = CodeRange { start: 1, end: 2, class: 3, rank: 4 };
         let (head, rest) = bytes(&range).split_at(8);

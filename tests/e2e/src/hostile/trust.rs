@@ -20,7 +20,9 @@ use rustix::{
     fd::OwnedFd,
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
     io::Errno,
+    process::Signal,
 };
+use serde_json::Value;
 
 use super::fakes::{Does, Fake, Model, UNPRIVILEGED};
 use crate::checks::nothing_lost;
@@ -32,6 +34,10 @@ const DEFAULT: &str = "static-pods,namespace=kube-system,own-namespace,services"
 /// So many fakes filled the table of sites.
 const IDLE: usize = 9;
 const PODS: usize = 100;
+/// So few that their records are less than a process's share of the ring buffer.
+const PODS_IN_PAUSE: usize = 10;
+/// The fake's shares of this time would fill the ring buffer.
+const PAUSE: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time in which the daemon looks at a new process.
 const LOOKS: Duration = Duration::from_secs(2);
@@ -97,15 +103,24 @@ fn room(stage: &mut Stage, model: &Model) -> Result<()> {
     schedspan.stop()
 }
 
-/// A fake that hits a probe in a loop loses its own records only.
+/// A fake that hits a probe in a loop loses its own records only, also while the daemon reads none.
 fn flood(stage: &Stage, model: &Model) -> Result<()> {
     let fake = model.start("flooding-scheduler", Does::Hits(FLOODED), "0")?;
     let mut schedspan = stage.trace()?;
     schedspan.wait_for("both to be traced, and the fake to be over its budget", TIMEOUT, |metrics| {
         metrics.sum("schedspan_schedulers", &[]) == 2.0 && over_budget(metrics) > 0.0
     })?;
-    let metrics = scheduled(stage, &mut schedspan, "flood")?;
-    let full = metrics.sum("schedspan_losses_total", &[("cause", "ring_full")]);
+    // Until the scheduler was traced too, the whole buffer was the fake's.
+    let before = ring_full(&schedspan.metrics()?);
+    scheduled(stage, &mut schedspan, "flood")?;
+    schedspan.signal(Signal::STOP)?;
+    let scheduled = create(stage, "pause", PODS_IN_PAUSE);
+    sleep(PAUSE);
+    schedspan.signal(Signal::CONT)?;
+    scheduled?;
+    check_whole(stage, "pause", PODS_IN_PAUSE)?;
+    let metrics = schedspan.metrics()?;
+    let full = ring_full(&metrics) - before;
     ensure!(full == 0.0, "the ring buffer was full {full} times");
     let log = schedspan.log()?;
     let told: Vec<_> = log.lines().filter(|line| line.contains("makes more than its budget")).collect();
@@ -116,10 +131,15 @@ fn flood(stage: &Stage, model: &Model) -> Result<()> {
     drop(fake);
     schedspan.stop()?;
     println!(
-        "         {} hits of a fake are over its budget; {PODS} attempts of the scheduler are whole",
+        "         {} hits of a fake are over its budget; {PODS} attempts of the scheduler are whole, and so are \
+         {PODS_IN_PAUSE} while the daemon was stopped for {PAUSE:?}",
         over_budget(&metrics)
     );
     Ok(())
+}
+
+fn ring_full(metrics: &Metrics) -> f64 {
+    metrics.sum("schedspan_losses_total", &[("cause", "ring_full")])
 }
 
 fn over_budget(metrics: &Metrics) -> f64 {
@@ -142,28 +162,42 @@ fn untrusted(schedspan: &mut Schedspan, number: usize) -> Result<()> {
 
 /// Schedules Pods: each has one attempt, which is whole. Returns the metrics after that.
 pub(super) fn scheduled(stage: &Stage, schedspan: &mut Schedspan, prefix: &str) -> Result<Metrics> {
+    create(stage, prefix, PODS)?;
+    check_whole(stage, prefix, PODS)?;
+    schedspan.metrics()
+}
+
+/// Creates Pods, and waits until they are bound.
+fn create(stage: &Stage, prefix: &str, number: usize) -> Result<()> {
     let api = stage.cluster.api()?;
-    let name = |number: usize| format!("{prefix}-{number}");
-    let ours = |name: &str| name.starts_with(&format!("{prefix}-"));
-    for number in 0..PODS {
-        api.create_pod("default", &pod(&name(number), "10m"))?;
+    for number in 0..number {
+        api.create_pod("default", &pod(&format!("{prefix}-{number}"), "10m"))?;
     }
     api.wait_for_pods("all Pods to be bound", |pods| {
-        let ours =
-            pods.iter().filter(|pod| pod["metadata"]["name"].as_str().is_some_and(ours) && is_bound(pod));
-        ours.count() == PODS
+        let name = |pod: &Value| pod["metadata"]["name"].as_str().is_some_and(|name| is_of(name, prefix));
+        pods.iter().filter(|pod| name(pod) && is_bound(pod)).count() == number
     })?;
+    Ok(())
+}
+
+/// Waits for the spans of so many Pods' attempts, and checks that each is whole.
+fn check_whole(stage: &Stage, prefix: &str, number: usize) -> Result<()> {
     let whole = wait_until("the spans of all attempts", TIMEOUT, || {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?;
-        let roots: Vec<_> = spans.into_iter().filter(|span| span.is_root() && ours(&span.pod())).collect();
-        Ok((roots.len() >= PODS).then_some(roots))
+        let roots: Vec<_> =
+            spans.into_iter().filter(|span| span.is_root() && is_of(&span.pod(), prefix)).collect();
+        Ok((roots.len() >= number).then_some(roots))
     })?;
-    ensure!(whole.len() == PODS, "{} attempts of {PODS} Pods", whole.len());
+    ensure!(whole.len() == number, "{} attempts of {number} Pods", whole.len());
     for span in &whole {
         ensure!(!span.is_incomplete(), "the attempt of {} is incomplete", span.pod());
         ensure!(span.attribute("k8s.scheduler.result") == "Success", "{} is not scheduled", span.pod());
     }
-    schedspan.metrics()
+    Ok(())
+}
+
+fn is_of(pod: &str, prefix: &str) -> bool {
+    pod.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// Counts who opens files.
