@@ -343,12 +343,13 @@ impl Outlet {
 
     fn send(&mut self, traces: Vec<Trace>) {
         for mut trace in traces {
-            if !self.filter.keeps(&trace) {
-                continue;
-            }
-            // Who watches sees what is not exported as well.
-            self.sinks.show(&trace);
-            if self.sampler.keep(&mut trace, &self.metrics.spans) {
+            let is_kept = self.filter.keeps(&trace) && {
+                // Who watches sees what is not exported as well.
+                self.sinks.show(&trace);
+                self.sampler.keep(&mut trace, &self.metrics.spans)
+            };
+            self.metrics.attempts.durations(&trace, is_kept);
+            if is_kept {
                 if let Some(reinjector) = &mut self.reinjector {
                     reinjector.offer(&trace);
                 }

@@ -112,7 +112,10 @@ mod tests {
     };
     use kube_scheduler::attempt::{CPU_NANOSECONDS, QUEUE_INCOMING_PODS};
     use pods::Lookup;
-    use spans::{AttributeValue, Dropped, Exported, attributes, fixtures::scheduled};
+    use spans::{
+        AttributeValue, Dropped, Exported, attributes,
+        fixtures::{scheduled, with_plugins},
+    };
     use tracecontext::Refusal;
 
     use super::*;
@@ -229,6 +232,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.trace(&scheduled());
         metrics.attempts.group_attempt("Success");
+        metrics.attempts.durations(&with_plugins(1), true);
         metrics.spans.kept("failed");
         for Counter { name, labels, .. } in PROGRAMS.iter().flat_map(|program| program.counters) {
             let labels = vec!["x".to_owned(); labels.len()];

@@ -17,7 +17,7 @@ use serde_json::Value;
 use spans::{
     Cycle, Phase, Stage, TraceKind,
     attributes::{self, Attribute, ValueType},
-    fixtures::scheduled,
+    fixtures::{scheduled, with_plugins},
 };
 use telemetry::Registry;
 use tracer::{cli::Cli, metrics::Metrics, programs::PROGRAMS};
@@ -120,6 +120,7 @@ fn metrics_are_those_that_are_exported() {
     // Families without a value are not exported.
     metrics.trace(&scheduled());
     metrics.attempts.group_attempt("Success");
+    metrics.attempts.durations(&with_plugins(1), true);
     metrics.spans.kept("failed");
     for Counter { name, labels, .. } in PROGRAMS.iter().flat_map(|program| program.counters) {
         let labels = vec!["x".to_owned(); labels.len()];

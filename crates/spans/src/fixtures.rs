@@ -4,7 +4,7 @@ use tracecontext::RemoteContext;
 
 use crate::{
     AttributeValue, Attributes, Cycle, Link, Phase, Relation, Source, Span, SpanKind, Status, Trace,
-    TraceKind, attributes,
+    TraceKind, attributes, names::PLUGIN, text::Name,
 };
 
 /// 2026-11-21T00:00:00Z
@@ -106,6 +106,23 @@ pub fn scheduled() -> Trace {
     let relation = Relation::Cause { annotation: "tracing.k8s.io/traceparent".into(), owner: None };
     root.links.push(Link { context, relation });
     tree.0
+}
+
+/// The same with calls of so many plugins in Reserve.
+#[must_use]
+pub fn with_plugins(number: usize) -> Trace {
+    let mut trace = scheduled();
+    let reserve = SpanKind::Phase(Phase::Reserve);
+    let reserve = trace.spans.iter().find(|span| span.kind == reserve).expect("it is there").clone();
+    trace.spans.extend((0..number).map(|number| Span {
+        kind: SpanKind::Plugin,
+        span_id: (1_000 + number as u64).to_be_bytes(),
+        parent_id: Some(reserve.span_id),
+        name: Name::new(PLUGIN, format!("Plugin{number}")),
+        attributes: [(attributes::EXTENSION_POINT, "Reserve".into())].into_iter().collect(),
+        ..reserve.clone()
+    }));
+    trace
 }
 
 /// An attempt that found no Node.

@@ -5,6 +5,7 @@
 //! * [`Label`], [`labels!`]: closed sets of label values.
 //! * [`Registry`]: where each crate registers the metrics that it owns, and the text that all of them become.
 //! * [`Counters`], [`Gauges`]: a metric with a closed label. [`Labelled`]: counters with open labels.
+//! * [`Durations`]: histograms whose buckets name a trace.
 //! * `process`: CPU time, memory and files of this process.
 //!
 //! # Design constraints
@@ -24,5 +25,7 @@ pub use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::
 
 pub use self::{
     label::Label,
-    registry::{CONTENT_TYPE, Counters, Gauges, Labelled, Registry, Seconds, Totals},
+    registry::{
+        Buckets, CONTENT_TYPE, Counters, Duration, Durations, Gauges, Labelled, Registry, Seconds, Totals,
+    },
 };

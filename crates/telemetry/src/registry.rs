@@ -11,8 +11,15 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::text,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    encoding::{EncodeLabelValue, LabelValueEncoder, text},
+    metrics::{
+        counter::Counter,
+        exemplar::HistogramWithExemplars,
+        family::{Family, MetricConstructor},
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+        info::Info,
+    },
     registry::{self, Unit},
 };
 
@@ -97,6 +104,20 @@ impl Registry {
         let family = Family::<Labels<N>, Counter>::default();
         self.metrics().own.register(name, help, family.clone());
         Labelled { family, keys }
+    }
+
+    /// Registers histograms of seconds. Callers bound the number of label values.
+    #[must_use]
+    pub fn durations<const N: usize>(
+        &self,
+        name: &str,
+        help: &str,
+        keys: [&'static str; N],
+        buckets: Buckets,
+    ) -> Durations<N> {
+        let family = Family::new_with_constructor(buckets);
+        self.metrics().own.register_with_unit(name, help, Unit::Seconds, family.clone());
+        Durations { family, keys }
     }
 
     /// Registers counters of seconds, whose totals are counted elsewhere. Callers bound the number of label values.
@@ -211,6 +232,64 @@ impl<const N: usize> Seconds<N> {
     }
 }
 
+/// Upper bounds of a histogram's buckets, seconds: `first`, and each next one `factor` times as much.
+#[derive(Clone, Copy, Debug)]
+pub struct Buckets {
+    /// The lowest bound.
+    pub first: f64,
+    /// From one bound to the next.
+    pub factor: f64,
+    /// Number of bounds.
+    pub count: u16,
+}
+
+impl MetricConstructor<HistogramWithExemplars<InTrace>> for Buckets {
+    fn new_metric(&self) -> HistogramWithExemplars<InTrace> {
+        HistogramWithExemplars::new(exponential_buckets(self.first, self.factor, self.count))
+    }
+}
+
+/// Histograms of seconds with labels of any value. Clones are handles of the same histograms.
+#[derive(Clone, Debug)]
+pub struct Durations<const N: usize> {
+    family: Family<Labels<N>, HistogramWithExemplars<InTrace>, Buckets>,
+    keys: [&'static str; N],
+}
+
+impl<const N: usize> Durations<N> {
+    /// The histogram with these values, one for each key.
+    #[must_use]
+    pub fn of(&self, values: [Cow<'static, str>; N]) -> Duration {
+        let mut values = values.into_iter();
+        let labels = self.keys.map(|key| (key, values.next().unwrap_or_default()));
+        Duration(self.family.get_or_create_owned(&labels))
+    }
+}
+
+/// A histogram of seconds. Clones are handles of the same histogram.
+#[derive(Clone, Debug)]
+pub struct Duration(HistogramWithExemplars<InTrace>);
+
+impl Duration {
+    /// Adds a duration. The trace that shows it becomes the exemplar of its bucket.
+    pub fn observe(&self, seconds: f64, trace_id: Option<[u8; 16]>) {
+        self.0.observe(seconds, trace_id.map(|id| [("trace_id", TraceId(id))]), None);
+    }
+}
+
+/// The labels of an exemplar, as Grafana knows them.
+type InTrace = [(&'static str, TraceId); 1];
+
+/// A trace id, which is text only when it is asked for.
+#[derive(Clone, Copy, Debug)]
+struct TraceId([u8; 16]);
+
+impl EncodeLabelValue for TraceId {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        fmt::Write::write_fmt(encoder, format_args!("{:032x}", u128::from_be_bytes(self.0)))
+    }
+}
+
 /// A gauge for each value of a closed label. Clones are handles of the same gauges.
 #[derive(Clone, Debug)]
 pub struct Gauges<L> {
@@ -302,6 +381,30 @@ mod tests {
         let registry = Registry::default();
         let _first = registry.losses::<Cause>();
         let _second = registry.losses::<Cause>();
+    }
+
+    #[test]
+    fn a_duration_is_in_its_bucket_with_the_last_trace_that_shows_it() {
+        let registry = Registry::default();
+        let buckets = Buckets { first: 0.001, factor: 10.0, count: 2 };
+        let durations = registry.durations("phase_duration", "Durations of phases", ["phase"], buckets);
+        let filter = durations.of(["filter".into()]);
+        for (seconds, trace_id) in
+            [(0.0005, Some(1)), (0.002, Some(2)), (0.003, Some(3)), (0.004, None), (5.0, None)]
+        {
+            filter.observe(seconds, trace_id.map(|id| u128::to_be_bytes(0xab << 120 | id)));
+        }
+        let text = registry.encode();
+        for line in [
+            "# TYPE schedspan_phase_duration_seconds histogram\n",
+            "schedspan_phase_duration_seconds_sum{phase=\"filter\"} 5.0095\n",
+            "schedspan_phase_duration_seconds_count{phase=\"filter\"} 5\n",
+            "{le=\"0.001\",phase=\"filter\"} 1 # {trace_id=\"ab000000000000000000000000000001\"} 0.0005\n",
+            "{le=\"0.01\",phase=\"filter\"} 4 # {trace_id=\"ab000000000000000000000000000003\"} 0.003\n",
+            "{le=\"+Inf\",phase=\"filter\"} 5\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
     }
 
     #[test]

@@ -452,7 +452,7 @@ fn is_step(kind: SpanKind) -> bool {
 }
 
 /// Name of a span, and the extension point of a plugin's.
-fn names(span: &Span) -> (Cow<'_, str>, &str) {
+pub(crate) fn names(span: &Span) -> (Cow<'_, str>, &str) {
     if !matches!(span.kind, SpanKind::Plugin | SpanKind::Share) {
         return (span.name.as_str(), "");
     }

@@ -18,6 +18,7 @@ pub mod brief;
 mod classes;
 pub mod configuration;
 pub mod configurations;
+mod durations;
 pub mod explain;
 pub mod last_minute;
 pub mod metrics;

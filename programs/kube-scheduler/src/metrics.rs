@@ -7,11 +7,12 @@ use std::{
 };
 
 use gotrace::account::Count;
-use spans::{AttributeValue, Trace, TraceKind, attributes};
+use spans::{AttributeValue, Span, Trace, TraceKind, attributes};
 use telemetry::{Counters, Gauge, Labelled, Registry, Seconds};
 
 use crate::{
     attempt::{CPU_NANOSECONDS, QUEUE_INCOMING_PODS},
+    durations::Histograms,
     last_minute::{self, Comparison, LastMinute, Window},
     queue::{Answer, stalls},
 };
@@ -32,6 +33,7 @@ pub struct Metrics(Arc<Families>);
 struct Families {
     attempts: Labelled<1>,
     group_attempts: Labelled<1>,
+    durations: Histograms,
     cpu: Seconds<2>,
     started: Instant,
     window: Mutex<Window>,
@@ -55,6 +57,7 @@ impl Metrics {
                 "Scheduling attempts of groups of Pods traced, by result",
                 ["result"],
             ),
+            durations: Histograms::new(registry),
             cpu: registry.seconds(
                 "scheduler_cpu",
                 "CPU time of schedulers by phase or other work, and by the plugin in it: by samples",
@@ -74,14 +77,7 @@ impl Metrics {
 
     /// Counts an attempt.
     pub fn attempt(&self, trace: &Trace) {
-        // Unknown text of the traced process must not become labels: their number would be unbounded.
-        let result = match trace.root().attribute(attributes::RESULT) {
-            Some(AttributeValue::String(result)) => {
-                ["Success", "Unschedulable", "Error"].into_iter().find(|known| *result == **known)
-            }
-            _ => None,
-        };
-        let result = result.unwrap_or("unknown");
+        let result = result(trace.root());
         match trace.kind {
             TraceKind::Attempt => {
                 self.0.attempts.add([result.into()], 1);
@@ -90,6 +86,11 @@ impl Metrics {
             TraceKind::GroupAttempt => self.group_attempt(result),
             TraceKind::Configuration | TraceKind::Lifecycle | TraceKind::Reconcile | TraceKind::Command => {}
         }
+    }
+
+    /// Adds the durations of a complete trace, which is exported if it is kept.
+    pub fn durations(&self, trace: &Trace, is_kept: bool) {
+        self.0.durations.add(trace, is_kept);
     }
 
     /// Counts an attempt of a group.
@@ -146,6 +147,16 @@ impl Metrics {
         let second = self.0.started.elapsed().as_secs();
         work(&mut self.0.window.lock().unwrap_or_else(PoisonError::into_inner), second)
     }
+}
+
+/// The result of an attempt. Unknown text of the traced process does not become a label: their number would be unbounded.
+pub(crate) fn result(root: &Span) -> &'static str {
+    let known = ["Success", "Unschedulable", "Error"];
+    match root.attribute(attributes::RESULT) {
+        Some(AttributeValue::String(result)) => known.into_iter().find(|known| *result == **known),
+        Some(_) | None => None,
+    }
+    .unwrap_or("unknown")
 }
 
 #[cfg(test)]
