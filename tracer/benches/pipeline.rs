@@ -73,12 +73,16 @@ fn main() {
     println!("allocations a span");
     let log = AttemptLog::new(attempts.len());
     let resource = Resource::unknown(Source::Process(TARGET)).encode();
+    let mut buffer = Vec::new();
     for (step, allocations) in [
         // A recording has no records of the kernel, but what was decoded from them: a copy takes as many.
         ("decode", counted(|| events.iter().cloned().for_each(drop))),
         ("assemble", counted(|| drop(assembled(events)))),
         ("build", counted(|| attempts.iter().map(trace).for_each(drop))),
-        ("encode", counted(|| traces.iter().map(|trace| encode(trace, &resource)).for_each(drop))),
+        (
+            "encode",
+            counted(|| traces.iter().map(|trace| encode(trace, &resource, &mut buffer)).for_each(drop)),
+        ),
         ("keep for explain", counted(|| traces.iter().for_each(|trace| log.add(trace)))),
     ] {
         println!("  {step:<18}{:>8.2}", allocations as f64 / spans as f64);
@@ -185,7 +189,8 @@ fn encode_spans(bencher: Bencher<'_, '_>) {
     let traces = traces();
     let resource = Resource::unknown(Source::Process(TARGET)).encode();
     let count = ItemsCount::new(spans(&traces));
-    bencher
-        .counter(count)
-        .bench_local(|| traces.iter().map(|trace| encode(trace, &resource).len()).sum::<usize>());
+    let mut buffer = Vec::new();
+    bencher.counter(count).bench_local(|| {
+        traces.iter().map(|trace| encode(trace, &resource, &mut buffer).len()).sum::<usize>()
+    });
 }

@@ -150,7 +150,7 @@ pub(super) fn terminal(item: &Item, plugins: bool) -> String {
 
 /// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.
 pub(super) fn json(trace: &Trace, resource: &Arc<[u8]>) -> String {
-    let data = TracesData::decode(&*encode(trace, resource));
+    let data = TracesData::decode(&*encode(trace, resource, &mut Vec::new()));
     let data = data.expect("what is encoded can be decoded");
     // Strings, numbers and lists always have a JSON form.
     let text = serde_json::to_string(&data).expect("OTLP becomes JSON");

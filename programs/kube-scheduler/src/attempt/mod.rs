@@ -18,7 +18,7 @@ mod assembler;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use gotrace::decode::{Entries, Top};
 use spans::text::Text;
@@ -151,10 +151,10 @@ impl PodGroup {
 impl Attempt {
     /// Identity common to the attempts of one Pod or group: the Pod's UID, or the group's namespace and name.
     #[must_use]
-    pub fn identity(&self) -> String {
+    pub fn identity(&self) -> Cow<'_, str> {
         match &self.subject {
-            Subject::Group { group, .. } => group.identity(),
-            Subject::Pod | Subject::Member(_) => self.pod.uid.clone(),
+            Subject::Group { group, .. } => group.identity().into(),
+            Subject::Pod | Subject::Member(_) => self.pod.uid.as_str().into(),
         }
     }
 
@@ -174,7 +174,7 @@ pub struct Move {
     /// Time of the entry, `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
     /// `active`, `backoff` or `unschedulable`.
-    pub queue: String,
+    pub queue: &'static str,
     /// The event, as in the scheduler's metric `queue_incoming_pods_total`.
     pub event: String,
 }

@@ -220,14 +220,14 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
     for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
         let event = event.as_str().into();
         let before = calls.iter().rfind(|call| call.end_ns <= *time_ns);
-        let gate = before.and_then(|call| call.gate.as_deref()).filter(|_| queue == "unschedulable");
+        let gate = before.and_then(|call| call.gate.as_deref()).filter(|_| *queue == "unschedulable");
         let gate = gate.map(|gate| (attributes::GATED_BY, AttributeValue::Strings(vec![gate.to_owned()])));
         trace.spans.push(Span {
             kind: SpanKind::QueueStay,
             // Beyond the indices of an attempt's calls.
             span_id: span_id(&seed, u64::MAX - index as u64),
             parent_id: None,
-            name: Name::new(QUEUE, queue.clone()),
+            name: Name::new(QUEUE, *queue),
             start_unix_ns: anchor.unix(*time_ns),
             end_unix_ns: anchor.unix(end_ns.max(*time_ns)),
             attributes: [(attributes::QUEUE_EVENT, event)].into_iter().chain(gate).collect(),
@@ -372,22 +372,21 @@ fn root_attributes(attempt: &Attempt, profile: &Arc<str>, anchor: Anchor) -> Att
     if let Some(nodes) = attempt.restricted_to {
         list.push((attributes::RESTRICTED_TO_NODES, integer(nodes)));
     }
-    list.extend(decision_attributes(attempt));
+    push_decision(&mut list, attempt);
     if let Some(Preemption { node, victims, names }) = &attempt.preemption {
         list.push((attributes::PREEMPTION_NODE, node.as_str().into()));
         list.push((attributes::PREEMPTION_VICTIMS, integer(*victims)));
         list.push((attributes::PREEMPTION_VICTIM_NAMES, AttributeValue::Strings(names.clone())));
     }
-    list.extend(queue_attributes(attempt, anchor));
+    push_queue(&mut list, attempt, anchor);
     if attempt.incomplete {
         list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
     }
     list
 }
 
-/// The best Nodes, and the rejections of the others.
-fn decision_attributes(attempt: &Attempt) -> Attributes {
-    let mut list = Attributes::new();
+/// Adds the best Nodes, and the rejections of the others.
+fn push_decision(list: &mut Attributes, attempt: &Attempt) {
     if let Some(Top { elements, looked_at, ties, best }) = attempt.scores.as_deref() {
         list.push((attributes::SCORED_NODES, integer(*elements)));
         if looked_at < elements {
@@ -407,7 +406,6 @@ fn decision_attributes(attempt: &Attempt) -> Attributes {
         }
         list.extend(others.as_ref().map(|plugin| (attributes::REJECTED_OTHERS, plugin.into())));
     }
-    list
 }
 
 fn candidate(Element { label: node, key: total, parts: scores, cut }: &Element) -> String {
@@ -422,10 +420,9 @@ fn candidate(Element { label: node, key: total, parts: scores, cut }: &Element) 
     text
 }
 
-fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Attributes {
+fn push_queue(list: &mut Attributes, attempt: &Attempt, anchor: Anchor) {
     let milliseconds = |ns: u64| AttributeValue::Double(ns as f64 / 1e6);
     let since = |unix_ns: u64| milliseconds(anchor.unix(attempt.start_ns).saturating_sub(unix_ns));
-    let mut list = Attributes::new();
     // A Pod of a group leaves the queue with the group.
     let popped_ns = attempt.group().map_or(attempt.start_ns, |group| group.start_ns);
     if let Some(enqueued) = attempt.enqueued_ns {
@@ -442,19 +439,17 @@ fn queue_attributes(attempt: &Attempt, anchor: Anchor) -> Attributes {
     }
     if let Some(Move { event, .. }) = attempt.moves.last() {
         list.push((attributes::QUEUE_EVENT, event.as_str().into()));
-        let moves = attempt.moves.iter().map(|Move { queue, event, .. }| format!("{queue}: {event}"));
+        let moves = attempt.moves.iter().map(|Move { queue, event, .. }| [queue, ": ", event].concat());
         list.push((attributes::QUEUE_MOVES, AttributeValue::Strings(moves.collect())));
     }
     if attempt.moves_left_out > 0 {
         list.push((attributes::QUEUE_MOVES_LEFT_OUT, integer(attempt.moves_left_out)));
     }
-    list.extend(in_queue_attributes(&attempt.in_queue));
-    list
+    push_in_queue(list, &attempt.in_queue);
 }
 
-fn in_queue_attributes(in_queue: &InQueue) -> Attributes {
+fn push_in_queue(list: &mut Attributes, in_queue: &InQueue) {
     let InQueue { calls, left_out: _, pre_enqueue_ns, sign_ns, held_ns, held_since: _ } = in_queue;
-    let mut list = Attributes::new();
     let mut gates: Vec<String> = Vec::new();
     for gate in calls.iter().filter_map(|call| call.gate.as_ref()) {
         if !gates.contains(gate) {
@@ -473,7 +468,6 @@ fn in_queue_attributes(in_queue: &InQueue) -> Attributes {
             list.push((key, AttributeValue::Double(*ns as f64 / 1e6)));
         }
     }
-    list
 }
 
 /// Nanoseconds that the Pod spent in a queue before the attempt.
@@ -589,7 +583,7 @@ fn call_status(call: &Call) -> Status {
     match call.code {
         Some(code) if code == Code::ERROR || code.is_rejected() => {
             let colon = if call.reason.is_empty() { "" } else { ": " };
-            Status::Error(format!("{code}{colon}{}", call.reason))
+            Status::Error([&*Text::from(code), colon, &call.reason].concat())
         }
         _ => Status::Unset,
     }

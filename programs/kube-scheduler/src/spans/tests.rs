@@ -370,8 +370,7 @@ fn attempt_below_a_parent_joins_its_trace() {
 
 #[test]
 fn root_has_the_queue_history() {
-    let entry =
-        |time_ns, queue: &str, event: &str| Move { time_ns, queue: queue.into(), event: event.into() };
+    let entry = |time_ns, queue: &'static str, event: &str| Move { time_ns, queue, event: event.into() };
     let attempt = Attempt {
         start_ns: 9_000_000,
         end_ns: 9_500_000,
@@ -424,8 +423,8 @@ fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the
         start_ns: 9_000_000,
         end_ns: 9_500_000,
         moves: vec![
-            Move { time_ns: 1_010_000, queue: "unschedulable".into(), event: "UnscheduledPodAdd".into() },
-            Move { time_ns: 8_010_000, queue: "active".into(), event: "TargetPodUpdate".into() },
+            Move { time_ns: 1_010_000, queue: "unschedulable", event: "UnscheduledPodAdd".into() },
+            Move { time_ns: 8_010_000, queue: "active", event: "TargetPodUpdate".into() },
         ],
         in_queue: InQueue {
             calls: vec![

@@ -158,12 +158,13 @@ pub(super) fn request(traces: &mut [Encoded], out: &mut Vec<u8>) {
     }
 }
 
-/// An `ExportTraceServiceRequest` of one trace; `resource` is [`Resource::encode`](crate::export::Resource::encode)'s.
+/// An `ExportTraceServiceRequest` of one trace, as the daemon makes it: `resource` is
+/// [`Resource::encode`](crate::export::Resource::encode)'s, and `buffer` is there to be reused.
 #[must_use]
-pub fn encode(trace: &Trace, resource: &Arc<[u8]>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let encoded = Encoded::new(trace, Arc::clone(resource), &mut bytes);
-    bytes.clear();
+pub fn encode(trace: &Trace, resource: &Arc<[u8]>, buffer: &mut Vec<u8>) -> Vec<u8> {
+    let encoded = Encoded::new(trace, Arc::clone(resource), buffer);
+    let size = resource.len() + encoded.bytes.len();
+    let mut bytes = Vec::with_capacity(size + size_of::<Encoded>());
     request(&mut [encoded], &mut bytes);
     bytes
 }

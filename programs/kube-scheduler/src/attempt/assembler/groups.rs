@@ -80,7 +80,7 @@ impl Process {
             start_ns,
             ..queued.attempt(target, time_ns)
         };
-        attempt.previous = self.pending.remove(&attempt.identity());
+        attempt.previous = self.pending.remove(&*attempt.identity());
         let id = self.next_id;
         self.next_id += 1;
         let mut members = HashMap::default();

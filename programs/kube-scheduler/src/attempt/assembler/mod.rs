@@ -25,6 +25,7 @@ use gotrace::{
     code::Sampled,
     program::Assemble,
 };
+use smallvec::{SmallVec, smallvec};
 
 pub(crate) use self::queues::{POPPED_FROM_BACKOFF, moved};
 use self::{
@@ -54,6 +55,9 @@ type Books = BooksOf<Attempt>;
 /// the CPU time. Also randomly seeded, and the tables are bounded.
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
+/// Addresses and numbers: an attempt of a single Pod has one or two of each.
+type Few = SmallVec<[u64; 2]>;
+
 /// Open attempts; with gang scheduling thousands wait on Permit together.
 const MAX_ATTEMPTS: usize = 65_536;
 /// Goroutines remembered: one per binding cycle.
@@ -70,6 +74,8 @@ const MAX_MOVES: usize = 16;
 const MAX_PENDING: usize = 65_536;
 /// Open calls per goroutine: the deepest real nesting is four.
 const MAX_OPEN: usize = 32;
+/// Room for the calls of a successful attempt, so that they are not moved as they grow.
+const USUAL_CALLS: usize = 48;
 /// Calls per attempt, and unassigned calls per goroutine.
 const MAX_CALLS: usize = 1_024;
 /// After a binding cycle that ended without `PostBind`, its failure is handled at once.
@@ -146,10 +152,10 @@ struct Building {
     last_ns: u64,
     /// Its binding goroutine is known, so the scheduling loop no longer works on it.
     binding: bool,
-    states: Vec<u64>,
-    pods: Vec<u64>,
+    states: Few,
+    pods: Few,
     /// Goroutines that it ran on.
-    goroutines: Vec<u64>,
+    goroutines: Few,
     /// Late calls on other goroutines that have not ended.
     outstanding: u64,
     part: Membership,
@@ -425,6 +431,7 @@ impl Process {
             number: values.number(Value::Attempts),
             first_attempt: values.number(Value::FirstAttempt),
             queue_timestamp: values.number(Value::QueueTimestamp),
+            calls: Vec::with_capacity(USUAL_CALLS),
             ..queued.attempt(target, time_ns)
         }
     }
@@ -506,7 +513,7 @@ impl Process {
     /// Remembers this attempt, to link the Pod's next attempt to it.
     fn will_be_tried_again(&mut self, id: u64) {
         let Some(Building { attempt, .. }) = self.attempts.get(&id) else { return };
-        let identity = attempt.identity();
+        let identity = attempt.identity().into_owned();
         // Without a UID the Pod is unknown.
         if identity.is_empty() {
             return;
@@ -601,9 +608,9 @@ impl Building {
             attempt,
             stage: Progress::Popped,
             binding: false,
-            states: Vec::new(),
-            pods: Vec::new(),
-            goroutines: vec![goroutine],
+            states: Few::new(),
+            pods: Few::new(),
+            goroutines: smallvec![goroutine],
             outstanding: 0,
             part: Membership::Alone,
         }

@@ -99,7 +99,7 @@ impl Process {
 
     /// Records a queue move: the scheduler counts the Pod that the goroutine queued last.
     pub(super) fn queue_move(&mut self, event: Event) {
-        let Event { time_ns, goroutine, values, .. } = event;
+        let Event { time_ns, goroutine, mut values, .. } = event;
         let Some((queue, event)) = moved(&values) else {
             self.books.account.unrelated += 1;
             return;
@@ -121,7 +121,8 @@ impl Process {
             return;
         };
         queued.events += 1;
-        queued.push(Move { time_ns, queue: queue.to_owned(), event: event.to_owned() });
+        let event = values.take_text(Value::QueueEvent).unwrap_or_default();
+        queued.push(Move { time_ns, queue, event });
     }
 }
 
@@ -145,7 +146,7 @@ impl Queued {
     /// Records that the Pod is popped directly from the backoff queue.
     pub(super) fn pop_from_backoff(&mut self, time_ns: u64) {
         self.events += 1;
-        self.push(Move { time_ns, queue: QUEUES[0].to_owned(), event: POPPED_FROM_BACKOFF.to_owned() });
+        self.push(Move { time_ns, queue: QUEUES[0], event: POPPED_FROM_BACKOFF.to_owned() });
     }
 
     /// Adds a move. The newest is always kept, since it says why the Pod is where it is.
@@ -159,7 +160,8 @@ impl Queued {
 }
 
 /// Queue and event from the labels of the queue's metric; `None` for other metrics.
-pub(crate) fn moved(values: &Values) -> Option<(&str, &str)> {
+pub(crate) fn moved(values: &Values) -> Option<(&'static str, &str)> {
     let (queue, event) = (values.text(Value::Queue)?, values.text(Value::QueueEvent)?);
-    (values.number(Value::Labels) == Some(2) && QUEUES.contains(&queue)).then_some((queue, event))
+    let queue = QUEUES.into_iter().find(|own| *own == queue)?;
+    (values.number(Value::Labels) == Some(2)).then_some((queue, event))
 }

@@ -1,7 +1,7 @@
 //! Plugins that a phase calls one after the other: each is reported at its end, and began when the previous
 //! one ended.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use super::{Goroutine, HashMap, MAX_CALLS, Open, Process};
 use crate::{Event, Values, attempt::Attempt, table::Function, values::Value};
@@ -92,9 +92,11 @@ impl Process {
         let owner = goroutine.open.last().and_then(|open| open.owner);
         let mut open = Open { owner, events: 0, ..Open::new(function, start_ns, depth) };
         let own = |turn: &mut Turn| turn.function.about().serial_phase() == Some(function);
-        for turn in goroutine.turns.extract_if(.., own).collect::<Vec<_>>() {
+        let mut turns = mem::take(&mut goroutine.turns);
+        for turn in turns.extract_if(.., own) {
             self.close_turn(&mut goroutine, &mut open, turn);
         }
+        goroutine.turns = turns;
         let returned = (values.flag(Value::Panics) != Some(true)).then_some(values);
         open.events += u64::from(returned.is_none());
         self.close(&mut goroutine, open, time_ns, returned);
