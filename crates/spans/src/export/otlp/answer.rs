@@ -107,7 +107,11 @@ impl Answer {
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => Self::Later { pause: retry_after(headers), reason },
-            StatusCode::PAYLOAD_TOO_LARGE => Self::TooLarge(reason),
+            StatusCode::PAYLOAD_TOO_LARGE => too_large(&reason, "max_request_body_size"),
+            // As a Collector says it.
+            StatusCode::BAD_REQUEST if message.contains("request body too large") => {
+                too_large(&reason, "max_request_body_size")
+            }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Self::Refused(format!("{reason}; {CREDENTIALS}"))
             }
@@ -152,12 +156,19 @@ impl Answer {
         match name {
             "RESOURCE_EXHAUSTED" if pause.is_some() => Self::Later { pause, reason },
             // As grpc-go says it.
-            "RESOURCE_EXHAUSTED" if message.contains("larger than max") => Self::TooLarge(reason),
+            "RESOURCE_EXHAUSTED" if message.contains("larger than max") => {
+                too_large(&reason, "max_recv_msg_size_mib")
+            }
             "UNAUTHENTICATED" | "PERMISSION_DENIED" => Self::Refused(format!("{reason}; {CREDENTIALS}")),
             _ if retriable => Self::Later { pause, reason },
             _ => Self::Refused(reason),
         }
     }
+}
+
+/// Where one span alone is too large, the Collector's setting is the next step.
+fn too_large(reason: &str, setting: &str) -> Answer {
+    Answer::TooLarge(format!("{reason}; raise `{setting}` of the Collector's OTLP receiver"))
 }
 
 /// A body that is not understood rejects nothing.
@@ -193,7 +204,7 @@ fn retry_info(details: &[u8]) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
     use hyper::header::HeaderName;
 
@@ -210,7 +221,8 @@ mod tests {
         }
     }
 
-    fn details(seconds: i64) -> Vec<u8> {
+    /// A status that asks for a pause of so many seconds and a half.
+    pub(in super::super) fn details(seconds: i64) -> Vec<u8> {
         let info = RetryInfo { delay: Some(Seconds { seconds, nanoseconds: 500_000_000 }) };
         let type_url = "type.googleapis.com/google.rpc.RetryInfo".to_owned();
         let details = vec![Detail { type_url, value: info.encode_to_vec() }];
@@ -232,6 +244,11 @@ mod tests {
             }
         }
         assert_eq!(later(Answer::of_http(StatusCode::BAD_GATEWAY, &headers([]), b"<html>")), None);
+        let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
+        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+        let pause = later(Answer::of_http(unavailable, &headers([("retry-after", &date)]), &[])).unwrap();
+        // A date has no fractions of a second.
+        assert!((Duration::from_secs(30)..=Duration::from_secs(60)).contains(&pause), "{pause:?}");
     }
 
     #[test]
@@ -243,8 +260,25 @@ mod tests {
         assert_eq!(refused(StatusCode::BAD_REQUEST), "400 Bad Request: full");
         assert!(refused(StatusCode::UNAUTHORIZED).contains("SCHEDSPAN_OTLP_TOKEN_FILE"));
         assert!(refused(StatusCode::NOT_FOUND).contains("4318"));
-        let large = Answer::of_http(StatusCode::PAYLOAD_TOO_LARGE, &headers([]), b"too much");
-        assert_eq!(large, Answer::TooLarge("413 Payload Too Large".to_owned()));
+        let body = RpcStatus { message: "http: request body too large".to_owned(), ..RpcStatus::default() };
+        for (status, body) in
+            [(StatusCode::PAYLOAD_TOO_LARGE, vec![]), (StatusCode::BAD_REQUEST, body.encode_to_vec())]
+        {
+            let Answer::TooLarge(reason) = Answer::of_http(status, &headers([]), &body) else {
+                panic!("{status} is not split");
+            };
+            assert!(reason.contains("max_request_body_size"), "{reason}");
+        }
+    }
+
+    /// <https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes>
+    #[test]
+    fn http_statuses_are_retried_as_the_specification_says() {
+        for code in (100..1000).filter(|code| !(200..300).contains(code)) {
+            let answer = Answer::of_http(StatusCode::from_u16(code).unwrap(), &headers([]), &[]);
+            let retried = matches!(answer, Answer::Later { .. });
+            assert_eq!(retried, [429, 502, 503, 504].contains(&code), "{code}: {answer:?}");
+        }
     }
 
     #[test]

@@ -213,11 +213,16 @@ impl Service<Uri> for Connector {
             let stream = match Matcher::from_env().intercept(&url) {
                 None => tcp.call(url.clone()).await?,
                 Some(proxy) => {
+                    let failed = |reason| ProxyError { proxy: proxy.uri().clone(), reason };
+                    if proxy.uri().scheme_str() != Some("http") {
+                        return Err(failed("only `http://` is supported".to_owned()).into());
+                    }
                     let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
                     if let Some(credentials) = proxy.basic_auth() {
                         tunnel = tunnel.with_auth(credentials.clone());
                     }
-                    tunnel.call(url.clone()).await?
+                    let connected = tunnel.call(url.clone()).await;
+                    connected.map_err(|error| failed(clean(&sentence(&error))))?
                 }
             };
             if url.scheme_str() != Some("https") {
@@ -232,6 +237,15 @@ impl Service<Uri> for Connector {
     }
 }
 
+/// A proxy does not connect to the Collector.
+#[derive(Debug, thiserror::Error)]
+#[error("the proxy {proxy} does not connect to it: {reason}; check HTTPS_PROXY, HTTP_PROXY and NO_PROXY")]
+struct ProxyError {
+    /// Without credentials.
+    proxy: Uri,
+    reason: String,
+}
+
 /// Why a request fails, and what to do.
 fn explain(error: &(dyn StdError + 'static), with_tls: bool) -> String {
     // The source of an I/O error is that of the error within it, not the error within it.
@@ -243,8 +257,8 @@ fn explain(error: &(dyn StdError + 'static), with_tls: bool) -> String {
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
             return explain_tls(error);
         }
-        if let Some(error) = cause.downcast_ref::<tls::Error>() {
-            return error.to_string();
+        if cause.is::<tls::Error>() || cause.is::<ProxyError>() {
+            return cause.to_string();
         }
         // With TLS 1.3 the handshake is over for the client when the server looks at its certificate.
         // HTTP/2 hides the kind of its I/O error, but not its text: that of an alert, or of a pipe that the server has closed.

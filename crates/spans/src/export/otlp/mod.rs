@@ -23,7 +23,7 @@ use std::{
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tracing::{info, warn};
 
@@ -288,18 +288,24 @@ impl Exporter {
         }
     }
 
-    /// Waits until the next try, shorter after the shutdown. Returns `false` when the time for that is over.
+    /// Waits until the next try, not long after the shutdown. Returns `false` when there is no time left for one. A pause that the
+    /// Collector asks for is never shortened: where it is too long, there is no next try.
     async fn pause(&self, asked: Option<Duration>) -> bool {
         let tries = self.outage.as_ref().map_or(0, |outage| outage.tries);
-        let pause = asked.unwrap_or_else(|| pause(tries)).max(FIRST_PAUSE / 2);
+        let mut next = Instant::now() + asked.unwrap_or_else(|| pause(tries)).max(FIRST_PAUSE / 2);
         self.metrics.retried();
-        tokio::select! {
-            () = sleep(pause) => true,
-            closed = self.queue.until_closed() => {
-                sleep(pause.min(FIRST_PAUSE)).await;
-                closed.elapsed() < LAST_TRIES
-            }
+        let closed = tokio::select! {
+            () = sleep_until(next) => return true,
+            closed = self.queue.until_closed() => closed,
+        };
+        if asked.is_none() {
+            next = next.min(Instant::now() + FIRST_PAUSE);
         }
+        let in_time = next - closed < LAST_TRIES;
+        if in_time {
+            sleep_until(next).await;
+        }
+        in_time
     }
 }
 

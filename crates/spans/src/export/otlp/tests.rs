@@ -5,6 +5,7 @@ use std::{
     io::Read as _,
     net::SocketAddr,
     path::Path,
+    time::SystemTime,
 };
 
 use axum::{
@@ -13,6 +14,7 @@ use axum::{
     http::{HeaderMap, HeaderName, Response, StatusCode},
     routing::post,
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
         ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -26,13 +28,14 @@ use telemetry::Registry;
 use tokio::{
     net::TcpListener,
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    time::sleep,
 };
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer},
 };
 
-use super::*;
+use super::{answer::tests::details, *};
 use crate::{
     Source,
     export::{
@@ -328,6 +331,80 @@ async fn a_request_that_may_succeed_later_is_sent_again_until_it_does() {
 }
 
 #[tokio::test]
+async fn a_pause_that_the_collector_asks_for_is_kept_even_after_the_shutdown() {
+    let half = Duration::from_millis(500);
+    let now = SystemTime::now();
+    let date = httpdate::HttpDate::from(now + 4 * half);
+    let details = BASE64_STANDARD.encode(details(1));
+    let mut cases = Vec::new();
+    for (protocol, code, (name, value), over) in [
+        (PROTOCOLS[0], 429, ("retry-after", "1".to_owned()), now + 2 * half),
+        (PROTOCOLS[0], 503, ("retry-after", date.to_string()), SystemTime::from(date)),
+        (PROTOCOLS[1], 8, ("grpc-status-details-bin", details.clone()), now + 3 * half),
+        (PROTOCOLS[1], 14, ("grpc-status-details-bin", details), now + 3 * half),
+    ] {
+        let (protocol, collector) = protocol;
+        cases.push(tokio::spawn(async move {
+            let reply = Reply { code, headers: vec![(name, value)], ..Reply::default() };
+            let Collector { endpoint, mut requests } = collector(listen().await.0, vec![reply], usize::MAX);
+            let (sinks, registry) = exporting(settings(protocol, &endpoint, &[]));
+            sinks.send(scheduled());
+            sinks.shutdown(ENOUGH).await;
+            assert!(SystemTime::now() >= over, "{protocol}, {code}: it is sent again too early");
+            assert_eq!(spans(&requests.recv().await.unwrap().1).len(), EACH);
+            assert_eq!(lost(&registry), []);
+        }));
+    }
+    for case in cases {
+        case.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pause_that_outlasts_the_shutdown_is_a_loss_and_not_cut_short() {
+    let reply = Reply { code: 429, headers: vec![("retry-after", "60".to_owned())], ..Reply::default() };
+    let Collector { endpoint, mut requests } = http_collector(listen().await.0, vec![reply], usize::MAX);
+    let (sinks, registry) = exporting(settings("http/protobuf", &endpoint, &[]));
+    sinks.send(scheduled());
+    sinks.shutdown(ENOUGH).await;
+    assert_eq!(lost(&registry), [("shutdown", EACH as u64)]);
+    assert!(requests.try_recv().is_err(), "it was sent again");
+}
+
+/// Ten minutes at fifty Pods a second, as fast as they can be made.
+#[tokio::test]
+async fn ten_minutes_without_a_collector_cost_what_the_queue_cannot_hold_and_nothing_with_a_spool() {
+    const TRACES: usize = 10 * 60 * 50;
+    const QUEUE: usize = 65_536;
+    let directory = Directory::new();
+    for spool in [None, Some(directory.0.clone())] {
+        let (listener, address) = listen().await;
+        drop(listener);
+        let options = spool::Options { spool, spool_size: 256 << 20 };
+        let (sinks, registry) = spooling(settings("grpc", &format!("http://{address}"), &[]), &options);
+        for _ in 0..TRACES {
+            if options.spool.is_some() {
+                // At this speed it needs a moment now and then.
+                sinks.room().await;
+            }
+            sinks.send(scheduled());
+        }
+        let Collector { mut requests, .. } =
+            grpc_collector(TcpListener::bind(address).await.unwrap(), vec![], usize::MAX);
+        let held = if options.spool.is_some() { TRACES } else { QUEUE / EACH } * EACH;
+        let mut arrived = 0;
+        while arrived < held {
+            arrived += spans(&requests.recv().await.unwrap().1).len();
+        }
+        sinks.shutdown(ENOUGH).await;
+        assert!(requests.try_recv().is_err(), "more arrives than the queue holds");
+        let not_held = (TRACES * EACH - held) as u64;
+        let expected = if not_held > 0 { vec![("export_queue_full", not_held)] } else { vec![] };
+        assert_eq!((arrived, lost(&registry)), (held, expected));
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_is_too_large_is_split_down_to_its_spans() {
     for (protocol, collector) in PROTOCOLS {
         for most_spans in [1, 4, EACH, 2 * EACH + 1] {
@@ -350,6 +427,27 @@ async fn a_request_that_is_too_large_is_split_down_to_its_spans() {
         sinks.send(scheduled());
         sinks.shutdown(ENOUGH).await;
         assert_eq!(lost(&registry), [("export_failed", EACH as u64)]);
+    }
+}
+
+/// It accepts the connection, as a Collector that hangs does.
+#[tokio::test]
+async fn a_collector_that_is_silent_is_named_and_tried_again_by_a_new_connection() {
+    for (protocol, collector) in PROTOCOLS {
+        let (listener, address) = listen().await;
+        let timeout = [("OTEL_EXPORTER_OTLP_TIMEOUT", "200")];
+        let settings = settings(protocol, &format!("http://{address}"), &timeout);
+        let error = try_client(connect(settings.clone()).unwrap_or_else(|error| panic!("{error}"))).await;
+        let error = error.unwrap_err();
+        assert!(error.ends_with("no answer within 200 ms; check OTEL_EXPORTER_OTLP_ENDPOINT"), "{error}");
+        let _of_the_try = listener.accept().await.unwrap();
+        let (sinks, registry) = exporting(settings);
+        sinks.send(scheduled());
+        let _silent = listener.accept().await.unwrap();
+        let Collector { mut requests, .. } = collector(listener, vec![], usize::MAX);
+        assert_eq!(spans(&requests.recv().await.unwrap().1).len(), EACH);
+        sinks.shutdown(ENOUGH).await;
+        assert_eq!(lost(&registry), []);
     }
 }
 
