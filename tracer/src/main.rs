@@ -23,8 +23,7 @@ const FAILED: u8 = 2;
 /// `EX_USAGE`: the command line is invalid.
 const USAGE: u8 = 64;
 
-// musl's own allocator, which the image would use, takes more time than the rest of schedspan. With mimalloc 0.1.52 the daemon takes
-// 0.92 of the CPU time and 1.33 of the memory (`cargo xtask bench --executable FILE --against FILE`).
+// Chosen by the figures in docs/performance.md.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
