@@ -273,8 +273,10 @@ impl Spool {
             self.segments.push_back(segment);
         }
         let mut lost = 0;
-        while self.segments.len() > 1 && self.bytes() + head.size() > self.limit {
-            lost += self.drop_oldest()?;
+        while self.bytes() + head.size() > self.limit
+            && let Some(dropped) = self.make_room()?
+        {
+            lost += dropped;
         }
         let bytes = [&head.bytes(), entry].concat();
         let last = self.last();
@@ -292,15 +294,37 @@ impl Spool {
         self.segments.back_mut().expect("there is always a segment")
     }
 
-    /// Removes the oldest segment. Returns the spans that are lost with it: one that has been taken is not.
-    fn drop_oldest(&mut self) -> io::Result<u64> {
-        let Segment { number, spans, .. } = self.segments[0];
+    /// Drops the oldest segment, except an entry in it that has been taken, which may be arriving, and the segment that is written.
+    /// Returns the spans that are lost; `None` if there is no more to drop.
+    fn make_room(&mut self) -> io::Result<Option<u64>> {
+        let older = self.segments.len() - 1;
+        let first = &mut self.segments[0];
+        match self.taken.filter(|taken| taken.segment == first.number) {
+            Some(Taken { end, spans, .. }) if older > 0 && first.bytes > end => {
+                first.file.set_len(end)?;
+                first.bytes = end;
+                let lost = first.spans.saturating_sub(spans);
+                first.spans = spans;
+                Ok(Some(lost))
+            }
+            Some(_) if older > 1 => self.remove(1).map(Some),
+            None if older > 0 => self.remove(0).map(Some),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Removes a segment. Returns its spans.
+    fn remove(&mut self, index: usize) -> io::Result<u64> {
+        let Segment { number, spans, .. } = self.segments[index];
         fs::remove_file(Segment::path(&self.directory, number))?;
-        self.segments.pop_front();
-        self.offset = 0;
-        self.save()?;
-        let taken = self.taken.take_if(|taken| taken.segment == number).map_or(0, |taken| taken.spans);
-        Ok(spans.saturating_sub(taken))
+        self.segments.remove(index);
+        // Only where another program has cut its file.
+        self.taken.take_if(|taken| taken.segment == number);
+        if index == 0 {
+            self.offset = 0;
+            self.save()?;
+        }
+        Ok(spans)
     }
 
     /// The oldest entry. Without [`Self::settle`], the same one the next time.
@@ -329,7 +353,7 @@ impl Spool {
                 if self.segments.len() == 1 {
                     return Ok(Next::Nothing);
                 }
-                self.drop_oldest()?;
+                self.remove(0)?;
                 continue;
             }
             let place =
@@ -361,7 +385,7 @@ impl Spool {
     ///
     /// When this cannot be written. Then the entry is sent again after a restart, and not before.
     pub(super) fn settle(&mut self) -> io::Result<()> {
-        // Its segment may have gone meanwhile.
+        // Its file may have been cut by another program.
         let Some(Taken { end, spans, .. }) = self.taken.take() else { return Ok(()) };
         let segment = &mut self.segments[0];
         segment.spans = segment.spans.saturating_sub(spans);

@@ -91,19 +91,24 @@ fn a_full_spool_loses_its_oldest_segment_and_says_how_many_spans() {
 }
 
 #[test]
-fn an_entry_on_its_way_is_not_lost_with_its_segment() {
+fn an_entry_on_its_way_is_kept_when_its_segment_goes_and_is_there_after_a_restart() {
     let directory = Directory::new();
     let mut spool = directory.open();
-    let entry = vec![7; 1_000];
-    spool.append(&entry, 3).unwrap();
-    spool.next().unwrap();
+    let on_its_way = vec![1; 1_000];
+    spool.append(&on_its_way, 3).unwrap();
+    assert_eq!(spool.next().unwrap(), Next::Entry(on_its_way.clone()));
     let (mut lost, mut appended) = (0, 1);
-    while lost == 0 {
-        lost += spool.append(&entry, 3).unwrap();
+    // Its own segment and the next one go.
+    while lost < 3 * 6 {
+        lost += spool.append(&[7; 1_000], 3).unwrap();
         appended += 1;
+        assert!(spool.bytes() <= LIMIT);
+        assert_eq!(spool.spans() + lost, 3 * appended);
     }
-    spool.settle().unwrap();
-    assert_eq!(spool.spans() + lost + 3, 3 * appended);
+    drop(spool);
+    let (entries, damaged) = drain(&mut directory.open());
+    assert_eq!(entries[0], on_its_way);
+    assert_eq!((entries.len() as u64 * 3 + lost, damaged), (3 * appended, vec![]));
 }
 
 #[test]
@@ -154,6 +159,8 @@ fn a_size_has_a_unit_and_bounds() {
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize),
+    /// Takes an entry.
+    Take,
     /// Takes and settles an entry.
     Arrive,
     /// Takes an entry, and starts again without settling it.
@@ -163,6 +170,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0_usize..6_000).prop_map(Step::Append),
+        1 => Just(Step::Take),
         3 => Just(Step::Arrive),
         1 => Just(Step::Restart),
     ];
@@ -175,18 +183,25 @@ proptest! {
         let directory = Directory::new();
         let mut spool = directory.open();
         let mut waiting = VecDeque::new();
+        // Those that are not lost any more.
+        let mut taken = 0;
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Append(length) => {
                     let entry = [&(number as u64).to_le_bytes()[..], &vec![number as u8; length]].concat();
                     let lost = spool.append(&entry, 1).unwrap();
                     waiting.push_back(entry);
-                    waiting.drain(..usize::try_from(lost).unwrap());
+                    waiting.drain(taken..taken + usize::try_from(lost).unwrap());
+                }
+                Step::Take => {
+                    spool.next().unwrap();
+                    taken = waiting.len().min(1);
                 }
                 Step::Arrive => match spool.next().unwrap() {
                     Next::Entry(entry) => {
                         prop_assert_eq!(Some(entry), waiting.pop_front());
                         spool.settle().unwrap();
+                        taken = 0;
                     }
                     Next::Nothing => prop_assert!(waiting.is_empty()),
                     Next::Damaged { place, .. } => panic!("{place}"),
@@ -195,6 +210,7 @@ proptest! {
                     spool.next().unwrap();
                     drop(spool);
                     spool = directory.open();
+                    taken = 0;
                 }
             }
             prop_assert_eq!(spool.spans(), waiting.len() as u64);
