@@ -183,9 +183,14 @@ impl Fleet {
     /// When there is none.
     pub async fn first(&mut self) -> Result<Place, Error> {
         self.refresh().await?;
-        let Found { leader, others } = &self.found;
-        let first = leader.as_ref().ok().or_else(|| others.first());
+        let first = self.leader().or_else(|| self.found.others.first());
         first.cloned().ok_or_else(|| Error::NoDaemon { place: "the cluster".to_owned() })
+    }
+
+    /// The Pod of the leader's daemon, if the last look found it.
+    #[must_use]
+    pub fn leader(&self) -> Option<&Place> {
+        self.found.leader.as_ref().ok()
     }
 
     async fn refresh(&mut self) -> Result<(), Error> {

@@ -1,15 +1,15 @@
 //! Connections to a port of a Pod, through the API server.
 
-use std::sync::Arc;
+use std::{io, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tokio::{
     io::{AsyncRead, AsyncWrite, copy_bidirectional},
-    net::TcpListener,
-    sync::Semaphore,
-    time::timeout,
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{MissedTickBehavior, interval, timeout},
 };
 use tracing::debug;
 
@@ -21,6 +21,8 @@ use crate::{
 
 /// Most connections that are forwarded at once; further ones wait. A browser has six.
 const MAX_CONNECTIONS: usize = 64;
+/// Interval of looks at the leader while connections are open.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Connects to the port of a daemon.
 ///
@@ -51,26 +53,39 @@ pub async fn connect(
     }
 }
 
-/// Forwards each connection of a listener to the daemon of the leader of that moment, until the listener fails.
+/// Forwards each connection of a listener to the daemon of the leader of that moment, until the listener fails. A connection ends when
+/// another scheduler leads: a page that is open connects again, to the daemon of that one.
 ///
 /// # Errors
 ///
 /// When connections can no longer be accepted.
-pub async fn serve(listener: TcpListener, mut fleet: Fleet) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, mut fleet: Fleet) -> io::Result<()> {
     let seats = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // Each connection has a receiver.
+    let (leader, _) = watch::channel(None);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // An error would mean that the semaphore is closed, which it never is.
-        let seat = Arc::clone(&seats).acquire_owned().await.ok();
-        let (mut near, _) = listener.accept().await?;
-        let far = match fleet.first().await {
-            Ok(place) => connect(fleet.cluster(), &place).await,
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &seats) => Some(accepted?),
+            _ = look.tick(), if leader.receiver_count() > 0 => None,
+        };
+        let place = fleet.first().await;
+        leader.send_replace(fleet.leader().cloned());
+        let Some((mut near, seat)) = accepted else { continue };
+        let far = match place {
+            Ok(place) => connect(fleet.cluster(), &place).await.map(|far| (far, place)),
             Err(error) => Err(error),
         };
         match far {
-            Ok(mut far) => {
+            Ok((mut far, place)) => {
+                let mut leader = leader.subscribe();
                 tokio::spawn(async move {
-                    // Either side may end it at any time.
-                    let _ = copy_bidirectional(&mut near, &mut far).await;
+                    tokio::select! {
+                        // Either side may end it at any time.
+                        _ = copy_bidirectional(&mut near, &mut far) => {}
+                        _ = leader.wait_for(|leader| leader.as_ref().is_some_and(|leader| *leader != place)) => {}
+                    }
                     drop(seat);
                 });
             }
@@ -80,4 +95,14 @@ pub async fn serve(listener: TcpListener, mut fleet: Fleet) -> std::io::Result<(
             }
         }
     }
+}
+
+/// The next connection, once there is a seat for it.
+async fn accept(
+    listener: &TcpListener,
+    seats: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
+    // An error would mean that the semaphore is closed, which it never is.
+    let seat = Arc::clone(seats).acquire_owned().await.ok();
+    Ok((listener.accept().await?.0, seat))
 }
