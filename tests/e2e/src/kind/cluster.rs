@@ -1,4 +1,4 @@
-//! A kind cluster: a control plane and a worker.
+//! A kind cluster: one or several control planes and a worker.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -51,21 +51,24 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster, and waits until its nodes are ready.
+    /// Starts a cluster with this number of control planes, and waits until its nodes are ready.
     ///
     /// # Errors
     ///
     /// If there is one already, or a part cannot be built or started.
-    pub(super) fn up(provider: Provider, tracing: Tracing) -> Result<Self> {
+    pub(super) fn up(provider: Provider, control_planes: usize, tracing: Tracing) -> Result<Self> {
         let dir = dir(provider)?;
         prepare(provider, &dir)?;
         let guard = Guard::start(&["kind", "guard", "--provider", provider.name()])?;
         let cluster = Self { engine: Engine::start(provider, &dir)?, guard: Some(guard) };
         let pulled = cluster.engine.is_own() && cluster.pull();
         let image = if pulled { PULLED.to_owned() } else { cluster.import()? };
-        cluster.create(&image, !pulled, tracing)?;
+        if !pulled && control_planes > 1 {
+            cluster.load_balancer()?;
+        }
+        cluster.create(&image, !pulled, control_planes, tracing)?;
         if !pulled {
-            cluster.connect()?;
+            cluster.connect(control_planes + 1)?;
         }
         cluster.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=120s"])?;
         Ok(cluster)
@@ -158,8 +161,14 @@ impl Cluster {
         Ok(name)
     }
 
+    /// Loads the image of the load balancer, which kind puts before several control planes, into the engine.
+    fn load_balancer(&self) -> Result<()> {
+        let mut load = self.engine.command(self.engine.provider.name());
+        process::output(load.args(["load", "--input"]).arg(images::load_balancer()?)).map(drop)
+    }
+
     /// Creates the cluster with kind. With our own image it lacks kind's network and DNS.
-    fn create(&self, image: &str, ours: bool, tracing: Tracing) -> Result<()> {
+    fn create(&self, image: &str, ours: bool, control_planes: usize, tracing: Tracing) -> Result<()> {
         let node = |role: &str| {
             json!({
                 "role": role,
@@ -199,11 +208,13 @@ impl Cluster {
             patches
                 .push(json!({ "kind": "InitConfiguration", "skipPhases": ["preflight", "addon/coredns"] }));
         }
+        let mut nodes = vec![node("control-plane"); control_planes];
+        nodes.push(node("worker"));
         let configuration = json!({
             "kind": "Cluster",
             "apiVersion": "kind.x-k8s.io/v1alpha4",
             "networking": networking,
-            "nodes": [node("control-plane"), node("worker")],
+            "nodes": nodes,
             "kubeadmConfigPatches": patches.iter().map(Value::to_string).collect::<Vec<_>>(),
         });
         let file = self.shared().join("cluster.json");
@@ -213,11 +224,15 @@ impl Cluster {
         process::run("kind create cluster", &mut create)
     }
 
-    /// Gives each node a network for its Pods, and a route to those of the other.
-    fn connect(&self) -> Result<()> {
+    /// Gives each of this number of nodes a network for its Pods, and routes to those of the others.
+    fn connect(&self, number: usize) -> Result<()> {
         let nodes = self.get(&["nodes"])?;
         let nodes: Vec<_> = nodes["items"].as_array().into_iter().flatten().filter_map(node).collect();
-        ensure!(nodes.len() == 2, "{} nodes have an address and Pods' addresses instead of 2", nodes.len());
+        ensure!(
+            nodes.len() == number,
+            "{} nodes have an address and Pods' addresses instead of {number}",
+            nodes.len()
+        );
         for (name, _, pods) in &nodes {
             let network = json!({
                 "cniVersion": "0.3.1",

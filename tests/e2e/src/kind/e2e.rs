@@ -21,7 +21,7 @@ use xtask::{components::COLLECTOR, image, machine};
 use super::{
     cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, Tracing, WORKER},
     engine::Provider,
-    images,
+    images, leaders,
     operations::{
         INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemon, delete, helm, items, logs, metrics, pod,
         probes, scheduler, traced, wait_for_pods,
@@ -49,22 +49,27 @@ const UPGRADED: &str = "upgraded";
 /// The time in which Pods are created before and after the upgrade.
 const AROUND: Duration = Duration::from_secs(5);
 
+/// The images' archives. Builds take minutes, so they come before anything runs.
+pub(super) fn archives() -> Result<[PathBuf; 3]> {
+    Ok([image::image(machine::own()?, None)?, images::collector()?, images::pause()?])
+}
+
 /// # Errors
 ///
 /// If a step fails: the error ends with schedspan's log.
 pub(super) fn run(provider: Provider) -> Result<()> {
-    // Builds take minutes, so they come before anything runs.
-    let archives = [image::image(machine::own()?, None)?, images::collector()?, images::pause()?];
+    let archives = archives()?;
     let begin = Instant::now();
-    let cluster = step("cluster up", || up(provider, Tracing::Off))?;
+    let cluster = step("cluster up", || up(provider, 1, Tracing::Off))?;
     let done = steps(&cluster, &archives).map_err(|error| anyhow!("{error:#}{}", logs(&cluster)));
     done.and_then(|()| step("cluster down", || Ok((cluster.down()?, String::new()))))?;
+    leaders::run(provider, &archives)?;
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())
 }
 
-pub(super) fn up(provider: Provider, tracing: Tracing) -> Result<(Cluster, String)> {
-    Ok((Cluster::up(provider, tracing)?, provider.name().into()))
+pub(super) fn up(provider: Provider, control_planes: usize, tracing: Tracing) -> Result<(Cluster, String)> {
+    Ok((Cluster::up(provider, control_planes, tracing)?, provider.name().into()))
 }
 
 fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {

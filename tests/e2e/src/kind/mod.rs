@@ -8,6 +8,7 @@
 //! - `e2e`: schedspan from `helm install` to `helm uninstall`
 //! - `registry`: the chart for it, as a release publishes it
 //! - `plugin`: `kubectl schedspan`, a step of `e2e`
+//! - `leaders`: `kubectl schedspan` while the leading one of three schedulers changes, in a cluster of its own
 //! - `lifecycle`: a Pod from the request until it is Ready, traced by all components
 //!
 //! Scripts that run on nodes are in `tests/kind`.
@@ -17,6 +18,7 @@ mod cluster;
 mod e2e;
 mod engine;
 mod images;
+mod leaders;
 mod lifecycle;
 mod operations;
 mod plugin;
@@ -43,11 +45,15 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster of two nodes
+    /// Start a cluster of control planes and a worker
     ///
     /// Pulls kind's node image, or if that fails builds one from Debian's packages and Kubernetes' Go modules, which takes a
     /// quarter of an hour on two cores, once.
-    Up,
+    Up {
+        /// Number of control planes
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+        control_planes: u8,
+    },
     /// End the cluster and everything started for it
     Down,
     /// Run a program with access to the cluster: kubectl, helm, kind, docker or podman
@@ -56,10 +62,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Install and test schedspan in a new cluster
+    /// Install and test schedspan in a new cluster, and in another with three control planes
     ///
-    /// Prints a line with the duration of each step. The cluster ends after the last step, or the first that fails.
+    /// Prints a line with the duration of each step. A cluster ends after its last step, or the first that fails.
     E2e,
+    /// Test `kubectl schedspan` while the leading one of three schedulers changes: the second cluster of `e2e` alone
+    Leaders,
     /// Trace a Pod from the request until it is Ready, and draw docs/lifecycle.svg
     ///
     /// In a new cluster without the tracing of API server and kubelets, and in another with it.
@@ -70,8 +78,8 @@ enum Command {
 
 pub fn run(Arguments { provider, command }: Arguments) -> Result<()> {
     match command {
-        Command::Up => {
-            let cluster = Cluster::up(provider, Tracing::Off)?;
+        Command::Up { control_planes } => {
+            let cluster = Cluster::up(provider, control_planes.into(), Tracing::Off)?;
             println!("{}", cluster.kubectl(&["get", "nodes"])?);
             println!("next     cargo xtask kind exec --provider {0} kubectl get pods", provider.name());
             println!("         cargo xtask kind down --provider {0}", provider.name());
@@ -85,6 +93,7 @@ pub fn run(Arguments { provider, command }: Arguments) -> Result<()> {
             Ok(())
         }
         Command::E2e => e2e::run(provider),
+        Command::Leaders => leaders::run(provider, &e2e::archives()?),
         Command::Lifecycle => lifecycle::run(provider),
         Command::Guard => guard::run(|| cluster::down(provider)),
     }

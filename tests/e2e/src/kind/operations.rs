@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, thread, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use harness::{figures::Observed, metrics::Metrics, wait::wait_until};
 use serde_json::{Value, json};
 use xtask::process;
@@ -56,16 +56,27 @@ pub(super) fn helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     process::output(cluster.engine.command("helm").args(["--namespace", NAMESPACE]).args(arguments))
 }
 
-/// The metrics of schedspan's one ready Pod, through the API server.
-pub(super) fn metrics(cluster: &Cluster) -> Result<Metrics> {
+/// schedspan's Pods, without those that end: the name and the Node of each.
+pub(super) fn daemons(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let pods =
         cluster.get(&["pods", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/name=schedspan"])?;
-    let names: Vec<_> = pods["items"].as_array().into_iter().flatten().collect();
-    let names: Vec<_> = names.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).collect();
-    ensure!(names.len() == 1, "{} Pods of schedspan instead of 1", names.len());
-    let name = names[0]["metadata"]["name"].as_str().unwrap_or_default();
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:9090/proxy/metrics");
+    let pods = pods["items"].as_array().into_iter().flatten();
+    let pods = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(pods.map(|pod| (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"]))).collect())
+}
+
+/// The metrics of a Pod of schedspan, through the API server.
+pub(super) fn metrics_of(cluster: &Cluster, pod: &str) -> Result<Metrics> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9090/proxy/metrics");
     Metrics::parse(&cluster.kubectl(&["get", "--raw", &path])?)
+}
+
+/// The metrics of schedspan's one Pod.
+pub(super) fn metrics(cluster: &Cluster) -> Result<Metrics> {
+    let pods = daemons(cluster)?;
+    let [(pod, _)] = &pods[..] else { bail!("{} Pods of schedspan instead of 1", pods.len()) };
+    metrics_of(cluster, pod)
 }
 
 /// Waits until schedspan traces this number of schedulers.

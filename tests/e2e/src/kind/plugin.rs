@@ -2,8 +2,9 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
-    process::{ChildStdout, Command, Output, Stdio},
+    io::{self, BufRead as _, BufReader, Read as _},
+    process::{Child, Command, Output, Stdio},
+    thread,
     time::Instant,
 };
 
@@ -18,14 +19,16 @@ use super::{
 };
 
 const REPLICAS: usize = 3;
-/// A port is forwarded for so long.
-const UI_SECONDS: &str = "5";
+/// Runs `kubectl schedspan ui` until standard input ends.
+const UI: &str = "kubectl schedspan ui & read -r _; kill $!; wait";
 /// The folder of the plugin in the shared one.
 const FOLDER: &str = "plugins";
 
 /// A Deployment is applied with a trace and becomes Ready; its Pods are explained, and the page's port is forwarded.
 pub(super) fn run(cluster: &Cluster) -> Result<((), String)> {
     install(cluster)?;
+    let leader = leader(cluster)?;
+    ensure!(leader.as_deref() == Some(CONTROL_PLANE), "{leader:?} leads instead of {CONTROL_PLANE}");
     traced(cluster, 1)?;
     let file = cluster.shared().join("web.json");
     fs::write(&file, deployment().to_string())?;
@@ -46,7 +49,7 @@ pub(super) fn run(cluster: &Cluster) -> Result<((), String)> {
 }
 
 /// The Pods of the Deployment are explained by the daemon on the leader's Node.
-pub(super) fn explained(cluster: &Cluster) -> Result<()> {
+fn explained(cluster: &Cluster) -> Result<()> {
     let (reports, said) = plugin(cluster, &["explain", "--selector", "app=web", "--output", "json"])?;
     ensure!(!said.contains("asks all"), "the leader is not known: {said}");
     let reports: Value = serde_json::from_str(&reports)?;
@@ -58,25 +61,82 @@ pub(super) fn explained(cluster: &Cluster) -> Result<()> {
 
 /// A port of this host leads to the daemon.
 fn forwarded(cluster: &Cluster) -> Result<()> {
-    let mut ui = command(cluster, "timeout", &[UI_SECONDS, "kubectl", "schedspan", "ui"]);
-    let mut ui = ui.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let answer = ui.stdout.take().context("no output").and_then(|output| answer(cluster, output));
-    ui.wait()?;
-    let answer = answer?;
-    ensure!(answer.starts_with("HTTP/1.1 200"), "the forwarded port answers {answer:?}");
+    let answer = Page::open(cluster)?.get("/api/v1/top")?;
+    ensure!(answer.starts_with("HTTP/1.0 200"), "the forwarded port answers {answer:?}");
     Ok(())
 }
 
-/// The daemon's answer at the URL that is printed.
-fn answer(cluster: &Cluster, printed: ChildStdout) -> Result<String> {
-    let mut url = String::new();
-    BufReader::new(printed).read_line(&mut url)?;
-    let port = url.trim().trim_end_matches('/').rsplit(':').next().context("no URL")?;
-    let ask = format!(
-        r"exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /api/v1/top HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3; cat <&3"
-    );
-    let Output { stdout, .. } = cluster.engine.command("bash").args(["-c", &ask]).output()?;
-    Ok(String::from_utf8_lossy(&stdout).into_owned())
+/// `kubectl schedspan ui`, which ends when this is dropped.
+pub(super) struct Page<'a> {
+    cluster: &'a Cluster,
+    process: Child,
+    port: String,
+}
+
+impl<'a> Page<'a> {
+    /// # Errors
+    ///
+    /// If it prints no URL.
+    pub(super) fn open(cluster: &'a Cluster) -> Result<Self> {
+        let mut ui = command(cluster, "sh", &["-c", UI]);
+        let process = ui.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut page = Self { cluster, process, port: String::new() };
+        let mut url = String::new();
+        BufReader::new(page.process.stdout.take().context("no output")?).read_line(&mut url)?;
+        page.port = url.trim().trim_end_matches('/').rsplit(':').next().context("no URL")?.to_owned();
+        Ok(page)
+    }
+
+    /// The answer to a request, with its head. It is read as far as the head says: the connection's end comes a second later.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be asked.
+    pub(super) fn get(&self, path: &str) -> Result<String> {
+        let mut request = self.request(path).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut output = BufReader::new(request.stdout.take().context("no output")?);
+        let mut answer = String::new();
+        while output.read_line(&mut answer)? > "\r\n".len() {}
+        let head = answer.to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        output.take(length.unwrap_or(0)).read_to_string(&mut answer)?;
+        request.kill()?;
+        request.wait()?;
+        Ok(answer)
+    }
+
+    /// A request whose answer does not end by itself. Its first line has arrived.
+    ///
+    /// # Errors
+    ///
+    /// If it is not answered.
+    pub(super) fn stream(&self, path: &str) -> Result<Child> {
+        let mut stream = self.request(path).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        let mut output = BufReader::new(stream.stdout.take().context("no output")?);
+        output.read_line(&mut line)?;
+        ensure!(line.starts_with("HTTP/1.0 200"), "{path} answers {line:?}");
+        thread::spawn(move || io::copy(&mut output, &mut io::sink()));
+        Ok(stream)
+    }
+
+    fn request(&self, path: &str) -> Command {
+        let ask = format!(
+            r"exec 3<>/dev/tcp/127.0.0.1/{}; printf 'GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3; cat <&3",
+            self.port
+        );
+        let mut command = self.cluster.engine.command("bash");
+        command.args(["-c", &ask]).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Page<'_> {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        // It has ended then, or cannot be waited for.
+        let _ = self.process.wait();
+    }
 }
 
 fn deployment() -> Value {
@@ -100,14 +160,11 @@ fn deployment() -> Value {
 }
 
 /// Puts the image's executable where kubectl finds it.
-fn install(cluster: &Cluster) -> Result<()> {
+pub(super) fn install(cluster: &Cluster) -> Result<()> {
     let folder = cluster.shared().join(FOLDER);
     fs::create_dir_all(&folder)?;
     let executable = paths::target().join("oci").join(machine::own()?.arch).join("usr/bin/schedspan");
     fs::copy(executable, folder.join("kubectl-schedspan"))?;
-    let holder = cluster.get(&["lease", "--namespace=kube-system", "kube-scheduler"])?;
-    let holder = holder["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
-    ensure!(holder.starts_with(CONTROL_PLANE), "{holder} leads instead of {CONTROL_PLANE}");
     Ok(())
 }
 
@@ -121,8 +178,15 @@ fn command(cluster: &Cluster, program: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// The Node of the scheduler that holds the Lease.
+pub(super) fn leader(cluster: &Cluster) -> Result<Option<String>> {
+    let lease = cluster.get(&["lease", "--namespace=kube-system", "kube-scheduler"])?;
+    let holder = lease["spec"]["holderIdentity"].as_str().and_then(|holder| holder.rsplit_once('_'));
+    Ok(holder.map(|(node, _)| node.to_owned()))
+}
+
 /// Standard output and standard error of the plugin.
-fn plugin(cluster: &Cluster, arguments: &[&str]) -> Result<(String, String)> {
+pub(super) fn plugin(cluster: &Cluster, arguments: &[&str]) -> Result<(String, String)> {
     let Output { status, stdout, stderr } =
         command(cluster, "kubectl", &[&["schedspan"], arguments].concat()).output()?;
     let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
