@@ -4,20 +4,21 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead as _, BufReader, Write as _},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::Path,
+    process::Stdio,
     time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{
     api::{Api, is_bound, is_unschedulable, pod},
+    browser,
     http::agent,
     stage::Stage,
     wait::wait_until,
 };
 use serde_json::{Value, json};
-use xtask::{paths, process, setup};
+use xtask::paths;
 
 use crate::checks::{nothing_lost, text};
 
@@ -26,12 +27,10 @@ pub(super) const NODES: u32 = 8;
 const FITS: usize = 12;
 const TOO_BIG: usize = 10;
 const NOWHERE: usize = 3;
-/// The oldest Node.js that playwright-core runs on.
-const NODE: u32 = 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
-    let tools = match tools() {
+    let tools = match browser::tools() {
         Ok(tools) => tools,
         Err(error) => {
             println!("skipped  e2e page: {error:#}");
@@ -66,35 +65,10 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     nothing_lost(&metrics)
 }
 
-/// What drives the browser, outside of the repository: it is installed once.
-pub(super) fn tools() -> Result<PathBuf> {
-    setup::ensure_browser()?;
-    let version = process::first_line("node", &["--version"]).context("there is no Node.js")?;
-    let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse::<u32>().ok());
-    ensure!(
-        major.is_some_and(|major| major >= NODE),
-        "it needs Node.js {NODE} or newer, and here is {version}"
-    );
-    let source = paths::repository().join("tests/e2e/browser");
-    let tools = paths::cache()?.join("browser");
-    fs::create_dir_all(&tools)?;
-    let lock = |folder: &Path| fs::read(folder.join("package-lock.json")).ok();
-    if lock(&source) != lock(&tools) || !tools.join("node_modules/axe-core").exists() {
-        let mut install = Command::new("npm");
-        for name in ["package.json", "package-lock.json"] {
-            fs::copy(source.join(name), tools.join(name))?;
-        }
-        install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(&tools);
-        process::run("npm ci for the browser", &mut install)?;
-    }
-    Ok(tools)
-}
-
 /// Runs the script that drives the browser, and makes the Pods that it asks for.
 fn look(api: &Api, url: &str, tools: &Path, pictures: &Path) -> Result<()> {
-    let script = paths::repository().join("tests/e2e/browser/look.mjs");
-    let mut command = Command::new("node");
-    command.arg(script).arg(url).arg(tools).arg(pictures);
+    let mut command = browser::script("look.mjs");
+    command.arg(url).arg(tools).arg(pictures);
     let mut node = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (mut answers, lines) = (node.stdin.take().context("it has an input")?, node.stdout.take());
     for line in BufReader::new(lines.context("it has an output")?).lines() {

