@@ -80,6 +80,13 @@ pub const KIND: Component =
     Component { name: "kind", version: "0.33.0", module: "kind/kind", package: "sigs.k8s.io/kind", ..PLAIN };
 pub const COLLECTOR: Component =
     Component { name: "otelcol", version: "0.161.0", module: "cluster/otelcol", package: ".", ..PLAIN };
+pub const JAEGER: Component = Component {
+    name: "jaeger",
+    version: "1.76.0",
+    module: "cluster/jaeger",
+    package: "github.com/jaegertracing/jaeger/cmd/all-in-one",
+    ..PLAIN
+};
 
 pub const HELM: Component = Component {
     name: "helm",

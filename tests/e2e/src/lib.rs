@@ -27,6 +27,7 @@ mod groups;
 mod hostile;
 mod inject;
 mod inspect;
+mod jaeger;
 pub mod kind;
 mod kubectl;
 mod lifecycle;
