@@ -9,16 +9,15 @@ use std::{
 use spans::{AttributeValue, Phase, Span, SpanKind, Trace, TraceKind, attributes};
 use telemetry::{Buckets, Duration, Durations, Registry};
 
-use crate::{last_minute::names, metrics::result};
+use crate::{
+    keys::{Key, Keys, MAX_TEXT, OTHER, names},
+    metrics::result,
+};
 
 /// Profiles with histograms of their own; a scheduler has a few. Their names come from the traced process.
 const MAX_PROFILES: usize = 16;
 /// Plugins by extension point; a profile has about sixty.
 const MAX_PLUGINS: usize = 256;
-/// Bytes of a name.
-const MAX_NAME: usize = 253;
-/// The label of what is beyond these limits.
-const OTHER: &str = "other";
 
 /// From 100 us to 13 s.
 const OF_ATTEMPTS: Buckets = Buckets { first: 1e-4, factor: 2.0, count: 18 };
@@ -44,9 +43,9 @@ struct Profile {
     /// Of attempts and of the waits before them, by result.
     attempts: HashMap<&'static str, (Duration, Duration)>,
     phases: HashMap<Phase, Duration>,
+    /// By number.
     plugins: Vec<Duration>,
-    /// Indices into `plugins`, by plugin and extension point.
-    numbers: HashMap<Box<str>, Vec<(Box<str>, usize)>>,
+    keys: Keys,
 }
 
 impl Histograms {
@@ -97,7 +96,7 @@ impl Histograms {
                 Some(AttributeValue::String(name)) => name,
                 Some(_) | None => OTHER,
             };
-            let is_full = profiles.len() >= MAX_PROFILES || name.len() > MAX_NAME;
+            let is_full = profiles.len() >= MAX_PROFILES || name.len() > MAX_TEXT;
             let name = if is_full && !profiles.contains_key(name) { OTHER } else { name };
             if !profiles.contains_key(name) {
                 profiles.insert(name.into(), Profile::default());
@@ -129,11 +128,15 @@ impl Histograms {
                 profile.phases.entry(phase).or_insert_with(of).observe(seconds, trace_id);
             }
             SpanKind::Plugin => {
-                let of = |plugin: &str, point: &str| {
-                    self.plugins.of([point.to_owned().into(), plugin.to_owned().into(), own()])
-                };
                 let (plugin, point) = names(span);
-                profile.plugin(&plugin, point, of).observe(seconds, trace_id);
+                let number = profile.keys.number(&plugin, point, MAX_PLUGINS);
+                // A key that is new has the next number.
+                let new = profile.keys.iter().skip(profile.plugins.len());
+                let of = |Key { name, point }: &Key| {
+                    self.plugins.of([point.to_string().into(), name.to_string().into(), own()])
+                };
+                profile.plugins.extend(new.map(of));
+                profile.plugins[number].observe(seconds, trace_id);
             }
             SpanKind::Root(
                 TraceKind::GroupAttempt
@@ -153,26 +156,6 @@ impl Histograms {
             | SpanKind::Stage(_)
             | SpanKind::Other => {}
         }
-    }
-}
-
-impl Profile {
-    /// The histogram of a plugin at an extension point; that of all others if there is no room.
-    fn plugin(&mut self, plugin: &str, point: &str, of: impl FnOnce(&str, &str) -> Duration) -> &Duration {
-        let is_full = self.plugins.len() >= MAX_PLUGINS || plugin.len().max(point.len()) > MAX_NAME;
-        let is_beyond = is_full && self.number(plugin, point).is_none();
-        let (plugin, point) = if is_beyond { (OTHER, OTHER) } else { (plugin, point) };
-        let number = self.number(plugin, point).unwrap_or_else(|| {
-            self.numbers.entry(plugin.into()).or_default().push((point.into(), self.plugins.len()));
-            self.plugins.push(of(plugin, point));
-            self.plugins.len() - 1
-        });
-        &self.plugins[number]
-    }
-
-    fn number(&self, plugin: &str, point: &str) -> Option<usize> {
-        let mut points = self.numbers.get(plugin)?.iter();
-        points.find(|(of, _)| **of == *point).map(|(_, number)| *number)
     }
 }
 
@@ -259,7 +242,7 @@ mod tests {
             &of_profiles,
             &["attempt_duration_seconds_count{result=\"Success\",profile=\"other\"} 84\n"],
         );
-        let long = "x".repeat(MAX_NAME + 1);
+        let long = "x".repeat(MAX_TEXT + 1);
         contains(&text(&[(of_profile(&long), true)]), &["profile=\"other\""]);
 
         let of_plugins = text(&[(with_plugins(300), true), (with_plugins(300), true)]);

@@ -5,25 +5,22 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap, VecDeque},
-    sync::Arc,
+    collections::{BTreeMap, VecDeque},
 };
 
 use serde::{Deserialize, Serialize};
-use spans::{AttributeValue, Span, SpanKind, Trace, attributes, names::PLUGIN};
+use spans::{SpanKind, Trace, attributes};
+
+use crate::keys::{Key, Keys, MAX_TEXT, names};
 
 /// Length of the window, in seconds.
 pub const WINDOW: u64 = 60;
 /// Minutes before the last one that it can be compared with.
 pub const MINUTES: u64 = 10;
-/// Phases, and plugins by extension point; a scheduler has some hundred. Further ones are counted under
-/// [`OTHER`].
+/// Phases, and plugins by extension point; a scheduler has some hundred.
 const MAX_NAMES: usize = 512;
-const OTHER: &str = "other";
 /// Slowest attempts listed.
 const SLOWEST: usize = 20;
-/// Characters shown of a Pod's or a Node's name.
-const MAX_TEXT: usize = 253;
 /// Buckets per power of two; a bucket is less than a fifth wide.
 const BUCKETS_PER_OCTAVE: f64 = 4.0;
 
@@ -35,9 +32,7 @@ pub struct Window {
     /// Minutes that are over, by their number since the first second, oldest first. Only durations and counts of attempts.
     minutes: VecDeque<(u64, Slot)>,
     /// Phases and plugins with durations.
-    keys: Vec<Key>,
-    /// Indices into `keys`, by name and extension point.
-    numbers: HashMap<Arc<str>, Vec<(Arc<str>, usize)>>,
+    keys: Keys,
 }
 
 /// Statistics of one second.
@@ -49,14 +44,6 @@ struct Slot {
     /// Durations in the order of `keys`; may be shorter.
     series: Vec<Durations>,
     slowest: Vec<Slow>,
-}
-
-/// A phase, or a plugin at an extension point.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    name: Arc<str>,
-    /// Empty for a phase.
-    point: Arc<str>,
 }
 
 /// Durations: number, sum, and a histogram.
@@ -257,7 +244,7 @@ impl Timing {
 impl Window {
     /// Adds an attempt that was seen at the given second.
     pub fn trace(&mut self, second: u64, result: &'static str, trace: &Trace) {
-        let number = |(name, point): (Cow<'_, str>, &str)| self.number(&name, point);
+        let number = |(name, point): (Cow<'_, str>, &str)| self.keys.number(&name, point, MAX_NAMES);
         let numbers: Vec<_> = trace.spans.iter().map(names).map(number).collect();
         let slot = self.slot(second);
         *slot.attempts.entry(result).or_default() += 1;
@@ -371,26 +358,6 @@ impl Window {
             slot.merge(over);
         }
     }
-
-    /// Index of a key. Names come from the traced process, so their number is bounded.
-    fn number(&mut self, name: &str, point: &str) -> usize {
-        let known = self.numbers.get(name).and_then(|points| points.iter().find(|(of, _)| **of == *point));
-        if let Some((_, number)) = known {
-            return *number;
-        }
-        if self.keys.len() >= MAX_NAMES || name.len().max(point.len()) > MAX_TEXT {
-            let other = Key { name: OTHER.into(), point: if point.is_empty() { "" } else { OTHER }.into() };
-            return self.keys.iter().position(|key| *key == other).unwrap_or_else(|| self.add(other));
-        }
-        self.add(Key { name: name.into(), point: point.into() })
-    }
-
-    fn add(&mut self, key: Key) -> usize {
-        let number = self.keys.len();
-        self.numbers.entry(Arc::clone(&key.name)).or_default().push((Arc::clone(&key.point), number));
-        self.keys.push(key);
-        number
-    }
 }
 
 impl Slot {
@@ -448,18 +415,6 @@ fn is_step(kind: SpanKind) -> bool {
         | SpanKind::Stage(_)
         | SpanKind::Other => true,
         SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::Share => false,
-    }
-}
-
-/// Name of a span, and the extension point of a plugin's.
-pub(crate) fn names(span: &Span) -> (Cow<'_, str>, &str) {
-    if !matches!(span.kind, SpanKind::Plugin | SpanKind::Share) {
-        return (span.name.as_str(), "");
-    }
-    let name = span.name.after(PLUGIN).map_or_else(|| span.name.as_str(), Cow::Borrowed);
-    match span.attribute(attributes::EXTENSION_POINT) {
-        Some(AttributeValue::String(point)) => (name, point),
-        Some(_) | None => (name, "?"),
     }
 }
 
@@ -527,9 +482,14 @@ fn middle(bucket: u8) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use spans::fixtures::{scheduled, unschedulable};
+    use spans::{
+        AttributeValue,
+        fixtures::{scheduled, unschedulable},
+        names::PLUGIN,
+    };
 
     use super::*;
+    use crate::keys::OTHER;
 
     fn find<'a>(timings: &'a [Timing], name: &str) -> &'a Timing {
         timings.iter().find(|timing| timing.name == name).expect("it is there")

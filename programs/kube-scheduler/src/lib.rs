@@ -20,6 +20,7 @@ pub mod configuration;
 pub mod configurations;
 mod durations;
 pub mod explain;
+mod keys;
 pub mod last_minute;
 pub mod metrics;
 mod plugins;
