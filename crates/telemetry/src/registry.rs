@@ -190,6 +190,12 @@ impl fmt::Debug for Registry {
     }
 }
 
+/// Labels with these values, one for each key.
+fn labels<const N: usize>(keys: [&'static str; N], values: [Cow<'static, str>; N]) -> Labels<N> {
+    let mut values = values.into_iter();
+    keys.map(|key| (key, values.next().unwrap_or_default()))
+}
+
 /// A counter for each value of a closed label. Clones are handles of the same counters.
 #[derive(Clone, Debug)]
 pub struct Counters<L> {
@@ -226,8 +232,7 @@ pub struct Seconds<const N: usize> {
 impl<const N: usize> Seconds<N> {
     /// Sets the counter with these label values to a total.
     pub fn set(&self, values: [Cow<'static, str>; N], seconds: f64) {
-        let mut values = values.into_iter();
-        let labels = self.keys.map(|key| (key, values.next().unwrap_or_default()));
+        let labels = labels(self.keys, values);
         self.family.get_or_create_owned(&labels).inner().store(seconds.to_bits(), Ordering::Relaxed);
     }
 }
@@ -260,8 +265,7 @@ impl<const N: usize> Durations<N> {
     /// The histogram with these values, one for each key.
     #[must_use]
     pub fn of(&self, values: [Cow<'static, str>; N]) -> Duration {
-        let mut values = values.into_iter();
-        let labels = self.keys.map(|key| (key, values.next().unwrap_or_default()));
+        let labels = labels(self.keys, values);
         Duration(self.family.get_or_create_owned(&labels))
     }
 }
@@ -315,8 +319,7 @@ pub struct Labelled<const N: usize> {
 impl<const N: usize> Labelled<N> {
     /// Adds to the counter with these values, one for each key.
     pub fn add(&self, values: [Cow<'static, str>; N], count: u64) {
-        let mut values = values.into_iter();
-        let labels = self.keys.map(|key| (key, values.next().unwrap_or_default()));
+        let labels = labels(self.keys, values);
         self.family.get_or_create(&labels).inc_by(count);
     }
 }
