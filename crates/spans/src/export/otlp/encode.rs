@@ -147,8 +147,10 @@ pub(super) fn request(traces: &mut [Encoded], out: &mut Vec<u8>) {
     for of_resource in traces.chunk_by(|one, next| one.resource == next.resource) {
         let resource = &of_resource[0].resource;
         let scope_spans = SCOPE.len() + of_resource.iter().map(|trace| trace.bytes.len()).sum::<usize>();
+        let resource_spans = resource.len() + length_with_head(SCOPE_SPANS, scope_spans);
+        out.reserve(length_with_head(RESOURCE_SPANS, resource_spans));
         let mut writer = Writer(out);
-        writer.head(RESOURCE_SPANS, resource.len() + length_with_head(SCOPE_SPANS, scope_spans));
+        writer.head(RESOURCE_SPANS, resource_spans);
         writer.0.extend_from_slice(resource);
         writer.head(SCOPE_SPANS, scope_spans);
         writer.0.extend_from_slice(&SCOPE);
@@ -163,8 +165,7 @@ pub(super) fn request(traces: &mut [Encoded], out: &mut Vec<u8>) {
 #[must_use]
 pub fn encode(trace: &Trace, resource: &Arc<[u8]>, buffer: &mut Vec<u8>) -> Vec<u8> {
     let encoded = Encoded::new(trace, Arc::clone(resource), buffer);
-    let size = resource.len() + encoded.bytes.len();
-    let mut bytes = Vec::with_capacity(size + size_of::<Encoded>());
+    let mut bytes = Vec::new();
     request(&mut [encoded], &mut bytes);
     bytes
 }
