@@ -60,16 +60,27 @@ pub(super) fn archives() -> Result<[PathBuf; 3]> {
 pub(super) fn run(provider: Provider) -> Result<()> {
     let archives = archives()?;
     let begin = Instant::now();
-    let cluster = step("cluster up", || up(provider, 1, Tracing::Off))?;
-    let done = steps(&cluster, &archives).map_err(|error| anyhow!("{error:#}{}", logs(&cluster)));
-    done.and_then(|()| step("cluster down", || Ok((cluster.down()?, String::new()))))?;
+    in_cluster(provider, 1, Tracing::Off, |cluster| steps(cluster, &archives))?;
     leaders::run(provider, &archives)?;
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())
 }
 
-pub(super) fn up(provider: Provider, control_planes: usize, tracing: Tracing) -> Result<(Cluster, String)> {
-    Ok((Cluster::up(provider, control_planes, tracing)?, provider.name().into()))
+/// Runs steps in a new cluster with this number of control planes. It ends after the last step, or the first that fails.
+///
+/// # Errors
+///
+/// If a step fails: the error ends with schedspan's log.
+pub(super) fn in_cluster(
+    provider: Provider,
+    control_planes: usize,
+    tracing: Tracing,
+    steps: impl FnOnce(&Cluster) -> Result<()>,
+) -> Result<()> {
+    let up = || Ok((Cluster::up(provider, control_planes, tracing)?, provider.name().into()));
+    let cluster = step("cluster up", up)?;
+    steps(&cluster).map_err(|error| anyhow!("{error:#}{}", logs(&cluster)))?;
+    step("cluster down", || Ok((cluster.down()?, String::new())))
 }
 
 fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {

@@ -6,16 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use harness::{api::is_bound, wait::wait_until};
 use serde_json::Value;
 
 use super::{
     cluster::{Cluster, Tracing},
-    e2e::{RELEASE, load, step, up},
+    e2e::{RELEASE, in_cluster, load, step},
     engine::Provider,
     operations::{
-        INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemons, helm, logs, metrics_of, pod, wait_for_pods,
+        INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemons, helm, metrics_of, pod, wait_for_pods,
     },
     plugin::{self, Page, leader},
 };
@@ -39,9 +39,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// If a step fails: the error ends with schedspan's log.
 pub(super) fn run(provider: Provider, archives: &[PathBuf]) -> Result<()> {
-    let cluster = step("three control planes up", || up(provider, CONTROL_PLANES, Tracing::Off))?;
-    let done = steps(&cluster, archives).map_err(|error| anyhow!("{error:#}{}", logs(&cluster)));
-    done.and_then(|()| step("cluster down", || Ok((cluster.down()?, String::new()))))
+    println!("         another cluster, with {CONTROL_PLANES} control planes");
+    in_cluster(provider, CONTROL_PLANES, Tracing::Off, |cluster| steps(cluster, archives))
 }
 
 fn steps(cluster: &Cluster, archives: &[PathBuf]) -> Result<()> {

@@ -8,21 +8,21 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use harness::{
     figures::Observed as _,
     spans::{self, Link, Span},
     wait::wait_until,
 };
 use serde_json::{Value, json};
-use xtask::{build, components::COLLECTOR, image, machine, paths, process};
+use xtask::{build, components::COLLECTOR, image, paths, process};
 
 use super::{
     cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, Tracing},
-    e2e::{RELEASE, collector, load, step, up},
+    e2e::{RELEASE, archives, collector, in_cluster, load, step},
     engine::Provider,
     images,
-    operations::{INTERVAL, TIMEOUT, chart_path, helm, logs, metrics, pod, traced},
+    operations::{INTERVAL, TIMEOUT, chart_path, helm, metrics, pod, traced},
 };
 use crate::{checks::nothing_lost, svg};
 
@@ -51,15 +51,11 @@ const EXPORT: &str = r#"curl --silent --show-error --fail-with-body --header "co
 ///
 /// If a step fails: the error ends with schedspan's log.
 pub(super) fn run(provider: Provider) -> Result<()> {
-    // Builds take minutes, so they come before anything runs.
     let executable = build::build()?;
-    let archives = [image::image(machine::own()?, None)?, images::collector()?, images::pause()?];
+    let archives = archives()?;
     let begin = Instant::now();
     for tracing in [Tracing::Off, Tracing::On] {
-        let cluster = step("cluster up", || up(provider, 1, tracing))?;
-        let done = steps(&cluster, &archives, tracing, &executable);
-        let done = done.map_err(|error| anyhow!("{error:#}{}", logs(&cluster)));
-        done.and_then(|()| step("cluster down", || Ok((cluster.down()?, String::new()))))?;
+        in_cluster(provider, 1, tracing, |cluster| steps(cluster, &archives, tracing, &executable))?;
     }
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())
