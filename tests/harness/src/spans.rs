@@ -171,26 +171,36 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn hex(id: &[u8]) -> String {
+/// An id, as text.
+pub fn hex(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads the Collector's file from this offset on.
+/// Reads the spans in the Collector's file from this offset on.
 ///
 /// # Errors
 ///
 /// If the file cannot be read or a line is not OTLP.
 pub fn read(path: &Path, skip: u64) -> Result<Vec<Span>> {
+    Ok(stored(path, skip)?.into_iter().flat_map(of_resource).collect())
+}
+
+/// Reads all that is in the Collector's file from this offset on.
+///
+/// # Errors
+///
+/// As for [`read`].
+pub fn stored(path: &Path, skip: u64) -> Result<Vec<ResourceSpans>> {
     let mut text = String::new();
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(skip))?;
     file.read_to_string(&mut text)?;
-    let mut spans = Vec::new();
+    let mut stored = Vec::new();
     // The Collector may still be writing the last line.
     for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-        spans.append(&mut request(line).with_context(|| format!("not a line of OTLP: {line}"))?);
+        stored.append(&mut request(line).with_context(|| format!("not a line of OTLP: {line}"))?);
     }
-    Ok(spans)
+    Ok(stored)
 }
 
 /// The names of a span and of those above it, up to another one that need not be there; `None` until all are there.
@@ -204,19 +214,26 @@ pub fn ancestors<'a>(spans: &'a [Span], span_id: &str, top: &Link) -> Option<Vec
     Some(names)
 }
 
-fn request(line: &str) -> Result<Vec<Span>> {
+/// What is in a line of the Collector's file.
+///
+/// # Errors
+///
+/// If it is not OTLP.
+pub fn request(line: &str) -> Result<Vec<ResourceSpans>> {
     let mut json = serde_json::from_str(line)?;
     complete(&mut json);
     let TracesData { resource_spans } = serde_json::from_value(json)?;
+    Ok(resource_spans)
+}
+
+fn of_resource(ResourceSpans { resource, scope_spans, .. }: ResourceSpans) -> Vec<Span> {
+    let Resource { attributes: resource, .. } = resource.unwrap_or_default();
     let mut spans = Vec::new();
-    for ResourceSpans { resource, scope_spans, .. } in resource_spans {
-        let Resource { attributes: resource, .. } = resource.unwrap_or_default();
-        for ScopeSpans { scope, spans: of_scope, .. } in scope_spans {
-            let scope = scope.unwrap_or_default().name;
-            spans.extend(of_scope.into_iter().map(|span| Span::of(span, &scope, &resource)));
-        }
+    for ScopeSpans { scope, spans: of_scope, .. } in scope_spans {
+        let scope = scope.unwrap_or_default().name;
+        spans.extend(of_scope.into_iter().map(|span| Span::of(span, &scope, &resource)));
     }
-    Ok(spans)
+    spans
 }
 
 /// Adds the empty lists that protobuf's JSON omits and opentelemetry-proto requires: `"arrayValue":{}`.
@@ -256,7 +273,7 @@ mod tests {
 
     #[test]
     fn spans_are_read_with_attributes_and_links() {
-        let spans = request(LINE).unwrap();
+        let spans: Vec<_> = request(LINE).unwrap().into_iter().flat_map(of_resource).collect();
         let [root, child] = &spans[..] else { panic!("{} spans", spans.len()) };
         assert!(root.is_root() && !child.is_root());
         assert_eq!([root.pod(), root.attribute("n"), root.attribute("ms")], ["a", "3", "0.5"]);

@@ -2,16 +2,17 @@
 
 mod shown;
 
-use std::{collections::BTreeSet, fs, net::TcpListener, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeSet, net::TcpListener, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
 use harness::{
     api::{is_bound, is_unschedulable, pod},
     http::agent,
-    processes::free_ports,
+    processes::{Ports, free_ports},
     schedspan::{Options, Schedspan},
     server::Server,
+    spans,
     stage::Stage,
     wait::wait_until,
 };
@@ -60,7 +61,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     }
     trace(stage, [place.endpoint("http", "127.0.0.1", Security::Plain), jaeger.endpoint("http")])?;
     collector.stop()?;
-    compare(&of_collector(&fs::read_to_string(place.file())?)?, &jaeger)
+    compare(&of_collector(spans::stored(&place.file(), 0)?)?, &jaeger)
 }
 
 /// Replays a stream to an endpoint.
@@ -139,7 +140,7 @@ fn compare(stored: &Spans, jaeger: &Jaeger) -> Result<()> {
 
 /// Jaeger with all its parts in one process, and its memory as store.
 struct Jaeger {
-    ports: harness::processes::Ports,
+    ports: Ports,
     _server: Server,
 }
 

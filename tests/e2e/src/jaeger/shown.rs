@@ -6,6 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use harness::spans::hex;
+use opentelemetry_proto::tonic::{
+    common::v1::{ArrayValue, InstrumentationScope, KeyValue, any_value::Value as Attribute},
+    resource::v1::Resource,
+    trace::v1::{
+        ResourceSpans, ScopeSpans, Span,
+        span::{Event, SpanKind},
+        status::StatusCode,
+    },
+};
 use serde_json::{Value, json};
 
 use crate::checks::text;
@@ -15,28 +25,22 @@ pub(super) type Spans = BTreeMap<[String; 2], Value>;
 
 /// The largest number that JavaScript has exactly; Jaeger writes larger ones as strings.
 const EXACT: i64 = (1 << 53) - 1;
-/// The value of `span.kind`, by OTLP's number.
-const KINDS: [&str; 6] = ["", "internal", "server", "client", "producer", "consumer"];
-/// The value of `otel.status_code`, by OTLP's number.
-const STATUS: [&str; 3] = ["", "OK", "ERROR"];
 const SERVICE: &str = "service.name";
 /// A reference to the parent.
 const CHILD_OF: &str = "CHILD_OF";
 
-/// The spans of a Collector's file: OTLP as JSON, a request per line.
-pub(super) fn of_collector(stored: &str) -> Result<Spans> {
+/// What Jaeger should show of what a Collector has stored.
+pub(super) fn of_collector(stored: Vec<ResourceSpans>) -> Result<Spans> {
     let mut spans = Spans::new();
-    for line in stored.lines() {
-        let request: Value = serde_json::from_str(line)?;
-        for resource in list(&request, "resourceSpans") {
-            let process = process(&resource["resource"])?;
-            for scope in list(resource, "scopeSpans") {
-                for span in list(scope, "spans") {
-                    let ids = ["/traceId", "/spanId"].map(|id| text(span, id).to_owned());
-                    let shown = span_shown(span, &scope["scope"], &process)
-                        .with_context(|| format!("a span of the Collector's: {span}"))?;
-                    ensure!(spans.insert(ids, shown).is_none(), "a span is stored twice: {span}");
-                }
+    for ResourceSpans { resource, scope_spans, .. } in stored {
+        let process = process(&resource.unwrap_or_default())?;
+        for ScopeSpans { scope, spans: of_scope, .. } in scope_spans {
+            let scope = scope.unwrap_or_default();
+            for span in of_scope {
+                let shown = span_shown(&span, &scope, &process)
+                    .with_context(|| format!("a span of the Collector's: {span:?}"))?;
+                let ids = [&span.trace_id, &span.span_id].map(|id| hex(id));
+                ensure!(spans.insert(ids, shown).is_none(), "a span is stored twice: {span:?}");
             }
         }
     }
@@ -103,48 +107,49 @@ pub(super) fn differences(expected: &Spans, shown: &Spans) -> Vec<String> {
 
 // === What OTLP has, in Jaeger's words ===
 
-fn span_shown(span: &Value, scope: &Value, process: &Value) -> Result<Value> {
-    let [start, end] = ["/startTimeUnixNano", "/endTimeUnixNano"].map(|time| nanoseconds(span, time));
-    let (start, end) = (start?, end?);
+fn span_shown(span: &Span, scope: &InstrumentationScope, process: &Value) -> Result<Value> {
     let mut references = Vec::new();
-    if !text(span, "/parentSpanId").is_empty() {
-        references.push(reference(CHILD_OF, text(span, "/traceId"), text(span, "/parentSpanId")));
+    if !span.parent_span_id.is_empty() {
+        references.push(reference(CHILD_OF, &span.trace_id, &span.parent_span_id));
     }
-    let links = list(span, "links");
-    references
-        .extend(links.map(|link| reference("FOLLOWS_FROM", text(link, "/traceId"), text(link, "/spanId"))));
+    let links = span.links.iter();
+    references.extend(links.map(|link| reference("FOLLOWS_FROM", &link.trace_id, &link.span_id)));
 
-    let [kind, status] = [&span["kind"], &span["status"]["code"]].map(|code| code.as_u64().unwrap_or(0));
-    let named = |names: &[&'static str], code: u64| {
-        names.get(usize::try_from(code)?).copied().with_context(|| format!("an unknown number {code}"))
+    let kind = match span.kind() {
+        SpanKind::Unspecified => "",
+        SpanKind::Internal => "internal",
+        SpanKind::Server => "server",
+        SpanKind::Client => "client",
+        SpanKind::Producer => "producer",
+        SpanKind::Consumer => "consumer",
     };
-    let status = named(&STATUS, status)?;
-    let mut tags = attributes(span)?;
+    let status = span.status.clone().unwrap_or_default();
+    let code = match status.code() {
+        StatusCode::Unset => "",
+        StatusCode::Ok => "OK",
+        StatusCode::Error => "ERROR",
+    };
+    let mut tags = tags(&span.attributes)?;
     for (key, value) in [
-        ("span.kind", named(&KINDS, kind)?),
-        ("otel.status_code", status),
-        ("otel.status_description", text(span, "/status/message")),
-        ("otel.scope.name", text(scope, "/name")),
-        ("otel.scope.version", text(scope, "/version")),
-        ("w3c.tracestate", text(span, "/traceState")),
+        ("span.kind", kind),
+        ("otel.status_code", code),
+        ("otel.status_description", &status.message),
+        ("otel.scope.name", &scope.name),
+        ("otel.scope.version", &scope.version),
+        ("w3c.tracestate", &span.trace_state),
     ] {
         if !value.is_empty() {
             tags.push(tag(key, "string", value));
         }
     }
-    if status == "ERROR" {
+    if status.code() == StatusCode::Error {
         tags.push(tag("error", "bool", true));
     }
-    let logs = list(span, "events").map(|event| {
-        let mut fields = attributes(event)?;
-        fields.push(tag("event", "string", event["name"].clone()));
-        let timestamp = nanoseconds(event, "/timeUnixNano")? / 1000;
-        Ok(json!({ "timestamp": timestamp, "fields": sorted(fields) }))
-    });
+    let logs = span.events.iter().map(log);
     Ok(json!({
-        "operationName": span["name"],
-        "startTime": start / 1000,
-        "duration": (end - start) / 1000,
+        "operationName": span.name,
+        "startTime": span.start_time_unix_nano / 1000,
+        "duration": (span.end_time_unix_nano - span.start_time_unix_nano) / 1000,
         "references": sorted(references),
         "tags": sorted(tags),
         "logs": logs.collect::<Result<Vec<_>>>()?,
@@ -153,48 +158,54 @@ fn span_shown(span: &Value, scope: &Value, process: &Value) -> Result<Value> {
     }))
 }
 
-fn process(resource: &Value) -> Result<Value> {
-    let mut tags = attributes(resource)?;
+fn log(event: &Event) -> Result<Value> {
+    let mut fields = tags(&event.attributes)?;
+    fields.push(tag("event", "string", event.name.as_str()));
+    Ok(json!({ "timestamp": event.time_unix_nano / 1000, "fields": sorted(fields) }))
+}
+
+fn process(resource: &Resource) -> Result<Value> {
+    let mut tags = tags(&resource.attributes)?;
     let service =
         tags.iter().position(|tag| tag["key"] == SERVICE).context("a resource without a service")?;
     let service = tags.remove(service);
     Ok(json!({ "serviceName": service["value"], "tags": sorted(tags) }))
 }
 
-fn attributes(of: &Value) -> Result<Vec<Value>> {
-    let read = |attribute: &Value| {
-        let value = attribute["value"].as_object().context("an attribute without a value")?;
-        let (kind, value) = value.iter().next().context("an empty value")?;
-        let (kind, value) = match kind.as_str() {
-            "stringValue" => ("string", value.clone()),
-            "boolValue" => ("bool", value.clone()),
-            "doubleValue" => ("float64", float(value)?),
-            "intValue" => {
-                let number: i64 = value.as_str().context("an integer is a string")?.parse()?;
-                let is_exact = (-EXACT..=EXACT).contains(&number);
-                ("int64", if is_exact { number.into() } else { number.to_string().into() })
+fn tags(attributes: &[KeyValue]) -> Result<Vec<Value>> {
+    let shown = |KeyValue { key, value, .. }: &KeyValue| {
+        let value = value.as_ref().and_then(|value| value.value.as_ref());
+        Ok(match value.with_context(|| format!("the attribute {key} has no value"))? {
+            Attribute::StringValue(text) => tag(key, "string", text.as_str()),
+            Attribute::BoolValue(value) => tag(key, "bool", *value),
+            Attribute::DoubleValue(value) => tag(key, "float64", *value),
+            Attribute::IntValue(number) => {
+                let is_exact = (-EXACT..=EXACT).contains(number);
+                let value: Value = if is_exact { (*number).into() } else { number.to_string().into() };
+                tag(key, "int64", value)
             }
-            "arrayValue" => ("string", Value::String(plain(value)?.to_string())),
-            _ => bail!("schedspan makes no attribute with a {kind}"),
-        };
-        Ok(tag(text(attribute, "/key"), kind, value))
+            Attribute::ArrayValue(list) => tag(key, "string", strings(list)?.to_string()),
+            other @ (Attribute::KvlistValue(_)
+            | Attribute::BytesValue(_)
+            | Attribute::StringValueStrindex(_)) => {
+                bail!("schedspan makes no attribute as {key}: {other:?}")
+            }
+        })
     };
-    list(of, "attributes").map(read).collect()
+    attributes.iter().map(shown).collect()
 }
 
 /// A list of strings, which is all that schedspan makes.
-fn plain(array: &Value) -> Result<Value> {
-    let text =
-        |item: &Value| item["stringValue"].as_str().context("an item that is not a string").map(Value::from);
-    list(array, "values").map(text).collect()
+fn strings(list: &ArrayValue) -> Result<Value> {
+    let text = |item: Option<&Attribute>| match item {
+        Some(Attribute::StringValue(text)) => Ok(Value::from(text.as_str())),
+        Some(_) | None => bail!("{item:?} is in a list"),
+    };
+    list.values.iter().map(|item| text(item.value.as_ref())).collect()
 }
 
-fn nanoseconds(of: &Value, field: &str) -> Result<u64> {
-    text(of, field).parse().with_context(|| format!("no time at {field}"))
-}
-
-fn reference(kind: &str, trace: &str, span: &str) -> Value {
-    json!({ "refType": kind, "traceID": trace, "spanID": span })
+fn reference(kind: &str, trace: &[u8], span: &[u8]) -> Value {
+    json!({ "refType": kind, "traceID": hex(trace), "spanID": hex(span) })
 }
 
 fn tag(key: &str, kind: &str, value: impl Into<Value>) -> Value {
@@ -251,7 +262,7 @@ mod tests {
         {"key":"list","type":"string","value":"[\"a\"]"},{"key":"large","type":"int64","value":"9007199254740993"}]}]}]}"#;
 
     fn both() -> (Spans, Spans) {
-        let stored = of_collector(&STORED.replace('\n', "")).unwrap();
+        let stored = of_collector(harness::spans::request(STORED).unwrap()).unwrap();
         (stored, of_jaeger(&serde_json::from_str(ANSWER).unwrap()).unwrap())
     }
 
