@@ -102,20 +102,15 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use gotrace::{
-        account::{Account, Counter, Stats},
+        account::{Account, Stats},
         metrics::{RecordLoss, Total},
         plan::Identity,
         worker::Summary,
     };
-    use kube_scheduler::attempt::{CPU_NANOSECONDS, QUEUE_INCOMING_PODS};
+    use kube_scheduler::attempt::QUEUE_INCOMING_PODS;
     use pods::Lookup;
-    use spans::{
-        AttributeValue, Dropped, Exported, attributes,
-        fixtures::{scheduled, with_plugins},
-    };
+    use spans::{AttributeValue, Dropped, Exported, attributes, fixtures::scheduled};
     use tracecontext::Refusal;
 
     use super::*;
@@ -225,43 +220,5 @@ mod tests {
                 .encode()
                 .contains("schedspan_queue_incoming_pods_total{queue=\"active\",event=\"NodeAdd\"} 5\n")
         );
-    }
-
-    #[test]
-    fn dashboard_alerts_and_documentation_name_existing_metrics() {
-        let metrics = Metrics::default();
-        metrics.trace(&scheduled());
-        metrics.attempts.group_attempt("Success");
-        metrics.attempts.durations(&with_plugins(1), true);
-        metrics.spans.kept("failed");
-        for Counter { name, labels, .. } in PROGRAMS.iter().flat_map(|program| program.counters) {
-            let labels = vec!["x".to_owned(); labels.len()];
-            metrics.counts(&[Count { counter: name, labels, total: 1 }]);
-        }
-        let labels = vec!["filter".to_owned(), "NodeResourcesFit".to_owned()];
-        metrics.counts(&[Count { counter: CPU_NANOSECONDS, labels, total: 1 }]);
-        metrics.tracing.set_planned(std::iter::empty());
-        let webhook = Registry::default();
-        let _registered = (webhook::Metrics::new(&webhook), status::refused(&webhook));
-        let text = metrics.registry.encode() + &webhook.encode();
-        let exported: HashSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
-        let dashboard = include_str!("../../deploy/chart/schedspan/dashboard.json");
-        let alerts = include_str!("../../deploy/chart/schedspan/alerts.yaml");
-        let documentation = include_str!("../../docs/operate.md");
-        for words in [dashboard, alerts, documentation] {
-            let words = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let named: HashSet<&str> =
-                words.filter(|word| word.starts_with("schedspan_") || word.starts_with("process_")).collect();
-            assert!(named.len() > 4, "{named:?}");
-            let unknown: Vec<_> = named.difference(&exported).collect();
-            assert!(unknown.is_empty(), "nothing exports {unknown:?}: {text}");
-        }
-        for name in exported.iter().filter(|name| name.starts_with("schedspan_")) {
-            assert!(documentation.contains(name), "{name} is not documented");
-        }
-        for cause in causes() {
-            let cause = format!("`{cause}`");
-            assert!(documentation.contains(&cause), "what to do about {cause} is not documented");
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! `UPDATE_DOCS=1 cargo test -p tracer --test reference` writes the files again, for a change that is meant.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     env,
     fmt::Write as _,
     fs,
@@ -114,10 +114,9 @@ fn flag(arg: &Arg) -> String {
     )
 }
 
-#[test]
-fn metrics_are_those_that_are_exported() {
+/// The metrics of the daemon and of the webhook, with a value in each family: those without are not exported.
+fn filled() -> (Metrics, Registry) {
     let metrics = Metrics::default();
-    // Families without a value are not exported.
     metrics.trace(&scheduled());
     metrics.attempts.group_attempt("Success");
     metrics.attempts.durations(&with_plugins(1), true);
@@ -131,6 +130,12 @@ fn metrics_are_those_that_are_exported() {
     metrics.tracing.set_planned(std::iter::empty());
     let webhook = Registry::default();
     let _registered = (webhook::Metrics::new(&webhook), status::refused(&webhook));
+    (metrics, webhook)
+}
+
+#[test]
+fn metrics_are_those_that_are_exported() {
+    let (metrics, webhook) = filled();
     let mut text = format!(
         "# Metrics\n\n{GENERATED}\n\n[operate.md](../operate.md#metrics) explains them, and says what to do about each cause of loss. \
          Counters have the suffix `_total` on `/metrics`.\n"
@@ -142,6 +147,31 @@ fn metrics_are_those_that_are_exported() {
         text += &families(&exposition);
     }
     compare("metrics.md", &text);
+}
+
+#[test]
+fn dashboard_alerts_and_documentation_name_existing_metrics() {
+    let (metrics, webhook) = filled();
+    let text = metrics.registry.encode() + &webhook.encode();
+    let exported: HashSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let dashboard = include_str!("../../deploy/chart/schedspan/dashboard.json");
+    let alerts = include_str!("../../deploy/chart/schedspan/alerts.yaml");
+    let documentation = include_str!("../../docs/operate.md");
+    for words in [dashboard, alerts, documentation] {
+        let words = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: HashSet<&str> =
+            words.filter(|word| word.starts_with("schedspan_") || word.starts_with("process_")).collect();
+        assert!(named.len() > 4, "{named:?}");
+        let unknown: Vec<_> = named.difference(&exported).collect();
+        assert!(unknown.is_empty(), "nothing exports {unknown:?}: {text}");
+    }
+    for name in exported.iter().filter(|name| name.starts_with("schedspan_")) {
+        assert!(documentation.contains(name), "{name} is not documented");
+    }
+    for cause in metrics.losses().into_iter().map(|(cause, _)| cause) {
+        let cause = format!("`{cause}`");
+        assert!(documentation.contains(&cause), "what to do about {cause} is not documented");
+    }
 }
 
 /// A line for each family of an exposition.
