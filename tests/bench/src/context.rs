@@ -18,7 +18,7 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::{image, machine, setup};
 
-use crate::usage::{cpu_ms, resident_mib};
+use crate::usage::{cpu_ms, resident_mib, resident_once_mib};
 
 /// More requests a second than the scheduler makes.
 const QPS: u32 = 5000;
@@ -169,16 +169,6 @@ fn run(options: &Options, stage: &mut Stage) -> Result<()> {
         facts::store(&[("context.memory.most", format!("{most:.0}"))])?;
     }
     Ok(())
-}
-
-/// The resident memory of a process with each page counted once. `VmRSS` counts the ring buffer twice, which is mapped twice.
-/// No other process maps the same pages, so this is `Pss` of <https://docs.kernel.org/filesystems/proc.html>.
-fn resident_once_mib(pid: u32) -> Result<f64> {
-    let path = format!("/proc/{pid}/smaps_rollup");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{path}`"))?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("Pss:")?.strip_suffix("kB"));
-    let kib = kib.with_context(|| format!("no `Pss` in `{path}`"))?.trim().parse::<f64>()?;
-    Ok(kib / 1024.0)
 }
 
 /// A Pod with its own trace context.

@@ -6,6 +6,7 @@ mod cost;
 mod draw;
 mod histogram;
 mod options;
+mod page;
 mod pipeline;
 mod report;
 mod round;
@@ -47,6 +48,11 @@ enum What {
     /// Its memory and CPU time while Pods come and go and its watch is cut each minute. With an attempt that lacks its context, or
     /// more than 40 MiB, the exit code is 1.
     Context(context::Options),
+    /// Measure what an open page costs the daemon
+    ///
+    /// Its CPU time and memory with each view open in a real browser, and with one that is closed again, against those without a page, in turn.
+    /// With a view that costs more than 0.5 % of a core or 2 MiB, the exit code is 1. Needs an otherwise idle machine and root.
+    Page(page::Options),
     /// Measure the steps from record to bytes
     ///
     /// Decoding, assembling, building and encoding the spans of a recorded stream on one core: time and allocations. Needs no
@@ -70,6 +76,7 @@ fn run(command: &Command) -> Result<()> {
     };
     match what {
         Some(What::Context(options)) => context::main(options),
+        Some(What::Page(options)) => page::main(options),
         Some(What::Pipeline) => pipeline::main(),
         Some(What::Webhook(options)) => webhook::main(options),
         None => cost::main(options),

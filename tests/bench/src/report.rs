@@ -358,6 +358,28 @@ impl std::fmt::Display for Mean {
     }
 }
 
+/// The mean of differences.
+pub(super) struct Difference {
+    pub(super) mean: f64,
+    standard_error: f64,
+}
+
+impl Difference {
+    /// Requires at least two readings.
+    pub(super) fn of(readings: &[f64]) -> Self {
+        let count = readings.len() as f64;
+        let mean = readings.iter().sum::<f64>() / count;
+        let squares: f64 = readings.iter().map(|reading| (reading - mean).powi(2)).sum();
+        Self { mean, standard_error: (squares / (count - 1.0) / count).sqrt() }
+    }
+
+    /// As documents state it, with so many decimals.
+    pub(super) fn text(&self, decimals: usize) -> String {
+        let Self { mean, standard_error } = self;
+        format!("{mean:.decimals$} ± {standard_error:.decimals$}")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,6 +398,13 @@ mod tests {
         // The logarithms are -0.693, 0.693 and 0.
         assert!((standard_error.unwrap_or_default() - 0.4002).abs() < 1e-4, "{standard_error:?}");
         assert_eq!(Mean::of(&[1.5]).standard_error, None);
+    }
+
+    #[test]
+    fn a_difference_has_the_error_of_its_mean() {
+        let difference = Difference::of(&[0.1, 0.3, 0.2]);
+        assert_eq!(difference.text(3), "0.200 ± 0.058");
+        assert_eq!(Difference::of(&[-1.0, 1.0]).text(1), "0.0 ± 1.0");
     }
 
     #[test]
