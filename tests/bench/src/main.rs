@@ -5,6 +5,7 @@ mod context;
 mod cost;
 mod draw;
 mod histogram;
+mod latency;
 mod options;
 mod page;
 mod pipeline;
@@ -48,6 +49,10 @@ enum What {
     /// Its memory and CPU time while Pods come and go and its watch is cut each minute. With an attempt that lacks its context, or
     /// more than 40 MiB, the exit code is 1.
     Context(context::Options),
+    /// Measure the time from the end of an attempt until its spans are at a Collector
+    ///
+    /// At several rates of Pods, on a real cluster. The Collector is this program, which notes the time. Needs root.
+    Latency(latency::Options),
     /// Measure what an open page costs the daemon
     ///
     /// Its CPU time and memory with each view open in a real browser, and with one that is closed again, against those without a page, in turn.
@@ -76,6 +81,7 @@ fn run(command: &Command) -> Result<()> {
     };
     match what {
         Some(What::Context(options)) => context::main(options),
+        Some(What::Latency(options)) => latency::main(options),
         Some(What::Page(options)) => page::main(options),
         Some(What::Pipeline) => pipeline::main(),
         Some(What::Webhook(options)) => webhook::main(options),
