@@ -49,10 +49,11 @@ pub(crate) fn run(stage: &mut Stage) -> Result<()> {
     ensure!(warned.len() == 1, "not one warning that names {NAME}: {}", warned.join("\n"));
     // Written in place: the daemon has this very file.
     fs::write(&hosts, format!("127.0.0.1 localhost {NAME}\n"))?;
-    wait_until("the spans of all Pods", TIMEOUT, || {
+    wait_until("all spans of all Pods", TIMEOUT, || {
         let spans = spans::read(&stage.cluster.spans_file(), 0)?;
         let arrived = |pod: &String| spans.iter().any(|span| span.is_root() && span.pod() == *pod);
-        Ok((0..PODS).map(name).all(|pod| arrived(&pod)).then_some(()))
+        let made = schedspan.metrics()?.sum("schedspan_spans_total", &[]);
+        Ok(((0..PODS).map(name).all(|pod| arrived(&pod)) && spans.len() as f64 == made).then_some(()))
     })?;
     crate::checks::nothing_lost(&schedspan.metrics()?)?;
     schedspan.stop()
