@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{Read as _, Seek as _, SeekFrom},
+    io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
     path::Path,
 };
 
@@ -201,6 +201,22 @@ pub fn stored(path: &Path, skip: u64) -> Result<Vec<ResourceSpans>> {
         stored.append(&mut request(line).with_context(|| format!("not a line of OTLP: {line}"))?);
     }
     Ok(stored)
+}
+
+/// How many spans are in the Collector's file. It is read line by line: there may be more than memory has room for.
+///
+/// # Errors
+///
+/// If the file cannot be read or a line is not OTLP.
+pub fn count(path: &Path) -> Result<u64> {
+    let mut count = 0;
+    for line in BufReader::new(File::open(path)?).lines() {
+        let line = line?;
+        let resources = request(&line).with_context(|| format!("not a line of OTLP: {line}"))?;
+        let scopes = resources.iter().flat_map(|resource| &resource.scope_spans);
+        count += scopes.map(|scope| scope.spans.len() as u64).sum::<u64>();
+    }
+    Ok(count)
 }
 
 /// The names of a span and of those above it, up to another one that need not be there; `None` until all are there.

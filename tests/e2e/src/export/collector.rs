@@ -40,12 +40,21 @@ impl Place {
     /// The endpoint of a protocol, by a name of this machine.
     pub(crate) fn endpoint(&self, protocol: &str, host: &str, security: Security) -> String {
         let scheme = if security == Security::Plain { "http" } else { "https" };
-        let name = if protocol == "grpc" { "grpc" } else { "http" };
-        format!("{scheme}://{host}:{}", self.ports[name])
+        format!("{scheme}://{host}:{}", self.port(protocol))
     }
 
-    /// Starts a Collector that stores what it accepts before it answers. `further` settings are those of its gRPC server.
-    pub(crate) fn start(&self, security: Security, files: &Files, further: &Value) -> Result<Server> {
+    /// The port of a protocol.
+    pub(crate) fn port(&self, protocol: &str) -> u16 {
+        self.ports[if protocol == "grpc" { "grpc" } else { "http" }]
+    }
+
+    /// Starts a Collector that stores what it accepts before it answers.
+    pub(crate) fn start(&self, security: Security, files: &Files) -> Result<Server> {
+        self.start_with(security, files, &json!({}))
+    }
+
+    /// Starts one with further settings, which are merged into its configuration.
+    pub(crate) fn start_with(&self, security: Security, files: &Files, further: &Value) -> Result<Server> {
         let mut tls = json!({ "cert_file": files.server, "key_file": files.server_key });
         if security == Security::Mutual {
             tls["client_ca_file"] = json!(files.authority);
@@ -57,25 +66,22 @@ impl Place {
             }
             server
         };
-        let mut grpc = server("grpc");
-        if let (Some(grpc), Some(further)) = (grpc.as_object_mut(), further.as_object()) {
-            grpc.extend(further.clone());
-        }
-        let configuration = json!({
-            "receivers": { "otlp": { "protocols": { "grpc": grpc, "http": server("http") } } },
+        let mut configuration = json!({
+            "receivers": { "otlp": { "protocols": { "grpc": server("grpc"), "http": server("http") } } },
             "exporters": { "file": { "path": self.file(), "append": true, "flush_interval": "100ms" } },
             "service": {
                 "telemetry": { "metrics": { "level": "none" } },
                 "pipelines": { "traces": { "receivers": ["otlp"], "exporters": ["file"] } },
             },
         });
+        merge(&mut configuration, further);
         let arguments = [format!("--config=yaml:{configuration}")];
         Server::start(COLLECTOR, &arguments, &[], &self.ports, &self.dir.join("collector.log"))
     }
 
     /// How many spans its Collectors have stored. To be asked when none runs.
     pub(crate) fn stored(&self) -> Result<u64> {
-        Ok(spans::read(&self.file(), 0)?.len() as u64)
+        spans::count(&self.file())
     }
 
     /// Removes what is stored.
@@ -90,5 +96,16 @@ impl Place {
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+}
+
+/// Adds `further` to a configuration, whose objects keep what is not in it.
+fn merge(configuration: &mut Value, further: &Value) {
+    let (Some(object), Some(members)) = (configuration.as_object_mut(), further.as_object()) else {
+        *configuration = further.clone();
+        return;
+    };
+    for (name, value) in members {
+        merge(object.entry(name).or_insert_with(|| json!({})), value);
     }
 }

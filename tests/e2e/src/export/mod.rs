@@ -1,10 +1,17 @@
 //! The export to a real Collector: what is sent is stored or a counted loss, by both protocols, with TLS, compression, certificates
-//! that are rotated, limits, a Collector that is away for a while, and a daemon that is killed or has a full disk meanwhile.
+//! that are rotated, tokens, proxies, limits, a Collector that is away for a while, and a daemon that is killed or has a full disk
+//! meanwhile.
+//!
+//! # Layout
+//!
+//! - `collector`, `certificates`, `between`: Collectors, their certificates, and what is between them and schedspan
+//! - here: everything else
 
+mod between;
 pub(crate) mod certificates;
 pub(crate) mod collector;
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeMap, fs, net::TcpListener, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
@@ -18,6 +25,7 @@ use serde_json::{Value, json};
 use xtask::paths;
 
 use self::{
+    between::{Asks, Limit, Proxy},
     certificates::{Files, LATER, OVER, Server},
     collector::{Place, Security},
 };
@@ -38,7 +46,11 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let test = Test { stage, place, files };
     test.all_arrives_in_every_way().context("ways of transport")?;
     test.bad_certificates_are_explained().context("certificates")?;
+    test.other_faults_are_explained().context("faults")?;
+    test.a_token_is_sent_and_a_wrong_one_is_explained().context("tokens")?;
+    test.a_proxy_of_the_environment_is_used().context("proxies")?;
     test.large_requests_are_split().context("large requests")?;
+    test.pauses_are_as_long_as_a_limit_asks().context("limits")?;
     test.no_span_is_lost_to_an_outage_with_a_rotation().context("an outage")?;
     test.a_killed_daemon_finds_its_spans_in_the_spool().context("a spool")?;
     test.a_full_disk_costs_no_span().context("a full disk")
@@ -65,7 +77,7 @@ impl Test<'_> {
                 for compression in ["none", "gzip", "zstd"] {
                     let way = format!("{security:?}, {protocol}, {compression}");
                     self.place.clear()?;
-                    let collector = self.place.start(security, &self.files, &Value::Null)?;
+                    let collector = self.place.start(security, &self.files)?;
                     let mut variables = self.variables(protocol, security);
                     variables.push(("OTEL_EXPORTER_OTLP_COMPRESSION", compression.to_owned()));
                     let replayed = self.replay(&paths::repository().join(STREAM), &variables)?;
@@ -88,13 +100,11 @@ impl Test<'_> {
             (GOOD, Security::Mutual, "OTEL_EXPORTER_OTLP_CLIENT", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
         ] {
             self.files.renew(server)?;
-            let _collector = self.place.start(security, &self.files, &Value::Null)?;
+            let _collector = self.place.start(security, &self.files)?;
             for protocol in PROTOCOLS {
                 let mut variables = self.variables(protocol, security);
                 variables.retain(|(name, _)| without.is_empty() || !name.starts_with(without));
-                let said = self.schedspan(&["doctor"], &variables)?;
-                let line = said.lines().find(|line| line.contains("Collector")).unwrap_or_default();
-                ensure!(line.contains(says), "{protocol}: doctor does not say `{says}`: {said}");
+                self.doctor_says(says, &variables).context(protocol)?;
             }
         }
         let replayed =
@@ -104,30 +114,165 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// A request of 2 MiB to a Collector that takes one.
-    fn large_requests_are_split(&self) -> Result<()> {
-        self.place.clear()?;
-        let recording = self.place.dir().join("large.jsonl");
-        fs::write(&recording, repeated(&fs::read_to_string(paths::repository().join(STREAM))?, 30)?)?;
-        let limit = json!({ "max_recv_msg_size_mib": 1 });
-        let collector = self.place.start(Security::Plain, &self.files, &limit)?;
-        let mut variables = self.variables("grpc", Security::Plain);
-        variables.push(("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "65536".to_owned()));
-        let replayed = self.replay(&recording, &variables)?;
-        collector.stop()?;
-        let log = fs::read_to_string(self.place.dir().join("schedspan.log"))?;
-        ensure!(replayed.spans > 6_000, "{} spans are too few for this test", replayed.spans);
-        ensure!(!log.contains("larger than max"), "a split request is not worth a warning: {log}");
-        self.all_is_stored(&replayed)
+    fn other_faults_are_explained(&self) -> Result<()> {
+        let silent = TcpListener::bind("127.0.0.1:0")?;
+        let silent = format!("http://{}", silent.local_addr()?);
+        for protocol in PROTOCOLS {
+            for (endpoint, says) in [
+                (
+                    &*self.place.endpoint(protocol, "localhost", Security::Plain),
+                    "connection refused; start a Collector",
+                ),
+                (&*silent, "no answer within 300 ms; check OTEL_EXPORTER_OTLP_ENDPOINT"),
+                ("http://collector.invalid:4317", "does not resolve"),
+            ] {
+                let variables = [
+                    ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.to_owned()),
+                    ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
+                    ("OTEL_EXPORTER_OTLP_TIMEOUT", "300".to_owned()),
+                ];
+                self.doctor_says(says, &variables).context(protocol)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The Collector goes away, and comes back with certificates of another authority.
+    /// The token of a file, which changes, and the one of a header.
+    fn a_token_is_sent_and_a_wrong_one_is_explained(&self) -> Result<()> {
+        const TOKEN: &str = "a-token";
+        let asks = json!({ "auth": { "authenticator": "bearertokenauth" } });
+        let settings = json!({
+            "extensions": { "bearertokenauth": { "token": TOKEN } },
+            "receivers": { "otlp": { "protocols": { "grpc": asks, "http": asks } } },
+            "service": { "extensions": ["bearertokenauth"] },
+        });
+        let (recording, file) = (paths::repository().join(STREAM), self.place.dir().join("token"));
+        for protocol in PROTOCOLS {
+            self.place.clear()?;
+            let collector = self.place.start_with(Security::Plain, &self.files, &settings)?;
+            let without = self.variables(protocol, Security::Plain);
+            let with = |name, value: &str| [&*without, &[(name, value.to_owned())]].concat();
+            let of_file = with("SCHEDSPAN_OTLP_TOKEN_FILE", &file.display().to_string());
+            fs::write(&file, "another token")?;
+            self.doctor_says("check OTEL_EXPORTER_OTLP_HEADERS or SCHEDSPAN_OTLP_TOKEN_FILE", &of_file)?;
+            let refused = self.replay(&recording, &of_file)?;
+            ensure!(
+                refused.lost == BTreeMap::from([("export_failed".to_owned(), refused.spans)]),
+                "{protocol}: of {} refused spans are lost: {:?}",
+                refused.spans,
+                refused.lost
+            );
+            fs::write(&file, TOKEN)?;
+            self.doctor_says("takes spans", &of_file)?;
+            let mut sent = 0;
+            for variables in
+                [of_file, with("OTEL_EXPORTER_OTLP_HEADERS", &format!("authorization=Bearer%20{TOKEN}"))]
+            {
+                let replayed = self.replay(&recording, &variables)?;
+                ensure!(replayed.lost.is_empty(), "{protocol}: spans are lost: {:?}", replayed.lost);
+                sent += replayed.spans;
+            }
+            collector.stop()?;
+            let stored = self.place.stored()?;
+            ensure!(stored == sent, "{protocol}: {stored} spans are stored of {sent}");
+        }
+        Ok(())
+    }
+
+    /// A proxy that alone knows the Collector's name, and one that is not to be used.
+    fn a_proxy_of_the_environment_is_used(&self) -> Result<()> {
+        const NAME: &str = "collector.schedspan.test";
+        let proxy = Proxy::start()?;
+        self.files.renew(Server { name: NAME, ..GOOD })?;
+        for (security, variable) in [(Security::Plain, "HTTP_PROXY"), (Security::Tls, "HTTPS_PROXY")] {
+            for protocol in PROTOCOLS {
+                let way = format!("{variable}, {protocol}");
+                self.place.clear()?;
+                let collector = self.place.start(security, &self.files)?;
+                let by_proxy = |credentials: &str, host| {
+                    let mut variables = self.variables(protocol, security);
+                    variables
+                        .push(("OTEL_EXPORTER_OTLP_ENDPOINT", self.place.endpoint(protocol, host, security)));
+                    variables.push((variable, proxy.url(credentials)));
+                    variables.push(("NO_PROXY", "localhost".to_owned()));
+                    variables
+                };
+                self.doctor_says("check HTTPS_PROXY, HTTP_PROXY and NO_PROXY", &by_proxy("me:wrong", NAME))?;
+                ensure!(proxy.asked().is_empty(), "{way}: the proxy takes wrong credentials");
+                let replayed =
+                    self.replay(&paths::repository().join(STREAM), &by_proxy("me:se%20cret", NAME))?;
+                let asked = proxy.asked();
+                let expected = format!("{NAME}:{}", self.place.port(protocol));
+                ensure!(asked.first() == Some(&expected), "{way}: the proxy is asked for {asked:?}");
+                if security == Security::Plain {
+                    self.doctor_says("takes spans", &by_proxy("me:se%20cret", "localhost"))?;
+                    ensure!(proxy.asked().is_empty(), "{way}: the proxy is used in spite of NO_PROXY");
+                }
+                collector.stop()?;
+                self.all_is_stored(&replayed).context(way)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A request of 2 MiB to a Collector that takes one.
+    fn large_requests_are_split(&self) -> Result<()> {
+        let recording = self.place.dir().join("large.jsonl");
+        fs::write(&recording, repeated(&fs::read_to_string(paths::repository().join(STREAM))?, 30)?)?;
+        let limits = json!({
+            "receivers": { "otlp": { "protocols": {
+                "grpc": { "max_recv_msg_size_mib": 1 }, "http": { "max_request_body_size": 1 << 20 },
+            } } },
+        });
+        for protocol in PROTOCOLS {
+            self.place.clear()?;
+            let collector = self.place.start_with(Security::Plain, &self.files, &limits)?;
+            let mut variables = self.variables(protocol, Security::Plain);
+            variables.push(("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "65536".to_owned()));
+            let replayed = self.replay(&recording, &variables)?;
+            collector.stop()?;
+            let log = fs::read_to_string(self.place.dir().join("schedspan.log"))?;
+            ensure!(replayed.spans > 6_000, "{} spans are too few for this test", replayed.spans);
+            ensure!(
+                !log.contains("cannot export"),
+                "{protocol}: a split request is not worth a warning: {log}"
+            );
+            self.all_is_stored(&replayed).context(protocol)?;
+        }
+        Ok(())
+    }
+
+    /// A limit refuses the first two requests, and says for how long.
+    fn pauses_are_as_long_as_a_limit_asks(&self) -> Result<()> {
+        const PAUSE: Duration = Duration::from_secs(2);
+        const OF_GRPC: &[Asks] = &[Asks::RetryInfo; 2];
+        const OF_HTTP: &[Asks] = &[Asks::Seconds, Asks::Date];
+        for (protocol, asks) in PROTOCOLS.into_iter().zip([OF_GRPC, OF_HTTP]) {
+            self.place.clear()?;
+            let collector = self.place.start(Security::Plain, &self.files)?;
+            let limit = Limit::start(self.place.port(protocol), asks, PAUSE)?;
+            let mut variables = self.variables(protocol, Security::Plain);
+            variables.push(("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{}", limit.port)));
+            let replayed = self.replay(&paths::repository().join(STREAM), &variables)?;
+            collector.stop()?;
+            limit.was_respected(asks.len()).context(protocol)?;
+            self.all_is_stored(&replayed).context(protocol)?;
+        }
+        Ok(())
+    }
+
+    /// The Collector has no memory left, goes away, and comes back with certificates of another authority.
     fn no_span_is_lost_to_an_outage_with_a_rotation(&self) -> Result<()> {
         let api = self.stage.cluster.api()?;
+        // It needs more memory than this to start.
+        let exhausted = json!({
+            "processors": { "memory_limiter": { "check_interval": "10ms", "limit_mib": 1 } },
+            "service": { "pipelines": { "traces": { "processors": ["memory_limiter"] } } },
+        });
         for protocol in PROTOCOLS {
             self.place.clear()?;
             self.files.renew(GOOD)?;
-            let collector = self.place.start(Security::Mutual, &self.files, &Value::Null)?;
+            let collector = self.place.start(Security::Mutual, &self.files)?;
             let variables = self.variables(protocol, Security::Mutual);
             let environment: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
             let endpoint = self.place.endpoint(protocol, "localhost", Security::Mutual);
@@ -139,15 +284,20 @@ impl Test<'_> {
             api.create_pod("default", &pod(&name("before"), "10m"))?;
             schedspan.wait_for("the first spans to arrive", TIMEOUT, |metrics| sent(metrics) > 10.0)?;
             collector.stop()?;
+            let collector = self.place.start_with(Security::Mutual, &self.files, &exhausted)?;
             for round in 1..=3 {
                 api.create_pod("default", &pod(&name(&format!("away-{round}")), "10m"))?;
             }
+            wait_until("the Collector to refuse spans", TIMEOUT, || {
+                Ok(schedspan.log()?.contains("data refused due to high memory usage").then_some(()))
+            })?;
+            collector.stop()?;
             schedspan.wait_for("spans to wait for the Collector", TIMEOUT, |metrics| {
                 metrics.sum("schedspan_export_queue_spans", &[]) > 30.0
                     && metrics.sum("schedspan_export_retries_total", &[]) > 2.0
             })?;
             self.files.renew(GOOD)?;
-            let collector = self.place.start(Security::Mutual, &self.files, &Value::Null)?;
+            let collector = self.place.start(Security::Mutual, &self.files)?;
             schedspan.wait_for("the queue to drain", TIMEOUT, |metrics| {
                 metrics.sum("schedspan_export_queue_spans", &[]) == 0.0
             })?;
@@ -177,7 +327,7 @@ impl Test<'_> {
             arguments: &arguments,
             ..self.stage.options()?
         };
-        let collector = self.place.start(Security::Plain, &self.files, &Value::Null)?;
+        let collector = self.place.start(Security::Plain, &self.files)?;
         let mut schedspan = Schedspan::start(&options)?;
         api.create_pod("default", &pod("spool-before", "10m"))?;
         schedspan.wait_for("the first spans to arrive", TIMEOUT, |metrics| sent(metrics) > 10.0)?;
@@ -196,7 +346,7 @@ impl Test<'_> {
         drop(schedspan);
         change_last_byte(&directory)?;
 
-        let collector = self.place.start(Security::Plain, &self.files, &Value::Null)?;
+        let collector = self.place.start(Security::Plain, &self.files)?;
         let mut schedspan = Schedspan::start(&options)?;
         schedspan.wait_for("the spool to drain", TIMEOUT, |metrics| {
             metrics.sum("schedspan_export_spool_spans", &[]) == 0.0
@@ -242,7 +392,7 @@ impl Test<'_> {
             metrics.sum("schedspan_attempts_total", &[]) > f64::from(PODS) && disk > 0.0 && memory > 0.0
         })?;
         ensure!(schedspan.says("readyz")?.contains("ok"), "a full disk makes schedspan unready");
-        let collector = self.place.start(Security::Plain, &self.files, &Value::Null)?;
+        let collector = self.place.start(Security::Plain, &self.files)?;
         schedspan.wait_for("all spans to arrive", TIMEOUT, |metrics| waiting(metrics) == [0.0, 0.0])?;
         let metrics = schedspan.metrics()?;
         let (made, lost) = (metrics.sum("schedspan_spans_total", &[]), lost(&metrics));
@@ -289,6 +439,13 @@ impl Test<'_> {
         command.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
         let output = command.output()?;
         Ok([output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat())
+    }
+
+    fn doctor_says(&self, says: &str, variables: &[(&str, String)]) -> Result<()> {
+        let said = self.schedspan(&["doctor"], variables)?;
+        let line = said.lines().find(|line| line.contains("Collector")).unwrap_or_default();
+        ensure!(line.contains(says), "doctor does not say `{says}`: {said}");
+        Ok(())
     }
 
     fn all_is_stored(&self, replayed: &Replayed) -> Result<()> {

@@ -52,7 +52,7 @@ const COVERED: [(&str, &str); 9] = [
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let place = Place::new(stage.cluster.dir().join("jaeger"))?;
-    let collector = place.start(Security::Plain, &Files::in_dir(place.dir()), &Value::Null)?;
+    let collector = place.start(Security::Plain, &Files::in_dir(place.dir()))?;
     let jaeger = Jaeger::start(place.dir())?;
     for (version, protocol) in STREAMS.into_iter().zip(["grpc", "http/protobuf"].into_iter().cycle()) {
         for endpoint in [place.endpoint(protocol, "127.0.0.1", Security::Plain), jaeger.endpoint(protocol)] {
