@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `faults`, `hostile` and `version` stand for all whose names begin with it [default: all]
+    /// Which tests; `export`, `faults`, `hostile` and `version` stand for all whose names begin with it [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls` and `compare`
@@ -67,7 +67,7 @@ struct Test {
 impl Test {
     /// `version` for `version-1.29`.
     fn group(&self) -> Option<&'static str> {
-        const GROUPS: [&str; 3] = ["faults", "hostile", "version"];
+        const GROUPS: [&str; 4] = ["export", "faults", "hostile", "version"];
         let (group, _) = self.name.split_once('-')?;
         GROUPS.contains(&group).then_some(group)
     }
@@ -105,6 +105,7 @@ const TESTS: &[Test] = &[
     Test { name: "deploy", run: deploy::run, ..TEST },
     Test { name: "link", nodes: 1, run: link::run, ..TEST },
     Test { name: "export", nodes: 1, run: export::run, ..TEST },
+    Test { name: "export-outage", nodes: 100, run: export::outage, ..TEST },
     Test { name: "jaeger", nodes: 1, run: jaeger::run, ..TEST },
     Test { name: "configuration", nodes: 1, run: configuration::run, ..TEST },
     Test { name: "context", nodes: 1, controllers: true, run: context::run, ..TEST },

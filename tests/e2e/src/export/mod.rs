@@ -4,12 +4,14 @@
 //!
 //! # Layout
 //!
+//! - `outage`: the Collector is away while Pods come, for ten minutes if asked
 //! - `collector`, `certificates`, `between`: Collectors, their certificates, and what is between them and schedspan
 //! - here: everything else
 
 mod between;
 pub(crate) mod certificates;
 pub(crate) mod collector;
+mod outage;
 
 use std::{collections::BTreeMap, fs, net::TcpListener, path::Path, process::Command, time::Duration};
 
@@ -24,6 +26,7 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::paths;
 
+pub(super) use self::outage::run as outage;
 use self::{
     between::{Asks, Limit, Proxy},
     certificates::{Files, LATER, OVER, Server},

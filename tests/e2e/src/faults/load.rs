@@ -19,7 +19,7 @@ const MAX_PODS: usize = 5_000;
 
 /// Creates Pods, whose names begin with `prefix`, until `fault` is over, and deletes the oldest, which must be bound, where there are too
 /// many; then waits until all are bound. Returns the result of `fault`, and the number of Pods.
-pub(super) fn during<T>(
+pub(crate) fn during<T>(
     stage: &Stage,
     prefix: &str,
     fault: impl FnOnce() -> Result<T>,

@@ -16,7 +16,7 @@ mod api_server;
 mod interceptor;
 mod kills;
 mod leaders;
-mod load;
+pub(crate) mod load;
 mod memory;
 mod names;
 mod pause;
