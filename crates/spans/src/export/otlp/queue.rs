@@ -38,6 +38,8 @@ struct Shared {
     state: Mutex<State>,
     /// The reader has a reason to look: a first trace, a full batch, or the end.
     changed: Notify,
+    /// It is closed. Not [`Self::changed`], which wakes one task: the reader, and no other may take its place.
+    ended: Notify,
     capacity: Capacity,
     batching: Batching,
     metrics: Metrics,
@@ -90,8 +92,8 @@ impl State {
 
 impl Queue {
     pub(super) fn new(capacity: Capacity, batching: Batching, metrics: Metrics) -> Self {
-        let (state, changed) = Default::default();
-        Self(Arc::new(Shared { state, changed, capacity, batching, metrics }))
+        let (state, changed, ended) = Default::default();
+        Self(Arc::new(Shared { state, changed, ended, capacity, batching, metrics }))
     }
 
     /// Takes a trace in, and counts what there is no room for.
@@ -171,6 +173,7 @@ impl Queue {
     pub(super) fn close(&self) {
         self.state().closed.get_or_insert_with(Instant::now);
         self.0.changed.notify_one();
+        self.0.ended.notify_waiters();
     }
 
     /// Since when it is closed.
@@ -181,10 +184,11 @@ impl Queue {
     /// Waits until it is closed. Returns since when it is.
     pub(super) async fn until_closed(&self) -> Instant {
         loop {
+            let ended = self.0.ended.notified();
             if let Some(since) = self.closed() {
                 return since;
             }
-            self.0.changed.notified().await;
+            ended.await;
         }
     }
 
@@ -257,6 +261,26 @@ mod tests {
         queue.push(trace());
         let batch = timeout(SOON, queue.batch()).await.expect("it is full").unwrap();
         assert_eq!(batch.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_end_takes_no_wake_up_from_the_reader() {
+        let queue = Queue::new(
+            Capacity { spans: u64::MAX, bytes: u64::MAX },
+            Batching { spans: u64::MAX, bytes: u64::MAX, delay: Duration::ZERO },
+            Metrics::new(&Registry::default()),
+        );
+        let waiting = queue.clone();
+        let end = tokio::spawn(async move { waiting.until_closed().await });
+        tokio::task::yield_now().await;
+        let reading = queue.clone();
+        let batch = tokio::spawn(async move { reading.batch().await });
+        tokio::task::yield_now().await;
+        queue.push(trace());
+        let batch = timeout(SOON, batch).await.expect("the reader is woken").unwrap();
+        assert_eq!(batch.map(|batch| batch.len()), Some(1));
+        queue.close();
+        timeout(SOON, end).await.expect("the end is seen").unwrap();
     }
 
     #[tokio::test]
