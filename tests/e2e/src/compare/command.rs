@@ -30,7 +30,7 @@ pub const STRUCTURE: &[&str] =
     &["--max-missing=0", "--max-parents=0", "--max-status=0", "--max-attributes=0", "--max-outside=0"];
 /// Limits on an idle machine. The SDK begins a span about 0.6 us after the probe. The probe at the end fires 2 to 3 us after the
 /// SDK has read the clock, because ending a span takes that long.
-const TIMES: &[&str] = &["--max-start-p50=1us", "--max-duration-p50=4us"];
+pub const TIMES: &[&str] = &["--max-start-p50=1us", "--max-duration-p50=4us"];
 
 #[derive(clap::Args)]
 pub struct Options {

@@ -141,6 +141,16 @@ fn with_libraries(
     Ok(paths.into_iter().map(|path| (path.clone(), root.join(path))).collect())
 }
 
+/// The archive of a scheduler's image, in which it has the name that kubeadm's static Pod runs.
+///
+/// # Errors
+///
+/// If it cannot be built.
+pub(super) fn scheduler(component: &Component) -> Result<PathBuf> {
+    let path = format!("usr/bin/{}", SCHEDULER.name);
+    archive(&name(component.name, component.version), &path, &[(path.clone(), component.executable()?)])
+}
+
 fn of_component(component: &Component, tag: &str) -> Result<PathBuf> {
     let path = format!("usr/bin/{}", component.name);
     archive(&name(component.name, tag), &path, &[(path.clone(), component.executable()?)])

@@ -9,12 +9,14 @@
 //! - `registry`: the chart for it, as a release publishes it
 //! - `plugin`: `kubectl schedspan`, a step of `e2e`
 //! - `leaders`: `kubectl schedspan` while the leading one of three schedulers changes, in a cluster of its own
+//! - `compare`: schedspan's spans next to those that the scheduler of the static Pod makes itself
 //! - `lifecycle`: a Pod from the request until it is Ready, traced by all components
 //!
 //! Scripts that run on nodes are in `tests/kind`.
 
 mod cache;
 mod cluster;
+mod compare;
 mod e2e;
 mod engine;
 mod images;
@@ -68,6 +70,10 @@ enum Command {
     E2e,
     /// Test `kubectl schedspan` while the leading one of three schedulers changes: the second cluster of `e2e` alone
     Leaders,
+    /// Compare schedspan's spans with those that the scheduler makes itself, within the limits of `cargo xtask compare`
+    ///
+    /// In a new cluster whose static Pod is the scheduler with spans of its own.
+    Compare,
     /// Trace a Pod from the request until it is Ready, and draw docs/lifecycle.svg
     ///
     /// In a new cluster without the tracing of API server and kubelets, and in another with it.
@@ -94,6 +100,7 @@ pub fn run(Arguments { provider, command }: Arguments) -> Result<()> {
         }
         Command::E2e => e2e::run(provider),
         Command::Leaders => leaders::run(provider, &e2e::archives()?),
+        Command::Compare => compare::run(provider),
         Command::Lifecycle => lifecycle::run(provider),
         Command::Guard => guard::run(|| cluster::down(provider)),
     }
