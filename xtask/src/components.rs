@@ -88,6 +88,16 @@ pub const JAEGER: Component = Component {
     ..PLAIN
 };
 
+pub const PROMETHEUS: Component = Component {
+    name: "prometheus",
+    version: "3.15.0",
+    module: "cluster/prometheus",
+    package: "github.com/prometheus/prometheus/cmd/prometheus",
+    // Without the clients of clouds: its targets are given.
+    tags: "remove_all_sd",
+    ..PLAIN
+};
+
 pub const HELM: Component = Component {
     name: "helm",
     version: "3.22.0",

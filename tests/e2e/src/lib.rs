@@ -37,6 +37,7 @@ mod mounts;
 mod page;
 pub mod picture;
 mod profile;
+mod prometheus;
 mod queue;
 mod sampling;
 pub mod suite;

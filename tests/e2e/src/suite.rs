@@ -23,8 +23,8 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, page, profile, queue,
-    sampling, truth, versions, viewers,
+    faults, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, page, profile,
+    prometheus, queue, sampling, truth, versions, viewers,
 };
 
 #[derive(clap::Args)]
@@ -107,6 +107,7 @@ const TESTS: &[Test] = &[
     Test { name: "export", nodes: 1, run: export::run, ..TEST },
     Test { name: "export-outage", nodes: 100, run: export::outage, ..TEST },
     Test { name: "jaeger", nodes: 1, run: jaeger::run, ..TEST },
+    Test { name: "prometheus", nodes: prometheus::NODES, run: prometheus::run, ..TEST },
     Test { name: "configuration", nodes: 1, run: configuration::run, ..TEST },
     Test { name: "context", nodes: 1, controllers: true, run: context::run, ..TEST },
     Test { name: "inject", nodes: 1, controllers: true, apiserver_tracing: true, run: inject::run, ..TEST },

@@ -1,0 +1,5 @@
+module schedspan.test/prometheus
+
+go 1.26.0
+
+require github.com/prometheus/prometheus v0.315.0
