@@ -1,6 +1,7 @@
 //! `cargo xtask kind lifecycle`: one trace from the request that makes a Pod until it is Ready.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -23,6 +24,7 @@ use super::{
     engine::Provider,
     images,
     operations::{INTERVAL, TIMEOUT, chart_path, helm, metrics, pod, traced},
+    plugin,
 };
 use crate::{checks::nothing_lost, svg};
 
@@ -32,6 +34,7 @@ const SPAN_ID: &str = "b7ad6b7169203331";
 const POD: &str = "shop";
 /// The API server's name of the request's span.
 const POST: &str = "POST /api/v1/namespaces/{:namespace}/pods";
+const POST_DEPLOYMENT: &str = "POST /apis/apps/v1/namespaces/{:namespace}/deployments";
 /// Columns: enough to see the bars' proportions.
 const COLUMNS: &str = "120";
 /// Sends a request with a certificate of `system:masters`: the API server ignores contexts of other users.
@@ -67,6 +70,7 @@ fn steps(cluster: &Cluster, archives: &[PathBuf], tracing: Tracing, executable: 
     step("helm install", || install(cluster))?;
     let what = if tracing == Tracing::On { "life, all tracing" } else { "life, schedspan alone" };
     step(what, || life(cluster, tracing))?;
+    step("kubectl schedspan traced", || deployed(cluster, tracing))?;
     if tracing == Tracing::On {
         step("picture", || draw(cluster, executable))?;
     }
@@ -74,8 +78,9 @@ fn steps(cluster: &Cluster, archives: &[PathBuf], tracing: Tracing, executable: 
 }
 
 fn install(cluster: &Cluster) -> Result<((), String)> {
-    let values =
-        format!("otlp.endpoint=http://{ENDPOINT},lifecycle=true,context.mode=parent,webhook.enabled=true");
+    let values = format!(
+        "otlp.endpoint=http://{ENDPOINT},lifecycle=true,context.mode=parent,webhook.enabled=true,webhook.templates=true"
+    );
     helm(cluster, &["install", RELEASE, &chart_path(), "--wait", "--timeout=2m", "--set", &values])?;
     traced(cluster, 1)?;
     Ok(((), "with the webhook, below who made the Pod".to_owned()))
@@ -127,6 +132,63 @@ fn life(cluster: &Cluster, tracing: Tracing) -> Result<((), String)> {
     })?;
     nothing_lost(&metrics(cluster)?)?;
     check(&spans, tracing)
+}
+
+/// The context of a kubectl whose requests are marked is above all that becomes of its Deployment.
+fn deployed(cluster: &Cluster, tracing: Tracing) -> Result<((), String)> {
+    plugin::install(cluster)?;
+    let trace_id = plugin::apply(cluster, &["--kubeconfig", &masters(cluster)?])?;
+    let lives = |spans: &[Span]| -> Vec<Span> {
+        let ours = |span: &&Span| span.name == "PodLifecycle" && span.pod().starts_with("web-");
+        spans.iter().filter(ours).cloned().collect()
+    };
+    let spans = wait_until("the lives of the Deployment's Pods", TIMEOUT, || {
+        thread::sleep(INTERVAL);
+        let spans = spans::read(&cluster.spans(), 0)?;
+        // The API server exports every five seconds.
+        let request = spans.iter().any(|span| span.name == POST_DEPLOYMENT && span.trace_id == trace_id);
+        let all = lives(&spans).len() == plugin::REPLICAS && (request || tracing == Tracing::Off);
+        Ok(all.then_some(spans))
+    })?;
+    let mut tops = BTreeSet::new();
+    for life in lives(&spans) {
+        let pod = life.pod();
+        ensure!(life.trace_id == trace_id, "the life of {pod} is in {} instead of {trace_id}", life.trace_id);
+        let attempt = spans.iter().find(|span| span.name == "SchedulePod" && span.pod() == pod);
+        ensure!(
+            attempt.is_some_and(|attempt| attempt.trace_id == trace_id),
+            "the attempt of {pod} is elsewhere"
+        );
+        let (mut top, mut above) = (&life, Vec::new());
+        while let Some(parent) = spans.iter().find(|span| span.span_id == top.parent_span_id) {
+            above.push(parent.name.as_str());
+            top = parent;
+        }
+        ensure!(
+            above.contains(&POST_DEPLOYMENT) == (tracing == Tracing::On),
+            "above the life of {pod} is {above:?}"
+        );
+        tops.insert(top.parent_span_id.clone());
+    }
+    // kubectl sends no span of its own: its context is the root.
+    ensure!(tops.len() == 1 && !tops.contains(""), "the Pods have the roots {tops:?} instead of kubectl's");
+    Ok(((), format!("{} Pods of a Deployment in trace {trace_id}, below kubectl", plugin::REPLICAS)))
+}
+
+/// A kubeconfig of `system:masters` for this side of the cluster: the API server ignores contexts of other users.
+fn masters(cluster: &Cluster) -> Result<String> {
+    let server = cluster.kubectl(&["config", "view", "--output=jsonpath={.clusters[0].cluster.server}"])?;
+    let theirs = cluster.on_node(CONTROL_PLANE, &["cat", "/etc/kubernetes/super-admin.conf"])?;
+    let ours: String = theirs
+        .lines()
+        .map(|line| match line.split_once("server: ") {
+            Some((indent, _)) => format!("{indent}server: {server}\n"),
+            None => format!("{line}\n"),
+        })
+        .collect();
+    let file = cluster.shared().join("masters.conf");
+    fs::write(&file, ours)?;
+    Ok(file.display().to_string())
 }
 
 fn check(spans: &[Span], tracing: Tracing) -> Result<((), String)> {

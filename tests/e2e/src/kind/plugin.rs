@@ -18,7 +18,7 @@ use super::{
     operations::{delete, traced},
 };
 
-const REPLICAS: usize = 3;
+pub(super) const REPLICAS: usize = 3;
 /// Runs `kubectl schedspan ui` until standard input ends.
 const UI: &str = "kubectl schedspan ui & read -r _; kill $!; wait";
 /// The folder of the plugin in the shared one.
@@ -30,13 +30,7 @@ pub(super) fn run(cluster: &Cluster) -> Result<((), String)> {
     let leader = leader(cluster)?;
     ensure!(leader.as_deref() == Some(CONTROL_PLANE), "{leader:?} leads instead of {CONTROL_PLANE}");
     traced(cluster, 1)?;
-    let file = cluster.shared().join("web.json");
-    fs::write(&file, deployment().to_string())?;
-    let file = file.display().to_string();
-    let (table, said) = plugin(cluster, &["traced", "--timeout", "60s", "--", "apply", "--filename", &file])?;
-    let ready =
-        table.lines().filter(|line| line.contains("default/web-") && line.contains(" Ready ")).count();
-    ensure!(ready == REPLICAS, "{ready} of {REPLICAS} Pods are Ready: {table}{said}");
+    apply(cluster, &[])?;
     let start = Instant::now();
     explained(cluster)?;
     let took = start.elapsed().as_secs_f32();
@@ -46,6 +40,23 @@ pub(super) fn run(cluster: &Cluster) -> Result<((), String)> {
     cluster.kubectl(&["delete", "deployment", "web"])?;
     delete(cluster)?;
     Ok(((), format!("{REPLICAS} Pods traced until Ready, and explained in {took:.1} s")))
+}
+
+/// Applies the Deployment with a trace and these flags, and waits until its Pods are Ready. Returns the trace's id.
+///
+/// # Errors
+///
+/// If they do not become Ready.
+pub(super) fn apply(cluster: &Cluster, flags: &[&str]) -> Result<String> {
+    let file = cluster.shared().join("web.json");
+    fs::write(&file, deployment().to_string())?;
+    let file = file.display().to_string();
+    let arguments = [&["traced", "--timeout", "60s"], flags, &["--", "apply", "--filename", &file]].concat();
+    let (table, said) = plugin(cluster, &arguments)?;
+    let ready =
+        table.lines().filter(|line| line.contains("default/web-") && line.contains(" Ready ")).count();
+    ensure!(ready == REPLICAS, "{ready} of {REPLICAS} Pods are Ready: {table}{said}");
+    said.lines().find_map(|line| line.strip_prefix("trace ")).map(str::to_owned).context("no trace id")
 }
 
 /// The Pods of the Deployment are explained by the daemon on the leader's Node.
