@@ -189,15 +189,21 @@ impl<'a> Types<'a> {
     /// Strings have only the last element of the package path, so the complete path is compared separately.
     pub fn find(&self, package: &str, name: &str) -> Result<Type, Error> {
         let short = package.rsplit('/').next().unwrap_or(package);
-        for pointer in self.unnamed(&format!("*{short}.{name}"))? {
-            if pointer.kind == Kind::Pointer {
-                let target = self.element(&pointer)?;
-                if self.package(&target)? == Some(package) {
-                    return Ok(target);
-                }
+        match self.pointer(&format!("*{short}.{name}"), package)? {
+            Some(pointer) => self.element(&pointer),
+            None => Err(Error::NoType(format!("`{package}.{name}`"))),
+        }
+    }
+
+    /// The pointer type with this string, such as `*v1.Pod`, to a type of this package. A package's name may differ from
+    /// the last element of its path.
+    pub fn pointer(&self, string: &str, package: &str) -> Result<Option<Type>, Error> {
+        for pointer in self.unnamed(string)? {
+            if pointer.kind == Kind::Pointer && self.package(&self.element(&pointer)?)? == Some(package) {
+                return Ok(Some(pointer));
             }
         }
-        Err(Error::NoType(format!("`{package}.{name}`")))
+        Ok(None)
     }
 
     /// A type by its full name: `string`, `context.Context`, `*k8s.io/api/core/v1.Pod`.

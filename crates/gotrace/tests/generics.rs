@@ -11,7 +11,7 @@ use gotrace::{
     Detail, Event, Plan, Role, Values,
     account::{Account, Counter, Stats},
     decode::Decoder,
-    plan::{Begin, End, Held, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
+    plan::{Begin, End, Field, Held, Interface, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
     program::Assemble,
     program::{Metric, Named, Program, SpelledOut},
 };
@@ -30,6 +30,8 @@ gotrace::values! {
     Word: Number,
     /// The strings of the argument.
     Key: Texts,
+    /// Whether there is an error.
+    Failed: Number,
 }
 
 const HELD: &[Held] = &[Held("string", 1), Held("main.boxed", 2), Held("main.absent", 3)];
@@ -41,6 +43,10 @@ const QUEUE: Want<Value> = Want {
 };
 const WORD: Want<Value> = Want { value: Value::Word, of: &[], path: &[], seen_as: SeenAs::Word };
 const KEY: Want<Value> = Want { value: Value::Key, seen_as: SeenAs::Strings(HELD), ..WORD };
+const WORKER: Interface = Interface::In(Field("main", "worker[main.boxed]", "do"));
+const OF_WORKER: Want<Value> = Want { of: &["*main.worker[main.boxed]"], path: &["name"], ..QUEUE };
+const FAILED: Want<Value> =
+    Want { value: Value::Failed, of: &["error"], path: &[], seen_as: SeenAs::Failure };
 const ROW: Row<Value> = Row {
     symbols: &["main.(*counts[...]).add"],
     signature: Signature::Unused,
@@ -72,6 +78,32 @@ gotrace::functions! {
         symbols: &["main.(*counts[...]).subtract", "main.(*anyCounts).add"],
         signature: Signature::Declared(&["interface {}"]),
         at_entry: &[WORD, KEY],
+        ..ROW
+    }] }
+    /// There is one for each shape, of which a row names one.
+    Work { detail: Phases, about: (), rows: [
+        Row {
+            symbols: &["main.(*worker[go.shape.struct { main.namespace string; main.name string }]).work"],
+            signature: Signature::Method(WORKER, "work"),
+            at_entry: &[OF_WORKER, Want { of: &["main.boxed"], seen_as: SeenAs::Strings(&[]), ..KEY }],
+            end: End::Return,
+            at_end: &[FAILED],
+            ..ROW
+        },
+        Row {
+            symbols: &["main.(*worker[go.shape...]).work"],
+            signature: Signature::ResultsOf(WORKER, "work"),
+            at_entry: &[OF_WORKER],
+            end: End::Return,
+            at_end: &[FAILED],
+            ..ROW
+        },
+    ] }
+    /// Its shape has other arguments.
+    Misread { detail: Phases, about: (), rows: [Row {
+        symbols: &["main.(*worker[go.shape.int]).work"],
+        signature: Signature::Method(WORKER, "work"),
+        at_entry: &[OF_WORKER],
         ..ROW
     }] }
 }
@@ -107,7 +139,7 @@ macro_rules! program {
             const NAME: &'static str = "counts";
             const MARKERS: &'static [&'static str] = &["main.(*anyCounts).add"];
             const FILE_NAMES: &'static [&'static str] = &[];
-            const CALLERS: &'static [&'static str] = &[];
+            const CALLERS: &'static [&'static str] = &["main.work[go.shape"];
             const CALLS_INDIRECTLY: &'static str = "main";
             const METRIC: Option<Metric<Value>> = None;
             const QUIET: Option<(Value, &'static [u64])> = None;
@@ -232,7 +264,35 @@ fn all_instantiations_are_probed_and_read_as_their_types_say() {
             .map(|(typ, reads)| (format!("main.(*counts[{typ}]).add"), [vec![queue()], reads].concat()))
             .collect();
         assert_eq!(reads(&plan, Function::Add), expected, "{architecture}");
-        assert_eq!(plan.missing, []);
+        let missing: Vec<_> = plan.missing.iter().map(|missing| &*missing.function).collect();
+        assert_eq!(missing, ["misread"]);
+    }
+}
+
+#[test]
+fn an_instantiation_by_shape_is_probed_where_it_is_called_with_a_dictionary() {
+    for architecture in ["amd64", "arm64"] {
+        let Some(plan) = plan(architecture) else { return };
+        let mut sites = BTreeMap::<_, Vec<_>>::new();
+        for site in plan.sites.iter().filter(|site| site.function == Function::Work) {
+            let names = site.values.iter().map(|(reading, _)| reading.name());
+            let read = names.zip(site.spec.reads).map(|(name, read)| (name, read.base)).collect::<Vec<_>>();
+            sites.entry(site.symbol.clone()).or_default().push((site.role, read));
+        }
+        let read = |name: &str, base| (name.to_owned(), base);
+        // Receiver, dictionary, the queue's two words, then the item.
+        let entry = |rest: &[_]| (Role::Entry, [&[read("queue", 0)], rest].concat());
+        let end = (Role::ReturnSite, vec![read("failed of an error", 1)]);
+        let function = |shape: &str| format!("main.(*worker[go.shape.{shape}]).work");
+        let boxed = function("struct { main.namespace string; main.name string }");
+        let caller = |shape: &str| format!("main.work[go.shape.{shape}]");
+        let expected = BTreeMap::from([
+            (boxed, vec![entry(&[read("key[0]", 4), read("key[1]", 6)])]),
+            (function("int"), vec![entry(&[])]),
+            (caller("struct { main.namespace string; main.name string }"), vec![end.clone()]),
+            (caller("int"), vec![end]),
+        ]);
+        assert_eq!(sites, expected, "{architecture}");
     }
 }
 
@@ -251,7 +311,8 @@ fn an_instantiation_that_no_row_can_follow_is_missing() {
     let sites = plan.sites.iter().filter(|site| site.function == Function::Add).count();
     let followed = strict.sites.iter().filter(|site| site.function == Function::Add).count();
     assert_eq!(followed, sites - 2);
-    assert_eq!((strict.missing.len(), strict.complete(), plan.complete()), (1, false, true));
+    let missing: Vec<_> = strict.missing.iter().map(|missing| &*missing.function).collect();
+    assert_eq!(missing, ["add", "misread"]);
     let mut reasons: Vec<_> = strict.missing[0].why.split("; ").collect();
     reasons.sort_unstable();
     assert_eq!(reasons, ["`[2]string` is an array", "`main.many` has 5 strings"]);

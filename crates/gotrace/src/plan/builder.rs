@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
 };
 
-use goexe::{Call, Callee, DebugInfo, Executable, Functions, Kind, Type, Types};
+use goexe::{Argument, Call, Callee, DebugInfo, Executable, Functions, Kind, Type, Types};
 
 use super::{
     layout::{Structs, follow},
@@ -16,6 +16,8 @@ use crate::program::Program;
 
 /// Placeholder for type arguments in a row's symbols and types, as in a traceback.
 pub(super) const ANY_ARGUMENTS: &str = "[...]";
+/// Placeholder for the type arguments of an instantiation by GC shape in a row's symbols.
+const ANY_SHAPE: &str = "[go.shape...]";
 
 /// Size of an itab before the first method: interface, type, hash.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
@@ -96,7 +98,7 @@ impl<'a, P: Program> Builder<'a, P> {
 
     /// The functions that a row's symbol matches.
     pub(super) fn instances(&self, symbol: &str) -> Vec<&'a goexe::Function<'a>> {
-        if symbol.contains(ANY_ARGUMENTS) {
+        if is_generic(symbol) {
             self.found.iter().filter(|function| stands_for(symbol, function.name)).collect()
         } else {
             self.function(symbol).into_iter().collect()
@@ -163,8 +165,14 @@ impl<'a, P: Program> Builder<'a, P> {
             Signature::Unused => return Ok(None),
             Signature::Method(interface, name) => {
                 let (interface, called) = self.interface(interface)?;
-                let (signature, slot) = self.method(&interface, name)?;
-                Found { signature, called: called.map(|base| (slot, base)) }
+                let (mut signature, slot) = self.method(&interface, name)?;
+                if is_by_shape(function.name) {
+                    // Of a dictionary only its size matters: that of any pointer.
+                    signature.parameters.insert(0, self.types.find_unnamed("*runtime.g")?);
+                    self.checked(function, signature, true)?
+                } else {
+                    Found { signature, called: called.map(|base| (slot, base)) }
+                }
             }
             Signature::ResultsOf(interface, name) => {
                 let (signature, _) = self.method(&self.interface(interface)?.0, name)?;
@@ -244,8 +252,14 @@ impl<'a, P: Program> Builder<'a, P> {
         signature: goexe::Signature,
         results_are_known: bool,
     ) -> Result<Found, Why> {
-        let arguments = self.functions.arguments(function).unwrap_or_default();
+        let mut arguments = self.functions.arguments(function).unwrap_or_default();
         let receiver = function.name.contains(").");
+        // The compiler lists ten at most, and not the receiver of an instantiation by shape.
+        if let (true, Some(first)) = (receiver && is_by_shape(function.name), arguments.first()) {
+            let offset = first.offset.saturating_sub(first.size);
+            arguments.insert(0, Argument { offset, size: first.size });
+            arguments.truncate(10);
+        }
         let results = results_are_known.then_some(signature.results.as_slice());
         if !self.types.fit(&signature.parameters, results, receiver, &arguments)? {
             let names: Vec<_> = signature.parameters.iter().map(|typ| self.name(typ)).collect();
@@ -260,13 +274,31 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 }
 
-/// Whether a row's symbol with `[...]` matches a function. Instantiations by GC shape do not match.
+/// Whether a row's symbol stands for several instantiations.
+pub(super) fn is_generic(symbol: &str) -> bool {
+    symbol.contains(ANY_ARGUMENTS) || symbol.contains(ANY_SHAPE)
+}
+
+/// Whether a row's symbol with a placeholder matches a function.
 pub(super) fn stands_for(symbol: &str, function: &str) -> bool {
+    let by_shape = symbol.contains(ANY_SHAPE);
     let arguments = || {
-        let (before, behind) = symbol.split_once(ANY_ARGUMENTS)?;
+        let (before, behind) = symbol.split_once(if by_shape { ANY_SHAPE } else { ANY_ARGUMENTS })?;
         function.strip_prefix(before)?.strip_prefix('[')?.strip_suffix(behind)?.strip_suffix(']')
     };
-    arguments().is_some_and(|arguments| !arguments.contains("go.shape."))
+    arguments().is_some() && is_by_shape(function) == by_shape
+}
+
+/// Whether a function is an instantiation by GC shape, which takes a dictionary after its receiver.
+fn is_by_shape(function: &str) -> bool {
+    type_arguments(function).is_some_and(|arguments| arguments.contains("go.shape."))
+}
+
+/// The package that a function is declared in.
+pub(super) fn package(function: &str) -> Option<&str> {
+    let path = function.split(['[', '(']).next()?;
+    let last = path.rfind('/').map_or(0, |slash| slash + 1);
+    path.get(..last + path[last..].find('.')?)
 }
 
 /// The type arguments in a function's name, delimited as in tracebacks.
@@ -334,7 +366,18 @@ mod tests {
         for other in ["a.(*B[go.shape.string]).f", "a.(*B).f", "a.(*B[string]).g", "b.(*B[string]).f"] {
             assert!(!stands_for(symbol, other), "{other}");
         }
+        let shapes = "a.(*B[go.shape...]).f";
+        assert!(stands_for(shapes, "a.(*B[go.shape.string]).f"));
+        for other in ["a.(*B[string]).f", "a.(*B).f", "a.(*B[go.shape.string]).g"] {
+            assert!(!stands_for(shapes, other), "{other}");
+        }
+        assert!(is_generic(symbol) && is_generic(shapes) && !is_generic("a.(*B[go.shape.string]).f"));
         assert!(!stands_for("a.f", "a.f"));
+        for function in
+            ["x.io/a/b.f", "x.io/a/b.(*T).f", "x.io/a/b.(*T[c.io/d/e.F]).f", "x.io/a/b.f[c.io/d/e.F]"]
+        {
+            assert_eq!(package(function), Some("x.io/a/b"), "{function}");
+        }
         assert!(is_in("a/b.f", "a/b") && !is_in("a/bc.f", "a/b") && !is_in("a/b", "a/b"));
     }
 }

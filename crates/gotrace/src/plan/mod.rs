@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use wire::{MAP_WALK, NO_TEXTS, TOP};
 
 use self::{
-    builder::{ANY_ARGUMENTS, Builder, is_caller, stands_for},
+    builder::{Builder, is_caller, is_generic, stands_for},
     layout::layouts,
 };
 pub use self::{
@@ -148,11 +148,8 @@ impl<P: Program> Plan<P> {
             .chain(P::METRIC.iter().flat_map(|metric| [metric.taken, metric.labelled]))
             .map(str::as_bytes)
             .collect();
-        let generic: Vec<&str> = rows()
-            .flat_map(|row| row.symbols)
-            .copied()
-            .filter(|symbol| symbol.contains(ANY_ARGUMENTS))
-            .collect();
+        let generic: Vec<&str> =
+            rows().flat_map(|row| row.symbols).copied().filter(|symbol| is_generic(symbol)).collect();
         let is_meant =
             |name: &str| is_caller::<P>(name) || generic.iter().any(|symbol| stands_for(symbol, name));
         let found =

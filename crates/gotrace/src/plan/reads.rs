@@ -8,7 +8,7 @@ use wire::{
 };
 
 use super::{
-    builder::{ANY_ARGUMENTS, Builder, Why, type_arguments},
+    builder::{ANY_ARGUMENTS, Builder, Why, package, type_arguments},
     layout::follow,
     row::{EntriesOf, Held, SeenAs, TopOf, Want},
     site::{Reading, Slot},
@@ -79,7 +79,7 @@ impl<'a, P: Program> Builder<'a, P> {
             let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
                 // The parameter after the context.
                 SeenAs::Implementation { .. } => *place == 1,
-                SeenAs::Strings(_) | SeenAs::Word => *place == 0,
+                SeenAs::Strings(_) | SeenAs::Word if want.of.is_empty() => *place == 0,
                 SeenAs::Declared
                 | SeenAs::Receiver
                 | SeenAs::Last
@@ -87,15 +87,13 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::PointerTo(..)
                 | SeenAs::MessageOf { .. }
                 | SeenAs::TopOf(_)
-                | SeenAs::EntriesOf(_) => want.of.contains(&self.name(typ)),
+                | SeenAs::EntriesOf(_)
+                | SeenAs::Strings(_)
+                | SeenAs::Word => want.of.contains(&self.name(typ)),
             };
             // Go passes the receiver in the first register.
             let receiver = (want.seen_as == SeenAs::Receiver)
-                .then(|| {
-                    let arguments = type_arguments(function).map(|arguments| format!("[{arguments}]"));
-                    self.types
-                        .find_unnamed(&want.of[0].replace(ANY_ARGUMENTS, &arguments.unwrap_or_default()))
-                })
+                .then(|| self.receiver(function, want.of[0]))
                 .transpose()?
                 .map(|typ| (typ, Location::Registers { first: 0, count: 1 }));
             let listed = || {
@@ -154,6 +152,14 @@ impl<'a, P: Program> Builder<'a, P> {
             (reads.site.texts, reads.site.layout) = (kind, layout);
         }
         Ok(reads)
+    }
+
+    /// The type of a function's receiver: the one of this name in the function's package.
+    fn receiver(&self, function: &str, of: &str) -> Result<Type, Why> {
+        let arguments = type_arguments(function).map(|arguments| format!("[{arguments}]"));
+        let of = of.replace(ANY_ARGUMENTS, &arguments.unwrap_or_default());
+        let found = self.types.pointer(&of, package(function).unwrap_or_default())?;
+        found.ok_or_else(|| Why(format!("no type `{of}` in the package of `{function}`")))
     }
 
     /// The interpretation of a wanted read.

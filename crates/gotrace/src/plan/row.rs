@@ -24,7 +24,8 @@ pub enum Interface {
 pub enum Signature {
     /// Not needed: nothing is read.
     Unused,
-    /// A method of an interface.
+    /// A method of an interface. An instantiation by GC shape takes a dictionary before the parameters; they must agree
+    /// with its argument info.
     Method(Interface, &'static str),
     /// The results of an interface's method. The parameters are unknown.
     ResultsOf(Interface, &'static str),
@@ -136,12 +137,12 @@ pub enum SeenAs {
     TopOf(TopOf),
     /// A map, of which the values are read.
     EntriesOf(EntriesOf),
-    /// The first parameter, of any type: all its strings. They are itself, or fields of a struct. Their number may be
-    /// zero, up to the capacity of a record. For an interface, the strings of what it holds, if that is one of these
-    /// types.
+    /// All strings of a parameter of one of these types; of the first parameter, of any type, where [`Want::of`] is empty.
+    /// They are itself, or fields of a struct. Their number may be zero, up to the capacity of a record. For an interface,
+    /// the strings of what it holds, if that is one of these types.
     Strings(&'static [Held]),
-    /// The first parameter, of any type: its first word that is not part of a string, if there is one. For an
-    /// interface, the address of what it holds.
+    /// The same parameter's first word that is not part of a string, if there is one. For an interface, the address of
+    /// what it holds.
     Word,
 }
 
@@ -174,8 +175,8 @@ pub struct EntriesOf {
 #[derive(Clone, Copy, Debug)]
 pub struct Row<V: 'static> {
     /// Full symbol names, newest first: the first that exists is used. `[...]` stands for any type arguments, as in a
-    /// traceback: all instantiations need a site, and may follow different rows. Instantiations by GC shape, which
-    /// wrappers call with a dictionary, are excluded.
+    /// traceback, except those of instantiations by GC shape, which wrappers call with a dictionary; `[go.shape...]` for
+    /// those. All instantiations need a site, and may follow different rows, of which the first may name one.
     pub symbols: &'static [&'static str],
     /// How its parameters and results are found.
     pub signature: Signature,

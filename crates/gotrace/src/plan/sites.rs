@@ -1,12 +1,15 @@
 //! Chooses the sites for the rows of a program's table.
 
-use std::{collections::BTreeMap, mem};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use goexe::{Call, Callee, Class, Location, Machine};
 use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
 
 use super::{
-    builder::{Builder, Found, Why, is_in},
+    builder::{Builder, Found, Why, is_generic, is_in},
     reads::{Reads, needed},
     row::{Begin, End, Role, Row},
     site::{Missing, PlannedSite, Reading, Slot},
@@ -25,24 +28,24 @@ impl<'a, P: Program> Builder<'a, P> {
     /// Adds the sites of a function, by the first row that the executable can follow.
     pub(super) fn add(&mut self, of: P::Function) {
         let rows = P::rows(of);
-        let (mut reasons, mut is_followed) = (Vec::new(), false);
+        let (mut reasons, mut followed) = (Vec::new(), BTreeSet::new());
         // Instantiations that no row could follow yet, although others were followed, with the reasons.
         let mut left = BTreeMap::new();
         for row in rows {
-            let others_are = is_followed;
+            let others_are = !followed.is_empty();
             if !others_are {
                 reasons.extend(mem::take(&mut left).into_values());
             }
-            let functions =
-                row.symbols.iter().map(|symbol| self.instances(symbol)).find(|all| !all.is_empty());
-            for function in functions.unwrap_or_default() {
+            let mut all = row.symbols.iter().map(|symbol| (is_generic(symbol), self.instances(symbol)));
+            let (covers_all, functions) = all.find(|(_, all)| !all.is_empty()).unwrap_or_default();
+            for function in functions {
                 let (start, sites) = (function.range.start, self.sites.len());
-                if others_are && !left.contains_key(&start) {
+                if followed.contains(&start) || others_are && !covers_all && !left.contains_key(&start) {
                     continue;
                 }
                 match self.add_row(of, row, function) {
                     Ok(()) => {
-                        is_followed = true;
+                        followed.insert(start);
                         left.remove(&start);
                     }
                     Err(Why(why)) => {
@@ -51,9 +54,9 @@ impl<'a, P: Program> Builder<'a, P> {
                     }
                 }
             }
-            if is_followed && left.is_empty() {
-                return;
-            }
+        }
+        if !followed.is_empty() && left.is_empty() {
+            return;
         }
         reasons.extend(left.into_values());
         let Some(Row { symbols, since, without, .. }) = rows.first() else { return };
