@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use client_go::ClientGo;
+use controller_runtime::ControllerRuntime;
 use goexe::Source;
 use gotrace::{
     Detail, Program,
@@ -37,7 +38,7 @@ pub struct Registration {
 }
 
 /// All supported programs.
-pub const PROGRAMS: &[Registration] = &[of::<KubeScheduler>(), of::<ClientGo>()];
+pub const PROGRAMS: &[Registration] = &[of::<KubeScheduler>(), of::<ControllerRuntime>(), of::<ClientGo>()];
 /// The default of `--program`.
 pub const DEFAULT: &str = KubeScheduler::NAME;
 

@@ -113,7 +113,8 @@ pub const KUSTOMIZE: Component = Component {
     ..PLAIN
 };
 
-const PLAIN: Component = Component {
+/// What most programs have in common.
+pub const PLAIN: Component = Component {
     name: "",
     version: "",
     module: "",

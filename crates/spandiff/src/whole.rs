@@ -12,11 +12,16 @@ use tracecontext::RemoteContext;
 use crate::{Shown, read::complete};
 
 /// Attributes that a waterfall shows. Others are left out.
-const KEYS: [&str; 39] = [
+const KEYS: [&str; 44] = [
     attributes::ATTEMPT,
     attributes::CONFIG_CHANGED,
     attributes::CONFIG_DIFFERENCE,
     attributes::CONFIG_PROFILES,
+    attributes::CONTROLLER,
+    attributes::CONTROLLER_PANICKED,
+    attributes::CONTROLLER_REQUEST,
+    attributes::CONTROLLER_REQUEUE_AFTER_MS,
+    attributes::CONTROLLER_RESULT,
     attributes::EVALUATED_NODES,
     attributes::EXTENSION_POINT,
     attributes::FEASIBLE_NODES,

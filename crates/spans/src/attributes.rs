@@ -223,6 +223,16 @@ pub const WORKQUEUE_KEY: String = "k8s.workqueue.key";
 pub const WORKQUEUE_WAIT_MS: Double = "k8s.workqueue.wait_ms";
 /// Whether the reconcile asked to be called again, as it does after a failure. On `Reconcile`.
 pub const WORKQUEUE_RETRIED: Bool = "k8s.workqueue.retried";
+/// Name of the controller of controller-runtime. On `Reconcile`.
+pub const CONTROLLER: String = "k8s.controller.name";
+/// What is reconciled, as `namespace/name`. On `Reconcile` of a controller, where it can be read.
+pub const CONTROLLER_REQUEST: String = "k8s.controller.request";
+/// What the reconcile returned: `success`, `requeue`, `requeue_after` or `error`. On `Reconcile` of a controller.
+pub const CONTROLLER_RESULT: String = "k8s.controller.result";
+/// After how long it asked to be called again, milliseconds. On `Reconcile` with the result `requeue_after`.
+pub const CONTROLLER_REQUEUE_AFTER_MS: Double = "k8s.controller.requeue_after_ms";
+/// True where the reconcile panicked, and controller-runtime recovered. On `Reconcile` with the result `error`.
+pub const CONTROLLER_PANICKED: Bool = "k8s.controller.panicked";
 /// SHA-256 of the scheduler's flags and of its configuration file. On resources and `SchedulerConfiguration`.
 pub const CONFIG_HASH: String = "k8s.scheduler.config.hash";
 /// The profiles that it names. On resources and `SchedulerConfiguration`.

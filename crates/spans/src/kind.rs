@@ -46,7 +46,7 @@ named! {
     Configuration: names::CONFIGURATION_ROOT,
     /// A Pod until it is Ready.
     Lifecycle: names::LIFECYCLE,
-    /// What a worker does with a key that it takes out of a work queue.
+    /// What a worker does with a key that it takes out of a work queue, or a controller with a request.
     Reconcile: names::RECONCILE,
     /// A command of kubectl, until the Pods that come of its requests are Ready. Holds a [`TraceKind::Lifecycle`] for each.
     Command: names::COMMAND,

@@ -75,7 +75,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     undisturbed(manager.pid)?;
     let arguments = &["--program", "client-go"];
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
-    is_traced(&schedspan, &manager)?;
+    is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
 
     let before = idle(stage, &manager, &schedspan)?;
     work(&api)?;
@@ -99,7 +99,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 
 /// Checks that no record was lost, and that there was room for all. Ends whose beginning was before the probes are no loss,
 /// nor are reconciles of other processes that ended.
-fn nothing_lost(metrics: &Metrics) -> Result<()> {
+pub(super) fn nothing_lost(metrics: &Metrics) -> Result<()> {
     for cause in ["ring_full", "goroutine_fault", "unknown_site", "table_full"] {
         let lost = metrics.sum("schedspan_losses_total", &[("cause", cause)]);
         ensure!(lost == 0.0, "{lost} losses by {cause}");
@@ -107,10 +107,10 @@ fn nothing_lost(metrics: &Metrics) -> Result<()> {
     Ok(())
 }
 
-/// Waits until schedspan traces kube-controller-manager: it also traces whatever else is built on client-go.
-fn is_traced(schedspan: &Schedspan, manager: &Process) -> Result<()> {
-    let pid = format!("pid={} ", manager.pid);
-    wait_until("schedspan to trace kube-controller-manager", NOTICED, || {
+/// Waits until schedspan traces this process: it also traces whatever else has the program.
+pub(super) fn is_traced(schedspan: &Schedspan, name: &str, pid: i32) -> Result<()> {
+    let pid = format!("pid={pid} ");
+    wait_until(&format!("schedspan to trace {name}"), NOTICED, || {
         let log = schedspan.log()?;
         Ok(log.lines().any(|line| line.contains(" tracing ") && line.contains(&pid)).then_some(()))
     })

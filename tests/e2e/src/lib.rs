@@ -34,6 +34,7 @@ mod lifecycle;
 mod link;
 mod load;
 mod mounts;
+mod operators;
 mod page;
 pub mod picture;
 mod profile;

@@ -23,8 +23,8 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, page, profile,
-    prometheus, queue, sampling, truth, versions, viewers,
+    faults, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, operators, page,
+    profile, prometheus, queue, sampling, truth, versions, viewers,
 };
 
 #[derive(clap::Args)]
@@ -163,6 +163,7 @@ const TESTS: &[Test] = &[
         run: controllers::run,
         ..TEST
     },
+    Test { name: "operators", run: operators::run, ..TEST },
     Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
     Test {
         name: "compare",

@@ -1,6 +1,6 @@
 //! The plans of real executables stay what they are in `tests/plans`, to the last register and offset.
 //!
-//! Reads what the cache folder has: `cargo xtask matrix schedulers` and `cargo xtask e2e controllers` build it. After a wanted
+//! Reads what the cache folder has: `cargo xtask matrix schedulers` and `cargo xtask e2e controllers operators` build it. After a wanted
 //! change, `UPDATE_PLANS=1 cargo test -p matrix --test plans` writes the files again, and `git diff` shows what it did. An empty file
 //! with the name of another executable adds that one.
 
@@ -8,6 +8,7 @@ use std::{env, fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 use client_go::ClientGo;
+use controller_runtime::ControllerRuntime;
 use gotrace::{
     Detail, Plan,
     plan::{Slot, explain, may_have},
@@ -15,7 +16,7 @@ use gotrace::{
     worker::{ProgramWorker, Summary, Worker as _},
 };
 use harness::{
-    controllers,
+    controllers, operators,
     schedulers::{self, Scheduler},
 };
 use kube_scheduler::KubeScheduler;
@@ -141,4 +142,9 @@ fn an_executable_may_have_a_program_if_it_has_a_module_from_its_place() -> Resul
 #[test]
 fn a_controller_manager_is_planned_as_it_was() -> Result<()> {
     check::<ClientGo>(&controllers::ALL)
+}
+
+#[test]
+fn an_operator_is_planned_as_it_was() -> Result<()> {
+    check::<ControllerRuntime>(&operators::ALL)
 }

@@ -14,6 +14,7 @@ use trust::Trust;
 
 use crate::{
     admission,
+    cli::run::names,
     programs::{PROGRAMS, Registration},
 };
 
@@ -29,6 +30,9 @@ pub struct Options {
     /// Show the machine code around the sites of a function instead, such as `preFilter` or `RunPreFilterPlugins`
     #[arg(long, value_name = "FUNCTION", conflicts_with = "output")]
     explain: Option<String>,
+    /// Which program's probes, of those that the executable contains [default: the first of them]
+    #[arg(long, value_name = "PROGRAM", value_parser = names())]
+    program: Option<String>,
     #[command(flatten)]
     trust: admission::Options,
 }
@@ -56,18 +60,19 @@ pub fn run(options: &Options) -> Result<()> {
         Err(_) => (PathBuf::from(what), "give the path of an executable or a process id"),
     };
     let file = File::open(&path, MAX_EXECUTABLE).with_context(|| format!("cannot read `{what}`: {hint}"))?;
+    let chosen = options.program.as_deref();
     let cannot_trace = || format!("cannot trace `{what}`");
     let data = Source::from(&file);
     let shown = match (&options.explain, options.output) {
         (Some(function), _) => {
-            first(|program| (program.explain)(data, function)).with_context(cannot_trace)?
+            first(chosen, |program| (program.explain)(data, function)).with_context(cannot_trace)?
         }
         (None, Output::Json) => {
-            let report = first(|program| (program.report)(data)).with_context(cannot_trace)?;
+            let report = first(chosen, |program| (program.report)(data)).with_context(cannot_trace)?;
             serde_json::to_string_pretty(&report)? + "\n"
         }
         (None, Output::Text) => {
-            let report = first(|program| (program.report)(data)).with_context(cannot_trace)?;
+            let report = first(chosen, |program| (program.report)(data)).with_context(cannot_trace)?;
             what.parse().map(|pid| trusted(options, pid)).unwrap_or_default() + &text(&report)
         }
     };
@@ -87,10 +92,13 @@ fn trusted(options: &Options, pid: u32) -> String {
     }
 }
 
-/// Result for the first program that the executable contains; if there is none, the error of the first program.
-fn first<T>(ask: impl Fn(&Registration) -> Result<T, plan::Error>) -> Result<T, plan::Error> {
+/// Result for the first of these programs that the executable contains; if there is none, the error of the first program.
+fn first<T>(
+    chosen: Option<&str>,
+    ask: impl Fn(&Registration) -> Result<T, plan::Error>,
+) -> Result<T, plan::Error> {
     let mut refusal = None;
-    for program in PROGRAMS {
+    for program in PROGRAMS.iter().filter(|program| chosen.is_none_or(|name| name == program.name)) {
         match ask(program) {
             Err(error @ plan::Error::AnotherProgram { .. }) => drop(refusal.get_or_insert(error)),
             answer => return answer,

@@ -163,7 +163,7 @@ impl Common {
 }
 
 /// Accepts the names of all programs.
-fn names() -> PossibleValuesParser {
+pub(crate) fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(PROGRAMS.iter().map(|program| program.name))
 }
 

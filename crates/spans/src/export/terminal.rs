@@ -161,13 +161,17 @@ fn pod(trace: &Trace, style: Style) -> String {
     flow("", "  ", &parts, style)
 }
 
-/// The head of a reconcile: key, work queue, and wait.
+/// The head of a reconcile: key, work queue, and wait; of a controller request, controller and result.
 fn reconcile(trace: &Trace, style: Style) -> String {
     let root = trace.root();
     let text = |key| root.attribute(key).map(|value| clean(&value.to_string()));
-    let or_unknown = |key| text(key).unwrap_or_else(|| "?".to_owned());
-    let mut parts =
-        vec![(BOLD, or_unknown(attributes::WORKQUEUE_KEY)), (PLAIN, or_unknown(attributes::WORKQUEUE))];
+    let one_of = |keys: [_; 2]| keys.into_iter().find_map(text).unwrap_or_else(|| "?".to_owned());
+    let mut parts = vec![
+        (BOLD, one_of([attributes::WORKQUEUE_KEY, attributes::CONTROLLER_REQUEST])),
+        (PLAIN, one_of([attributes::WORKQUEUE, attributes::CONTROLLER])),
+    ];
+    let colour = if root.status == Status::Unset { GREEN } else { RED };
+    parts.extend(text(attributes::CONTROLLER_RESULT).map(|result| (colour, result)));
     if let Some(AttributeValue::Bool(true)) = root.attribute(attributes::WORKQUEUE_RETRIED) {
         parts.push((YELLOW, "retried".to_owned()));
     }

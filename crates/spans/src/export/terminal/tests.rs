@@ -328,6 +328,13 @@ fn a_reconcile_reads_at_a_glance() {
     assert_eq!(head(&trace), format!("shop/web  deployment  5.11 ms  queued 1.50 ms  trace {id}"));
     trace.spans[0].attributes = vec![(attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(true))].into();
     assert_eq!(head(&trace), format!("?  ?  retried  5.11 ms  trace {id}"));
+    trace.spans[0].attributes = vec![
+        (attributes::CONTROLLER, "certificate".into()),
+        (attributes::CONTROLLER_REQUEST, "shop/web".into()),
+        (attributes::CONTROLLER_RESULT, "success".into()),
+    ]
+    .into();
+    assert_eq!(head(&trace), format!("shop/web  certificate  success  5.11 ms  trace {id}"));
 }
 
 #[test]
