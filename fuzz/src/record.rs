@@ -9,7 +9,7 @@ use gotrace::{
     recording::{Line, MAX_LINE},
 };
 use kube_scheduler::{KubeScheduler, table::Function, values::Value};
-use wire::{Hit, LongTextHit, MAX_READS, MAX_TEXTS, MAX_WORDS, MapHit, Site, TextHit, TopHit};
+use wire::{Hit, LongTextHit, MAX_READS, MAX_TEXTS, MAX_WORDS, MapChunk, MapHit, Site, TextHit, TopHit};
 
 /// The process that most records are of.
 const TARGET: u32 = 0;
@@ -20,12 +20,13 @@ const ERROR: u64 = 0x2000;
 const TYPES: &[&str] = &["*errors.errorString"];
 const ROLES: [Role; 6] =
     [Role::Entry, Role::ReturnSite, Role::NextEntry, Role::Ret, Role::InTurn, Role::Metric];
-const LENGTHS: [usize; 5] = [
+const LENGTHS: [usize; 6] = [
     size_of::<Hit>(),
     size_of::<TextHit>(),
     size_of::<LongTextHit>(),
     size_of::<TopHit>(),
     size_of::<MapHit>(),
+    size_of::<MapChunk>(),
 ];
 /// What can be made of a word, one for each kind of value.
 const OF_WORDS: [Reading<Value>; 11] = [
@@ -85,6 +86,10 @@ fn records(case: &mut Unstructured<'_>) -> Result<()> {
 }
 
 fn decode(decoder: &mut Decoder<KubeScheduler>, record: &[u8]) {
+    if Decoder::<KubeScheduler>::is_part(record) {
+        let _whole = decoder.add_part(record);
+        return;
+    }
     let Ok(event) = decoder.decode(record) else { return };
     let line = Line::Event(std::borrow::Cow::Owned(event));
     let json = serde_json::to_vec(&line).expect("every event can be written");

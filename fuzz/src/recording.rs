@@ -53,7 +53,7 @@ pub fn run(case: &[u8]) {
     black_box(window.figures(0));
     pods.dedup();
     for pod in pods {
-        black_box(explain::text(&log.report(&pod.namespace, &pod.name, u64::MAX), 100));
+        black_box(explain::text(&log.report(&pod.namespace, &pod.name, true, u64::MAX), 100));
     }
 }
 

@@ -27,12 +27,15 @@ pub(crate) struct Question {
     /// Seconds to wait for the Pod's next attempt.
     #[serde(default)]
     wait: u64,
+    /// Whether rejected Nodes are named.
+    #[serde(default)]
+    nodes: bool,
 }
 
-/// `GET /api/v1/attempts?namespace=..&pod=..&wait=..`
+/// `GET /api/v1/attempts?namespace=..&pod=..&wait=..&nodes=..`
 pub(crate) async fn of_pod(
     State(Api { daemon, .. }): State<Api>,
-    Query(Question { namespace, pod, wait }): Query<Question>,
+    Query(Question { namespace, pod, wait, nodes }): Query<Question>,
 ) -> Response {
     let history = daemon.history;
     if let Some(wrong) = [&namespace, &pod].into_iter().find(|name| !is_name(name)) {
@@ -53,10 +56,11 @@ pub(crate) async fn of_pod(
             Err(error) => return refused(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         }
     }
-    let mut report = history.report(&namespace, &pod, now_unix_us());
-    if let Some(account) = next {
-        if !report.attempts.contains(&account) {
+    let mut report = history.report(&namespace, &pod, nodes, now_unix_us());
+    if let Some(mut account) = next {
+        if !report.attempts.iter().any(|known| known.trace_id == account.trace_id) {
             // The history is switched off, or other attempts have displaced this one.
+            account.rejected_nodes.take_if(|_| !nodes);
             report.attempts.push(account);
             report = Report::new(namespace, pod, report.now_unix_us, report.history, report.attempts);
         }

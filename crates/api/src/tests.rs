@@ -13,6 +13,7 @@ use kube_scheduler::{
 };
 use serde_json::{Value, json};
 use spans::{
+    NameList, Names, Trace,
     export::{Output, Sinks, SpoolOptions},
     fixtures::{scheduled, unschedulable},
 };
@@ -80,6 +81,30 @@ async fn attempts_of_a_pod_are_reported() {
     assert!(big.conclusion.starts_with("default/big is still Pending"), "{}", big.conclusion);
     let other = report(&daemon, "namespace=shop&pod=big").await;
     assert_eq!((other.attempts.len(), other.also_in), (0, vec!["default".to_owned()]));
+}
+
+#[tokio::test]
+async fn rejected_nodes_are_named_on_request() {
+    let (daemon, _sinks) = daemon();
+    let reasons = vec!["Insufficient cpu".into()];
+    let list = NameList {
+        by: Some("NodeResourcesFit".into()),
+        result: "Unschedulable".into(),
+        reasons,
+        names: vec!["node-1".into(), "node-2".into()],
+    };
+    let names = Some(Box::new(Names { total: 5, lists: vec![list] }));
+    daemon.history.add(&Trace { trace_id: [1; 16], names, ..unschedulable() });
+    let named = |nodes| {
+        let daemon = &daemon;
+        async move { answer(daemon, &format!("/api/v1/attempts?namespace=default&pod=big&nodes={nodes}")).await }
+    };
+    assert!(named(false).await["attempts"][1].get("rejectedNodes").is_none());
+    let report = named(true).await;
+    let nodes = &report["attempts"][1]["rejectedNodes"];
+    assert_eq!((&nodes["leftOut"], &nodes["groups"][0]["nodes"]), (&json!(3), &json!(["node-1", "node-2"])));
+    let document = answer(&daemon, "/api/v1/openapi.json").await;
+    assert_eq!(wrong(&document, &json!({ "$ref": "#/components/schemas/Report" }), &report), None);
 }
 
 #[tokio::test]

@@ -398,6 +398,9 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         if !self.decoder.knows(site) {
             return None;
         }
+        if Decoder::<P>::is_part(record) {
+            return Some(self.decoder.add_part(record));
+        }
         Some(self.decoder.decode(record).map(|event| {
             self.observe(Line::Event(Cow::Borrowed(&event)));
             self.pipeline.event(event);

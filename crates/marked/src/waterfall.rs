@@ -85,6 +85,7 @@ impl Drawn<'_> {
             parent: None,
             selected: None,
             spans: tree.0,
+            names: None,
         }
     }
 }
@@ -238,6 +239,7 @@ mod tests {
             parent: None,
             selected: None,
             spans: vec![root, tried, kubelet],
+            names: None,
         }
     }
 

@@ -131,7 +131,7 @@ async fn pod(State(daemon): State<Daemon>, Path((namespace, name)): Path<(String
             views::pod::ask(&daemon.history.recent(), &format!("{namespace}/{name}"), api::now_unix_us());
         return (StatusCode::NOT_FOUND, page(View::Pod, "Pod", &daemon, &view)).into_response();
     }
-    let report = daemon.history.report(&namespace, &name, api::now_unix_us());
+    let report = daemon.history.report(&namespace, &name, true, api::now_unix_us());
     page(View::Pod, &format!("{namespace}/{name}"), &daemon, &views::pod::view(&report)).into_response()
 }
 

@@ -8,7 +8,10 @@ use flate2::{Compression, write::GzEncoder};
 use kube_scheduler::{
     attempt_log::AttemptLog,
     brief::Brief,
-    explain::{Account, Kept, Move, Phase, Plugin, Preemption, Queue, Rejection, Report},
+    explain::{
+        Account, Kept, Move, Phase, Plugin, Preemption, Queue, RejectedGroup, RejectedNodes, Rejection,
+        Report,
+    },
 };
 use proptest::{collection::vec, prelude::*};
 use spans::{
@@ -197,6 +200,16 @@ fn account(texts: &[String]) -> Account {
             extension_point: Some("permit".into()),
             message: format!("x{}", text()),
         }],
+        rejected_nodes: Some(RejectedNodes {
+            groups: vec![RejectedGroup {
+                plugin: Some(text().into()),
+                result: text(),
+                reasons: vec![text().into()],
+                nodes: vec![text().into()],
+            }],
+            left_out: 1,
+            others: Some(text()),
+        }),
         phases: vec![Phase {
             name: text(),
             plugins: vec![Plugin {

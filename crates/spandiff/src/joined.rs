@@ -113,6 +113,7 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
         parent: None,
         selected: None,
         spans: tree.spans,
+        names: None,
     })
 }
 

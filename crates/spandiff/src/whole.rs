@@ -107,7 +107,15 @@ pub fn traces(json: &str) -> Result<Vec<Trace>, Error> {
             // The parent of the root is the client's span.
             span.parent_id = span.parent_id.filter(|parent| known.contains(parent));
         }
-        Some(Trace { kind, source: Source::Schedspan, trace_id, parent: None, selected: None, spans })
+        Some(Trace {
+            kind,
+            source: Source::Schedspan,
+            trace_id,
+            parent: None,
+            selected: None,
+            spans,
+            names: None,
+        })
     };
     Ok(order.into_iter().filter_map(whole).collect())
 }

@@ -31,6 +31,7 @@ impl Tree {
             parent: None,
             selected: None,
             spans: Vec::new(),
+            names: None,
         });
         tree.span(SpanKind::Root(kind), kind.name(), None, 0, microseconds);
         tree.0.spans[0].attributes = attributes.into();

@@ -45,6 +45,9 @@ pub use self::{
     gather::Gatherer,
     kind::{Cycle, Phase, SpanKind, Stage, TraceKind},
     metrics::{Dropped, Exported, Loss, Metrics},
-    span::{AttributeValue, Attributes, Event, Link, Origin, Relation, Source, Span, Status, Trace},
+    span::{
+        AttributeValue, Attributes, Event, Link, NameList, Names, Origin, Relation, Source, Span, Status,
+        Trace,
+    },
     story::{Anchor, Story},
 };

@@ -86,6 +86,30 @@ pub struct Trace {
     pub selected: Option<u64>,
     /// The spans; never empty.
     pub spans: Vec<Span>,
+    /// Names that are too many for an attribute: kept beside the spans, and not exported.
+    pub names: Option<Box<Names>>,
+}
+
+/// Names, by what was said of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// How many names there are, in the lists or not.
+    pub total: u64,
+    /// The lists, longest first.
+    pub lists: Vec<NameList>,
+}
+
+/// Names of which the same was said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameList {
+    /// Who said it, if that is known.
+    pub by: Option<Arc<str>>,
+    /// What the result was.
+    pub result: String,
+    /// Why.
+    pub reasons: Vec<Arc<str>>,
+    /// The names, in alphabetical order.
+    pub names: Vec<Arc<str>>,
 }
 
 /// Attributes of a span by key. Those of a phase or a plugin that succeeds take no allocation.

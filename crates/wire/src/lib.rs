@@ -2,7 +2,7 @@
 //!
 //! The daemon describes each probe site as data ([`Site`]). The eBPF program reads what the site names and sends one
 //! record per hit: a [`Hit`] of words, a [`TextHit`] or [`LongTextHit`] with strings, a [`TopHit`] with the greatest
-//! elements of a slice, or a [`MapHit`] with the values of a map.
+//! elements of a slice, or a [`MapHit`] for a map, whose entries precede it in [`MapChunk`]s.
 //!
 //! Beside the hits there are samples: several times a second, where each traced process spends its CPU time. The daemon
 //! names ranges of code ([`CodeRange`]) and their classes; a [`Sample`] has the classes that its stack met.
@@ -96,7 +96,8 @@ pub const LONG_TEXT: u32 = 3;
 /// [`Site::texts`]: the elements of a slice that have the greatest keys; [`Site::layout`] is a [`TopLayout`] and the
 /// record a [`TopHit`].
 pub const TOP: u32 = 4;
-/// [`Site::texts`]: the values of a map; [`Site::layout`] is a [`MapLayout`] and the record a [`MapHit`].
+/// [`Site::texts`]: the entries of a map; [`Site::layout`] is a [`MapLayout`], and the record a [`MapHit`] behind
+/// [`MapChunk`]s.
 pub const MAP_WALK: u32 = 5;
 
 /// [`Site::time`]: taken before anything is read. For a site where a call ends: the probe's own time is not part of the
@@ -108,7 +109,7 @@ pub const LAST: u32 = 1;
 pub const FIRST_AND_LAST: u32 = 2;
 
 /// Numbers in [`Site::layout`].
-pub const LAYOUT_LEN: usize = 8;
+pub const LAYOUT_LEN: usize = 12;
 
 /// Elements in a [`TopHit`].
 pub const MAX_TOP: usize = 5;
@@ -126,14 +127,30 @@ pub const MAX_TOP_CHUNKS: usize = 64;
 /// Maximum number of elements in a chunk: an element has a key, a string header and a slice header, 48 bytes.
 pub const MAX_PER_CHUNK: usize = TOP_CHUNK / 48;
 
-/// Entries in a [`MapHit`].
-pub const MAX_MAP_ENTRIES: usize = 256;
+/// Entries of a map that are read with their texts. They keep the process waiting for about 0.5 us each.
+pub const MAX_MAP_ENTRIES: u32 = 1024;
+/// Entries of a map that are read without texts, after a walk that took long: see [`Target::texts_after`].
+pub const MAX_PLAIN_ENTRIES: u32 = 256;
+/// After a walk with texts, the texts of the next maps are left out for this multiple of its time: maps of one process
+/// take at most one part in so many of its time.
+pub const TEXTS_PAUSE: u64 = 20;
 /// Maximum number of tables of a map that are walked.
-pub const MAX_TABLES: usize = 4;
-/// Maximum number of groups (of 8 slots) that are walked, over all tables.
-pub const MAX_GROUPS: usize = 64;
+pub const MAX_TABLES: usize = 16;
+/// Maximum number of slots that are looked at for one [`MapChunk`], used or not.
+pub const MAX_SLOTS: u32 = 4096;
 /// Maximum size of a group in bytes.
 pub const MAX_GROUP: usize = 256;
+/// Maximum size of the struct that a map's value points to, in bytes.
+pub const MAX_VALUE: usize = 128;
+/// Texts kept of a value.
+pub const MAX_VALUE_TEXTS: usize = 4;
+/// Bytes of entries in a [`MapChunk`].
+pub const MAP_CHUNK: usize = 8192;
+/// Maximum number of [`MapChunk`]s of a map.
+pub const MAX_MAP_CHUNKS: u32 = 16;
+/// Maximum size of an entry in a [`MapChunk`].
+pub const MAX_ENTRY_BYTES: usize =
+    size_of::<MapEntry>() + TEXT_LEN + MAX_VALUE_TEXTS * (size_of::<ValueText>() + TEXT_LEN);
 
 /// One value to read: start at a register, follow pointers, keep the last word.
 #[repr(C)]
@@ -266,7 +283,7 @@ pub struct TopLayout {
     pub per_chunk: u32,
 }
 
-/// Layout of a map whose values are pointers to structs, and of two words in these structs.
+/// Layout of a map from strings to pointers to structs, and of two words and a list of strings in these structs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapLayout {
@@ -282,16 +299,24 @@ pub struct MapLayout {
     pub values: u32,
     /// Distance between two values.
     pub stride: u32,
+    /// Offset of the first key in a group.
+    pub keys: u32,
+    /// Distance between two keys.
+    pub key_stride: u32,
+    /// Size of the struct.
+    pub size: u32,
     /// Offset of the first word in the struct.
     pub first: u32,
     /// Offset of the second word in the struct.
     pub second: u32,
+    /// Offset of the list of strings in the struct.
+    pub texts: u32,
 }
 
 impl From<TopLayout> for [u32; LAYOUT_LEN] {
     fn from(layout: TopLayout) -> Self {
         let TopLayout { base, stride, key, label, parts, per_chunk } = layout;
-        [base, stride, key, label, parts, per_chunk, 0, 0]
+        [base, stride, key, label, parts, per_chunk, 0, 0, 0, 0, 0, 0]
     }
 }
 
@@ -303,14 +328,29 @@ impl From<[u32; LAYOUT_LEN]> for TopLayout {
 
 impl From<MapLayout> for [u32; LAYOUT_LEN] {
     fn from(layout: MapLayout) -> Self {
-        let MapLayout { base, has_holder, swiss, group, values, stride, first, second } = layout;
-        [base, has_holder, swiss, group, values, stride, first, second]
+        let MapLayout {
+            base,
+            has_holder,
+            swiss,
+            group,
+            values,
+            stride,
+            keys,
+            key_stride,
+            size,
+            first,
+            second,
+            texts,
+        } = layout;
+        [base, has_holder, swiss, group, values, stride, keys, key_stride, size, first, second, texts]
     }
 }
 
 impl From<[u32; LAYOUT_LEN]> for MapLayout {
-    fn from([base, has_holder, swiss, group, values, stride, first, second]: [u32; LAYOUT_LEN]) -> Self {
-        Self { base, has_holder, swiss, group, values, stride, first, second }
+    fn from(
+        [base, has_holder, swiss, group, values, stride, keys, key_stride, size, first, second, texts]: [u32; LAYOUT_LEN],
+    ) -> Self {
+        Self { base, has_holder, swiss, group, values, stride, keys, key_stride, size, first, second, texts }
     }
 }
 
@@ -334,6 +374,8 @@ pub struct Target {
     pub owed: u64,
     /// Records that were lost to its budget.
     pub over_budget: u64,
+    /// When texts of maps are read again: `CLOCK_MONOTONIC`, nanoseconds.
+    pub texts_after: u64,
 }
 
 /// [`Target::key`] of a place in the list that is free.
@@ -465,7 +507,8 @@ pub struct TopHit {
     pub names: [[u8; PART_NAME_LEN]; MAX_PARTS],
 }
 
-/// Two words of the struct that a value of a map points to.
+/// An entry of a map. In a [`MapChunk`], its key is behind it, and then [`MapEntry::texts`] times a [`ValueText`] with
+/// its text. Each text ends at a multiple of 8 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapEntry {
@@ -473,6 +516,39 @@ pub struct MapEntry {
     pub first: u64,
     /// The word at [`MapLayout::second`].
     pub second: u64,
+    /// Length of the key in the process, of which at most [`TEXT_LEN`] bytes are kept; 0 if it was not read.
+    pub key_len: u32,
+    /// Number of texts, at most [`MAX_VALUE_TEXTS`].
+    pub texts: u32,
+}
+
+/// A text of a map's value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ValueText {
+    /// Its address in the process.
+    pub address: u64,
+    /// Its length there.
+    pub length: u32,
+    /// Bytes that are kept, at most [`TEXT_LEN`]; 0 if a text of the same walk has the same address and length, or if it
+    /// cannot be read.
+    pub kept: u32,
+}
+
+/// Entries of a map, in front of its [`MapHit`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapChunk {
+    /// Common part. It has no words.
+    pub hit: Hit,
+    /// [`MapHit::walk`].
+    pub walk: u64,
+    /// Number of entries.
+    pub len: u32,
+    /// Bytes used of `data`.
+    pub used: u32,
+    /// The entries, in no order. An entry that begins within [`MAP_CHUNK`] bytes is whole.
+    pub data: [u8; MAP_CHUNK + TEXT_LEN],
 }
 
 /// A hit at a site that walks a map.
@@ -483,24 +559,10 @@ pub struct MapHit {
     pub hit: Hit,
     /// Number of entries in the map.
     pub entries_in_map: u64,
-    /// Length of the used part of `entries`.
-    pub len: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Identifies the walk among those of the process.
+    pub walk: u64,
     /// The value of all absent keys; zeros if there is none.
     pub absent: MapEntry,
-    /// The program's state: first group and number of groups of each table.
-    pub tables: [[u64; 2]; MAX_TABLES],
-    /// The program's state: current table.
-    pub table: u64,
-    /// The program's state: next group of the table.
-    pub next: u64,
-    /// The program's state: overflow bucket of the bucket before, or 0.
-    pub overflow: u64,
-    /// The program's state: the current group.
-    pub group: [u8; MAX_GROUP],
-    /// The entries, in no order.
-    pub entries: [MapEntry; MAX_MAP_ENTRIES],
 }
 
 /// A range of code and its class. The ranges of an executable are sorted, and do not overlap.
@@ -571,7 +633,7 @@ pub struct StackSample {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Hits in traced processes. Each one is a record or a loss.
+    /// Hits in traced processes, and [`MapChunk`]s. Each one is a record or a loss.
     Hits = 0,
     /// Loss: the ring buffer was full.
     RingFull = 1,
@@ -613,7 +675,7 @@ mod user;
 const _: () = assert!(size_of::<Read>() == 24);
 const _: () = assert!(size_of::<Site>() == 20 + 24 * MAX_READS + 4 * LAYOUT_LEN);
 const _: () = assert!(size_of::<Hit>() == 48 + 8 * MAX_WORDS);
-const _: () = assert!(size_of::<Target>() == 56);
+const _: () = assert!(size_of::<Target>() == 64);
 const _: () = assert!(size_of::<Sample>() == 40 && size_of::<Sample>() < size_of::<Hit>());
 const _: () = assert!(size_of::<StackSample>() == size_of::<Sample>() + 8 * MAX_FRAMES);
 // A record's site is read before its kind is known.
@@ -622,11 +684,15 @@ const _: () = assert!(RANGES_PER_TABLE.is_power_of_two());
 const _: () = assert!(MAX_SITES <= 1 << u16::BITS);
 const _: () = assert!(size_of::<TextHit>() == size_of::<Hit>() + 4 * MAX_TEXTS + TEXT_LEN * MAX_TEXTS);
 const _: () = assert!(size_of::<LongTextHit>() == size_of::<Hit>() + 8 + LONG_TEXT_LEN);
+// A record's kind is known by its length.
+const _: () = assert!(size_of::<MapHit>() == size_of::<Hit>() + 40 && size_of::<MapEntry>() == 24);
+const _: () = assert!(MAX_ENTRY_BYTES < MAP_CHUNK && size_of::<ValueText>() == 16);
 // The programs bound an index by a mask.
 const _: () = assert!(
     TEXT_LEN.is_power_of_two()
         && MAX_TABLES.is_power_of_two()
-        && MAX_MAP_ENTRIES.is_power_of_two()
+        && MAX_VALUE.is_power_of_two()
+        && MAP_CHUNK.is_power_of_two()
         && MAX_GROUP.is_power_of_two()
         && TOP_CHUNK.is_power_of_two()
         && MAX_FRAMES.is_power_of_two()

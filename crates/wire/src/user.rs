@@ -58,10 +58,11 @@ mod tests {
             spent: 6,
             owed: 7,
             over_budget: 8,
+            texts_after: 9,
         };
         let (head, rest) = bytes(&target).split_at(8);
         assert_eq!(head, [1, 2].map(u32::to_ne_bytes).as_flattened());
-        assert_eq!(rest, [3, 4, 5, 6, 7, 8].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(rest, [3, 4, 5, 6, 7, 8, 9].map(u64::to_ne_bytes).as_flattened());
 
         let range = CodeRange { start: 1, end: 2, class: 3, rank: 4 };
         let (head, rest) = bytes(&range).split_at(8);

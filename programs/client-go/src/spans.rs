@@ -40,7 +40,7 @@ impl Story for Reconcile {
             status: Status::Unset,
         };
         let (source, spans) = (Source::Process(*target), vec![root]);
-        let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, spans };
+        let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, spans, names: None };
         if extras.monotonic {
             add_monotonic(&mut trace, anchor);
         }

@@ -47,7 +47,7 @@ impl Story for Reconcile {
             },
         };
         let (source, spans) = (Source::Process(*target), vec![root]);
-        let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, spans };
+        let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, names: None, spans };
         if extras.monotonic {
             add_monotonic(&mut trace, anchor);
         }

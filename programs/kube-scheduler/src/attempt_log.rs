@@ -16,6 +16,11 @@ use crate::{
 
 /// Bytes of all entries; an attempt takes 2 to 4 kB.
 const MAX_BYTES: usize = 16 << 20;
+/// Bytes of the names of Nodes, beside those: 1,000 Nodes take 20 to 50 kB in an attempt. Of older attempts, the names are
+/// forgotten first.
+const MAX_NAME_BYTES: usize = 8 << 20;
+/// Newest attempts of a Pod whose Nodes are in a report by name.
+const MAX_NAMED: usize = 10;
 /// Newest attempts of a Pod in a report.
 const MAX_TOLD: usize = 100;
 /// Clients waiting for an attempt.
@@ -34,8 +39,11 @@ pub struct AttemptLog(Arc<Mutex<Memory>>);
 struct Memory {
     limit: usize,
     bytes: usize,
+    name_bytes: usize,
     /// Oldest first.
     entries: VecDeque<Entry>,
+    /// Number of the oldest ones whose names are forgotten.
+    nameless: usize,
     waiting: Vec<Waiting>,
     /// Number of attempts that were added.
     added: watch::Sender<u64>,
@@ -46,6 +54,8 @@ struct Memory {
 struct Entry {
     brief: Arc<Brief>,
     account: Box<str>,
+    /// [`Account::rejected_nodes`], likewise.
+    nodes: Box<str>,
 }
 
 /// A Pod's namespace and name.
@@ -88,7 +98,7 @@ impl AttemptLog {
         }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();
         let pod = (text(attributes::POD_NAMESPACE), text(attributes::POD_NAME));
-        let account = Account::of(trace);
+        let mut account = Account::of(trace);
         let (called, waiting) = std::mem::take(&mut memory.waiting)
             .into_iter()
             .filter(|waiting| !waiting.answer.is_closed())
@@ -99,25 +109,32 @@ impl AttemptLog {
             let _gone = answer.send(account.clone());
         }
         if memory.limit > 0 {
+            let nodes = account.rejected_nodes.take().and_then(|nodes| serde_json::to_string(&nodes).ok());
+            let nodes = nodes.unwrap_or_default().into_boxed_str();
             let json = serde_json::to_string(&account).unwrap_or_default().into_boxed_str();
             memory.added.send_modify(|added| *added += 1);
-            memory.keep(Entry { brief: Arc::new(Brief::of(&account)), account: json });
+            memory.keep(Entry { brief: Arc::new(Brief::of(&account)), account: json, nodes });
         }
     }
 
-    /// Reports the kept attempts of a Pod.
+    /// Reports the kept attempts of a Pod; of the newest ones the rejected Nodes by name, on request.
     #[must_use]
-    pub fn report(&self, namespace: &str, pod: &str, now_unix_us: u64) -> Report {
+    pub fn report(&self, namespace: &str, pod: &str, with_nodes: bool, now_unix_us: u64) -> Report {
         let memory = self.memory();
         let kept = memory.kept();
         let of_pod = |entry: &&Entry| (&*entry.brief.namespace, &*entry.brief.pod) == (namespace, pod);
-        let mut told: Vec<String> = memory
+        let named = if with_nodes { MAX_NAMED } else { 0 };
+        let mut told: Vec<(String, String)> = memory
             .entries
             .iter()
             .rev()
             .filter(of_pod)
             .take(MAX_TOLD)
-            .map(|entry| entry.account.to_string())
+            .enumerate()
+            .map(|(number, entry)| {
+                let nodes = if number < named { entry.nodes.to_string() } else { String::new() };
+                (entry.account.to_string(), nodes)
+            })
             .collect();
         let elsewhere: BTreeSet<String> = memory
             .entries
@@ -127,7 +144,14 @@ impl AttemptLog {
             .collect();
         drop(memory);
         told.reverse();
-        let accounts = told.iter().filter_map(|json| serde_json::from_str(json).ok()).collect();
+        let accounts = told
+            .iter()
+            .filter_map(|(account, nodes)| {
+                let account = serde_json::from_str::<Account>(account).ok()?;
+                // Nothing is no JSON.
+                Some(Account { rejected_nodes: serde_json::from_str(nodes).ok(), ..account })
+            })
+            .collect();
         let mut report = Report::new(namespace.to_owned(), pod.to_owned(), now_unix_us, kept, accounts);
         report.also_in = elsewhere.into_iter().filter(|other| other != namespace).take(MAX_TOLD).collect();
         report
@@ -183,10 +207,19 @@ impl Memory {
 
     fn keep(&mut self, entry: Entry) {
         self.bytes += entry.bytes();
+        self.name_bytes += entry.nodes.len();
         self.entries.push_back(entry);
         while self.entries.len() > self.limit || self.bytes > MAX_BYTES {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.bytes();
+            self.name_bytes -= oldest.nodes.len();
+            self.nameless = self.nameless.saturating_sub(1);
+        }
+        while self.name_bytes > MAX_NAME_BYTES
+            && let Some(oldest) = self.entries.get_mut(self.nameless)
+        {
+            self.name_bytes -= std::mem::take(&mut oldest.nodes).len();
+            self.nameless += 1;
         }
     }
 }
@@ -194,7 +227,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use spans::{
-        AttributeValue,
+        AttributeValue, NameList, Names,
         fixtures::{scheduled, unschedulable},
     };
 
@@ -218,12 +251,12 @@ mod tests {
             history.add(&trace);
         }
         let results = |pod| {
-            let report = history.report("default", pod, 0);
+            let report = history.report("default", pod, false, 0);
             report.attempts.into_iter().filter_map(|account| account.result).collect::<Vec<_>>()
         };
         assert_eq!(results("web-0"), ["Unschedulable", "Success"]);
         assert!(results("big").is_empty());
-        let report = history.report("shop", "web-0", 0);
+        let report = history.report("shop", "web-0", false, 0);
         assert_eq!((report.attempts.len(), report.also_in), (0, vec!["default".to_owned()]));
         assert_eq!((report.history.attempts, report.history.limit), (3, 3));
         let recent: Vec<_> = history.recent().iter().map(|brief| brief.pod.clone()).collect();
@@ -245,6 +278,45 @@ mod tests {
     }
 
     #[test]
+    fn names_of_nodes_are_reported_on_request_and_those_of_old_attempts_are_forgotten_first() {
+        let failed = |names: usize| {
+            let names = (0..names).map(|number| format!("node-{number:04}").into()).collect();
+            let reasons = vec!["Insufficient cpu".into()];
+            let list = NameList { by: Some("Fit".into()), result: "Unschedulable".into(), reasons, names };
+            Trace {
+                names: Some(Box::new(Names { total: 2_000, lists: vec![list] })),
+                ..named(unschedulable(), "web-0")
+            }
+        };
+        let history = AttemptLog::new(usize::MAX);
+        let named = |with_nodes| -> Vec<_> {
+            let report = history.report("default", "web-0", with_nodes, 0);
+            report.attempts.into_iter().map(|account| account.rejected_nodes).collect()
+        };
+        history.add(&failed(3));
+        assert_eq!(named(false), [None]);
+        let [Some(nodes)] = &named(true)[..] else { panic!("there is one attempt with names") };
+        assert_eq!(
+            (nodes.left_out, nodes.groups[0].nodes.join(" ")),
+            (1_997, "node-0000 node-0001 node-0002".into())
+        );
+        // Some 12 kB each.
+        for _ in 0..1_000 {
+            history.add(&failed(1_000));
+        }
+        let memory = history.memory();
+        let bytes: usize = memory.entries.iter().map(|entry| entry.nodes.len()).sum();
+        assert_eq!(memory.name_bytes, bytes);
+        assert!(bytes <= MAX_NAME_BYTES && bytes > MAX_NAME_BYTES / 2, "{bytes}");
+        let has_names: Vec<_> = memory.entries.iter().map(|entry| !entry.nodes.is_empty()).collect();
+        assert!(has_names.is_sorted() && has_names.len() == 1_001, "the newest have them");
+        drop(memory);
+        let named = named(true);
+        assert_eq!(named.iter().filter(|nodes| nodes.is_some()).count(), MAX_NAMED);
+        assert!(named.last().is_some_and(Option::is_some));
+    }
+
+    #[test]
     fn empty_log_still_serves_waiting_clients() {
         let history = AttemptLog::new(0);
         let mut next = history.next("default", "web-0").unwrap();
@@ -252,7 +324,7 @@ mod tests {
         assert!(next.try_recv().is_err());
         history.add(&scheduled());
         assert_eq!(next.try_recv().unwrap().pod, "web-0");
-        assert_eq!(history.report("default", "web-0", 0).history, Kept::default());
+        assert_eq!(history.report("default", "web-0", false, 0).history, Kept::default());
     }
 
     #[test]

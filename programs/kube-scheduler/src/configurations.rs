@@ -129,7 +129,15 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
         links: before.and_then(|before| before.span.clone()).into_iter().collect(),
         status: Status::Unset,
     };
-    Trace { kind, source: first.source, trace_id: seed, parent: None, selected: None, spans: vec![span] }
+    Trace {
+        kind,
+        source: first.source,
+        trace_id: seed,
+        parent: None,
+        selected: None,
+        spans: vec![span],
+        names: None,
+    }
 }
 
 /// Attributes of a configuration, for the resource and for the span that describes it.

@@ -1,6 +1,8 @@
 //! Decides which values to redact.
 
-use gotrace::values::Datum;
+use std::sync::Arc;
+
+use gotrace::{decode::Listed, values::Datum};
 
 use crate::{Values, attempt::moved, values::Value};
 
@@ -20,7 +22,9 @@ fn name(value: Value) -> Name {
         Value::PodNamespace | Value::GroupNamespace => Name::Of("namespace"),
         Value::PodUid => Name::Of("uid"),
         Value::Profile => Name::Of("profile"),
-        Value::NodeName | Value::PreemptionNode | Value::PlacementName | Value::Scores => Name::Of("node"),
+        Value::NodeName | Value::PreemptionNode | Value::PlacementName | Value::Scores | Value::Statuses => {
+            Name::Of("node")
+        }
         Value::StatusReason | Value::Message => Name::Of("message"),
         Value::ExtenderUrl => Name::Of("extender"),
         Value::Queue | Value::QueueEvent => Name::Label,
@@ -43,8 +47,6 @@ fn name(value: Value) -> Name {
         | Value::FeasibleNodes
         | Value::RestrictedTo
         | Value::Victims
-        // Contains plugin names only.
-        | Value::Statuses
         | Value::GroupSize
         | Value::ConditionReason
         | Value::ExtenderVerb
@@ -55,6 +57,16 @@ fn name(value: Value) -> Name {
         | Value::StartedNs
         | Value::Panics => Name::No,
     }
+}
+
+fn replace_shared(
+    kind: &'static str,
+    shared: &mut Arc<str>,
+    replace: &mut dyn FnMut(&'static str, &mut String),
+) {
+    let mut text = shared.to_string();
+    replace(kind, &mut text);
+    *shared = text.into();
 }
 
 pub(crate) fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, &mut String)) {
@@ -73,13 +85,17 @@ pub(crate) fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, 
                     replace(kind, &mut element.label);
                     // The names of extenders are URLs.
                     for (name, _) in element.parts.iter_mut().filter(|(name, _)| name.contains("://")) {
-                        let mut url = name.to_string();
-                        replace("extender", &mut url);
-                        *name = url.into();
+                        replace_shared("extender", name, replace);
                     }
                 }
             }
-            Datum::Number(_) | Datum::Flag(_) | Datum::Name(_) | Datum::Entries(_) => {}
+            Datum::Entries(entries) => {
+                for Listed { texts, keys, .. } in &mut entries.listed {
+                    keys.iter_mut().for_each(|key| replace_shared(kind, key, replace));
+                    texts.iter_mut().for_each(|text| replace_shared("message", text, replace));
+                }
+            }
+            Datum::Number(_) | Datum::Flag(_) | Datum::Name(_) => {}
         }
     }
 }

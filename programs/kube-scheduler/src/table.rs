@@ -45,7 +45,7 @@ const SCORES: Want = Want {
 const STATUSES: Want = Want {
     seen_as: SeenAs::EntriesOf(EntriesOf {
         holder: (FRAMEWORK, "NodeToStatus", "nodeToStatus", "absentNodesStatus"),
-        fields: ("code", "plugin"),
+        fields: ("code", "plugin", "reasons"),
     }),
     ..want(Value::Statuses, &["framework.NodeToStatusReader", "framework.NodeToStatusMap"], &[])
 };

@@ -67,7 +67,7 @@ values! {
     Victims: Number,
     /// The Nodes with the highest scores.
     Scores: Top,
-    /// Rejection statuses of Nodes.
+    /// Rejection statuses of Nodes, by name.
     Statuses: Entries,
     /// Name of the Pod group.
     GroupName: Text,

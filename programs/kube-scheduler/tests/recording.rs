@@ -4,7 +4,7 @@ use std::{borrow::Cow, io, sync::Arc};
 
 use gotrace::{
     Role,
-    decode::{Element, Top},
+    decode::{Element, Entries, Listed, Top},
     pipeline::{Clocks, Found},
     plan::Identity,
     recording::{
@@ -75,7 +75,7 @@ fn secret() -> impl Strategy<Value = String> {
 }
 
 fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> {
-    let names = vec(option::of(name), 20);
+    let names = vec(option::of(name), 21);
     let texts = vec(option::of(any_text()), 4);
     (names, texts, vec(option::of(any::<u64>()), 16), option::of(any::<i64>())).prop_map(
         |(mut names, mut texts, mut numbers, status_code)| {
@@ -115,6 +115,14 @@ fn values(name: impl Strategy<Value = String>) -> impl Strategy<Value = Values> 
                             key: 8,
                             cut: false,
                         }],
+                    }),
+                )
+                .with(
+                    Value::Statuses,
+                    name().map(|node| {
+                        let (texts, keys) = (vec![format!("no {node}").into()], vec![node.into()]);
+                        let listed = vec![Listed { name: Some("Fit".into()), code: 2, texts, keys }];
+                        Entries { keys: 1, looked_at: 1, listed, ..Entries::default() }
                     }),
                 )
                 .with(Value::EvaluatedNodes, number())

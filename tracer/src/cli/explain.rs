@@ -9,6 +9,8 @@ use spans::{export::Style, screen, text::clean};
 
 /// Path of the daemon's answer.
 const ATTEMPTS: &str = "/api/v1/attempts";
+/// Asks for names of Nodes. Daemons of 0.1 refuse it, and are not asked without need.
+const NODES: (&str, &str) = ("nodes", "true");
 /// Wait of one request to the daemon.
 const WAIT: Duration = Duration::from_secs(600);
 /// Maximum line length of the text.
@@ -35,6 +37,9 @@ pub struct Options {
     /// Explain the Pod, and each further attempt, until stopped
     #[arg(long, short, conflicts_with_all = ["wait", "selector", "all_namespaces"])]
     watch: bool,
+    /// Name the Nodes that the Pod did not fit on, by plugin and reason
+    #[arg(long)]
+    nodes: bool,
     /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     output: Output,
@@ -48,7 +53,7 @@ pub struct Options {
 ///
 /// When no daemon can be asked, or a Pod cannot be listed.
 pub async fn run(options: Options) -> Result<bool> {
-    let Options { pods, namespace, all_namespaces, selector, wait, watch, output, reach } = options;
+    let Options { pods, namespace, all_namespaces, selector, wait, watch, nodes, output, reach } = options;
     let mut reach = Reach::of(&reach, super::is_plugin()).await?;
     let within = namespace.unwrap_or_else(|| reach.namespace().to_owned());
     let mut named: Vec<_> = pods.iter().map(|pod| (within.clone(), name(pod).to_owned())).collect();
@@ -66,11 +71,11 @@ pub async fn run(options: Options) -> Result<bool> {
     if wait || watch {
         let [(namespace, pod)] = &named[..] else { bail!("one Pod can be waited for, not {}", named.len()) };
         if watch {
-            let reports = vec![report(&mut reach, namespace, pod).await?];
+            let reports = vec![report(&mut reach, namespace, pod, nodes).await?];
             show(&reports, output)?;
         }
         loop {
-            let report = next(&reach, namespace, pod).await?;
+            let report = next(&reach, namespace, pod, nodes).await?;
             let last = show(&[report], output)?;
             if !watch {
                 return Ok(last);
@@ -79,13 +84,13 @@ pub async fn run(options: Options) -> Result<bool> {
     }
     let mut reports = Vec::new();
     for (namespace, pod) in named {
-        let report = report(&mut reach, &namespace, &pod).await?;
+        let report = report(&mut reach, &namespace, &pod, nodes).await?;
         let others = if all_namespaces && selector.is_none() { report.also_in.clone() } else { Vec::new() };
         if others.is_empty() || report.is_known() {
             reports.push(report);
         }
         for namespace in others {
-            reports.push(self::report(&mut reach, &namespace, &pod).await?);
+            reports.push(self::report(&mut reach, &namespace, &pod, nodes).await?);
         }
     }
     show(&reports, output)
@@ -96,17 +101,19 @@ fn name(pod: &str) -> &str {
     kinds.iter().find_map(|kind| pod.strip_prefix(kind)).unwrap_or(pod)
 }
 
-/// The report of all daemons that know a Pod, the leader's first.
-pub(super) async fn report(reach: &mut Reach, namespace: &str, pod: &str) -> Result<Report> {
-    let question = [("namespace", namespace), ("pod", pod)];
+/// The report of all daemons that know a Pod, the leader's first; on request with the rejected Nodes by name.
+pub(super) async fn report(reach: &mut Reach, namespace: &str, pod: &str, nodes: bool) -> Result<Report> {
+    let mut question = vec![("namespace", namespace), ("pod", pod)];
+    question.extend(nodes.then_some(NODES));
     let reports = reach.ask(ATTEMPTS, &question, Report::is_known).await?;
     Report::merged(reports).context("no daemon answers")
 }
 
 /// The report after the next attempt. Any daemon's: another scheduler may lead meanwhile.
-async fn next(reach: &Reach, namespace: &str, pod: &str) -> Result<Report> {
+async fn next(reach: &Reach, namespace: &str, pod: &str, nodes: bool) -> Result<Report> {
     let seconds = WAIT.as_secs().to_string();
-    let question = [("namespace", namespace), ("pod", pod), ("wait", seconds.as_str())];
+    let mut question = vec![("namespace", namespace), ("pod", pod), ("wait", seconds.as_str())];
+    question.extend(nodes.then_some(NODES));
     loop {
         let report = reach.first(ATTEMPTS, &question, WAIT, |report: &Report| report.waited_for_it).await?;
         if report.waited_for_it {

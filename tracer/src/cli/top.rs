@@ -137,7 +137,7 @@ async fn ask(mut reach: Reach, news: mpsc::Sender<News>, mut wishes: mpsc::Recei
     loop {
         let next = tokio::select! {
             _ = tick.tick() => News::LastMinute(last_minute(&mut reach).await),
-            Some((namespace, pod)) = wishes.recv() => News::Explained(report(&mut reach, &namespace, &pod).await),
+            Some((namespace, pod)) = wishes.recv() => News::Explained(report(&mut reach, &namespace, &pod, false).await),
         };
         if news.send(next).await.is_err() {
             return;

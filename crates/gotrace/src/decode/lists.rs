@@ -8,8 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use wire::{
-    MAX_MAP_ENTRIES, MAX_PARTS, MAX_TOP, MapEntry, MapHit, PART_NAME_LEN, PART_SIZE, TEXT_LEN, TopElement,
-    TopHit,
+    MAX_PARTS, MAX_TOP, MAX_VALUE_TEXTS, MapChunk, MapEntry, MapHit, PART_NAME_LEN, PART_SIZE, TEXT_LEN,
+    TopElement, TopHit, ValueText,
 };
 
 /// The elements of a slice with the highest keys.
@@ -45,7 +45,7 @@ pub struct Element {
     pub cut: bool,
 }
 
-/// The values of a map, counted by equality.
+/// The values of a map, counted by equality, and its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entries {
@@ -59,6 +59,27 @@ pub struct Entries {
     pub groups: Vec<Group>,
     /// Name in the value that applies to all keys outside the map, if there is one.
     pub others: Option<Arc<str>>,
+    /// The keys that were read, by value and texts. There are none after a map that took long, or from recordings of
+    /// earlier versions.
+    #[serde(default, rename = "byReason", skip_serializing_if = "Vec::is_empty")]
+    pub listed: Vec<Listed>,
+}
+
+/// Keys with equal values and texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Listed {
+    /// [`Group::name`].
+    #[serde(rename = "plugin")]
+    pub name: Option<Arc<str>>,
+    /// [`Group::code`].
+    pub code: i64,
+    /// The value's texts, such as reasons.
+    #[serde(rename = "reasons")]
+    pub texts: Vec<Arc<str>>,
+    /// The keys, such as names of Nodes, in alphabetical order.
+    #[serde(rename = "nodes")]
+    pub keys: Vec<Arc<str>>,
 }
 
 /// A group of keys with equal values.
@@ -75,8 +96,11 @@ pub struct Group {
     pub keys: u64,
 }
 
-/// Placeholder for an unknown name of a score's part.
+/// Placeholder for an unknown name of a score's part, and for a text that was not read.
 const UNKNOWN: &str = "?";
+
+/// Texts of a map that are told apart: keys of further ones are listed without. A text may be that of many keys.
+const MAX_LISTED: usize = 128;
 
 /// Reads fields at their offsets; `None` beyond the end.
 struct Fields<'a>(&'a [u8]);
@@ -143,28 +167,92 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
     })
 }
 
-/// Decodes a [`MapHit`]. `name` resolves the address of a name.
-pub(super) fn entries(record: &[u8], name: impl Fn(u64) -> Option<Arc<str>>) -> Option<Entries> {
-    let fields = Fields(record);
-    let status = |at: usize| {
-        let code = fields.long(at + offset_of!(MapEntry, first))?.cast_signed();
-        Some((name(fields.long(at + offset_of!(MapEntry, second))?), code))
-    };
-    let count = (fields.int(offset_of!(MapHit, len))? as usize).min(MAX_MAP_ENTRIES);
-    let mut counts = BTreeMap::<_, u64>::new();
-    for number in 0..count {
-        let at = offset_of!(MapHit, entries) + size_of::<MapEntry>() * number;
-        *counts.entry(status(at)?).or_default() += 1;
+/// What is known of a map's value: name, number and texts.
+type Value = (Option<Arc<str>>, i64, Vec<Arc<str>>);
+
+/// Entries of the map that a process is walking, from the [`MapChunk`]s in front of its [`MapHit`].
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    /// [`MapHit::walk`].
+    id: u64,
+    looked_at: u64,
+    /// By name and number.
+    counts: BTreeMap<(Option<Arc<str>>, i64), u64>,
+    listed: BTreeMap<Value, Vec<Arc<str>>>,
+    /// By address and length.
+    texts: HashMap<(u64, u32), Arc<str>>,
+}
+
+impl Walk {
+    /// Adds the entries of a [`MapChunk`]. `name` resolves the address of a name. Entries are counted as far as they are
+    /// whole.
+    pub(super) fn add(&mut self, record: &[u8], name: impl Fn(u64) -> Option<Arc<str>>) -> Option<()> {
+        let fields = Fields(record);
+        let id = fields.long(offset_of!(MapChunk, walk))?;
+        if self.id != id {
+            *self = Self { id, ..Self::default() };
+        }
+        let mut at = offset_of!(MapChunk, data);
+        for _ in 0..fields.int(offset_of!(MapChunk, len))? {
+            let code = fields.long(at + offset_of!(MapEntry, first))?.cast_signed();
+            let name = name(fields.long(at + offset_of!(MapEntry, second))?);
+            let length = fields.int(at + offset_of!(MapEntry, key_len))?;
+            let number = fields.int(at + offset_of!(MapEntry, texts))? as usize;
+            at += size_of::<MapEntry>();
+            let key = fields.text(at, length, TEXT_LEN)?;
+            at += (length as usize).min(TEXT_LEN).next_multiple_of(8);
+            let mut texts = Vec::with_capacity(number.min(MAX_VALUE_TEXTS));
+            for _ in 0..number.min(MAX_VALUE_TEXTS) {
+                let address = fields.long(at + offset_of!(ValueText, address))?;
+                let length = fields.int(at + offset_of!(ValueText, length))?;
+                let kept = (fields.int(at + offset_of!(ValueText, kept))? as usize).min(TEXT_LEN);
+                at += size_of::<ValueText>();
+                if kept > 0 {
+                    let text = fields.text(at, length, kept)?;
+                    self.texts.insert((address, length), text.into());
+                }
+                at += kept.next_multiple_of(8);
+                let text = self.texts.get(&(address, length)).map(Arc::clone);
+                texts.push(text.unwrap_or_else(|| if length == 0 { "".into() } else { UNKNOWN.into() }));
+            }
+            self.looked_at += 1;
+            *self.counts.entry((name.clone(), code)).or_default() += 1;
+            if length > 0 {
+                let mut value = (name, code, texts);
+                if self.listed.len() >= MAX_LISTED && !self.listed.contains_key(&value) {
+                    value.2.clear();
+                }
+                self.listed.entry(value).or_default().push(key.into());
+            }
+        }
+        Some(())
     }
-    let mut groups: Vec<_> =
-        counts.into_iter().map(|((name, code), keys)| Group { name, code, keys }).collect();
-    groups.sort_by_key(|group| std::cmp::Reverse(group.keys));
-    Some(Entries {
-        keys: fields.long(offset_of!(MapHit, entries_in_map))?,
-        looked_at: count as u64,
-        groups,
-        others: status(offset_of!(MapHit, absent))?.0,
-    })
+
+    /// The whole, with a [`MapHit`].
+    pub(super) fn end(self, record: &[u8], name: impl Fn(u64) -> Option<Arc<str>>) -> Option<Entries> {
+        let fields = Fields(record);
+        // Chunks of a walk whose own record was lost.
+        let of_another = fields.long(offset_of!(MapHit, walk))? != self.id;
+        let Self { looked_at, counts, listed, .. } = if of_another { Self::default() } else { self };
+        let mut groups: Vec<_> =
+            counts.into_iter().map(|((name, code), keys)| Group { name, code, keys }).collect();
+        groups.sort_by_key(|group| std::cmp::Reverse(group.keys));
+        let mut listed: Vec<_> = listed
+            .into_iter()
+            .map(|((name, code, texts), mut keys)| {
+                keys.sort();
+                Listed { name, code, texts, keys }
+            })
+            .collect();
+        listed.sort_by_key(|listed| std::cmp::Reverse(listed.keys.len()));
+        Some(Entries {
+            keys: fields.long(offset_of!(MapHit, entries_in_map))?,
+            looked_at,
+            groups,
+            others: name(fields.long(offset_of!(MapHit, absent) + offset_of!(MapEntry, second))?),
+            listed,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -225,31 +313,102 @@ mod tests {
         assert_eq!(told, ["one", "two", "two", "?"]);
     }
 
-    #[test]
-    fn rejections_are_counted_by_plugin_and_code() {
-        let mut record = vec![0; size_of::<MapHit>()];
-        put(&mut record, offset_of!(MapHit, entries_in_map), &4u64.to_ne_bytes());
-        put(&mut record, offset_of!(MapHit, len), &3u32.to_ne_bytes());
-        for (number, (code, name)) in [(2u64, 0x10u64), (3, 0x20), (2, 0x10)].into_iter().enumerate() {
-            let at = offset_of!(MapHit, entries) + size_of::<MapEntry>() * number;
-            put(&mut record, at + offset_of!(MapEntry, first), &code.to_ne_bytes());
-            put(&mut record, at + offset_of!(MapEntry, second), &name.to_ne_bytes());
+    /// A text of a value: its address, and whether its bytes are kept.
+    type Text = (u64, &'static str, bool);
+    /// An entry: number, address of the name, key, and texts.
+    type Raw = (i64, u64, &'static str, &'static [Text]);
+
+    fn chunk(walk: u64, entries: &[Raw]) -> Vec<u8> {
+        let mut record = vec![0; size_of::<MapChunk>()];
+        put(&mut record, offset_of!(MapChunk, walk), &walk.to_ne_bytes());
+        put(&mut record, offset_of!(MapChunk, len), &(entries.len() as u32).to_ne_bytes());
+        let mut data = Vec::new();
+        let text = |data: &mut Vec<u8>, text: &str| {
+            data.extend(text.as_bytes());
+            data.resize(data.len().next_multiple_of(8), 0);
+        };
+        for (code, name, key, texts) in entries {
+            data.extend(code.to_ne_bytes());
+            data.extend(name.to_ne_bytes());
+            data.extend([key.len() as u32, texts.len() as u32].map(u32::to_ne_bytes).as_flattened());
+            text(&mut data, key);
+            for (address, words, kept) in *texts {
+                data.extend(address.to_ne_bytes());
+                let kept = if *kept { words } else { "" };
+                data.extend([words.len() as u32, kept.len() as u32].map(u32::to_ne_bytes).as_flattened());
+                text(&mut data, kept);
+            }
         }
-        let plugin = |address| (address == 0x10).then(|| Arc::from("Fit"));
-        let found = entries(&record, plugin).expect("it is whole");
+        put(&mut record, offset_of!(MapChunk, data), &data);
+        record
+    }
+
+    fn map_hit(walk: u64, keys: u64, others: u64) -> Vec<u8> {
+        let mut record = vec![0; size_of::<MapHit>()];
+        put(&mut record, offset_of!(MapHit, entries_in_map), &keys.to_ne_bytes());
+        put(&mut record, offset_of!(MapHit, walk), &walk.to_ne_bytes());
+        put(&mut record, offset_of!(MapHit, absent) + offset_of!(MapEntry, second), &others.to_ne_bytes());
+        record
+    }
+
+    fn plugin(address: u64) -> Option<Arc<str>> {
+        (address == 0x10).then(|| Arc::from("Fit"))
+    }
+
+    #[test]
+    fn keys_are_listed_by_value_and_texts_and_counted_by_value() {
+        let cpu: &[_] = &[(0x100, "Insufficient cpu", true)];
+        let again: &[_] = &[(0x100, "Insufficient cpu", false)];
+        let both: &[_] = &[(0x100, "Insufficient cpu", false), (0x200, "Too many pods", true)];
+        let lost: &[_] = &[(0x300, "its text was in a chunk that was lost", false)];
+        let mut walk = Walk::default();
+        walk.add(&chunk(7, &[(2, 0x10, "b", cpu), (2, 0x10, "c", both)]), plugin).expect("it is whole");
+        walk.add(&chunk(7, &[(2, 0x10, "a", again), (3, 0x20, "d", lost), (3, 0x20, "", &[])]), plugin)
+            .expect("it is whole");
+        let found = walk.end(&map_hit(7, 9, 0x10), plugin).expect("it is whole");
         let groups = vec![
-            Group { name: Some("Fit".into()), code: 2, keys: 2 },
-            Group { name: None, code: 3, keys: 1 },
+            Group { name: Some("Fit".into()), code: 2, keys: 3 },
+            Group { name: None, code: 3, keys: 2 },
         ];
-        assert_eq!(found, Entries { keys: 4, looked_at: 3, groups, others: None });
+        assert_eq!(
+            (found.keys, found.looked_at, found.groups, found.others),
+            (9, 5, groups, Some("Fit".into()))
+        );
+        let listed: Vec<_> = found
+            .listed
+            .iter()
+            .map(|listed| {
+                (listed.name.as_deref(), listed.code, listed.texts.join("+"), listed.keys.join("+"))
+            })
+            .collect();
+        assert_eq!(
+            listed,
+            [
+                (Some("Fit"), 2, "Insufficient cpu".to_owned(), "a+b".to_owned()),
+                (None, 3, "?".to_owned(), "d".to_owned()),
+                (Some("Fit"), 2, "Insufficient cpu+Too many pods".to_owned(), "c".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn chunks_of_another_walk_are_not_of_this_one() {
+        let mut walk = Walk::default();
+        walk.add(&chunk(7, &[(2, 0x10, "old", &[])]), plugin).expect("it is whole");
+        walk.add(&chunk(8, &[(2, 0x10, "new", &[])]), plugin).expect("it is whole");
+        assert_eq!(walk.looked_at, 1);
+        let found = walk.end(&map_hit(9, 3, 0), plugin).expect("it is whole");
+        assert_eq!(found, Entries { keys: 3, ..Entries::default() });
     }
 
     #[test]
     fn no_bytes_make_it_panic() {
         let bytes = |length: usize| proptest::collection::vec(proptest::num::u8::ANY, length);
-        proptest::proptest!(|(one in bytes(size_of::<TopHit>()), other in bytes(size_of::<MapHit>()))| {
+        proptest::proptest!(|(one in bytes(size_of::<TopHit>()), other in bytes(size_of::<MapHit>()), more in bytes(size_of::<MapChunk>()))| {
             let _any = top(&one);
-            let _any = entries(&other, |_| None);
+            let mut walk = Walk::default();
+            let _any = walk.add(&more, |_| None);
+            let _any = walk.end(&other, |_| None);
         });
     }
 }

@@ -10,9 +10,13 @@ use std::{
     sync::Arc,
 };
 
-use wire::{Hit, LONG_TEXT_LEN, LongTextHit, MAX_TEXTS, MAX_WORDS, MapHit, TEXT_LEN, TextHit, TopHit};
+use wire::{
+    Hit, LONG_TEXT_LEN, LongTextHit, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, MapChunk, MapHit, TEXT_LEN, TextHit,
+    TopHit,
+};
 
-pub use self::lists::{Element, Entries, Group, Top};
+use self::lists::Walk;
+pub use self::lists::{Element, Entries, Group, Listed, Top};
 use crate::{
     plan::{
         row::{Held, Role},
@@ -56,6 +60,8 @@ pub struct Decoder<P: Program> {
     unix_ns_at_zero: u64,
     /// `CLOCK_MONOTONIC` at the zero of Go's monotonic clock, by process.
     zeros: HashMap<u32, i64>,
+    /// The map that each process is walking.
+    walks: HashMap<u32, Walk>,
 }
 
 #[derive(Debug)]
@@ -88,6 +94,7 @@ impl<P: Program> Default for Decoder<P> {
             biases: HashMap::new(),
             unix_ns_at_zero: 0,
             zeros: HashMap::new(),
+            walks: HashMap::new(),
         }
     }
 }
@@ -138,6 +145,7 @@ impl<P: Program> Decoder<P> {
     /// Forgets the names of a process that has ended.
     pub fn remove_names(&mut self, target: u32) {
         self.zeros.remove(&target);
+        self.walks.remove(&target);
         self.biases.remove(&target);
         self.names.retain(|(of, _), _| *of != target);
         self.errors.retain(|(of, _), _| *of != target);
@@ -149,7 +157,29 @@ impl<P: Program> Decoder<P> {
         self.sites.get(number as usize).is_some_and(Option::is_some)
     }
 
-    /// Decodes one record of the ring buffer.
+    /// Whether a record is part of the next one of its process, for [`Self::add_part`].
+    #[must_use]
+    pub fn is_part(record: &[u8]) -> bool {
+        record.len() == size_of::<MapChunk>()
+    }
+
+    /// Keeps a part until the record that it belongs to is decoded.
+    ///
+    /// # Errors
+    ///
+    /// When it is not whole.
+    pub fn add_part(&mut self, record: &[u8]) -> Result<(), Undecodable> {
+        let (Self { walks, names, .. }, target) = (self, target_of(record)?);
+        if walks.len() >= MAX_TARGETS as usize && !walks.contains_key(&target) {
+            // Of processes that ended within a walk.
+            walks.clear();
+        }
+        let name = |address| names.get(&(target, address)).cloned();
+        let added = walks.entry(target).or_default().add(record, name);
+        added.ok_or(Undecodable::Length(record.len()))
+    }
+
+    /// Decodes one record of the ring buffer that [is no part](Self::is_part).
     ///
     /// # Errors
     ///
@@ -281,7 +311,8 @@ impl<P: Program> Decoder<P> {
                 Kind::Entries => {
                     if length == size_of::<MapHit>() {
                         let name = |address| self.names.get(&(target, address)).cloned();
-                        read.set(list, lists::entries(record, name));
+                        let walk = self.walks.remove(&target).unwrap_or_default();
+                        read.set(list, walk.end(record, name));
                     }
                 }
                 // Not lists.
@@ -316,6 +347,12 @@ impl<P: Program> Decoder<P> {
             values: read,
         })
     }
+}
+
+/// The number of a record's process.
+fn target_of(record: &[u8]) -> Result<u32, Undecodable> {
+    let bytes = record.get(28..32).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(u32::from_ne_bytes).ok_or(Undecodable::Length(record.len()))
 }
 
 /// The site number of a record.

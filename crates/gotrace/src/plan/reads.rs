@@ -2,9 +2,9 @@
 
 use goexe::{Kind, Location, Path, Type};
 use wire::{
-    LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_WORDS, MapLayout,
-    NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TEXTS,
-    TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
+    LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_VALUE, MAX_WORDS,
+    MapLayout, NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site,
+    TEXTS, TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
 };
 
 use super::{
@@ -246,7 +246,7 @@ impl<'a, P: Program> Builder<'a, P> {
 
     /// Layout of a map for [`MAP_WALK`].
     fn entries(&self, typ: &Type, location: Location, of: EntriesOf) -> Result<[u32; LAYOUT_LEN], Why> {
-        let EntriesOf { holder: (package, holder, map, absent), fields: (number, text) } = of;
+        let EntriesOf { holder: (package, holder, map, absent), fields: (number, text, texts) } = of;
         let Location::Registers { first, .. } = location else {
             return Err(Why(format!("`{}` is not in a register", self.name(typ))));
         };
@@ -264,30 +264,42 @@ impl<'a, P: Program> Builder<'a, P> {
         };
         let group = self.types.map_group(&map)?;
         let field = |name: &str| self.types.path(&group, &[name]);
-        let (swiss, values, stride) = match field("slots") {
+        let (swiss, keys, values) = match field("slots") {
             Ok(slots) => {
                 let slot = self.types.element(&slots.typ)?;
-                (true, slots.offset + self.types.path(&slot, &["elem"])?.offset, slot.size)
+                let of_slot =
+                    |name: &str| Ok::<_, Why>(slots.offset + self.types.path(&slot, &[name])?.offset);
+                (true, (of_slot("key")?, slot.size), (of_slot("elem")?, slot.size))
             }
             Err(_) => {
-                let elements = field("elems")?;
-                (false, elements.offset, self.types.element(&elements.typ)?.size)
+                let in_turn = |name: &str| {
+                    let list = field(name)?;
+                    Ok::<_, Why>((list.offset, self.types.element(&list.typ)?.size))
+                };
+                (false, in_turn("keys")?, in_turn("elems")?)
             }
         };
         if group.size > MAX_GROUP as u64 {
             return Err(Why(format!("a group of `{}` has {} bytes", self.name(&map), group.size)));
         }
         let value = self.types.element(&self.types.element(&map)?)?;
+        if value.size > MAX_VALUE as u64 {
+            return Err(Why(format!("`{}` has {} bytes", self.name(&value), value.size)));
+        }
         let offset = |field: &str| follow(self.types, &self.structs, &value, &[field]);
         Ok(MapLayout {
             base: u32::from(first) + u32::from(has_holder),
             has_holder: has_holder.into(),
             swiss: swiss.into(),
             group: group.size as u32,
-            values: values as u32,
-            stride: stride as u32,
+            values: values.0 as u32,
+            stride: values.1 as u32,
+            keys: keys.0 as u32,
+            key_stride: keys.1 as u32,
+            size: value.size as u32,
             first: offset(number)?.offset as u32,
             second: offset(text)?.offset as u32,
+            texts: offset(texts)?.offset as u32,
         }
         .into())
     }

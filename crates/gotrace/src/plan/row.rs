@@ -167,8 +167,8 @@ pub struct EntriesOf {
     /// If an interface is passed: package and name of the struct in it, its field with the map, and its field with the
     /// value of all other keys.
     pub holder: (&'static str, &'static str, &'static str, &'static str),
-    /// Two fields of a map value: a number, and a string that is identified by its address.
-    pub fields: (&'static str, &'static str),
+    /// Three fields of a map value: a number, a string that is identified by its address, and a slice of strings.
+    pub fields: (&'static str, &'static str, &'static str),
 }
 
 /// A way to find a function. Of several rows of a function, the first that the executable can follow is used.

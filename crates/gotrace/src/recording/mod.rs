@@ -47,8 +47,9 @@ use crate::{
 
 /// Version of the format. Files of other versions are refused.
 pub const FORMAT: u32 = 1;
-/// Maximum length of a line, in bytes. The longest text has some 2,000 bytes; JSON may escape each as six.
-pub const MAX_LINE: usize = 64 << 10;
+/// Maximum length of a line, in bytes. The keys of a map have some 100,000 bytes, and their texts about as many; JSON may
+/// escape each as six.
+pub const MAX_LINE: usize = 2 << 20;
 /// Maximum number of processes in a file.
 const MAX_TARGETS: usize = 4_096;
 /// 18 years, longer than any uptime. Sums of a few such times fit into 64 bits.

@@ -4,7 +4,7 @@ use proptest::{collection::vec, option, prelude::*, sample::subsequence};
 
 use super::{Value as _, *};
 use crate::{
-    decode::{Element, Group},
+    decode::{Element, Group, Listed},
     fixture::{VALUES, Value},
     plan::name,
 };
@@ -31,9 +31,11 @@ fn datum(value: Value) -> BoxedStrategy<Datum> {
         Kind::Entries => {
             let group = (option::of(name()), any::<i64>(), any::<u64>())
                 .prop_map(|(name, code, keys)| Group { name, code, keys });
-            (any::<[u64; 2]>(), vec(group, 0..3), option::of(name()))
-                .prop_map(|([keys, looked_at], groups, others)| {
-                    Datum::Entries(Box::new(Entries { keys, looked_at, groups, others }))
+            let listed = (option::of(name()), any::<i64>(), vec(name(), 0..3), vec(name(), 0..3))
+                .prop_map(|(name, code, texts, keys)| Listed { name, code, texts, keys });
+            (any::<[u64; 2]>(), vec(group, 0..3), option::of(name()), vec(listed, 0..3))
+                .prop_map(|([keys, looked_at], groups, others, listed)| {
+                    Datum::Entries(Box::new(Entries { keys, looked_at, groups, others, listed }))
                 })
                 .boxed()
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube_scheduler::{
     brief::Brief,
-    explain::{self, Account, Move, Phase, Plugin, Queue, Rejection, Report},
+    explain::{self, Account, Move, Phase, Plugin, Queue, RejectedGroup, RejectedNodes, Rejection, Report},
 };
 use maud::{Markup, html};
 use spans::Phase as Point;
@@ -99,7 +99,18 @@ fn head(account: &Account, now_unix_us: u64) -> Markup {
 }
 
 fn attempt(account: &Account) -> Markup {
-    let Account { trace_id, uid, profile, message, incomplete, rejected_by, preemption, queue, .. } = account;
+    let Account {
+        trace_id,
+        uid,
+        profile,
+        message,
+        incomplete,
+        rejected_by,
+        rejected_nodes,
+        preemption,
+        queue,
+        ..
+    } = account;
     html! {
         article.attempt {
             @if *incomplete { p.error { "Parts of this attempt were not seen." } }
@@ -111,6 +122,7 @@ fn attempt(account: &Account) -> Markup {
             (waterfall(account))
             (nodes(account))
             (rejections(rejected_by))
+            @if let Some(nodes) = rejected_nodes { (by_name(nodes)) }
             dl.ids {
                 dt { "Trace" } dd { code { (Foreign(trace_id)) } }
                 dt { "UID" } dd { code { (Foreign(uid)) } }
@@ -293,6 +305,27 @@ fn rejections(rejections: &[Rejection]) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Rejected Nodes by name.
+fn by_name(RejectedNodes { groups, left_out, others }: &RejectedNodes) -> Markup {
+    let named = groups.iter().map(|group| group.nodes.len() as u64).sum();
+    html! {
+        details {
+            summary { (count(named, "Node")) " that it does not fit on, by name" }
+            @for RejectedGroup { plugin, result, reasons, nodes } in groups {
+                h4 {
+                    (count(nodes.len() as u64, "Node")) ", "
+                    (Foreign(plugin.as_deref().unwrap_or("a plugin that is not known"))) " "
+                    span.dim { (Foreign(result)) }
+                }
+                @if !reasons.is_empty() { p { (Foreign(&reasons.join(", "))) } }
+                p.wide { (Foreign(&nodes.join(" "))) }
+            }
+            @if *left_out > 0 { p.dim { (count(*left_out, "more Node")) ", whose names are not known" } }
+            @if let Some(plugin) = others { p { "All other Nodes: " (Foreign(plugin)) } }
         }
     }
 }

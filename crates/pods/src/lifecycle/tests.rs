@@ -101,6 +101,7 @@ fn attempt(number: i64, from: u64, to: u64, result: &'static str) -> Trace {
         trace_id: [number as u8 + 1; 16],
         parent: None,
         selected: None,
+        names: None,
         spans,
     }
 }

@@ -99,7 +99,15 @@ fn until(uid: &str, progress: &Progress, origin: Origin, end: Option<End>, ended
         node(&mut tree, progress, bound, ready, end);
     }
     tree.spans[1..].sort_by_key(|span| (span.start_unix_ns, span.parent_id != Some(span_id(&seed, 0))));
-    Some(Trace { kind, source: Source::Schedspan, trace_id, parent: remote, selected, spans: tree.spans })
+    Some(Trace {
+        kind,
+        source: Source::Schedspan,
+        trace_id,
+        parent: remote,
+        selected,
+        spans: tree.spans,
+        names: None,
+    })
 }
 
 /// When the Pod was bound.

@@ -122,7 +122,7 @@ pub struct Attempt {
     pub restricted_to: Option<u64>,
     /// The Nodes with the highest scores.
     pub scores: Option<Box<Top>>,
-    /// Rejection statuses of Nodes.
+    /// Rejection statuses of Nodes, and their names.
     pub statuses: Option<Box<Entries>>,
     /// Victims to evict so that the Pod fits.
     pub preemption: Option<Preemption>,

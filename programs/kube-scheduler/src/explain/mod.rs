@@ -3,6 +3,7 @@
 //! Pure: no clock and no I/O. The daemon keeps an [`Account`] of each trace for a while. A request gets the
 //! [`Report`] of one Pod, which [`text`] formats.
 
+mod nodes;
 pub(crate) mod reasons;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod words;
 use serde::{Deserialize, Serialize};
 use spans::{AttributeValue, Phase as Point, Span, SpanKind, Status, Trace, attributes, names::PLUGIN};
 
+pub use self::nodes::{RejectedGroup, RejectedNodes};
 pub use self::waterfall::waterfall;
 pub use self::words::{conclusion, of_event, text, unknown};
 pub(crate) use self::words::{count, rough, time_of_day, wrap};
@@ -108,6 +110,9 @@ pub struct Account {
     pub queue: Queue,
     /// The plugins that rejected the Pod.
     pub rejected_by: Vec<Rejection>,
+    /// The Nodes that plugins rejected, by name, where they are asked for and still known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected_nodes: Option<RejectedNodes>,
     /// The phases, in order.
     pub phases: Vec<Phase>,
     /// Records of the attempt were lost.
@@ -337,6 +342,7 @@ impl Account {
             }),
             queue: queue(root),
             rejected_by: rejections(root, &phases, &message),
+            rejected_nodes: trace.names.as_deref().and_then(|names| RejectedNodes::of(names, root)),
             phases,
             message,
             incomplete: root.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true)),

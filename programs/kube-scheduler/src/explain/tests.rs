@@ -1,5 +1,5 @@
 use spans::{
-    Event,
+    Event, NameList, Names,
     fixtures::{scheduled, unschedulable},
 };
 
@@ -78,6 +78,35 @@ fn bound() -> Trace {
     );
     add_plugin(&mut trace, "bind", "DefaultBinder", 2990, "Success", "");
     trace
+}
+
+#[test]
+fn nodes_are_named_by_plugin_and_reasons_and_those_left_out_are_counted() {
+    let list = |by: Option<&str>, reasons: &[&str], names: &[&str]| NameList {
+        by: by.map(Into::into),
+        result: "Unschedulable".to_owned(),
+        reasons: reasons.iter().map(|reason| (*reason).into()).collect(),
+        names: names.iter().map(|name| (*name).into()).collect(),
+    };
+    let lists = vec![
+        list(Some("NodeResourcesFit"), &["Insufficient cpu", "Too many pods"], &["a-1", "a-2"]),
+        list(None, &[], &["b"]),
+    ];
+    let mut trace = failed();
+    set(&mut trace, attributes::REJECTED_OTHERS, AttributeValue::String("NodeAffinity".into()));
+    let earlier = trace.clone();
+    trace.names = Some(Box::new(Names { total: 23, lists }));
+    let text = text(&report(&[earlier, trace]), 100);
+    let expected = "
+  Nodes       2 Nodes, NodeResourcesFit: Insufficient cpu, Too many pods (Unschedulable)
+              a-1 a-2
+              1 Node, a plugin that is not known (Unschedulable)
+              b
+              20 more Nodes, rejected as well: their names are not known
+              all other Nodes, NodeAffinity
+";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(text.matches("  Nodes   ").count(), 1, "only the attempt with names has them");
 }
 
 #[test]

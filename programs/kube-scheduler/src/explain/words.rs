@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use spans::{figures::duration, text::clean};
 
-use super::{Account, Kept, Phase, Plugin, Preemption, Queue, Rejection, Report, Share, reasons};
+use super::{
+    Account, Kept, Phase, Plugin, Preemption, Queue, RejectedNodes, Rejection, Report, Share, reasons,
+};
 use crate::{attempt::Basis, queue};
 
 /// Width of the label column: that of `Rejected  `, the longest label.
@@ -54,10 +56,12 @@ pub fn text(report: &Report, width: usize) -> String {
         return out + &queue::one(waiting, *now_unix_us, width);
     }
     out += &format!("{name}: {}{}\n", count(attempts.len() as u64, "attempt"), span(history, *now_unix_us));
-    for account in attempts {
+    // Of several attempts, the names of the last one are of use.
+    let named = attempts.iter().rposition(|account| account.rejected_nodes.is_some());
+    for (number, account) in attempts.iter().enumerate() {
         out += "\n";
         let same = attempts.last().is_some_and(|last| last.uid == account.uid);
-        out += &attempt(account, same, *now_unix_us, width);
+        out += &attempt(account, same, named == Some(number), *now_unix_us, width);
     }
     out += "\n";
     wrap(&mut out, "", &clean(&conclusion(attempts)), width);
@@ -212,7 +216,7 @@ fn pending(last: &Account, result: &str) -> String {
     format!(" because {why}; {remedies}")
 }
 
-fn attempt(account: &Account, same: bool, now_unix_us: u64, width: usize) -> String {
+fn attempt(account: &Account, same: bool, with_nodes: bool, now_unix_us: u64, width: usize) -> String {
     let Account { attempt, start_unix_us, duration_ns, result, node, incomplete, .. } = account;
     let mut head = match attempt {
         Some(number) => format!("Attempt {number}"),
@@ -233,10 +237,12 @@ fn attempt(account: &Account, same: bool, now_unix_us: u64, width: usize) -> Str
     }
     let mut out = String::new();
     wrap(&mut out, "", &clean(&head), width);
+    let nodes = account.rejected_nodes.as_ref().filter(|_| with_nodes);
     for (label, lines) in [
         ("Why", why(account)),
         ("Best Nodes", account.candidates.clone()),
         ("Rejected by", rejected(&account.rejected_by)),
+        ("Nodes", nodes.map(RejectedNodes::lines).unwrap_or_default()),
         ("Queue", queue(&account.queue)),
         ("Slowest", slowest(account)),
     ] {

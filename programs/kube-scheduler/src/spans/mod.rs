@@ -11,10 +11,10 @@ use std::{
     sync::Arc,
 };
 
-use gotrace::decode::{Element, Entries, Group, Top};
+use gotrace::decode::{Element, Entries, Group, Listed, Top};
 use spans::{
-    Anchor, AttributeValue, Attributes, Event, Link, Origin, Relation, Source, Span, SpanKind, Status, Story,
-    Trace, TraceKind, attributes,
+    Anchor, AttributeValue, Attributes, Event, Link, NameList, Names, Origin, Relation, Source, Span,
+    SpanKind, Status, Story, Trace, TraceKind, attributes,
     identity::{span_id, trace_id},
     names::{EXTENDER, PLUGIN, QUEUE},
     story::{Extras, add_monotonic},
@@ -160,7 +160,20 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         }
     }
     let source = Source::Process(attempt.target);
-    Trace { kind, source, trace_id, parent: remote, selected, spans }
+    Trace { kind, source, trace_id, parent: remote, selected, spans, names: names(attempt) }
+}
+
+/// The Nodes that were rejected, by name.
+fn names(attempt: &Attempt) -> Option<Box<Names>> {
+    let Entries { keys, listed, .. } = attempt.statuses.as_deref()?;
+    let list = |Listed { name, code, texts, keys }: &Listed| NameList {
+        by: name.clone(),
+        result: Code(*code).to_string(),
+        reasons: texts.clone(),
+        names: keys.clone(),
+    };
+    let lists = || Names { total: *keys, lists: listed.iter().map(list).collect() };
+    (*keys > 0).then(lists).map(Box::new)
 }
 
 /// Spans of the plugins of a phase by their shares. They are side by side: each begins with the phase.
@@ -395,7 +408,7 @@ fn push_decision(list: &mut Attributes, attempt: &Attempt) {
         list.push((attributes::CANDIDATES, AttributeValue::Strings(best.iter().map(candidate).collect())));
         list.push((attributes::CANDIDATE_TIES, integer(*ties)));
     }
-    if let Some(Entries { keys, looked_at, groups, others }) = attempt.statuses.as_deref() {
+    if let Some(Entries { keys, looked_at, groups, others, listed: _ }) = attempt.statuses.as_deref() {
         let rejection = |Group { name, code, keys }: &Group| {
             format!("{}: {keys} {}", name.as_deref().unwrap_or("?"), Code(*code))
         };

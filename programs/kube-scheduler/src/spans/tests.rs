@@ -495,8 +495,13 @@ fn what_was_looked_at_is_said_where_it_is_not_all() {
         let mut attempt = bound(Code::SUCCESS);
         attempt.scores = Some(Box::new(Top { elements: 900, looked_at, ties: 1, best: Vec::new() }));
         let groups = vec![Group { name: Some("Fit".into()), code: 2, keys: 7 }];
-        attempt.statuses =
-            Some(Box::new(Entries { keys: in_map, looked_at: 7, groups, others: Some("Taint".into()) }));
+        attempt.statuses = Some(Box::new(Entries {
+            keys: in_map,
+            looked_at: 7,
+            groups,
+            others: Some("Taint".into()),
+            listed: Vec::new(),
+        }));
         build(&attempt, Anchor::default(), Origin::default())
     };
     let said = |trace: &Trace| {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use wire::{MAX_MAP_ENTRIES, MAX_PARTS, MAX_TOP, MapEntry, PART_NAME_LEN, PART_SIZE, TopElement};
+use wire::{MAX_PARTS, MAX_TOP, MapEntry, PART_NAME_LEN, PART_SIZE, TopElement};
 
 use super::*;
 use crate::{
@@ -60,6 +60,9 @@ fn of_list(list: Value) -> Decoder<Kitchen> {
     decoder.add(SITE, &Planned { list: Some(list), ..site(Role::Entry, &[]) });
     decoder
 }
+
+/// An entry of a map: number, address of the name, key, and a text.
+type RawEntry = (i64, u64, (Vec<u8>, String), (Vec<u8>, String));
 
 /// An element: label, key, and parts by their place in the pool of names, with their values.
 type Raw = ((Vec<u8>, String), i64, Vec<(usize, i64)>);
@@ -131,18 +134,36 @@ fn top_of(counts: [u32; 3], elements: &[Raw], pool: &[(Vec<u8>, String)]) -> Top
     Top { elements: all, looked_at, ties, best: elements.iter().take(MAX_TOP).map(element).collect() }
 }
 
-fn map_record(keys: u64, entries: &[(i64, u64)], others: u64) -> Vec<u8> {
+/// The chunk with the entries (number, address of the name, key, text) and the record of a map.
+fn map_records(keys: u64, entries: &[RawEntry], others: u64) -> [Vec<u8>; 2] {
+    let walk = 5u64.to_ne_bytes();
+    let mut chunk = hit(SITE, 0, [0; MAX_WORDS]);
+    chunk.resize(size_of::<MapChunk>(), 0);
+    put(&mut chunk, offset_of!(MapChunk, walk), &walk);
+    put_int(&mut chunk, offset_of!(MapChunk, len), entries.len());
+    let mut data = Vec::new();
+    for (code, name, (key, _), (text, _)) in entries {
+        let mut add = |bytes: &[u8]| {
+            data.extend(bytes);
+            data.resize(data.len().next_multiple_of(8), 0);
+        };
+        add(&code.to_ne_bytes());
+        add(&name.to_ne_bytes());
+        add([key.len() as u32, 1].map(u32::to_ne_bytes).as_flattened());
+        add(&key[..key.len().min(TEXT_LEN)]);
+        // Of each text, another address.
+        add(&text.as_ptr().addr().to_ne_bytes());
+        let kept = &text[..text.len().min(TEXT_LEN)];
+        add([text.len() as u32, kept.len() as u32].map(u32::to_ne_bytes).as_flattened());
+        add(kept);
+    }
+    put(&mut chunk, offset_of!(MapChunk, data), &data);
     let mut record = hit(SITE, 0, [0; MAX_WORDS]);
     record.resize(size_of::<MapHit>(), 0);
     put(&mut record, offset_of!(MapHit, entries_in_map), &keys.to_ne_bytes());
-    put_int(&mut record, offset_of!(MapHit, len), entries.len());
+    put(&mut record, offset_of!(MapHit, walk), &walk);
     put(&mut record, offset_of!(MapHit, absent) + offset_of!(MapEntry, second), &others.to_ne_bytes());
-    for (number, (code, name)) in entries.iter().take(MAX_MAP_ENTRIES).enumerate() {
-        let at = offset_of!(MapHit, entries) + size_of::<MapEntry>() * number;
-        put(&mut record, at + offset_of!(MapEntry, first), &code.to_ne_bytes());
-        put(&mut record, at + offset_of!(MapEntry, second), &name.to_ne_bytes());
-    }
-    record
+    [chunk, record]
 }
 
 /// The cook at an address, of whom there are two.
@@ -232,23 +253,46 @@ proptest! {
     }
 
     #[test]
-    fn maps(keys in any::<u64>(), entries in vec((0i64..3, any_cook()), 0..MAX_MAP_ENTRIES + 3), others in any_cook()) {
+    fn maps(
+        keys in any::<u64>(), others in any_cook(),
+        entries in vec((0i64..3, any_cook(), text(200, TEXT_LEN), text(200, TEXT_LEN)), 0..12),
+    ) {
         let mut decoder = of_list(Value::Complaints);
         cooks(&mut decoder);
-        let Some(Datum::Entries(read)) =
-            event(&mut decoder, &map_record(keys, &entries, others)).values.take(Value::Complaints)
-        else {
+        let [chunk, record] = map_records(keys, &entries, others);
+        decoder.add_part(&chunk).expect("it is well-formed");
+        let Some(Datum::Entries(read)) = event(&mut decoder, &record).values.take(Value::Complaints) else {
             panic!("it was read")
         };
-        let kept = &entries[..entries.len().min(MAX_MAP_ENTRIES)];
-        prop_assert_eq!((read.keys, read.looked_at, read.others), (keys, kept.len() as u64, cook(others)));
-        let count = |group: &Group| kept.iter().filter(|(code, at)| (*code, cook(*at)) == (group.code, group.name.clone())).count();
+        prop_assert_eq!((read.keys, read.looked_at, read.others), (keys, entries.len() as u64, cook(others)));
+        let count = |group: &Group| entries.iter().filter(|(code, at, ..)| (*code, cook(*at)) == (group.code, group.name.clone())).count();
         for group in &read.groups {
             prop_assert_eq!(group.keys, count(group) as u64);
         }
-        prop_assert_eq!(read.groups.iter().map(|group| group.keys).sum::<u64>(), kept.len() as u64);
+        prop_assert_eq!(read.groups.iter().map(|group| group.keys).sum::<u64>(), entries.len() as u64);
         prop_assert!(read.groups.is_sorted_by_key(|group| std::cmp::Reverse(group.keys)));
         let distinct: std::collections::BTreeSet<_> = read.groups.iter().map(|group| (&group.name, group.code)).collect();
         prop_assert_eq!(distinct.len(), read.groups.len());
+        let mut listed: Vec<_> = read
+            .listed
+            .iter()
+            .flat_map(|listed| listed.keys.iter().map(|key| {
+                (listed.code, listed.name.clone(), key.to_string(), listed.texts[0].to_string())
+            }))
+            .collect();
+        let mut expected: Vec<_> = entries
+            .iter()
+            // An empty key is one that was not read.
+            .filter(|(_, _, (key, _), _)| !key.is_empty())
+            .map(|(code, at, (_, key), (_, text))| (*code, cook(*at), key.clone(), text.clone()))
+            .collect();
+        listed.sort();
+        expected.sort();
+        prop_assert_eq!(listed, expected);
+        // A process that is walking no map has no entries.
+        let Some(Datum::Entries(read)) = event(&mut decoder, &record).values.take(Value::Complaints) else {
+            panic!("it was read")
+        };
+        prop_assert_eq!((read.looked_at, read.listed), (0, Vec::new()));
     }
 }

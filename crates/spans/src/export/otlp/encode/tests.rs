@@ -201,7 +201,7 @@ fn traces() -> impl Strategy<Value = Trace> {
     (sources, any::<[u8; 16]>(), prop::option::of(contexts()), spans).prop_map(
         |(source, trace_id, parent, spans)| {
             let kind = TraceKind::Attempt;
-            Trace { kind, source, trace_id, parent, selected: None, spans }
+            Trace { kind, source, trace_id, parent, selected: None, spans, names: None }
         },
     )
 }

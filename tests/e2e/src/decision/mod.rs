@@ -1,5 +1,7 @@
 //! Decisions: the reasons in spans for a Pod's Node, or for none, equal those in the scheduler's log and in the Pod's condition.
 
+mod nodes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -75,7 +77,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     for message in messages {
         println!("         {message}");
     }
-    Ok(())
+    nodes::run(stage, &api).context("Nodes by name")
 }
 
 /// A Node, its total, and the score of each plugin.
