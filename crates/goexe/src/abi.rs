@@ -19,6 +19,20 @@ const MAX_TYPES: u32 = 512;
 /// Maximum number of argument parts in the compiler's argument info.
 const MAX_PARTS: usize = 10;
 
+/// From this offset on, the argument info says only that the offset is too large.
+/// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/symtab.go#L100-L115>
+const TOO_LARGE: u64 = 0xf0;
+
+/// A part of an argument, as the argument info has it.
+fn part(offset: u64, size: u64) -> Argument {
+    match u8::try_from(offset) {
+        Ok(near) if offset < TOO_LARGE => {
+            Argument { offset: near, size: u8::try_from(size).unwrap_or(u8::MAX) }
+        }
+        Ok(_) | Err(_) => Argument { offset: u8::MAX, size: 0 },
+    }
+}
+
 /// Location of a parameter at a function's entry, or of a result at its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -140,14 +154,15 @@ impl Types<'_> {
         let mut kept = behind.stack.checked_next_multiple_of(8).unwrap_or(u64::MAX);
         let first_is_kept = receiver || matches!(locations.first(), Some(Location::Registers { .. }));
         if let (None, true, Some(first)) = (results, first_is_kept, arguments.first()) {
-            if u64::from(first.offset) < kept || first.offset % 8 != 0 {
+            let is_far = *first == part(TOO_LARGE, 0);
+            if !is_far && (u64::from(first.offset) < kept || first.offset % 8 != 0) {
                 return Ok(false);
             }
-            kept = first.offset.into();
+            kept = if is_far { kept.max(TOO_LARGE) } else { first.offset.into() };
         }
         let mut parts = Vec::new();
         if receiver {
-            parts.push(Argument { offset: u8::try_from(kept).unwrap_or(u8::MAX), size: 8 });
+            parts.push(part(kept, 8));
             kept = kept.saturating_add(8);
         }
         for (typ, location) in parameters.iter().zip(locations) {
@@ -203,9 +218,8 @@ impl Types<'_> {
             _ => 1,
         };
         for word in 0..words {
-            let offset = u8::try_from(offset.saturating_add(8 * word)).unwrap_or(u8::MAX);
-            let size = if words == 1 { u8::try_from(typ.size).unwrap_or(u8::MAX) } else { 8 };
-            parts.push(Argument { offset, size });
+            let size = if words == 1 { typ.size } else { 8 };
+            parts.push(part(offset.saturating_add(8 * word), size));
         }
         Ok(true)
     }
@@ -219,5 +233,17 @@ impl Types<'_> {
         let stack = parameters.stack.checked_next_multiple_of(8).unwrap_or(u64::MAX);
         let mut sequence = Sequence { stack, ..Sequence::default() };
         signature.results.iter().map(|typ| sequence.place(self, typ)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_beyond_the_argument_info_is_too_large() {
+        assert_eq!(part(0xe8, 8), Argument { offset: 0xe8, size: 8 });
+        let far = Argument { offset: u8::MAX, size: 0 };
+        assert_eq!([part(0xf0, 8), part(0x100, 4), part(u64::MAX, 8)], [far; 3]);
     }
 }
