@@ -188,6 +188,13 @@ impl<'a, P: Program> Builder<'a, P> {
             Signature::Declared(names) => {
                 self.declared(function, names).or_else(|why| self.by_debug_info(function).ok_or(why))?
             }
+            Signature::DeclaredWith(names, results) => {
+                let Found { signature, called } = self.declared(function, names)?;
+                Found {
+                    signature: goexe::Signature { results: self.types_named(results)?, ..signature },
+                    called,
+                }
+            }
             Signature::TypeArguments => {
                 let names = split_arguments(type_arguments(function.name).unwrap_or_default());
                 let types = names.map(|name| self.types.by_name(name));
@@ -216,12 +223,17 @@ impl<'a, P: Program> Builder<'a, P> {
 
     /// A signature of these parameters, if it agrees with the function's argument info.
     pub(super) fn declared(&self, function: &goexe::Function<'a>, names: &[&str]) -> Result<Found, Why> {
-        let types = names.iter().map(|name| match name.strip_prefix("[]") {
-            Some(_) => self.types.find_unnamed(name),
-            None => self.types.by_name(name),
-        });
-        let parameters = types.collect::<Result<Vec<_>, _>>()?;
+        let parameters = self.types_named(names)?;
         self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false)
+    }
+
+    /// The types with these names.
+    fn types_named(&self, names: &[&str]) -> Result<Vec<Type>, Why> {
+        let is_unnamed = |name: &str| name.starts_with("[]") || name.starts_with("map[");
+        let types = names.iter().map(|name| {
+            if is_unnamed(name) { self.types.find_unnamed(name) } else { self.types.by_name(name) }
+        });
+        Ok(types.collect::<Result<_, _>>()?)
     }
 
     /// The signature in the debug information, if it agrees with the function's argument info: for versions whose

@@ -334,9 +334,16 @@ impl<'a, P: Program> Builder<'a, P> {
             Location::Stack { offset } if typ.kind == Kind::Struct => {
                 let path = follow(self.types, &self.structs, typ, fields)?;
                 // The struct itself is on the stack.
+                if !path.dereferences.is_empty() {
+                    return Err(Why(format!("`{}` is not in the struct itself", fields.join("."))));
+                }
+                let place = on_stack(offset.saturating_add(path.offset))?;
+                if path.typ.kind == Kind::String {
+                    let read = Read { base: STACK_POINTER, kind: READ_TEXT, last: place, ..Read::default() };
+                    return Ok((read, Kind::String));
+                }
                 let mut read = Read { base: STACK_POINTER, kind: READ_WORD, steps: 1, ..Read::default() };
-                let offset = 8 + offset + path.offset;
-                read.offsets[0] = u32::try_from(offset).map_err(|_| Why(format!("{offset} bytes away")))?;
+                read.offsets[0] = place;
                 return Ok((read, path.typ.kind));
             }
             Location::Stack { offset } => {

@@ -35,6 +35,8 @@ pub enum Signature {
     Closure(Field),
     /// These parameters, for a function that no type descriptor describes. They must agree with its argument info.
     Declared(&'static [&'static str]),
+    /// The same, and these results, which nothing in an executable confirms: for functions whose results are alike in all versions.
+    DeclaredWith(&'static [&'static str], &'static [&'static str]),
     /// One parameter for each type argument, for a method of a generic type.
     TypeArguments,
     /// For a function that calls a method of one of the implementations in a list: the field with the list, and the
