@@ -435,8 +435,7 @@ async fn read(process: ProcessId) -> Result<Configuration, String> {
 }
 
 pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> Resource {
-    let Found { target, pid, executable, identity, process: _, programs: _, already_ran: _, sites: _ } =
-        found;
+    let Found { target, pid, executable, identity, process: _, programs, already_ran: _, sites: _ } = found;
     let resource = Resource::of_process(
         *target,
         *pid,
@@ -444,5 +443,7 @@ pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> 
         &identity.go_version,
         identity.kubernetes_version.as_deref(),
     );
+    let is_scheduler = programs.contains(&KubeScheduler::NAME);
+    let resource = if is_scheduler { resource } else { resource.of_no_scheduler() };
     resource.with(configuration.map(configurations::of).unwrap_or_default())
 }

@@ -63,6 +63,19 @@ impl Resource {
         resource
     }
 
+    /// That of a program which is no scheduler: the service is named after the executable.
+    #[must_use]
+    pub fn of_no_scheduler(mut self) -> Self {
+        let executable = self.attributes.iter().find(|(key, _)| *key == "process.executable.name");
+        let name = executable.map(|(_, name)| name.clone());
+        self.attributes.retain(|(key, _)| *key != "k8s.scheduler.version");
+        let service = self.attributes.iter_mut().find(|(key, _)| *key == "service.name");
+        if let (Some((_, service)), Some(name)) = (service, name) {
+            *service = name;
+        }
+        self
+    }
+
     /// With further attributes.
     #[must_use]
     pub fn with(mut self, further: Vec<(&'static str, AttributeValue)>) -> Self {
@@ -135,6 +148,22 @@ mod tests {
         ];
         let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(attributes(None, None), expected);
+    }
+
+    #[test]
+    fn another_program_is_named_after_its_executable() {
+        let scheduler = Resource::of_process(7, 42, "/usr/bin/kubelet".as_ref(), "go1.26.4", Some("v1.36.4"));
+        let has = |resource: &Resource, key| resource.attributes.iter().any(|(known, _)| *known == key);
+        let kubelet = scheduler.clone().of_no_scheduler();
+        let services: Vec<_> = kubelet
+            .attributes
+            .iter()
+            .filter(|(key, _)| *key == "service.name")
+            .map(|(_, name)| name)
+            .collect();
+        assert_eq!(services, [&AttributeValue::from("kubelet")]);
+        assert!(has(&kubelet, "service.version") && !has(&kubelet, "k8s.scheduler.version"));
+        assert_eq!(kubelet.attributes.len() + 1, scheduler.attributes.len());
     }
 
     #[test]
