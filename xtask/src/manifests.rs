@@ -42,7 +42,7 @@ const EVERYTHING: &str = "serviceMonitor.enabled=true,podMonitor.enabled=true,fu
     extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap,extraObjects[0].metadata.name=extra";
 
 /// Values, and lines that the chart then has, or with `!` does not have: each anywhere in what is rendered.
-const CASES: [(&str, &[&str]); 16] = [
+const CASES: [(&str, &[&str]); 19] = [
     (
         "otlp.endpoint=http://c:4317",
         &[
@@ -99,6 +99,9 @@ const CASES: [(&str, &[&str]); 16] = [
         "reinject.enabled=true,context.owners=true",
         &["verbs: [patch]", "resources: [cronjobs, jobs]", "- --reinject"],
     ),
+    ("nodes=workers", &["operator: DoesNotExist", "- --program=kubelet"]),
+    ("nodes=all", &["- --program=kube-scheduler,kubelet", "!affinity:"]),
+    ("nodes=workers,affinity.podAffinity.a=b", &["- --program=kubelet", "podAffinity:", "!nodeAffinity:"]),
     ("rights=sysAdmin", &["add: [\"BPF\",\"PERFMON\",\"SYS_PTRACE\",\"SYS_ADMIN\"]", "!privileged: true"]),
     ("rights=privileged", &["privileged: true", "!allowPrivilegeEscalation: false"]),
     (

@@ -24,6 +24,20 @@ app.kubernetes.io/component: daemon
 app.kubernetes.io/part-of: schedspan
 {{- end }}
 
+{{- define "schedspan.affinity" -}}
+{{- if .Values.affinity }}
+{{- toYaml .Values.affinity }}
+{{- else if ne .Values.nodes "all" }}
+{{- $operator := ternary "Exists" "DoesNotExist" (eq .Values.nodes "control-plane") -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+    - matchExpressions:
+      - key: node-role.kubernetes.io/control-plane
+        operator: {{ $operator }}
+{{- end }}
+{{- end }}
+
 {{- define "schedspan.metadata" -}}
 name: {{ include "schedspan.name" . }}
 namespace: {{ include "schedspan.namespace" . }}
