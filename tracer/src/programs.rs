@@ -15,6 +15,7 @@ use gotrace::{
     worker::{ProgramWorker, Worker as WorkerOf},
 };
 use kube_scheduler::{KubeScheduler, queue::Queues};
+use kubelet::Kubelet;
 use spans::Story;
 
 /// A program's worker, with the output type that all workers share.
@@ -38,7 +39,8 @@ pub struct Registration {
 }
 
 /// All supported programs.
-pub const PROGRAMS: &[Registration] = &[of::<KubeScheduler>(), of::<ControllerRuntime>(), of::<ClientGo>()];
+pub const PROGRAMS: &[Registration] =
+    &[of::<KubeScheduler>(), of::<ControllerRuntime>(), of::<Kubelet>(), of::<ClientGo>()];
 /// The default of `--program`.
 pub const DEFAULT: &str = KubeScheduler::NAME;
 

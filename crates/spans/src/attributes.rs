@@ -167,7 +167,8 @@ pub const LINK_OWNER: String = "schedspan.link.owner";
 /// The trace or the request that the Pod began with, where its annotation names one. On the root.
 pub const INITIAL: String = "k8s.pod.annotation.trace.kubernetes.io/initial";
 /// How the lifecycle ended: `Ready`, `Running` without a condition of readiness, `Succeeded`, `Failed` or `Deleted`. On
-/// `PodLifecycle`.
+/// `PodLifecycle`, and on `StartPod`, where it is also `Rejected` by the kubelet, `Unfinished` after half an hour, or `Lost` with the
+/// kubelet's process.
 pub const LIFECYCLE_RESULT: String = "schedspan.lifecycle.result";
 /// How many attempts to schedule it were traced. On `PodLifecycle`.
 pub const LIFECYCLE_ATTEMPTS: Int = "schedspan.lifecycle.attempts";
@@ -197,9 +198,9 @@ pub const PRIORITY_CLASS: String = "k8s.pod.priority_class";
 pub const QOS_CLASS: String = "k8s.pod.qos_class";
 /// Names of its scheduling gates. On `gated`.
 pub const GATES: Strings = "k8s.pod.scheduling_gates";
-/// Name of the container. On spans of containers.
+/// Name of the container. On spans of containers, of their creation and start, and of probes.
 pub const CONTAINER: String = "k8s.container.name";
-/// Its image, as the Pod names it. On spans of containers.
+/// Its image, as the Pod names it. On spans of containers, `image` and `PullImage`.
 pub const IMAGE: String = "container.image.name";
 /// How often it was started again. On spans of containers.
 pub const CONTAINER_RESTARTS: Int = "k8s.container.restart_count";
@@ -207,12 +208,32 @@ pub const CONTAINER_RESTARTS: Int = "k8s.container.restart_count";
 pub const EXIT_CODE: Int = "k8s.container.exit_code";
 /// Why it waits or has ended. On events of spans of containers.
 pub const REASON: String = "k8s.container.status.reason";
-/// What is left out, each as `images: 3`. On `PodLifecycle`, and on spans of containers.
+/// What is left out, each as `images: 3`. On `PodLifecycle`, `StartPod`, and on spans of containers.
 pub const LEFT_OUT: Strings = "schedspan.left_out";
 /// By how much the span's start or end may be too late, milliseconds: the API's times are whole seconds. On spans of lifecycles.
 pub const TIME_UNCERTAIN_MS: Double = "schedspan.time.uncertain_ms";
 /// True where a skewed time of the API was clamped. On spans of lifecycles.
 pub const TIME_MOVED: Bool = "schedspan.time.moved";
+/// Why the kubelet looked at the Pod: `create`, `update` or `sync`, as its own spans say it. On `syncPod`.
+pub const UPDATE_TYPE: String = "k8s.pod.update_type";
+/// Number of the Pod's sandbox, from 0. On `sandbox`.
+pub const SANDBOX_ATTEMPT: Int = "k8s.pod.sandbox.attempt";
+/// The container runtime's id of the sandbox. On `RunPodSandbox`.
+pub const SANDBOX_ID: String = "k8s.pod.sandbox.id";
+/// The container runtime's id of the container. On spans of containers, and of their creation and start in `StartPod`.
+pub const CONTAINER_ID: String = "container.id";
+/// Whether the container runtime was asked to pull the image. On `image`.
+pub const IMAGE_PULLED: Bool = "container.image.pulled";
+/// Which probe it is: `liveness`, `readiness` or `startup`. On `probe`.
+pub const PROBE_TYPE: String = "k8s.container.probe.type";
+/// What it said: `success`, `failure` or `unknown`. On `probe`.
+pub const PROBE_RESULT: String = "k8s.container.probe.result";
+/// How the container runtime is called: `grpc`. On calls of the container runtime.
+pub const RPC_SYSTEM: String = "rpc.system";
+/// The service that is called. On calls of the container runtime.
+pub const RPC_SERVICE: String = "rpc.service";
+/// Its method. On calls of the container runtime.
+pub const RPC_METHOD: String = "rpc.method";
 /// The samplers that kept the trace. On the root, where there are samplers.
 pub const KEPT_BY: Strings = "schedspan.kept_by";
 /// Name of the work queue. On `Reconcile`.

@@ -48,6 +48,8 @@ named! {
     Lifecycle: names::LIFECYCLE,
     /// What a worker does with a key that it takes out of a work queue, or a controller with a request.
     Reconcile: names::RECONCILE,
+    /// What a kubelet does to start a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
+    PodStart: names::POD_START,
     /// A command of kubectl, until the Pods that come of its requests are Ready. Holds a [`TraceKind::Lifecycle`] for each.
     Command: names::COMMAND,
 }
@@ -79,6 +81,8 @@ pub enum SpanKind {
     QueueStay,
     /// A stage of a Pod lifecycle.
     Stage(Stage),
+    /// A step of a kubelet in starting a Pod.
+    Node(NodeStep),
     /// A span of another program, or several spans that are shown as one.
     Other,
 }
@@ -150,4 +154,58 @@ named! {
     Container: "container",
     /// From the last container's start to the Pod's readiness.
     Ready: "ready",
+}
+
+named! {
+    /// A step of a kubelet in starting a Pod.
+    pub enum NodeStep;
+    /// Name of the span; of a container what its own name follows.
+    fn name;
+
+    /// Decides whether the Pod fits on the node.
+    Admission: "admit",
+    /// Compares the Pod with what runs, and starts what lacks.
+    Sync: "syncPod",
+    /// Waits for the volumes.
+    Volumes: "volumes",
+    /// Makes the sandbox with its network.
+    Sandbox: "sandbox",
+    /// Starts an init container.
+    InitContainer: "init",
+    /// Starts a container.
+    Container: "container",
+    /// Sees to it that an image is there.
+    Image: "image",
+    /// Probes a container.
+    Probe: "probe",
+    /// Call of the container runtime: makes a sandbox.
+    RunPodSandbox: "RunPodSandbox",
+    /// Call of the container runtime: pulls an image.
+    PullImage: "PullImage",
+    /// Call of the container runtime: makes a container.
+    CreateContainer: "CreateContainer",
+    /// Call of the container runtime: starts a container.
+    StartContainer: "StartContainer",
+}
+
+impl NodeStep {
+    /// The service of the container runtime's interface that a call is of; `None` for steps of the kubelet itself.
+    /// <https://github.com/kubernetes/cri-api/blob/v0.36.4/pkg/apis/runtime/v1/api.proto>
+    #[must_use]
+    pub const fn service(self) -> Option<&'static str> {
+        match self {
+            Self::RunPodSandbox | Self::CreateContainer | Self::StartContainer => {
+                Some("runtime.v1.RuntimeService")
+            }
+            Self::PullImage => Some("runtime.v1.ImageService"),
+            Self::Admission
+            | Self::Sync
+            | Self::Volumes
+            | Self::Sandbox
+            | Self::InitContainer
+            | Self::Container
+            | Self::Image
+            | Self::Probe => None,
+        }
+    }
 }

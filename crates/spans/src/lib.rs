@@ -43,7 +43,7 @@ pub mod wakeups;
 
 pub use self::{
     gather::Gatherer,
-    kind::{Cycle, Phase, SpanKind, Stage, TraceKind},
+    kind::{Cycle, NodeStep, Phase, SpanKind, Stage, TraceKind},
     metrics::{Dropped, Exported, Loss, Metrics},
     span::{
         AttributeValue, Attributes, Event, Link, NameList, Names, Origin, Relation, Source, Span, Status,

@@ -68,6 +68,7 @@ fn name(span: &Span) -> Cow<'static, str> {
         SpanKind::Share => SHARE.into(),
         SpanKind::Extender => "extender".into(),
         SpanKind::Stage(stage @ (Stage::InitContainer | Stage::Container)) => stage.name().into(),
+        SpanKind::Node(step) => step.name().into(),
         SpanKind::Stage(
             Stage::Gated
             | Stage::Queued

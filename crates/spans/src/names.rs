@@ -6,6 +6,8 @@ pub const ROOT: &str = "SchedulePod";
 pub const GROUP_ROOT: &str = "SchedulePodGroup";
 /// The root of a Pod lifecycle.
 pub const LIFECYCLE: &str = "PodLifecycle";
+/// The root of what a kubelet does to start a Pod.
+pub const POD_START: &str = "StartPod";
 /// The root of a reconcile.
 pub const RECONCILE: &str = "Reconcile";
 /// The root of a command, which its arguments follow.

@@ -205,7 +205,7 @@ impl Span {
     pub fn did_not_succeed(&self) -> bool {
         let is = |key, values: &[&str]| matches!(self.attribute(key), Some(AttributeValue::String(text)) if values.contains(&&**text));
         match self.attribute(attributes::LIFECYCLE_RESULT) {
-            Some(_) => is(attributes::LIFECYCLE_RESULT, &["Failed", "Deleted"]),
+            Some(_) => is(attributes::LIFECYCLE_RESULT, &["Failed", "Deleted", "Rejected", "Unfinished"]),
             None => !is(attributes::RESULT, &["Success"]),
         }
     }

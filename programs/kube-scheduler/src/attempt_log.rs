@@ -94,6 +94,7 @@ impl AttemptLog {
             | TraceKind::Configuration
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
+            | TraceKind::PodStart
             | TraceKind::Command => return,
         }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();

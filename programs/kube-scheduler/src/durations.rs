@@ -84,7 +84,11 @@ impl Histograms {
     pub(crate) fn add(&self, trace: &Trace, is_kept: bool) {
         match trace.kind {
             TraceKind::Attempt | TraceKind::GroupAttempt => {}
-            TraceKind::Configuration | TraceKind::Lifecycle | TraceKind::Reconcile | TraceKind::Command => {
+            TraceKind::Configuration
+            | TraceKind::Lifecycle
+            | TraceKind::Reconcile
+            | TraceKind::PodStart
+            | TraceKind::Command => {
                 return;
             }
         }
@@ -143,6 +147,7 @@ impl Histograms {
                 | TraceKind::Configuration
                 | TraceKind::Lifecycle
                 | TraceKind::Reconcile
+                | TraceKind::PodStart
                 | TraceKind::Command,
             )
             | SpanKind::Cycle(_)
@@ -154,6 +159,7 @@ impl Histograms {
             | SpanKind::Trial
             | SpanKind::QueueStay
             | SpanKind::Stage(_)
+            | SpanKind::Node(_)
             | SpanKind::Other => {}
         }
     }

@@ -413,6 +413,7 @@ fn is_step(kind: SpanKind) -> bool {
         | SpanKind::Trial
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
+        | SpanKind::Node(_)
         | SpanKind::Other => true,
         SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::Share => false,
     }

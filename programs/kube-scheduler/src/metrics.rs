@@ -84,7 +84,11 @@ impl Metrics {
                 self.window(|window, second| window.trace(second, result, trace));
             }
             TraceKind::GroupAttempt => self.group_attempt(result),
-            TraceKind::Configuration | TraceKind::Lifecycle | TraceKind::Reconcile | TraceKind::Command => {}
+            TraceKind::Configuration
+            | TraceKind::Lifecycle
+            | TraceKind::Reconcile
+            | TraceKind::PodStart
+            | TraceKind::Command => {}
         }
     }
 

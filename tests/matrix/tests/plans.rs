@@ -1,6 +1,6 @@
 //! The plans of real executables stay what they are in `tests/plans`, to the last register and offset.
 //!
-//! Reads what the cache folder has: `cargo xtask matrix schedulers` and `cargo xtask e2e controllers operators` build it. After a wanted
+//! Reads what the cache folder has: `cargo xtask matrix schedulers`, `cargo xtask e2e controllers operators` and `cargo xtask kind up` build it. After a wanted
 //! change, `UPDATE_PLANS=1 cargo test -p matrix --test plans` writes the files again, and `git diff` shows what it did. An empty file
 //! with the name of another executable adds that one.
 
@@ -20,8 +20,12 @@ use harness::{
     schedulers::{self, Scheduler},
 };
 use kube_scheduler::KubeScheduler;
+use kubelet::Kubelet;
 use wire::{MAP_WALK, Read, TOP};
-use xtask::{components::Component, paths};
+use xtask::{
+    components::{Component, KUBELET},
+    paths,
+};
 
 /// The plan as text: a line for each site, read, name, field and signature.
 fn text<P: Program>(executable: &[u8]) -> Result<String> {
@@ -147,4 +151,9 @@ fn a_controller_manager_is_planned_as_it_was() -> Result<()> {
 #[test]
 fn an_operator_is_planned_as_it_was() -> Result<()> {
     check::<ControllerRuntime>(&operators::ALL)
+}
+
+#[test]
+fn a_kubelet_is_planned_as_it_was() -> Result<()> {
+    check::<Kubelet>(&[KUBELET])
 }

@@ -114,7 +114,9 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
 
 fn head(trace: &Trace, style: Style) -> String {
     match trace.kind {
-        TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Lifecycle => pod(trace, style),
+        TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Lifecycle | TraceKind::PodStart => {
+            pod(trace, style)
+        }
         TraceKind::Configuration => configuration(trace.root(), style),
         TraceKind::Reconcile => reconcile(trace, style),
         TraceKind::Command => command(trace, style),
@@ -418,6 +420,7 @@ fn descend<'a>(
                     | SpanKind::Trial
                     | SpanKind::QueueStay
                     | SpanKind::Stage(Stage::Attempt | Stage::VolumeClaims)
+                    | SpanKind::Node(_)
                     | SpanKind::Other => colour,
                 };
                 rows.push(row(tree, span, colour));

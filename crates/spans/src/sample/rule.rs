@@ -220,6 +220,7 @@ impl Condition {
                 TraceKind::Lifecycle
                 | TraceKind::Configuration
                 | TraceKind::Reconcile
+                | TraceKind::PodStart
                 | TraceKind::Command => Err(Dropped::NoRule),
             },
             Self::Pod(_, number) => match trace.selected {

@@ -425,6 +425,7 @@ fn is_phase(kind: SpanKind) -> bool {
         | SpanKind::Placement
         | SpanKind::Trial
         | SpanKind::Stage(_)
+        | SpanKind::Node(_)
         | SpanKind::Other => true,
         SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::Share | SpanKind::QueueStay => {
             false

@@ -205,6 +205,7 @@ impl Model {
             | TraceKind::Configuration
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
+            | TraceKind::PodStart
             | TraceKind::Command => return,
         }
         let Source::Process(target) = trace.source else { return };

@@ -18,6 +18,7 @@ const SPANS: u32 = 2;
 
 /// Values of `SpanKind`.
 const INTERNAL: u64 = 1;
+const CLIENT: u64 = 3;
 const CONSUMER: u64 = 5;
 /// The value `STATUS_CODE_ERROR`.
 const ERROR: u64 = 2;
@@ -237,12 +238,14 @@ fn kind(span: &Span) -> u64 {
         {
             CONSUMER
         }
+        SpanKind::Node(step) if step.service().is_some() => CLIENT,
         SpanKind::Root(
             TraceKind::Attempt
             | TraceKind::GroupAttempt
             | TraceKind::Configuration
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
+            | TraceKind::PodStart
             | TraceKind::Command,
         )
         | SpanKind::Cycle(_)
@@ -256,6 +259,7 @@ fn kind(span: &Span) -> u64 {
         | SpanKind::Trial
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
+        | SpanKind::Node(_)
         | SpanKind::Other => INTERNAL,
     }
 }

@@ -256,6 +256,7 @@ fn track_name(kind: SpanKind) -> &'static str {
         SpanKind::Root(TraceKind::Attempt | TraceKind::GroupAttempt) => "attempts",
         SpanKind::Root(TraceKind::Configuration) => "configurations",
         SpanKind::Root(TraceKind::Lifecycle) | SpanKind::Stage(_) => "Pod lifecycles",
+        SpanKind::Root(TraceKind::PodStart) | SpanKind::Node(_) => "starts of Pods",
         SpanKind::Root(TraceKind::Reconcile) => "reconciles",
         SpanKind::Root(TraceKind::Command) => "commands",
         SpanKind::Cycle(Cycle::Binding) => "binding cycles",
@@ -302,6 +303,7 @@ fn begin(span: &Span, track: u64) -> TrackEvent {
         | SpanKind::Trial
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
+        | SpanKind::Node(_)
         | SpanKind::Other => {}
     }
     for Link { context, relation } in &span.links {

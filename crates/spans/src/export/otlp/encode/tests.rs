@@ -9,7 +9,7 @@ use prost::Message as _;
 use tracecontext::RemoteContext;
 
 use super::*;
-use crate::{Cycle, Phase, Stage, text::Name};
+use crate::{Cycle, NodeStep, Phase, Stage, text::Name};
 
 /// The message of a span, written without regard for what it costs.
 fn expected(trace: &Trace, span: &Span) -> OtlpSpan {
@@ -25,7 +25,17 @@ fn expected(trace: &Trace, span: &Span) -> OtlpSpan {
         parent_span_id: span.parent_id.or(remote.map(|remote| remote.span_id)).map_or(vec![], Vec::from),
         flags: if remote.is_some() { 0x301 } else { 0x101 },
         name: span.name.to_string(),
-        kind: (if is_consumer { span::SpanKind::Consumer } else { span::SpanKind::Internal }).into(),
+        kind: match span.kind {
+            _ if is_consumer => span::SpanKind::Consumer,
+            SpanKind::Node(
+                NodeStep::RunPodSandbox
+                | NodeStep::PullImage
+                | NodeStep::CreateContainer
+                | NodeStep::StartContainer,
+            ) => span::SpanKind::Client,
+            _ => span::SpanKind::Internal,
+        }
+        .into(),
         start_time_unix_nano: span.start_unix_ns,
         end_time_unix_nano: span.end_unix_ns,
         attributes: pairs(&span.attributes),
@@ -100,6 +110,7 @@ fn kinds() -> impl Strategy<Value = SpanKind> {
         .chain(Cycle::ALL.into_iter().map(SpanKind::Cycle))
         .chain(Phase::ALL.into_iter().map(SpanKind::Phase))
         .chain(Stage::ALL.into_iter().map(SpanKind::Stage))
+        .chain(NodeStep::ALL.into_iter().map(SpanKind::Node))
         .chain([
             SpanKind::Plugin,
             SpanKind::Share,
