@@ -386,6 +386,10 @@ impl Supervisor {
         let (path, probed_as) = (handle.path.clone(), *probed_as);
         let Known { summary, places } = &*known;
         let bias = load_bias(pid, summary.identity.entry_point)?;
+        let other_name = self.other_name(process.file, &known);
+        // Another process of the same file may have been looked at in the same search, and its probes attached since.
+        let is_old = probed_as.is_none() && other_name.is_some() && compared.probed < places.len();
+        let compared = if is_old { memory(process, places, bias)? } else { compared };
         let Compared { probed, other, .. } = compared;
         if other > 0 {
             if probed_as.is_none() {
@@ -394,7 +398,7 @@ impl Supervisor {
             }
             anyhow::bail!("its memory has other code than its file, at {other} of {} sites", places.len());
         }
-        let covered_by = if probed == places.len() { self.other_name(process.file, &known) } else { None };
+        let covered_by = if probed == places.len() { other_name } else { None };
         let probed_as = match (probed_as, covered_by) {
             (Some(_), _) if probed < places.len() => {
                 anyhow::bail!("its memory has only {probed} of the {} breakpoints", places.len())
@@ -488,15 +492,12 @@ impl Supervisor {
 
     /// Attaches the plan of an executable, and returns what the memory of the process has after that.
     fn attach_all(&mut self, process: &Process, places: &[Place], bias: u64) -> anyhow::Result<Compared> {
-        let Process { id, file, .. } = process;
         let Self { workers, probes, executables, .. } = self;
-        let traced = executables.get(file).context("its executable was let go meanwhile")?;
+        let traced = executables.get(&process.file).context("its executable was let go meanwhile")?;
         for worker in workers {
-            worker.attach(*file, probes, &traced.handle)?;
+            worker.attach(process.file, probes, &traced.handle)?;
         }
-        // Its pages were read a moment ago, and those with a breakpoint are no longer the file's: this does not wait for it.
-        let memory = File::open(format!("/proc/{}/mem", id.pid))?;
-        Ok(Compared::of(places, bias, |buffer, address| memory.read_exact_at(buffer, address))?)
+        memory(process, places, bias)
     }
 
     /// Detaches the probes from files that no process runs any more, under any name.
@@ -552,6 +553,13 @@ pub(crate) fn others_are_there(Compared { probed, same, other }: Compared) -> St
     };
     let places = probed + same + other;
     format!("{who} has breakpoints at {probed} of {places} sites: each makes the times of the other longer")
+}
+
+/// What the memory of a process has at the places of a plan now. Its pages were read a moment ago, and those with a breakpoint are no
+/// longer the file's: this does not wait for it.
+fn memory(process: &Process, places: &[Place], bias: u64) -> anyhow::Result<Compared> {
+    let memory = File::open(format!("/proc/{}/mem", process.id.pid))?;
+    Ok(Compared::of(places, bias, |buffer, address| memory.read_exact_at(buffer, address))?)
 }
 
 /// Compares the clocks. The quickest reading is the most exact.

@@ -107,11 +107,17 @@ fn names(stage: &Stage, model: &Model) -> Result<()> {
     for (mount, what) in [(&left, "an overlay of a probed file"), (&right, "another overlay of it")] {
         expect(&mut schedspan, model.run(&mount.0.join("kube-scheduler"), ROOT)?, 3, what)?;
     }
+    // A new daemon finds all of them in one search.
+    schedspan.stop()?;
+    let mut schedspan = daemon(stage)?;
+    traced(&mut schedspan, others.len() + 1).context("all at once")?;
+    let (now, due) = (sites(&schedspan.metrics()?), of_scheduler * 4.0);
+    ensure!(now == due, "all at once: {now} sites are attached instead of {due}");
     let metrics = schedspan.metrics()?;
     ensure!(metrics.sum("schedspan_foreign_probes", &[]) == 0.0, "own probes are taken for others'");
     ensure!(metrics.sum("schedspan_schedulers_refused", &[]) == 0.0, "something is refused");
     println!(
-        "         chmod, ln, clones, overlays: {} fakes of 3 files have each breakpoint once",
+        "         chmod, ln, clones, overlays, one by one and all at once: {} fakes of 3 files have each breakpoint once",
         others.len()
     );
     drop(others);
