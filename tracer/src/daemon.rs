@@ -146,6 +146,11 @@ pub async fn run(options: Options) -> Result<()> {
     let contexts =
         PodContexts::start(&options.context, sampler.selectors().to_vec(), true, metrics.pods.clone())
             .await?;
+    // With a program that runs on every node, Pods are watched where another one is found that needs it.
+    let at_once = options.programs.iter().all(|name| programs::need_pods(&[name]));
+    if at_once {
+        contexts.need();
+    }
     let board = Board { contexts: Some(contexts.clone()), ..board };
     NodePods::follow(&node_pods, &contexts);
     let mut outlet =
@@ -174,7 +179,9 @@ pub async fn run(options: Options) -> Result<()> {
     drop(tokio::spawn(board.clone().watch(metrics.attempts.clone())));
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    contexts.listed(FIRST_LIST).await;
+    if at_once {
+        contexts.listed(FIRST_LIST).await;
+    }
     node_pods.listed(FIRST_LIST).await;
     drop(start);
     let stop = Arc::new(AtomicBool::new(false));
@@ -201,6 +208,9 @@ pub async fn run(options: Options) -> Result<()> {
                 Step::Trace(story.trace(anchor, origin, extras))
             }
             Message::Found(found) => {
+                if programs::need_pods(&found.programs) {
+                    contexts.need();
+                }
                 let configuration = configuration(&found).await;
                 Step::Found(found, configuration)
             }
@@ -443,7 +453,8 @@ pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> 
         &identity.go_version,
         identity.kubernetes_version.as_deref(),
     );
-    let is_scheduler = programs.contains(&KubeScheduler::NAME);
+    // Recordings are of schedulers, and do not say so.
+    let is_scheduler = programs.is_empty() || programs.contains(&KubeScheduler::NAME);
     let resource = if is_scheduler { resource } else { resource.of_no_scheduler() };
     resource.with(configuration.map(configurations::of).unwrap_or_default())
 }

@@ -26,6 +26,8 @@ pub type Worker = dyn WorkerOf<Box<dyn Story>>;
 pub struct Registration {
     /// Value of `--program`.
     pub name: &'static str,
+    /// Whether its traces are linked to contexts that Pods carry.
+    pub needs_pods: bool,
     /// Counters of the program's own.
     pub counters: &'static [Counter],
     /// Makes its worker.
@@ -40,13 +42,14 @@ pub struct Registration {
 
 /// All supported programs.
 pub const PROGRAMS: &[Registration] =
-    &[of::<KubeScheduler>(), of::<ControllerRuntime>(), of::<Kubelet>(), of::<ClientGo>()];
+    &[of::<KubeScheduler>(true), of::<ControllerRuntime>(false), of::<Kubelet>(false), of::<ClientGo>(false)];
 /// The default of `--program`.
 pub const DEFAULT: &str = KubeScheduler::NAME;
 
-const fn of<P: Program<Assembler: Assemble<P, Output: Story>>>() -> Registration {
+const fn of<P: Program<Assembler: Assemble<P, Output: Story>>>(needs_pods: bool) -> Registration {
     Registration {
         name: P::NAME,
+        needs_pods,
         counters: P::COUNTERS,
         worker: worker::<P>,
         profiler: |profile| Box::new(Profiler::<P>::new(profile)),
@@ -68,6 +71,11 @@ pub(crate) fn story<P: Program<Assembler: Assemble<P, Output: Story>>>(output: O
 pub(crate) fn scheduler(detail: Detail, queues: Queues) -> Box<Worker> {
     let worker = ProgramWorker::new(detail, story::<KubeScheduler>);
     Box::new(worker.observed(Box::new(move |line| queues.take(&line))))
+}
+
+/// Whether traces of one of these programs are linked to contexts that Pods carry.
+pub(crate) fn need_pods<T: AsRef<str>>(names: &[T]) -> bool {
+    names.iter().filter_map(|name| named(name.as_ref())).any(|program| program.needs_pods)
 }
 
 /// The program of this name.

@@ -106,7 +106,10 @@ impl Metrics {
                 "Pods that were to get the context of their attempt, by result",
                 "result",
             ),
-            watch_up: registry.gauge("context_watch_up", "Whether the API server answers the watch of Pods"),
+            watch_up: registry.gauge(
+                "context_watch_up",
+                "Whether the API server answers the watch of Pods, if there is a need for one",
+            ),
             lifecycles: registry.counters(
                 "lifecycles",
                 "Pods followed to their end, by how that was",

@@ -36,7 +36,7 @@ use siphasher::sip128::SipHasher13;
 use spans::{AttributeValue, Link, Origin, Relation, attributes, sample::Selector, text::sentence};
 use telemetry::Label as _;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, SetOnce},
     time::{Instant, timeout_at},
 };
 use tower::service_fn;
@@ -110,6 +110,8 @@ struct Shared {
     metrics: Metrics,
     /// The client for requests beside the watch, and the URL of the API server.
     client: OnceLock<(Client, String)>,
+    /// Somebody asks for the Pods.
+    needed: SetOnce<()>,
 }
 
 /// What is known of a Pod. Pods without any of it have no entry.
@@ -147,8 +149,8 @@ impl PodContexts {
     /// Starts the watch within a tokio runtime, and returns at once.
     ///
     /// Without a kubeconfig it uses `KUBECONFIG`, `~/.kube/config` or the service account. Without any of these it logs that once,
-    /// and knows no Pod. It retries an API server that does not answer. With `pending` it reads whole Pods, for
-    /// [`PodContexts::pending`].
+    /// and knows no Pod. It watches from [`PodContexts::need`] on, and retries an API server that does not answer. With `pending` it
+    /// reads whole Pods, for [`PodContexts::pending`].
     ///
     /// # Errors
     ///
@@ -173,6 +175,7 @@ impl PodContexts {
         let members = carriers.baggage().iter().map(|name| &*name.clone().leak()).collect();
         let whole =
             pending || selectors.iter().any(|selector| matches!(selector, Selector::PriorityClass(_)));
+        metrics.set_watch_up(true);
         let shared = Arc::new(Shared {
             pods: Cache::with_weighter(CAPACITY, MAX_BYTES, Weight),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
@@ -188,6 +191,7 @@ impl PodContexts {
             failures: AtomicU32::new(if server.is_some() { 0 } else { DOWN }),
             metrics,
             client: OnceLock::new(),
+            needed: SetOnce::new(),
         });
         if let Some((client, url)) = server {
             if options.context_owners {
@@ -197,13 +201,29 @@ impl PodContexts {
             let _of_new = shared.client.set((client.clone(), url.clone()));
             let client = reporting(client, &shared);
             let shared = Arc::clone(&shared);
-            drop(if whole {
-                tokio::spawn(watch::<true>(client, url, shared))
-            } else {
-                tokio::spawn(watch::<false>(client, url, shared))
-            });
+            drop(tokio::spawn(async move {
+                shared.needed.wait().await;
+                if whole {
+                    watch::<true>(client, url, shared).await;
+                } else {
+                    watch::<false>(client, url, shared).await;
+                }
+            }));
         }
         Ok(Self(shared))
+    }
+
+    /// Starts the watch, unless it runs. A daemon beside a kubelet alone needs none, and the API server of a large cluster could not
+    /// serve one to each node.
+    pub fn need(&self) {
+        if self.0.needed.set(()).is_ok() {
+            self.0.metrics.set_watch_up(false);
+        }
+    }
+
+    /// Waits for [`PodContexts::need`].
+    pub(crate) async fn needed(&self) {
+        self.0.needed.wait().await;
     }
 
     /// Waits for the first list of Pods, at most `wait`, and not for an API server that does not answer.

@@ -119,6 +119,17 @@ async fn contexts_with(
     arguments: &[&str],
     selectors: Vec<Selector>,
 ) -> (PodContexts, Registry) {
+    let (contexts, registry) = unneeded(address, arguments, selectors).await;
+    contexts.need();
+    (contexts, registry)
+}
+
+/// Contexts that nobody has asked for yet.
+async fn unneeded(
+    address: SocketAddr,
+    arguments: &[&str],
+    selectors: Vec<Selector>,
+) -> (PodContexts, Registry) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("schedspan-test-{}-{count}.kubeconfig", std::process::id()));
@@ -150,6 +161,19 @@ async fn until(registry: &Registry, line: &str) {
 
 fn any_port() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
+}
+
+#[tokio::test]
+async fn pods_are_watched_from_when_their_contexts_are_needed() {
+    let server = ApiServer::start(any_port(), vec![pod("a", &json!({TRACEPARENT: PARENT}))]).await;
+    let (contexts, registry) = unneeded(server.address, &[], Vec::new()).await;
+    assert_eq!(context(&contexts, "a", Duration::from_millis(200)).await, None);
+    assert!(
+        registry.encode().contains("schedspan_context_watch_up 1\n"),
+        "an alert would say that there are no links"
+    );
+    contexts.need();
+    assert_eq!(context(&contexts, "a", LONG).await, traceparent(PARENT).ok());
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ pub struct Lifecycles {
 }
 
 impl Lifecycles {
-    /// Starts to follow Pods, within a tokio runtime. The receiver gets the traces of complete lifecycles. `wait` limits the wait
+    /// Starts to follow Pods as soon as their contexts are needed, within a tokio runtime. The receiver gets the traces of complete lifecycles. `wait` limits the wait
     /// for the context of each Pod.
     ///
     /// Without an API server it logs that once, and sends nothing.
@@ -54,7 +54,11 @@ impl Lifecycles {
         let lifecycles = Self { table, contexts: contexts.clone(), wait, over: Arc::default() };
         match contexts.client() {
             Some((client, url)) => {
-                drop(tokio::spawn(watch(client, url, lifecycles.clone(), metrics)));
+                let lifecycles = lifecycles.clone();
+                drop(tokio::spawn(async move {
+                    lifecycles.contexts.needed().await;
+                    watch(client, url, lifecycles, metrics).await;
+                }));
             }
             None => warn!("no API server is known, so there are no Pod lifecycles; give a kubeconfig"),
         }
