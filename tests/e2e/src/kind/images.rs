@@ -22,7 +22,7 @@ use super::{cache::cached, root};
 /// The registry in the names of images that are not pulled.
 pub(super) const REPOSITORY: &str = "schedspan.test";
 /// The tags that this version of kubeadm expects: `kubeadm config images list`.
-const ETCD_TAG: &str = "3.6.8-0";
+pub(super) const ETCD_TAG: &str = "3.6.8-0";
 const PAUSE_TAG: &str = "3.10.2";
 /// The script that assembles a node: its path and text.
 const NODE: (&str, &str) = ("tests/kind/node.sh", include_str!("../../../kind/node.sh"));

@@ -22,7 +22,7 @@ use super::{
     cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, Tracing},
     e2e::{RELEASE, archives, collector, in_cluster, load, step},
     engine::Provider,
-    images,
+    images, kubelet,
     operations::{INTERVAL, TIMEOUT, chart_path, helm, metrics, pod, traced},
     plugin,
 };
@@ -71,8 +71,12 @@ fn steps(cluster: &Cluster, archives: &[PathBuf], tracing: Tracing, executable: 
     let what = if tracing == Tracing::On { "life, all tracing" } else { "life, schedspan alone" };
     step(what, || life(cluster, tracing))?;
     step("kubectl schedspan traced", || deployed(cluster, tracing))?;
-    if tracing == Tracing::On {
-        step("picture", || draw(cluster, executable))?;
+    match tracing {
+        Tracing::Off => {
+            step("kubelets traced", || kubelet::install(cluster))?;
+            step("starts of Pods", || kubelet::starts(cluster))?;
+        }
+        Tracing::On => step("picture", || draw(cluster, executable))?,
     }
     Ok(())
 }
@@ -170,6 +174,7 @@ fn deployed(cluster: &Cluster, tracing: Tracing) -> Result<((), String)> {
         );
         tops.insert(top.parent_span_id.clone());
     }
+    cluster.kubectl(&["delete", "deployment", "web"])?;
     // kubectl sends no span of its own: its context is the root.
     ensure!(tops.len() == 1 && !tops.contains(""), "the Pods have the roots {tops:?} instead of kubectl's");
     Ok(((), format!("{} Pods of a Deployment in trace {trace_id}, below kubectl", plugin::REPLICAS)))

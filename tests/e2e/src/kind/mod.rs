@@ -10,7 +10,7 @@
 //! - `plugin`: `kubectl schedspan`, a step of `e2e`
 //! - `leaders`: `kubectl schedspan` while the leading one of three schedulers changes, in a cluster of its own
 //! - `compare`: schedspan's spans next to those that the scheduler of the static Pod makes itself
-//! - `lifecycle`: a Pod from the request until it is Ready, traced by all components
+//! - `lifecycle`: a Pod from the request until it is Ready, traced by all components; `kubelet`: its step about kubelets
 //!
 //! Scripts that run on nodes are in `tests/kind`.
 
@@ -20,6 +20,7 @@ mod compare;
 mod e2e;
 mod engine;
 mod images;
+mod kubelet;
 mod leaders;
 mod lifecycle;
 mod operations;
@@ -76,7 +77,8 @@ enum Command {
     Compare,
     /// Trace a Pod from the request until it is Ready, and draw docs/lifecycle.svg
     ///
-    /// In a new cluster without the tracing of API server and kubelets, and in another with it.
+    /// In a new cluster without the tracing of API server and kubelets, and in another with it. In the first one, also compares what is traced
+    /// of kubelets with their metrics.
     Lifecycle,
     #[command(hide = true)]
     Guard,
