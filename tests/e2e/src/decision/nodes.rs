@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     process::{Command, Output},
+    thread::sleep,
     time::Duration,
 };
 
@@ -26,6 +27,9 @@ const MANY: [u32; 2] = [1_000, 1_130];
 const NAMED: usize = 1_024;
 /// The limit for an attempt to be known after it ended.
 const ANSWERED: Duration = Duration::from_secs(20);
+/// Pods that are tried until the Nodes of one have names, and the time between two.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_secs(1);
 /// The label that the Pods ask for.
 const LABEL: &str = "test";
 
@@ -105,22 +109,19 @@ fn by_name(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str, total: u
         .iter()
         .map(|node| Ok((text(node, "/metadata/name").to_owned(), expected(node)?)))
         .collect::<Result<BTreeMap<_, _>>>()?;
-    let mut never = pod(name, "2");
-    never["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi".into();
-    never["spec"]["nodeSelector"] = json!({ LABEL: "yes" });
-    api.create_pod("default", &never)?;
-    api.wait_for_pods("a Pod to be found unschedulable", |pods| {
-        pods.iter().any(|pod| text(pod, "/metadata/name") == name && is_unschedulable(pod))
-    })?;
-    let attempt = wait_until("the attempt to be explained", ANSWERED, || {
-        let output = explain(stage, schedspan, &[name, "--nodes", "-o", "json"])?;
-        // Without an attempt it ends with another status.
-        let report = output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout));
-        Ok(report.transpose()?.and_then(|report| report["attempts"].as_array()?.last().cloned()))
-    })?;
+    // After a walk over a map, the next ones are read without names for a moment, and others that wait may be tried just before.
+    let mut tries = (1..=TRIES).map(|number| format!("{name}-{number}"));
+    let (name, attempt) = loop {
+        let name = tries.next().with_context(|| format!("no Node has a name in {TRIES} tries"))?;
+        let attempt = fails(stage, api, schedspan, &name)?;
+        if attempt["rejectedNodes"]["groups"].is_array() {
+            break (name, attempt);
+        }
+        api.delete_pod("default", &name)?;
+        sleep(PAUSE);
+    };
     let (message, rejected) = (text(&attempt, "/message"), &attempt["rejectedNodes"]);
-    let groups = rejected["groups"].as_array().context("no Node has a name")?;
-    let groups: Vec<_> = groups.iter().map(Group::of).collect();
+    let groups: Vec<_> = rejected["groups"].as_array().into_iter().flatten().map(Group::of).collect();
     let left_out = rejected["leftOut"].as_u64().context("nothing is said of the others")? as usize;
     let named: usize = groups.iter().map(|group| group.nodes.len()).sum();
     ensure!(named + left_out == total, "{named} names, and {left_out} left out, of {total}");
@@ -153,7 +154,7 @@ fn by_name(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str, total: u
             "`{reason}` of {count} Nodes, and of {said} in `{message}`"
         );
     }
-    let logged = logged(&fs::read_to_string(stage.cluster.scheduler()?.log)?, name);
+    let logged = logged(&fs::read_to_string(stage.cluster.scheduler()?.log)?, &name);
     let tainted: BTreeSet<_> = groups
         .iter()
         .filter(|group| group.plugin == "TaintToleration")
@@ -168,7 +169,24 @@ fn by_name(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str, total: u
         number => format!("{number} are in the scheduler's log"),
     };
     println!("         {named} of {total} Nodes by name, {} reasons; {logged}", by_reason.len());
-    in_words(stage, schedspan, name, &groups, left_out)
+    in_words(stage, schedspan, &name, &groups, left_out)
+}
+
+/// Creates a Pod that fits nowhere. Returns its last attempt.
+fn fails(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str) -> Result<Value> {
+    let mut never = pod(name, "2");
+    never["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi".into();
+    never["spec"]["nodeSelector"] = json!({ LABEL: "yes" });
+    api.create_pod("default", &never)?;
+    api.wait_for_pods("a Pod to be found unschedulable", |pods| {
+        pods.iter().any(|pod| text(pod, "/metadata/name") == name && is_unschedulable(pod))
+    })?;
+    wait_until("the attempt to be explained", ANSWERED, || {
+        let output = explain(stage, schedspan, &[name, "--nodes", "-o", "json"])?;
+        // Without an attempt it ends with another status.
+        let report = output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout));
+        Ok(report.transpose()?.and_then(|report| report["attempts"].as_array()?.last().cloned()))
+    })
 }
 
 fn explain(stage: &Stage, schedspan: &Schedspan, arguments: &[&str]) -> Result<Output> {
