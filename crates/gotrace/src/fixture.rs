@@ -126,14 +126,6 @@ impl Program for Kitchen {
     type Value = Value;
     type Assembler = Orders;
 
-    fn rows(function: Function) -> &'static [Row<Value>] {
-        function.rows()
-    }
-
-    fn detail(function: Function) -> Detail {
-        function.detail()
-    }
-
     fn names(
         _executable: &Executable<'_>,
         _functions: &Functions<'_>,

@@ -41,7 +41,7 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
     const COUNTERS: &'static [Counter];
 
     /// The probed functions.
-    type Function: Function;
+    type Function: Function<Value = Self::Value>;
     /// The values read by probes.
     type Value: Value;
     /// Makes traces of events.
@@ -49,10 +49,10 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
 
     /// How a function is found and what is read there. The first row that the executable can follow is used. This is
     /// the program's only table.
-    fn rows(function: Self::Function) -> &'static [Row<Self::Value>];
-
-    /// The lowest level of detail at which a function is probed.
-    fn detail(function: Self::Function) -> Detail;
+    #[must_use]
+    fn rows(function: Self::Function) -> &'static [Row<Self::Value>] {
+        function.rows()
+    }
 
     /// The implementations whose names can appear in events: see [`Kind::Name`](crate::values::Kind::Name).
     ///
@@ -142,12 +142,21 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A closed set of functions.
+/// A closed set of functions: [`functions!`](crate::functions) declares one.
 pub trait Function:
     Copy + Eq + Ord + Hash + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// All functions, in the order of their sites in a plan.
     const ALL: &'static [Self];
+
+    /// The values that are read at their sites.
+    type Value: 'static;
+
+    /// The lowest level of detail at which it is probed.
+    fn detail(self) -> Detail;
+
+    /// The ways to find it. The first that the executable can follow is used.
+    fn rows(self) -> &'static [Row<Self::Value>];
 }
 
 /// Level of detail. Each level includes those before it.
@@ -213,7 +222,7 @@ pub struct Named {
 /// Declares a program's functions: for each its level of detail, the program's own `about`, and its rows. All functions
 /// are in [`Function::ALL`].
 ///
-/// The enum gets the methods `about`, `detail` and `rows`, which cover every function.
+/// The enum gets the method `about` and the trait [`Function`], which cover every function.
 #[macro_export]
 macro_rules! functions {
     (
@@ -232,6 +241,21 @@ macro_rules! functions {
 
         impl $crate::program::Function for $name {
             const ALL: &'static [Self] = &[$(Self::$function,)*];
+
+            type Value = $value;
+
+            fn detail(self) -> $crate::program::Detail {
+                match self { $(Self::$function => $crate::program::Detail::$detail,)* }
+            }
+
+            fn rows(self) -> &'static [$crate::plan::Row<$value>] {
+                match self {
+                    $(Self::$function => {
+                        const ROWS: &[$crate::plan::Row<$value>] = &[$($row),*];
+                        ROWS
+                    })*
+                }
+            }
         }
 
         impl $name {
@@ -239,23 +263,6 @@ macro_rules! functions {
             #[must_use]
             $vis const fn about(self) -> $about {
                 match self { $(Self::$function => $said,)* }
-            }
-
-            /// The lowest level of detail at which it is probed.
-            #[must_use]
-            $vis const fn detail(self) -> $crate::program::Detail {
-                match self { $(Self::$function => $crate::program::Detail::$detail,)* }
-            }
-
-            /// The ways to find it. The first that the executable can follow is used.
-            #[must_use]
-            $vis const fn rows(self) -> &'static [$crate::plan::Row<$value>] {
-                match self {
-                    $(Self::$function => {
-                        const ROWS: &[$crate::plan::Row<$value>] = &[$($row),*];
-                        ROWS
-                    })*
-                }
             }
         }
     };

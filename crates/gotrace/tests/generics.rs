@@ -8,12 +8,11 @@ use std::{
 
 use goexe::{Class, Executable, Functions, Types};
 use gotrace::{
-    Detail, Event, Plan, Role, Values,
+    Event, Plan, Role, Values,
     account::{Account, Counter, Stats},
     decode::Decoder,
     plan::{Begin, End, Field, Held, Interface, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
-    program::Assemble,
-    program::{Metric, Named, Program, SpelledOut},
+    program::{Assemble, Function as _, Metric, Named, Program, SpelledOut},
 };
 use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TextHit};
 
@@ -152,9 +151,6 @@ macro_rules! program {
 
             fn rows(function: Function) -> &'static [Row<Value>] {
                 &function.rows()[..$rows.min(function.rows().len())]
-            }
-            fn detail(function: Function) -> Detail {
-                function.detail()
             }
             fn names(
                 _: &Executable<'_>,

@@ -11,9 +11,7 @@ pub mod values;
 
 use goexe::{Executable, Functions, Types};
 use gotrace::{
-    Detail,
     account::Counter,
-    plan::Row,
     program::{Metric, Named, Program, SpelledOut},
     values::Datum,
 };
@@ -46,14 +44,6 @@ impl Program for ControllerRuntime {
     type Function = Function;
     type Value = Value;
     type Assembler = Assembler;
-
-    fn rows(function: Function) -> &'static [Row<Value>] {
-        function.rows()
-    }
-
-    fn detail(function: Function) -> Detail {
-        function.detail()
-    }
 
     fn names(_: &Executable<'_>, _: &Functions<'_>, _: &Types<'_>) -> Result<Vec<Named>, goexe::Error> {
         Ok(Vec::new())

@@ -32,10 +32,8 @@ pub mod values;
 
 use goexe::{Executable, Functions, Types};
 use gotrace::{
-    Detail,
     account::Counter,
     code::Rank,
-    plan::Row,
     program::{Metric, Named, Program, SpelledOut},
 };
 
@@ -94,14 +92,6 @@ impl Program for KubeScheduler {
     type Function = Function;
     type Value = Value;
     type Assembler = Assembler;
-
-    fn rows(function: Function) -> &'static [Row<Value>] {
-        function.rows()
-    }
-
-    fn detail(function: Function) -> Detail {
-        function.detail()
-    }
 
     fn names(
         executable: &Executable<'_>,

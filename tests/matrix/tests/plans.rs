@@ -12,7 +12,7 @@ use controller_runtime::ControllerRuntime;
 use gotrace::{
     Detail, Plan,
     plan::{Slot, explain, may_have},
-    program::Program,
+    program::{Function as _, Program},
     worker::{ProgramWorker, Summary, Worker as _},
 };
 use harness::{
@@ -40,7 +40,7 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
         )?;
         writeln!(text, "in {} at depth {}, called by {range:x?}", site.symbol, site.stack_depth)?;
         let wire::Site { goid_offset, reads_len, texts, time, unless, reads, layout } = site.spec;
-        let detail = P::detail(site.function);
+        let detail = site.function.detail();
         writeln!(
             text,
             "    {detail:?}, goid {goid_offset:#x}, time {time}, texts {texts}, unless {unless:b}"

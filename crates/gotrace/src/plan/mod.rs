@@ -187,7 +187,7 @@ impl<P: Program> Plan<P> {
     /// Keeps only the sites of this level of detail.
     #[must_use]
     pub fn with_detail(mut self, detail: Detail) -> Self {
-        self.sites.retain(|site| P::detail(site.function) <= detail);
+        self.sites.retain(|site| site.function.detail() <= detail);
         if detail < Detail::Full {
             for site in self.sites.iter_mut().filter(|site| [TOP, MAP_WALK].contains(&site.spec.texts)) {
                 site.spec.texts = NO_TEXTS;
