@@ -1,6 +1,6 @@
 //! What becomes of each event, and the counters of a program.
 
-use std::ops::Add;
+use std::{collections::BTreeMap, mem, ops::Add};
 
 use serde::{Deserialize, Serialize};
 
@@ -165,9 +165,51 @@ impl<T> Books<T> {
     }
 }
 
+/// The last loss of a record in each process that an assembler has events of. Processes share its limits in equal parts.
+#[derive(Debug, Default)]
+pub struct Losses(BTreeMap<u32, u64>);
+
+impl Losses {
+    /// Whether records of a process were lost before an event of it, and after the one before. What is open then is not to
+    /// be trusted: an end that comes may be that of another beginning.
+    pub fn came(&mut self, target: u32, last_loss: u64) -> bool {
+        mem::replace(self.0.entry(target).or_default(), last_loss) != last_loss
+    }
+
+    /// The part of a limit that each process has.
+    #[must_use]
+    pub fn part(&self, limit: usize) -> usize {
+        limit / self.processes().max(1)
+    }
+
+    /// Number of the processes.
+    #[must_use]
+    pub fn processes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A process has ended.
+    pub fn exit(&mut self, target: u32) {
+        self.0.remove(&target);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_is_of_one_process_and_is_said_once() {
+        let mut losses = Losses::default();
+        assert_eq!(losses.part(10), 10);
+        assert!(!losses.came(1, 0));
+        assert!(losses.came(2, 7), "records were lost before the first event");
+        assert!(!losses.came(2, 7));
+        assert!(losses.came(1, 8) && !losses.came(1, 8));
+        assert_eq!((losses.processes(), losses.part(10)), (2, 5));
+        losses.exit(2);
+        assert_eq!((losses.processes(), losses.part(10)), (1, 10));
+    }
 
     #[test]
     fn what_is_refused_or_unclaimed_is_in_both_books() {

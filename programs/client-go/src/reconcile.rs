@@ -14,7 +14,7 @@ mod tests;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use gotrace::account::{Account, Books, Count, Counter, Stats};
+use gotrace::account::{Account, Books, Count, Counter, Losses, Stats};
 use gotrace::program::Assemble;
 
 use crate::{ClientGo, Event, Values, table::Function, values::Value};
@@ -85,8 +85,7 @@ pub struct Assembler {
     /// Additions and retries, by the queue's name.
     counts: BTreeMap<Arc<str>, [u64; 2]>,
     books: Books<Reconcile>,
-    /// The last loss of each process.
-    last_losses: BTreeMap<u32, u64>,
+    losses: Losses,
 }
 
 #[derive(Debug, Default)]
@@ -153,13 +152,12 @@ impl Assembler {
 
     fn take(&mut self, event: Event) {
         let Event { target, time_ns, goroutine, function, mut values, .. } = event;
-        let Self { queues, books, last_losses, .. } = self;
+        let Self { queues, books, losses, .. } = self;
         let own = || queues.range((target, 0)..=(target, u64::MAX)).map(|(_, queue)| queue);
         let waiting: usize = own().map(|queue| queue.added.len()).sum();
         let open: usize = own().map(|queue| queue.open.len()).sum();
-        let room = |limit: usize| limit / last_losses.len().max(1);
         let key = (target, values.number(Value::Metrics).unwrap_or_default());
-        if own().count() >= room(MAX_QUEUES) && !queues.contains_key(&key) {
+        if own().count() >= losses.part(MAX_QUEUES) && !queues.contains_key(&key) {
             return books.no_room(1);
         }
         let queue = queues.entry(key).or_default();
@@ -170,7 +168,7 @@ impl Assembler {
         let (key, item) = Item::take(&mut values);
         match function {
             Function::Add => {
-                if waiting >= room(MAX_WAITING) {
+                if waiting >= losses.part(MAX_WAITING) {
                     books.no_room(1);
                 } else if let Some(item) = item {
                     // The one before was taken, and that was not seen.
@@ -188,7 +186,7 @@ impl Assembler {
                 // The one before was done, and that was not seen.
                 let lost = queue.take(|open| item.is_some() && open.item == item);
                 lost.into_iter().for_each(|lost| lost.reconcile.finish(books, None));
-                if open >= room(MAX_OPEN) {
+                if open >= losses.part(MAX_OPEN) {
                     books.account.waiting += u64::from(added_ns.is_some());
                     return books.no_room(1);
                 }
@@ -242,9 +240,7 @@ impl Assemble<ClientGo> for Assembler {
     type Output = Reconcile;
 
     fn on(&mut self, event: Event) {
-        let last_loss = self.last_losses.entry(event.target).or_default();
-        if mem::replace(last_loss, event.last_loss) != event.last_loss {
-            // An end that comes now may be that of another beginning.
+        if self.losses.came(event.target, event.last_loss) {
             self.give_up(|of| of == event.target, u64::MAX);
         }
         self.books.account.events += 1;
@@ -257,7 +253,7 @@ impl Assemble<ClientGo> for Assembler {
 
     fn exit(&mut self, target: u32) {
         self.give_up(|of| of == target, u64::MAX);
-        self.last_losses.remove(&target);
+        self.losses.exit(target);
     }
 
     fn take_finished(&mut self) -> Vec<Reconcile> {

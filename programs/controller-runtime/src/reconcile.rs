@@ -16,7 +16,7 @@ use std::{
 
 use gotrace::{
     Role,
-    account::{Account, Books, Count, Counter, Stats},
+    account::{Account, Books, Count, Counter, Losses, Stats},
     program::Assemble,
 };
 
@@ -133,8 +133,7 @@ pub struct Assembler {
     /// Names that are counted, and shared.
     controllers: BTreeSet<Arc<str>>,
     books: Books<Reconcile>,
-    /// The last loss of each process.
-    last_losses: BTreeMap<u32, u64>,
+    losses: Losses,
 }
 
 #[derive(Debug)]
@@ -171,7 +170,7 @@ impl Assembler {
         // The end of the one before was not seen.
         self.give_up(|of, _| of == (target, goroutine));
         let own = self.open.range((target, 0)..=(target, u64::MAX)).count();
-        if own >= MAX_OPEN / self.last_losses.len().max(1) {
+        if own >= self.losses.part(MAX_OPEN) {
             return self.books.no_room(1);
         }
         let controller = self.controller(values.take_text(Value::Controller));
@@ -217,9 +216,7 @@ impl Assemble<ControllerRuntime> for Assembler {
     type Output = Reconcile;
 
     fn on(&mut self, event: Event) {
-        let last_loss = self.last_losses.entry(event.target).or_default();
-        if mem::replace(last_loss, event.last_loss) != event.last_loss {
-            // An end that comes now may be that of another beginning.
+        if self.losses.came(event.target, event.last_loss) {
             self.give_up(|(of, _), _| of == event.target);
         }
         self.books.account.events += 1;
@@ -235,7 +232,7 @@ impl Assemble<ControllerRuntime> for Assembler {
 
     fn exit(&mut self, target: u32) {
         self.give_up(|(of, _), _| of == target);
-        self.last_losses.remove(&target);
+        self.losses.exit(target);
     }
 
     fn take_finished(&mut self) -> Vec<Reconcile> {

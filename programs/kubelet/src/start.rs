@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use ::spans::NodeStep;
 use gotrace::{
     Role,
-    account::{Account, Books, Count, Counter, Stats},
+    account::{Account, Books, Count, Counter, Losses, Stats},
     program::{Assemble, Function as _},
 };
 
@@ -29,7 +29,7 @@ use crate::{
     values::Value,
 };
 
-/// Pods that can be starting at once. A node has 110, unless it is told otherwise. Processes share this limit in equal parts.
+/// Pods that can be starting at once. A node takes 110 by default. Processes share this limit in equal parts.
 const MAX_STARTS: usize = 1_024;
 /// Calls of one start: a Pod whose probe fails for half an hour at one a second does not fit.
 const MAX_CALLS: usize = 512;
@@ -168,8 +168,7 @@ pub struct Assembler {
     /// Calls and those outside of starts, by function.
     counts: BTreeMap<Function, [u64; 2]>,
     books: Books<Start>,
-    /// The last loss of each process.
-    last_losses: BTreeMap<u32, u64>,
+    losses: Losses,
     /// Number of the next start.
     next: u64,
 }
@@ -367,7 +366,7 @@ impl Assembler {
             return true;
         }
         let own = self.starting.keys().filter(|(of, _)| *of == target).count();
-        if own >= MAX_STARTS / self.last_losses.len().max(1) {
+        if own >= self.losses.part(MAX_STARTS) {
             return false;
         }
         self.next += 1;
@@ -461,14 +460,14 @@ impl Assembler {
     /// The start of this Pod ends, if there is one.
     fn over(&mut self, target: u32, time_ns: u64, end: Option<End>, mut values: Values) {
         let key = values.take_text(Value::PodUid).map(|uid| (target, Arc::from(uid)));
-        let found = key.as_ref().and_then(|key| self.starting.get_mut(key));
-        match (found.filter(|starting| starting.ended.is_none()), end, key) {
-            (Some(starting), Some(end), Some(key)) => {
-                starting.ended = Some((end, time_ns));
-                starting.start.events += 1;
-                self.settle(&key);
-            }
-            _ => self.books.account.unrelated += 1,
+        if let (Some(key), Some(end)) = (key, end)
+            && let Some(starting) = self.starting.get_mut(&key).filter(|starting| starting.ended.is_none())
+        {
+            starting.ended = Some((end, time_ns));
+            starting.start.events += 1;
+            self.settle(&key);
+        } else {
+            self.books.account.unrelated += 1;
         }
     }
 
@@ -503,20 +502,20 @@ impl Assemble<Kubelet> for Assembler {
     type Output = Start;
 
     fn on(&mut self, event: Event) {
-        let last_loss = self.last_losses.entry(event.target).or_default();
-        if mem::replace(last_loss, event.last_loss) != event.last_loss {
-            // An end that comes now may be that of another beginning.
+        if self.losses.came(event.target, event.last_loss) {
             self.give_up(event.target);
         }
         self.books.account.events += 1;
         let Event { target, time_ns, role, .. } = event;
-        match (event.function.about(), role) {
-            (Part::Step(step), Role::Entry) => self.entry(event, step),
-            (Part::Step(_), Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric) => {
-                self.exit_of_call(event);
-            }
-            (Part::Status, _) => self.over(target, time_ns, end_of(&event.values), event.values),
-            (Part::Termination, _) => self.over(target, time_ns, Some(End::Deleted), event.values),
+        match event.function.about() {
+            Part::Step(step) => match role {
+                Role::Entry => self.entry(event, step),
+                Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric => {
+                    self.exit_of_call(event);
+                }
+            },
+            Part::Status => self.over(target, time_ns, end_of(&event.values), event.values),
+            Part::Termination => self.over(target, time_ns, Some(End::Deleted), event.values),
         }
     }
 
@@ -553,7 +552,7 @@ impl Assemble<Kubelet> for Assembler {
             let (end, end_ns) = starting.ended.unwrap_or((End::Lost, last_ns(&starting)));
             starting.finish(end, end_ns, books);
         });
-        self.last_losses.remove(&target);
+        self.losses.exit(target);
     }
 
     fn take_finished(&mut self) -> Vec<Start> {

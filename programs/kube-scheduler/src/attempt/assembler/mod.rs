@@ -21,7 +21,7 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use foldhash::fast::RandomState;
 use gotrace::{
     Role,
-    account::{Account, Books as BooksOf, Count, Stats},
+    account::{Account, Books as BooksOf, Count, Losses, Stats},
     code::Sampled,
     program::Assemble,
 };
@@ -95,8 +95,7 @@ pub struct Assembler {
     books: Books,
     queue_moves: QueueMoves,
     queue_phases: QueuePhases,
-    /// The last loss of each process.
-    last_losses: HashMap<u32, u64>,
+    losses: Losses,
     /// The samples of each process. A loss of records leaves them alone.
     samples: HashMap<u32, Samples>,
     /// CPU time of processes that have ended.
@@ -195,17 +194,15 @@ impl Assemble<KubeScheduler> for Assembler {
     type Output = Attempt;
 
     fn on(&mut self, event: Event) {
-        let last_loss = self.last_losses.entry(event.target).or_default();
-        if mem::replace(last_loss, event.last_loss) != event.last_loss {
-            // A later end may belong to a lost beginning, and a later beginning's end may be lost.
+        if self.losses.came(event.target, event.last_loss) {
             self.discard(event.target);
         }
-        let Self { processes, books, queue_moves, queue_phases, last_losses, samples, cpu_before: _ } = self;
+        let Self { processes, books, queue_moves, queue_phases, losses, samples, cpu_before: _ } = self;
         books.account.events += 1;
         queue_moves.count(&event.values);
         queue_phases.count(&event);
         let process = processes.entry(event.target).or_default();
-        process.sharers = last_losses.len();
+        process.sharers = losses.processes();
         let target = event.target;
         if let Some(samples) = samples.get_mut(&target) {
             mem::swap(&mut process.samples, samples);
@@ -229,7 +226,7 @@ impl Assemble<KubeScheduler> for Assembler {
 
     fn exit(&mut self, target: u32) {
         self.discard(target);
-        self.last_losses.remove(&target);
+        self.losses.exit(target);
         for (pair, ns) in self.samples.remove(&target).unwrap_or_default().total_ns {
             samples::bounded(&mut self.cpu_before, &pair, ns);
         }
