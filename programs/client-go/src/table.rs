@@ -19,8 +19,8 @@ const LABEL: &[&str] =
 const RETRIES_LABEL: &[&str] =
     &["retries", "(github.com/prometheus/client_golang/prometheus.counter)", "labelPairs", "*", "Value", "*"];
 
-const ADDRESS: Want = of_receiver(Value::Metrics, METRICS, &[]);
-const QUEUE: Want = of_receiver(Value::Queue, METRICS, LABEL);
+const ADDRESS: Want = Want::of_receiver(Value::Metrics, METRICS, &[]);
+const QUEUE: Want = Want::of_receiver(Value::Queue, METRICS, LABEL);
 const WORD: Want = Want { value: Value::Word, of: &[], path: &[], seen_as: SeenAs::Word };
 const KEY: Want = Want { value: Value::Key, seen_as: SeenAs::Strings(&[Held("string", 1)]), ..WORD };
 /// Copies of the others are done: their address says nothing.
@@ -36,10 +36,6 @@ const ANY_KEY: Want = Want {
 /// From 1.32 on there is a type for each kind of key; up to 1.31 a key is an `any`.
 const GENERIC: Signature = Signature::TypeArguments;
 const PLAIN: Signature = Signature::Declared(&["interface {}"]);
-
-const fn of_receiver(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
-    Want { value, of, path, seen_as: SeenAs::Receiver }
-}
 
 const fn row(symbols: &'static [&'static str], signature: Signature, at_entry: &'static [Want]) -> Row {
     let (begin, end, without) = (Begin::Entry, End::Unused, "reconciles that are not seen");
@@ -76,7 +72,7 @@ gotrace::functions! {
     ] }
     /// A key is to be added later: after a failure, or because something is due then.
     Retry { detail: Phases, about: (), rows: [row(&[RETRY], Signature::Unused, &[
-        of_receiver(Value::Metrics, RETRY_METRICS, &[]),
-        of_receiver(Value::Queue, RETRY_METRICS, RETRIES_LABEL),
+        Want::of_receiver(Value::Metrics, RETRY_METRICS, &[]),
+        Want::of_receiver(Value::Queue, RETRY_METRICS, RETRIES_LABEL),
     ])] }
 }

@@ -48,37 +48,26 @@ const REQUEST: Want =
 const RESULT: &[&str] = &["reconcile.Result"];
 const ERROR: &[&str] = &["error"];
 
-/// Error types whose first field is their message:
-/// <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
-/// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
-const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
 /// The error of an answer of the API server:
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go#L36-L40>.
 pub(crate) const STATUS_ERROR: &str = "*errors.StatusError";
 
 const AT_END: &[Want] = &[
-    want(Value::Requeue, RESULT, &["Requeue"]),
-    want(Value::RequeueAfter, RESULT, &["RequeueAfter"]),
-    Want { seen_as: SeenAs::Failure, ..want(Value::Failed, ERROR, &[]) },
-    Want {
-        seen_as: SeenAs::MessageOf { of: ("errors", "errorString"), types: &MESSAGE_FIRST },
-        ..want(Value::Message, ERROR, &["s"])
-    },
+    Want::declared(Value::Requeue, RESULT, &["Requeue"]),
+    Want::declared(Value::RequeueAfter, RESULT, &["RequeueAfter"]),
+    Want::failure(Value::Failed),
+    Want::message(Value::Message),
     Want {
         seen_as: SeenAs::MessageOf {
             of: ("k8s.io/apimachinery/pkg/api/errors", "StatusError"),
             types: &[STATUS_ERROR],
         },
-        ..want(Value::StatusMessage, ERROR, &["ErrStatus", "Message"])
+        ..Want::declared(Value::StatusMessage, ERROR, &["ErrStatus", "Message"])
     },
 ];
 
-const fn want(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
-    Want { value, of, path, seen_as: SeenAs::Declared }
-}
-
 const fn name(of: &'static [&'static str]) -> Want {
-    Want { seen_as: SeenAs::Receiver, ..want(Value::Controller, of, &["Name"]) }
+    Want::of_receiver(Value::Controller, of, &["Name"])
 }
 
 const ROW: Row = Row {

@@ -35,11 +35,11 @@ const POD: &[&str] = &["*v1.Pod"];
 const STATUS: &[&str] = &["*framework.Status"];
 const STRING: &[&str] = &["string"];
 
-const STATE: Want = want(Value::CycleState, CYCLE_STATE, &[]);
+const STATE: Want = Want::declared(Value::CycleState, CYCLE_STATE, &[]);
 /// Total scores of the Nodes, each with the scores of its plugins.
 const SCORES: Want = Want {
     seen_as: SeenAs::TopOf(TopOf { key: "TotalScore", label: "Name", parts: ("Scores", "Name", "Score") }),
-    ..want(Value::Scores, &["[]framework.NodePluginScores"], &[])
+    ..Want::declared(Value::Scores, &["[]framework.NodePluginScores"], &[])
 };
 /// A map up to 1.31, later a struct that holds one.
 const STATUSES: Want = Want {
@@ -47,26 +47,22 @@ const STATUSES: Want = Want {
         holder: (FRAMEWORK, "NodeToStatus", "nodeToStatus", "absentNodesStatus"),
         fields: ("code", "plugin", "reasons"),
     }),
-    ..want(Value::Statuses, &["framework.NodeToStatusReader", "framework.NodeToStatusMap"], &[])
+    ..Want::declared(Value::Statuses, &["framework.NodeToStatusReader", "framework.NodeToStatusMap"], &[])
 };
-const THE_POD: Want = want(Value::Pod, POD, &[]);
-const NODE: Want = want(Value::NodeName, STRING, &[]);
-const CODE: Want = want(Value::StatusCode, STATUS, &["code"]);
-const REASON: Want = want(Value::StatusReason, STATUS, &["reasons", "*"]);
+const THE_POD: Want = Want::declared(Value::Pod, POD, &[]);
+const NODE: Want = Want::declared(Value::NodeName, STRING, &[]);
+const CODE: Want = Want::declared(Value::StatusCode, STATUS, &["code"]);
+const REASON: Want = Want::declared(Value::StatusReason, STATUS, &["reasons", "*"]);
 const PLUGIN: Want = Want {
     seen_as: SeenAs::Implementation { wrapper: (RUNTIME, "instrumented") },
-    ..want(Value::Plugin, &[], &[])
+    ..Want::declared(Value::Plugin, &[], &[])
 };
 /// `profile.Map`, from the scheduler name to its framework.
 pub(crate) const FRAMEWORK_METHODS: Interface =
     Interface::ElementOf(Field(SCHEDULER, "Scheduler", "Profiles"));
 
-const fn want(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
-    Want { value, of, path, seen_as: SeenAs::Declared }
-}
-
 const fn of_queued(value: Value, path: &'static [&'static str]) -> Want {
-    want(value, QUEUED_POD_INFO, path)
+    Want::declared(value, QUEUED_POD_INFO, path)
 }
 
 /// A phase run by the framework.
@@ -130,14 +126,17 @@ const QUEUED_POD: [Want; 4] = [
 ];
 /// The same where the parameter is an interface (1.37). If it holds a group, the strings are no names.
 const ENTITY: [Want; 4] = [
-    want(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[]),
+    Want::declared(Value::QueuedPodInfo, QUEUED_ENTITY_INFO, &[]),
     of_entity(Value::PodUid, &["Pod", "UID"]),
     of_entity(Value::PodName, &["Pod", "Name"]),
     of_entity(Value::PodNamespace, &["Pod", "Namespace"]),
 ];
 
 const fn of_entity(value: Value, path: &'static [&'static str]) -> Want {
-    Want { seen_as: SeenAs::PointerTo(FRAMEWORK, "QueuedPodInfo"), ..want(value, QUEUED_ENTITY_INFO, path) }
+    Want {
+        seen_as: SeenAs::PointerTo(FRAMEWORK, "QueuedPodInfo"),
+        ..Want::declared(value, QUEUED_ENTITY_INFO, path)
+    }
 }
 
 /// Which Pod, and what its backoff follows from where the scheduler does not keep the end of it (up to 1.32).
@@ -211,28 +210,21 @@ const POPPED: &[Want] = &[
 /// Error type that client-go returns for a failure response:
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/api/errors/errors.go#L36-L40>.
 const STATUS_ERROR: &str = "*errors.StatusError";
-/// Error types whose first field is their message:
-/// <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
-/// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
-const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
 
 /// The extender's URL, verbs and whether it is ignorable are fields of its struct:
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/extender.go#L46-L57>.
 const EXTENDER: &[&str] = &["*scheduler.HTTPExtender"];
 const ERROR: &[&str] = &["error"];
-const ERROR_TYPE: Want = Want { seen_as: SeenAs::Failure, ..want(Value::StatusCode, ERROR, &[]) };
-const ERROR_MESSAGE: Want = Want {
-    seen_as: SeenAs::MessageOf { of: ("errors", "errorString"), types: &MESSAGE_FIRST },
-    ..want(Value::StatusReason, ERROR, &["s"])
-};
-const NODES: Want = want(
+const ERROR_TYPE: Want = Want::failure(Value::StatusCode);
+const ERROR_MESSAGE: Want = Want::message(Value::StatusReason);
+const NODES: Want = Want::declared(
     Value::Nodes,
     &["[]framework.NodeInfo", "[]*framework.NodeInfo", "[]*v1.Node"], // from 1.34 on; from 1.30 on; 1.29
     &["#"],
 );
 
 const fn of_extender(value: Value, path: &'static [&'static str]) -> Want {
-    of_receiver(value, EXTENDER, path)
+    Want::of_receiver(value, EXTENDER, path)
 }
 
 /// A request to an extender over HTTP. The end is probed at the method's `ret`: no cost without extenders,
@@ -265,14 +257,10 @@ const API_ERROR_MESSAGE: Want = Want {
         of: ("k8s.io/apimachinery/pkg/api/errors", "StatusError"),
         types: &[STATUS_ERROR],
     },
-    ..want(Value::StatusReason, ERROR, &["ErrStatus", "Message"])
+    ..Want::declared(Value::StatusReason, ERROR, &["ErrStatus", "Message"])
 };
 /// Packages of the scheduler's interfaces, which moved in 1.35.
 const FRAMEWORKS: &[&str] = &["k8s.io/kube-scheduler/framework", FRAMEWORK];
-
-const fn of_receiver(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
-    Want { seen_as: SeenAs::Receiver, ..want(value, of, path) }
-}
 
 /// Execution of a queued API call. The functions are slow, so the cost of a `ret` probe is negligible.
 const API_CALL: Row = Row {
@@ -295,15 +283,15 @@ const PREEMPT_POD: Row = Row {
     begin: Begin::Entry,
     at_entry: &[
         CANDIDATE_ADDRESS,
-        Want { seen_as: SeenAs::Last, ..want(Value::PodName, POD, &["Name"]) },
-        Want { seen_as: SeenAs::Last, ..want(Value::PodUid, POD, &["UID"]) },
+        Want { seen_as: SeenAs::Last, ..Want::declared(Value::PodName, POD, &["Name"]) },
+        Want { seen_as: SeenAs::Last, ..Want::declared(Value::PodUid, POD, &["UID"]) },
     ],
     end: End::Return,
     at_end: &[ERROR_TYPE, API_ERROR_MESSAGE],
     since: Some(32),
     without: "no spans of what is done to victims",
 };
-const CANDIDATE_ADDRESS: Want = want(Value::PreemptionCandidate, &["preemption.Candidate"], &[]);
+const CANDIDATE_ADDRESS: Want = Want::declared(Value::PreemptionCandidate, &["preemption.Candidate"], &[]);
 
 /// Symbol in a package of the queue, whose path has changed.
 macro_rules! queue {
@@ -324,7 +312,7 @@ const CANDIDATE: (&str, &str) = ("k8s.io/kubernetes/pkg/scheduler/framework/pree
 const fn of_candidate(value: Value, path: &'static [&'static str]) -> Want {
     Want {
         seen_as: SeenAs::PointerTo(CANDIDATE.0, CANDIDATE.1),
-        ..want(value, &["preemption.Candidate"], path)
+        ..Want::declared(value, &["preemption.Candidate"], path)
     }
 }
 
@@ -363,8 +351,8 @@ const BINDING_CYCLE: Row = Row {
 };
 const BINDING: &[Want] = &[
     STATE,
-    want(Value::EvaluatedNodes, SCHEDULE_RESULT, &["EvaluatedNodes"]),
-    want(Value::FeasibleNodes, SCHEDULE_RESULT, &["FeasibleNodes"]),
+    Want::declared(Value::EvaluatedNodes, SCHEDULE_RESULT, &["EvaluatedNodes"]),
+    Want::declared(Value::FeasibleNodes, SCHEDULE_RESULT, &["FeasibleNodes"]),
 ];
 const FRAMEWORK_INTERFACE: &str = "k8s.io/kubernetes/pkg/scheduler/framework.Framework";
 const PODS_TO_ACTIVATE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.PodsToActivate";
@@ -374,7 +362,7 @@ const FAILURE_MESSAGE: Row = Row {
     symbols: &["k8s.io/kubernetes/pkg/scheduler.updatePod"],
     signature: Signature::Unused,
     begin: Begin::Entry,
-    at_entry: &[want(Value::Message, &["*v1.PodCondition"], &["Message"])],
+    at_entry: &[Want::declared(Value::Message, &["*v1.PodCondition"], &["Message"])],
     end: End::Unused,
     at_end: &[],
     since: None,
@@ -390,7 +378,7 @@ const STATE_TYPE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState"
 const GROUP_CONDITION: &str = "*k8s.io/apimachinery/pkg/apis/meta/v1.Condition";
 
 const fn of_group(value: Value, path: &'static [&'static str]) -> Want {
-    want(value, &["*framework.QueuedPodGroupInfo"], path)
+    Want::declared(value, &["*framework.QueuedPodGroupInfo"], path)
 }
 
 /// A step in scheduling a Pod group, without captured values.
@@ -417,8 +405,8 @@ const MEMBER: Row = Row {
 const CONDITION_OF_GROUP: Row = Row {
     symbols: &[scheduler!("updatePodGroupCondition")],
     at_entry: &[
-        want(Value::ConditionReason, &["*v1.Condition"], &["Reason"]),
-        want(Value::Message, &["*v1.Condition"], &["Message"]),
+        Want::declared(Value::ConditionReason, &["*v1.Condition"], &["Reason"]),
+        Want::declared(Value::Message, &["*v1.Condition"], &["Message"]),
     ],
     end: End::Unused,
     without: "no results of groups of Pods",
@@ -759,9 +747,9 @@ functions! {
                 signature: Signature::Declared(&["[]string"]),
                 begin: Begin::CallsIn(&QUEUES),
                 at_entry: &[
-                    want(Value::Labels, LABELS, &["#"]),
-                    want(Value::Queue, LABELS, &["*"]),
-                    want(Value::QueueEvent, LABELS, &["*1"]),
+                    Want::declared(Value::Labels, LABELS, &["#"]),
+                    Want::declared(Value::Queue, LABELS, &["*"]),
+                    Want::declared(Value::QueueEvent, LABELS, &["*1"]),
                 ],
                 end: End::Unused,
                 at_end: &[],
@@ -879,7 +867,7 @@ functions! {
                 symbols: run!("StoreScheduleResults"),
                 signature: Signature::Method(FRAMEWORK_METHODS, "StoreScheduleResults"),
                 begin: Begin::Entry,
-                at_entry: &[want(Value::HintLength, STRING, &["#"])],
+                at_entry: &[Want::declared(Value::HintLength, STRING, &["#"])],
                 end: End::Unused,
                 at_end: &[],
                 since: Some(35),
@@ -948,7 +936,7 @@ functions! {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/cache.(*Snapshot).AssumePlacement"],
                 signature: Signature::Declared(&["*k8s.io/kube-scheduler/framework.Placement"]),
                 begin: Begin::Entry,
-                at_entry: &[want(Value::PlacementName, &["*framework.Placement"], &["Name"])],
+                at_entry: &[Want::declared(Value::PlacementName, &["*framework.Placement"], &["Name"])],
                 end: End::Unused,
                 without: "no names of placements",
                 ..OF_GROUP
@@ -1058,7 +1046,7 @@ functions! {
         about: Part::Phase(Phase::PreFilter, Some(Function::SchedulingCycle)),
         rows: [
             Row {
-                at_end: &[CODE, want(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],
+                at_end: &[CODE, Want::declared(Value::RestrictedTo, &["*framework.PreFilterResult"], &["NodeNames", "#"])],
                 ..phase(run!("RunPreFilterPlugins"),
                     "RunPreFilterPlugins",
                     &[STATE, THE_POD],
@@ -1180,7 +1168,7 @@ functions! {
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/backend/api_dispatcher.(*APIDispatcher).Add"],
                 signature: Signature::Method(Interface::Named(FRAMEWORKS, "APIDispatcher"), "Add"),
-                at_entry: &[want(Value::ApiCall, &["framework.APICall"], &[])],
+                at_entry: &[Want::declared(Value::ApiCall, &["framework.APICall"], &[])],
                 at_end: &[ERROR_TYPE],
                 ..API_CALL
             },
@@ -1194,8 +1182,8 @@ functions! {
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodBindingCall).Execute"],
                 at_entry: &[
-                    of_receiver(Value::ApiCall, BINDING_CALL, &[]),
-                    of_receiver(Value::PodUid, BINDING_CALL, &["binding", "UID"]),
+                    Want::of_receiver(Value::ApiCall, BINDING_CALL, &[]),
+                    Want::of_receiver(Value::PodUid, BINDING_CALL, &["binding", "UID"]),
                 ],
                 ..API_CALL
             },
@@ -1209,8 +1197,8 @@ functions! {
             Row {
                 symbols: &["k8s.io/kubernetes/pkg/scheduler/framework/api_calls.(*PodStatusPatchCall).Execute"],
                 at_entry: &[
-                    of_receiver(Value::ApiCall, STATUS_PATCH_CALL, &[]),
-                    of_receiver(Value::PodUid, STATUS_PATCH_CALL, &["podUID"]),
+                    Want::of_receiver(Value::ApiCall, STATUS_PATCH_CALL, &[]),
+                    Want::of_receiver(Value::PodUid, STATUS_PATCH_CALL, &["podUID"]),
                 ],
                 ..API_CALL
             },
@@ -1325,7 +1313,7 @@ functions! {
                     of_extender(Value::ExtenderUrl, &["extenderURL"]),
                     of_extender(Value::ExtenderVerb, &["preemptVerb"]),
                     of_extender(Value::Ignorable, &["ignorable"]),
-                    want(Value::Nodes, &["map[string]*v1.Victims"], &["#"]),
+                    Want::declared(Value::Nodes, &["map[string]*v1.Victims"], &["#"]),
                 ],
             ),
         ],
@@ -1512,7 +1500,7 @@ functions! {
                 at_entry: &[
                     CODE,
                     REASON,
-                    want(Value::StatusPlugin, STATUS, &["plugin"]),
+                    Want::declared(Value::StatusPlugin, STATUS, &["plugin"]),
                     // The attempt identifies the Pod; but Pods of a group may fail untried.
                     of_queued(Value::Pod, &["Pod"]),
                     of_queued(Value::PodUid, &["Pod", "UID"]),

@@ -6,7 +6,7 @@
 //! <https://github.com/kubernetes/cri-client/blob/v0.36.4/pkg/remote_runtime.go>.
 
 use ::spans::NodeStep;
-use gotrace::plan::{self, Begin, End, Field, Interface, SeenAs, Signature};
+use gotrace::plan::{self, Begin, End, Field, Interface, Signature};
 
 use crate::values::Value;
 
@@ -20,34 +20,22 @@ pub(crate) const SYNC: &str = "k8s.io/kubernetes/pkg/kubelet.(*Kubelet).SyncPod"
 
 const POD: &[&str] = &["*v1.Pod"];
 const STRING: &[&str] = &["string"];
-const ERROR: &[&str] = &["error"];
 const SANDBOX: &[&str] = &["*v1.PodSandboxConfig"];
 const STATUS: &[&str] = &["*v1.PodStatus"];
 const CONTEXT: &str = "context.Context";
 const POD_TYPE: &str = "*k8s.io/api/core/v1.Pod";
 const STATUS_TYPE: &str = "*k8s.io/api/core/v1.PodStatus";
-/// Error types whose first field is their message:
-/// <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
-/// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
-const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
 
-const UID: Want = want(Value::PodUid, POD, &["UID"]);
-const NAME: Want = want(Value::PodName, POD, &["Name"]);
-const NAMESPACE: Want = want(Value::PodNamespace, POD, &["Namespace"]);
-const UID_OF_SANDBOX: Want = want(Value::PodUid, SANDBOX, &["Metadata", "Uid"]);
-const ID: Want = want(Value::Id, STRING, &[]);
-const FAILED: Want = Want { seen_as: SeenAs::Failure, ..want(Value::Failed, ERROR, &[]) };
-const MESSAGE: Want = Want {
-    seen_as: SeenAs::MessageOf { of: ("errors", "errorString"), types: &MESSAGE_FIRST },
-    ..want(Value::Message, ERROR, &["s"])
-};
-
-const fn want(value: Value, of: &'static [&'static str], path: &'static [&'static str]) -> Want {
-    Want { value, of, path, seen_as: SeenAs::Declared }
-}
+const UID: Want = Want::declared(Value::PodUid, POD, &["UID"]);
+const NAME: Want = Want::declared(Value::PodName, POD, &["Name"]);
+const NAMESPACE: Want = Want::declared(Value::PodNamespace, POD, &["Namespace"]);
+const UID_OF_SANDBOX: Want = Want::declared(Value::PodUid, SANDBOX, &["Metadata", "Uid"]);
+const ID: Want = Want::declared(Value::Id, STRING, &[]);
+const FAILED: Want = Want::failure(Value::Failed);
+const MESSAGE: Want = Want::message(Value::Message);
 
 const fn of_status(value: Value, path: &'static [&'static str]) -> Want {
-    want(value, STATUS, path)
+    Want::declared(value, STATUS, path)
 }
 
 /// A call from its entry to its `ret`: next to what it does, two hits are nothing.
@@ -113,14 +101,14 @@ gotrace::functions! {
         &["k8s.io/kubernetes/pkg/kubelet/allocation.(*manager).AddPod"],
         of(&["k8s.io/kubernetes/pkg/kubelet/allocation"], "Manager", "AddPod"),
         &[UID, NAME, NAMESPACE],
-        &[want(Value::Admitted, &["bool"], &[]), want(Value::Reason, STRING, &[])],
+        &[Want::declared(Value::Admitted, &["bool"], &[]), Want::declared(Value::Reason, STRING, &[])],
         "no spans `admit`, and Pods that are not admitted are not seen",
     )] }
     /// The Pod is compared with what runs, and what lacks is started. Again and again, as long as the Pod is on the node.
     Sync { detail: Phases, about: Part::Step(NodeStep::Sync), rows: [call(
         &[SYNC],
         of(&[KUBELET], "podSyncer", "SyncPod"),
-        &[want(Value::SyncType, &["types.SyncPodType"], &[]), UID, NAME, NAMESPACE],
+        &[Want::declared(Value::SyncType, &["types.SyncPodType"], &[]), UID, NAME, NAMESPACE],
         &[FAILED, MESSAGE],
         "no spans `syncPod`, and Pods that are admitted without being seen are not traced",
     )] }
@@ -136,7 +124,7 @@ gotrace::functions! {
     Sandbox { detail: Phases, about: Part::Step(NodeStep::Sandbox), rows: [call(
         &["k8s.io/kubernetes/pkg/kubelet/kuberuntime.(*kubeGenericRuntimeManager).createPodSandbox"],
         Signature::Declared(&[CONTEXT, POD_TYPE, "uint32"]),
-        &[want(Value::Attempt, &["uint32"], &[]), UID],
+        &[Want::declared(Value::Attempt, &["uint32"], &[]), UID],
         &[],
         "no spans `sandbox`",
     )] }
@@ -167,7 +155,7 @@ gotrace::functions! {
     Image { detail: Phases, about: Part::Step(NodeStep::Image), rows: [call(
         &["k8s.io/kubernetes/pkg/kubelet/images.(*imageManager).EnsureImageExists"],
         of(&["k8s.io/kubernetes/pkg/kubelet/images"], "ImageManager", "EnsureImageExists"),
-        &[UID, want(Value::FieldPath, &["*v1.ObjectReference"], &["FieldPath"]), want(Value::Image, STRING, &[])],
+        &[UID, Want::declared(Value::FieldPath, &["*v1.ObjectReference"], &["FieldPath"]), Want::declared(Value::Image, STRING, &[])],
         &[FAILED, MESSAGE],
         "no spans `image`, and init containers look like others",
     )] }
@@ -185,8 +173,8 @@ gotrace::functions! {
             ],
             &["int", "error"],
         ),
-        &[want(Value::ProbeType, &["int"], &[]), UID, want(Value::Container, &["v1.Container"], &["Name"])],
-        &[want(Value::ProbeResult, &["int"], &[]), FAILED, MESSAGE],
+        &[Want::declared(Value::ProbeType, &["int"], &[]), UID, Want::declared(Value::Container, &["v1.Container"], &["Name"])],
+        &[Want::declared(Value::ProbeResult, &["int"], &[]), FAILED, MESSAGE],
         "no spans of probes",
     )] }
     /// The runtime makes a sandbox.
@@ -204,7 +192,7 @@ gotrace::functions! {
             "k8s.io/kubernetes/pkg/kubelet/cri/remote.(*remoteImageService).PullImage",
         ],
         of_runtime("imageService", "PullImage"),
-        &[UID_OF_SANDBOX, want(Value::Image, &["*v1.ImageSpec"], &["Image"])],
+        &[UID_OF_SANDBOX, Want::declared(Value::Image, &["*v1.ImageSpec"], &["Image"])],
         &[FAILED, MESSAGE],
         "no spans `PullImage`",
     )] }
@@ -212,7 +200,7 @@ gotrace::functions! {
     CreateContainer { detail: Phases, about: Part::Step(NodeStep::CreateContainer), rows: [call(
         runtime!("CreateContainer"),
         of_runtime("runtimeService", "CreateContainer"),
-        &[UID_OF_SANDBOX, want(Value::Container, &["*v1.ContainerConfig"], &["Metadata", "Name"])],
+        &[UID_OF_SANDBOX, Want::declared(Value::Container, &["*v1.ContainerConfig"], &["Metadata", "Name"])],
         &[ID, FAILED, MESSAGE],
         "no spans `CreateContainer`",
     )] }

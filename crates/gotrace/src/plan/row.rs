@@ -108,6 +108,40 @@ pub struct Want<V> {
     pub seen_as: SeenAs,
 }
 
+impl<V> Want<V> {
+    /// A parameter or result as its type declares it.
+    #[must_use]
+    pub const fn declared(value: V, of: &'static [&'static str], path: &'static [&'static str]) -> Self {
+        Self { value, of, path, seen_as: SeenAs::Declared }
+    }
+
+    /// Something that the receiver leads to.
+    #[must_use]
+    pub const fn of_receiver(value: V, of: &'static [&'static str], path: &'static [&'static str]) -> Self {
+        Self { value, of, path, seen_as: SeenAs::Receiver }
+    }
+
+    /// Whether there is an error: 1, or 0.
+    #[must_use]
+    pub const fn failure(value: V) -> Self {
+        Self { value, of: ERROR, path: &[], seen_as: SeenAs::Failure }
+    }
+
+    /// The message of the error that a [`Want::failure`] of the same site reads, if its type is one of Go's own that keep
+    /// it as text; else the name of its type.
+    #[must_use]
+    pub const fn message(value: V) -> Self {
+        let seen_as = SeenAs::MessageOf { of: ("errors", "errorString"), types: &MESSAGE_FIRST };
+        Self { value, of: ERROR, path: &["s"], seen_as }
+    }
+}
+
+const ERROR: &[&str] = &["error"];
+/// Error types whose first field is their message:
+/// <https://github.com/golang/go/blob/go1.26.5/src/errors/errors.go#L68-L70>,
+/// <https://github.com/golang/go/blob/go1.26.5/src/fmt/errors.go#L66-L92>.
+const MESSAGE_FIRST: [&str; 3] = ["*errors.errorString", "*fmt.wrapError", "*fmt.wrapErrors"];
+
 /// Interpretation of a parameter or result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenAs {
