@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{AttributeValue, Origin, Trace, attributes};
+use crate::{
+    AttributeValue, Attributes, Origin, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
+    identity,
+};
 
 /// What `CLOCK_REALTIME` says when `CLOCK_MONOTONIC` says zero, nanoseconds. One anchor serves all spans of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +38,50 @@ pub trait Story: fmt::Debug + Send {
 
     /// Its trace.
     fn trace(&self, anchor: Anchor, origin: Origin, extras: Extras) -> Trace;
+}
+
+/// What has ended, as a single span.
+#[derive(Clone, Debug)]
+pub struct Single<'a> {
+    /// The kind of the trace, which names the span.
+    pub kind: TraceKind,
+    /// What it is about: with the process and the start, it identifies the trace.
+    pub about: &'a [&'a str],
+    /// Which process.
+    pub target: u32,
+    /// When it began and ended, nanoseconds by `CLOCK_MONOTONIC`.
+    pub times: [u64; 2],
+    /// The span's attributes.
+    pub attributes: Attributes,
+    /// The span's status.
+    pub status: Status,
+}
+
+impl Single<'_> {
+    /// Its trace.
+    #[must_use]
+    pub fn trace(self, anchor: Anchor, extras: Extras) -> Trace {
+        let Self { kind, about, target, times: [start_ns, end_ns], attributes, status } = self;
+        let trace_id = identity::trace_id(&[&[kind.name()], about].concat().join("/"), start_ns, target);
+        let root = Span {
+            kind: SpanKind::Root(kind),
+            span_id: identity::span_id(&trace_id, 0),
+            parent_id: None,
+            name: kind.name().into(),
+            start_unix_ns: anchor.unix(start_ns),
+            end_unix_ns: anchor.unix(end_ns),
+            attributes,
+            events: Vec::new(),
+            links: Vec::new(),
+            status,
+        };
+        let (source, spans) = (Source::Process(target), vec![root]);
+        let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, spans, names: None };
+        if extras.monotonic {
+            add_monotonic(&mut trace, anchor);
+        }
+        trace
+    }
 }
 
 /// Says on each span when it began and ended by `CLOCK_MONOTONIC`, which other tracers on the same machine can say as well.

@@ -51,7 +51,7 @@ impl End {
 
 impl Story for Start {
     fn pod_uid(&self) -> Option<&str> {
-        // Nobody is asked who made it: that is in the trace already.
+        // No context is needed: the trace follows from the UID.
         None
     }
 
