@@ -2,8 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Result, ensure};
@@ -63,13 +62,8 @@ fn measure(stage: &Stage, Options { rates, seconds }: &Options) -> Result<()> {
     println!("seconds from the end of an attempt until its spans are at a Collector");
     println!("{:>10} {:>10} {:>7} {:>7} {:>7}", "Pods/s", "attempts", "p50", "p99", "longest");
     for rate in rates {
-        let start = Instant::now();
         let pods = rate * seconds;
-        for number in 0..pods {
-            let due = Duration::from_secs(1) * number / *rate;
-            thread::sleep(due.saturating_sub(start.elapsed()));
-            api.create_pod("default", &pod(&format!("latency-{number}"), "10m"))?;
-        }
+        api.create_pods(*rate, (0..pods).map(|number| pod(&format!("latency-{number}"), "10m")))?;
         wait_until("all attempts to arrive", TIMEOUT, || {
             let arrived = arrivals.lock().unwrap_or_else(PoisonError::into_inner).len();
             Ok((arrived >= pods as usize).then_some(()))

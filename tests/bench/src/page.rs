@@ -156,12 +156,7 @@ fn measure(stage: &Stage, options: &Options, way: Way, tools: &Path) -> Result<R
 
 /// Creates Pods at an even pace.
 fn create(api: &Api, numbers: std::ops::Range<u32>, pace: u32) -> Result<()> {
-    let start = Instant::now();
-    for (made, number) in (0..).zip(numbers) {
-        thread::sleep((Duration::from_secs(1) * made / pace).saturating_sub(start.elapsed()));
-        api.create_pod("default", &pod(&format!("{PODS}{number}"), "10m"))?;
-    }
-    Ok(())
+    api.create_pods(pace, numbers.map(|number| pod(&format!("{PODS}{number}"), "10m")))
 }
 
 /// Checks that the daemon had the work that its figures are of.

@@ -150,16 +150,14 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
 
 /// Creates Pods at an even pace, and waits until all are bound.
 fn create(api: &Api, way: Way, numbers: impl Iterator<Item = u32>, pace: u32) -> Result<()> {
-    let start = Instant::now();
-    for (made, number) in (0..).zip(numbers) {
-        let due = Duration::from_secs(1) * made / pace;
-        thread::sleep(due.saturating_sub(start.elapsed()));
+    let pods = numbers.map(|number| {
         let mut pod = pod(&format!("{PODS}{}-{number}", way.name()), "10m");
         if way == Way::InProcess {
             pod["spec"]["schedulerName"] = way.name().into();
         }
-        api.create_pod("default", &pod)?;
-    }
+        pod
+    });
+    api.create_pods(pace, pods)?;
     wait_until("all Pods to be bound", BOUND_TIMEOUT, || {
         thread::sleep(INTERVAL);
         Ok((waiting(api)? == 0).then_some(()))

@@ -6,12 +6,12 @@ use std::{
     fs,
     path::Path,
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{is_bound, is_unschedulable, pod},
+    api::{is_bound, is_unschedulable},
     http::agent,
     processes::{Ports, free_ports},
     schedspan::Schedspan,
@@ -23,13 +23,14 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::{components::PROMETHEUS, paths};
 
-use crate::checks::{nothing_lost, text};
+use crate::{
+    checks::{nothing_lost, text},
+    compare::command::some_fit,
+};
 
 pub(super) const NODES: u32 = 20;
 const PODS: u32 = 300;
 const PACE: u32 = 30;
-/// Each twentieth fits nowhere.
-const NEVER: u32 = 20;
 /// The limit for Prometheus to have what the daemon said, and for the Collector to have the traces.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// What Grafana puts into the queries: the variable of the dashboard, and four scrapes or more.
@@ -91,12 +92,8 @@ fn queries() -> Result<Vec<Query>> {
 }
 
 fn schedule(stage: &Stage) -> Result<()> {
-    let (api, start) = (stage.cluster.api()?, Instant::now());
-    for number in 0..PODS {
-        thread::sleep((Duration::from_secs(1) * number / PACE).saturating_sub(start.elapsed()));
-        let cpu = if number % NEVER == NEVER - 1 { "1000" } else { "10m" };
-        api.create_pod("default", &pod(&format!("counted-{number}"), cpu))?;
-    }
+    let api = stage.cluster.api()?;
+    api.create_pods(PACE, (0..PODS).map(|number| some_fit("counted", number)))?;
     api.wait_for_pods("Pods to be bound or found unschedulable", |pods| {
         pods.len() == PODS as usize && pods.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
     })

@@ -3,7 +3,10 @@
 //! It is ureq, not kube: tests are blocking code, they touch any kind of object by path, and metrics and health checks need the
 //! same HTTP client anyway.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -33,6 +36,24 @@ impl Default for NodeSize<'_> {
     fn default() -> Self {
         Self { cpu: "32", memory: "128Gi", pods: 110, zone: None }
     }
+}
+
+/// A Node that is ready.
+pub fn node(name: &str, size: NodeSize<'_>) -> Value {
+    let NodeSize { cpu, memory, pods, zone } = size;
+    let resources = json!({ "cpu": cpu, "memory": memory, "pods": pods.to_string() });
+    let mut node = json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "TestNode" }],
+        },
+    });
+    if let Some(zone) = zone {
+        node["metadata"]["labels"][ZONE] = zone.into();
+    }
+    node
 }
 
 /// A Pod that requests this much CPU. It has no grace period, because no kubelet would end it.
@@ -144,20 +165,7 @@ impl Api {
 
     /// Creates a Node that is ready.
     pub fn create_node(&self, name: &str, size: NodeSize<'_>) -> Result<Value> {
-        let NodeSize { cpu, memory, pods, zone } = size;
-        let resources = json!({ "cpu": cpu, "memory": memory, "pods": pods.to_string() });
-        let mut node = json!({
-            "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
-            "status": {
-                "capacity": resources,
-                "allocatable": resources,
-                "conditions": [{ "type": "Ready", "status": "True", "reason": "TestNode" }],
-            },
-        });
-        if let Some(zone) = zone {
-            node["metadata"]["labels"][ZONE] = zone.into();
-        }
-        self.post("/api/v1/nodes", &node)
+        self.post("/api/v1/nodes", &node(name, size))
     }
 
     /// Creates the priority classes `low` and `high`, for Pods that preempt others.
@@ -170,6 +178,16 @@ impl Api {
 
     pub fn create_pod(&self, namespace: &str, pod: &Value) -> Result<Value> {
         self.post(&format!("/api/v1/namespaces/{namespace}/pods"), pod)
+    }
+
+    /// Creates Pods in the namespace `default` at an even pace, so many in a second.
+    pub fn create_pods(&self, pace: u32, pods: impl IntoIterator<Item = Value>) -> Result<()> {
+        let start = Instant::now();
+        for (number, pod) in (0..).zip(pods) {
+            thread::sleep((Duration::from_secs(1) * number / pace).saturating_sub(start.elapsed()));
+            self.create_pod("default", &pod)?;
+        }
+        Ok(())
     }
 
     /// Deletes a Pod without grace period, because no kubelet would end it.

@@ -3,8 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +18,6 @@ use harness::{
 use serde_json::Value;
 use xtask::{build, components::SCHEDULER, process, setup};
 
-/// Every twentieth Pod fits nowhere, to have failures as well.
 const NEVER: u32 = 20;
 /// The instrumentation scopes of schedspan's and of the scheduler's spans.
 const SCOPES: [&str; 2] = ["schedspan", "inproc"];
@@ -88,6 +85,12 @@ pub fn main(options: &Options) -> Result<()> {
     })
 }
 
+/// A Pod; every twentieth fits nowhere, to have failures as well.
+pub(crate) fn some_fit(name: &str, number: u32) -> Value {
+    let cpu = if number % NEVER == NEVER - 1 { "1000" } else { "10m" };
+    pod(&format!("{name}-{number}"), cpu)
+}
+
 /// Checks that the woven-in calls do not move the probes of a function.
 fn sites(schedspan: &Path, plain: &Path, peer: &Path) -> Result<()> {
     let sites = |executable: &Path| -> Result<Vec<String>> {
@@ -127,13 +130,7 @@ pub fn schedule(stage: &Stage, pods: u32, pace: u32) -> Result<(Metrics, PathBuf
     let arguments = &["--monotonic"];
     let schedspan = Schedspan::start(&schedspan::Options { arguments, ..stage.options()? })?;
     let comparison = Comparison::begin(&stage.cluster)?;
-    let start = Instant::now();
-    for number in 0..pods {
-        let due = Duration::from_secs(1) * number / pace;
-        thread::sleep(due.saturating_sub(start.elapsed()));
-        let cpu = if number % NEVER == NEVER - 1 { "1000" } else { "10m" };
-        api.create_pod("default", &pod(&format!("twin-{number}"), cpu))?;
-    }
+    api.create_pods(pace, (0..pods).map(|number| some_fit("twin", number)))?;
     api.wait_for_pods("Pods to be bound or found unschedulable", |all| {
         all.len() == pods as usize && all.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
     })?;

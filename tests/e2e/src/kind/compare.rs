@@ -10,7 +10,8 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{is_bound, is_unschedulable},
+    api::{self, NodeSize, is_bound, is_unschedulable},
+    cluster::OwnSpans,
     figures::{Comparison, Observed as _},
     metrics::Metrics,
     schedulers::woven,
@@ -73,14 +74,8 @@ fn replace(cluster: &Cluster, component: &Component, archive: &Path) -> Result<(
     let mut manifest: Value = serde_json::from_str(&cluster.on_node(CONTROL_PLANE, &read)?)?;
     let container = &mut manifest["spec"]["containers"][0];
     container["image"] = images::name(component.name, component.version).into();
-    container["env"] = json!([
-        { "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": format!("http://{ENDPOINT}") },
-        { "name": "OTEL_SERVICE_NAME", "value": SCHEDULER.name },
-        // The default of 2,048 silently loses most of a burst.
-        { "name": "OTEL_BSP_MAX_QUEUE_SIZE", "value": "65536" },
-        { "name": "OTEL_BSP_SCHEDULE_DELAY", "value": "500" },
-        { "name": "PEER_MONOTONIC", "value": "true" },
-    ]);
+    let environment = OwnSpans::Timed.environment(&format!("http://{ENDPOINT}")).into_iter();
+    container["env"] = environment.map(|(name, value)| json!({ "name": name, "value": value })).collect();
     fs::write(cluster.shared().join("scheduler.json"), manifest.to_string())?;
     cluster.on_node(CONTROL_PLANE, &["cp", "/shared/scheduler.json", MANIFEST])?;
     let new = wait_until("the scheduler with spans of its own", TIMEOUT, || {
@@ -132,18 +127,11 @@ fn schedule(cluster: &Cluster) -> Result<(PathBuf, String)> {
 
 /// A Node without a kubelet.
 fn node(number: usize) -> Value {
-    let name = format!("object-{number}");
-    let resources = json!({ "cpu": "32", "memory": "64Gi", "pods": "110" });
-    json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name, NODE_LABEL: "true" } },
-        "status": {
-            "capacity": resources,
-            "allocatable": resources,
-            "conditions": [{ "type": "Ready", "status": "True", "reason": "TestNode" }],
-        },
-    })
+    let size = NodeSize { cpu: "32", memory: "64Gi", pods: 110, zone: None };
+    let mut node = api::node(&format!("object-{number}"), size);
+    (node["apiVersion"], node["kind"]) = ("v1".into(), "Node".into());
+    node["metadata"]["labels"][NODE_LABEL] = "true".into();
+    node
 }
 
 /// A Pod for one of these Nodes, which are soon taken for lost.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use xtask::components::SCHEDULER;
+
 /// Feature gates of API server and scheduler for scheduling Pods as groups, and the API of the groups.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/features/kube_features.go>
 pub(super) const POD_GROUP_GATES: &str =
@@ -59,4 +61,23 @@ pub enum OwnSpans {
     Exported,
     /// Sends them with times of `CLOCK_MONOTONIC`, and each batch within half a second.
     Timed,
+}
+
+impl OwnSpans {
+    /// The environment of a scheduler that sends them to this endpoint, by gRPC.
+    pub fn environment(self, endpoint: &str) -> Vec<(&'static str, String)> {
+        let exported = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+            ("OTEL_SERVICE_NAME", SCHEDULER.name),
+            // The default of 2,048 silently loses most of a burst.
+            ("OTEL_BSP_MAX_QUEUE_SIZE", "65536"),
+        ];
+        let timed = [("PEER_MONOTONIC", "true"), ("OTEL_BSP_SCHEDULE_DELAY", "500")];
+        let list = match self {
+            Self::None => Vec::new(),
+            Self::Exported => exported.to_vec(),
+            Self::Timed => [&exported[..], &timed].concat(),
+        };
+        list.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
+    }
 }

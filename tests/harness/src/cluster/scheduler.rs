@@ -171,17 +171,8 @@ fn environment(members: &Members, own_spans: OwnSpans) -> Result<Environment> {
     if own_spans == OwnSpans::None {
         return Ok(Environment::new());
     }
-    let endpoint = collector::endpoint(members, "grpc")?;
-    let mut list = vec![
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
-        ("OTEL_SERVICE_NAME", SCHEDULER.name),
-        // The default of 2,048 silently loses most of a burst.
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "65536"),
-    ];
-    if own_spans == OwnSpans::Timed {
-        list.extend([("PEER_MONOTONIC", "true"), ("OTEL_BSP_SCHEDULE_DELAY", "500")]);
-    }
-    Ok(list.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    let list = own_spans.environment(&collector::endpoint(members, "grpc")?);
+    Ok(list.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// The arguments of a command line, with other values for these flags.
