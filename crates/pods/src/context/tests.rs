@@ -124,7 +124,7 @@ async fn contexts_with(
     (contexts, registry)
 }
 
-/// Contexts that nobody has asked for yet.
+/// Contexts before [`PodContexts::need`].
 async fn unneeded(
     address: SocketAddr,
     arguments: &[&str],
