@@ -72,11 +72,11 @@ pub async fn run(options: Options) -> Result<bool> {
         let [(namespace, pod)] = &named[..] else { bail!("one Pod can be waited for, not {}", named.len()) };
         if watch {
             let reports = vec![report(&mut reach, namespace, pod, nodes).await?];
-            show(&reports, output)?;
+            show(&reports, output, nodes)?;
         }
         loop {
             let report = next(&reach, namespace, pod, nodes).await?;
-            let last = show(&[report], output)?;
+            let last = show(&[report], output, nodes)?;
             if !watch {
                 return Ok(last);
             }
@@ -93,7 +93,7 @@ pub async fn run(options: Options) -> Result<bool> {
             reports.push(self::report(&mut reach, &namespace, &pod, nodes).await?);
         }
     }
-    show(&reports, output)
+    show(&reports, output, nodes)
 }
 
 fn name(pod: &str) -> &str {
@@ -123,7 +123,7 @@ async fn next(reach: &Reach, namespace: &str, pod: &str, nodes: bool) -> Result<
 }
 
 /// Prints reports. Returns whether all know their Pod.
-fn show(reports: &[Report], output: Output) -> Result<bool> {
+fn show(reports: &[Report], output: Output, nodes: bool) -> Result<bool> {
     let (known, unknown): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report.is_known());
     let width = output.width(Style::of_stdout().width, MAX_WIDTH);
     let text = || known.iter().map(|report| explain::text(report, width)).collect::<Vec<_>>().join("\n");
@@ -131,6 +131,13 @@ fn show(reports: &[Report], output: Output) -> Result<bool> {
     match reports {
         [report] => output.print(report, text, &names)?,
         reports => output.print(&serde_json::json!({ "items": reports }), text, &names)?,
+    }
+    let mut accounts = known.iter().flat_map(|report| &report.attempts);
+    if nodes && !known.is_empty() && accounts.all(|account| account.rejected_nodes.is_none()) {
+        screen::complain(
+            "schedspan: no Node is known by name: none was rejected, or the names were left out to spare the scheduler, as in attempts right after \
+             one with names",
+        );
     }
     for report in &unknown {
         screen::complain(&format!("schedspan: {}", clean(&explain::unknown(report))));
