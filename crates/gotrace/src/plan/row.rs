@@ -81,10 +81,12 @@ pub enum End {
     /// Where the function, or a deferred closure of it, takes the time for the program's
     /// [metric](crate::program::Metric). The start is an argument there, and the label with this index is the result:
     /// one hit sees the complete call. Falls back to [`Row::begin`] and [`End::Return`] if the function does not take
-    /// that metric, or if its result is wanted and the label is not readable.
+    /// that metric, or if its result is wanted and the label is not on the stack there. Before a `ret` is probed, the call
+    /// that takes the labels is.
     Metric(u32),
     /// As [`End::Metric`], for functions whose entry is probed as well, because the end does not identify the call's
-    /// subject. Falls back to [`End::Return`].
+    /// subject. Where no result is wanted from the return and the label is not on the stack, the end is at the call that
+    /// takes the labels. Falls back to [`End::Return`].
     MetricAfterEntry(u32),
     /// At the same place as [`End::Metric`], for functions without a result whose entry is read. Falls back to
     /// [`End::Return`].

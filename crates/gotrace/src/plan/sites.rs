@@ -24,6 +24,15 @@ const LABELS_REGISTER: usize = 1;
 /// Bytes of a string's header: address, length.
 const STRING: u32 = 16;
 
+/// A function that takes the time for a metric, and its calls of the metric's functions.
+struct At<'a, 'b> {
+    caller: &'a goexe::Function<'a>,
+    /// The call that takes the time.
+    taken: &'b Call,
+    /// The call before it that takes the labels.
+    labelled: Option<&'b Call>,
+}
+
 impl<'a, P: Program> Builder<'a, P> {
     /// Adds the sites of a function, by the first row that the executable can follow.
     pub(super) fn add(&mut self, of: P::Function) {
@@ -176,38 +185,63 @@ impl<'a, P: Program> Builder<'a, P> {
         metric: &Metric<P::Value>,
         label: u32,
     ) -> Result<bool, Why> {
-        let Some((place, caller)) = self.metric(function, metric) else { return Ok(false) };
-        let site = self.calls[place].1.site;
-        let (Some(Ok(found)), Some(depth)) = (
-            self.function(metric.taken).map(|taken| self.declared(taken, &["time.Time"])),
-            self.functions.stack_depth(caller, site.address),
-        ) else {
+        let Some(At { caller, taken, labelled }) = self.metric(function, metric) else { return Ok(false) };
+        // The labels of the preceding call are still in place, if they are on the stack.
+        let labels = labelled.and_then(|call| self.executable.stack_argument(caller, call, LABELS_REGISTER));
+        let is_whole = matches!(row.end, End::Metric(_));
+        if labels.is_none() && !(row.at_end.is_empty() && (is_whole || labelled.is_none())) {
+            return Ok(false);
+        }
+        let Some(Ok(found)) = self.function(metric.taken).map(|taken| self.declared(taken, &["time.Time"]))
+        else {
             return Ok(false);
         };
         let parameters = &found.signature.parameters;
-        let locations = self.types.parameter_locations(parameters, false)?;
-        let mut reads = self.start_of(parameters, &locations)?;
-        // The labels of the preceding call are still in place.
-        let labelled = self.function(metric.labelled).map(|function| Callee::Direct(function.range.start));
-        let mut before = self.calls[..place].iter().rev().take_while(|(of, _)| *of == caller.name);
-        let labelled = before.find(|(_, call)| Some(call.callee) == labelled);
-        let labels =
-            labelled.and_then(|(_, call)| self.executable.stack_argument(caller, call, LABELS_REGISTER));
-        let label = labels.and_then(|labels| {
-            let label = u32::try_from(labels).ok()?.checked_add(STRING * label)?;
-            Some((label, label.checked_add(STRING / 2)?))
-        });
-        if label.is_none() && !row.at_end.is_empty() {
+        let reads = self.start_of(parameters, &self.types.parameter_locations(parameters, false)?)?;
+        let labels = labels.and_then(|labels| Some((STACK_POINTER, u32::try_from(labels).ok()?)));
+        self.push_metric(of, function, (caller, taken.site), labels.map(|labels| (labels, label)), reads)
+    }
+
+    /// Adds a site that sees the end of a call, and its label: the call that takes the labels of its metric. For a function
+    /// whose entry is probed.
+    fn add_labelled(
+        &mut self,
+        of: P::Function,
+        row: &Row<P::Value>,
+        function: &goexe::Function<'a>,
+    ) -> Result<bool, Why> {
+        let (End::Metric(label) | End::MetricAfterEntry(label), Begin::Entry) = (row.end, row.begin) else {
             return Ok(false);
-        }
-        let named =
-            label.map(|(name, length)| [(Reading::Result, 2, name), (Reading::ResultLength, 1, length)]);
+        };
+        let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
+        let Some(At { caller, labelled: Some(labelled), .. }) = found else { return Ok(false) };
+        let reads = self.reads(function.name, &[], &[], &[])?;
+        let labels = ((LABELS_REGISTER as u8, 0), label);
+        self.push_metric(of, function, (caller, labelled.site), Some(labels), reads)
+    }
+
+    /// Adds a site in a function that takes a metric, or in a closure of it. The label's text is behind this register, at
+    /// this offset of the first label's; returns `false` if the depth of the stack there is not known.
+    fn push_metric(
+        &mut self,
+        of: P::Function,
+        function: &goexe::Function<'a>,
+        (caller, site): (&'a goexe::Function<'a>, goexe::Site),
+        label: Option<((u8, u32), u32)>,
+        mut reads: Reads<P::Value>,
+    ) -> Result<bool, Why> {
+        let Some(depth) = self.functions.stack_depth(caller, site.address) else { return Ok(false) };
+        let named = label.and_then(|((base, first), label)| {
+            let name = first.checked_add(STRING * label)?;
+            let length = name.checked_add(STRING / 2)?;
+            Some([(Reading::Result, base, 2, name), (Reading::ResultLength, base, 1, length)])
+        });
         let is_closure = caller.name != function.name;
         let returns = self.return_address_at(depth).filter(|_| is_closure);
-        let returns = returns.map(|offset| (Reading::ReturnAddress, 1, offset));
-        for (reading, steps, offset) in named.into_iter().flatten().chain(returns) {
+        let returns = returns.map(|offset| (Reading::ReturnAddress, STACK_POINTER, 1, offset));
+        for (reading, base, steps, offset) in named.into_iter().flatten().chain(returns) {
             let slot = reads.values.len();
-            let (base, slot_number) = (STACK_POINTER, slot as u8);
+            let slot_number = slot as u8;
             let mut read = Read { base, kind: READ_WORD, steps, slot: slot_number, ..Read::default() };
             read.offsets[0] = offset;
             reads.site.reads[slot] = read;
@@ -229,12 +263,8 @@ impl<'a, P: Program> Builder<'a, P> {
         }
     }
 
-    /// Index of the call by which a function, or a closure of it, takes the time for a metric, and the caller.
-    fn metric(
-        &self,
-        function: &goexe::Function<'a>,
-        metric: &Metric<P::Value>,
-    ) -> Option<(usize, &'a goexe::Function<'a>)> {
+    /// Where a function, or a closure of it, takes the time for a metric.
+    fn metric(&self, function: &goexe::Function<'a>, metric: &Metric<P::Value>) -> Option<At<'a, '_>> {
         let taken = Callee::Direct(self.function(metric.taken)?.range.start);
         let closures = format!("{}.func", function.name);
         let first = |within: &dyn Fn(&str) -> bool| {
@@ -243,7 +273,11 @@ impl<'a, P: Program> Builder<'a, P> {
         // A function with such a closure may itself take the time of its parts.
         let place = first(&|caller| caller.starts_with(&closures))
             .or_else(|| first(&|caller| caller == function.name))?;
-        Some((place, self.function(self.calls[place].0)?))
+        let (name, taken) = &self.calls[place];
+        let labelled = self.function(metric.labelled).map(|function| Callee::Direct(function.range.start));
+        let mut before = self.calls[..place].iter().rev().take_while(|(of, _)| of == name);
+        let labelled = before.find(|(_, call)| Some(call.callee) == labelled).map(|(_, call)| call);
+        Some(At { caller: self.function(name)?, taken, labelled })
     }
 
     /// The first direct call of `callee` in `caller`.
@@ -265,7 +299,7 @@ impl<'a, P: Program> Builder<'a, P> {
             End::Return | End::Metric(_) | End::MetricAfterEntry(_) => None,
             End::AtMetric => {
                 let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
-                found.map(|(place, caller)| (caller.name, self.calls[place].1.site, Vec::new()))
+                found.map(|At { caller, taken, .. }| (caller.name, taken.site, Vec::new()))
             }
             End::NextEntry(symbol, signatures) => match self.function(symbol) {
                 Some(next) => {
@@ -284,6 +318,8 @@ impl<'a, P: Program> Builder<'a, P> {
                 let reads = self.reads(function.name, wants, &parameters, &locations)?;
                 self.push(of, Role::NextEntry, (site, 0), symbol, reads)
             }
+            // A return does not say the result then.
+            None if row.at_end.is_empty() && self.add_labelled(of, row, function)? => Ok(()),
             None => {
                 let signature = found.map(|found| found.signature.clone()).unwrap_or_default();
                 let locations = self.types.result_locations(&signature, true)?;
@@ -292,7 +328,7 @@ impl<'a, P: Program> Builder<'a, P> {
                     for (caller, site, depth) in sites {
                         self.push(of, Role::ReturnSite, (site, depth), caller, reads.clone())?;
                     }
-                } else {
+                } else if !self.add_labelled(of, row, function)? {
                     for site in self.executable.return_instructions(function)? {
                         self.push(of, Role::Ret, (site, 0), function.name, reads.clone())?;
                     }

@@ -76,8 +76,9 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let mut wrong = counts(&figures);
     wrong.extend(incoming(&figures, &before, &metrics));
     wrong.extend(in_queue(&figures, &before, &metrics));
-    let disturbed = durations(&figures, &before, &metrics)?;
-    gates(&figures.spans, minor(&stage.cluster.scheduler_metrics()?)?)?;
+    let minor = minor(&stage.cluster.scheduler_metrics()?)?;
+    let disturbed = durations(&figures, &before, &metrics, minor)?;
+    gates(&figures.spans, minor)?;
     only_lost(&metrics, &panics(&figures)?)?;
     trees(&figures.spans)?;
     ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
@@ -179,7 +180,7 @@ fn gates(spans: &[Span], minor: u32) -> Result<()> {
 /// # Errors
 ///
 /// If a phase did not run at all.
-fn durations(figures: &Figures, before: &Metrics, after: &Metrics) -> Result<Vec<&'static str>> {
+fn durations(figures: &Figures, before: &Metrics, after: &Metrics, minor: u32) -> Result<Vec<&'static str>> {
     println!(
         "         {:<18} {:>7} {:>7} {:>12} {:>12} {:>12}",
         "", "SPANS", "METRIC", "SPANS s", "METRIC s", "DIFF us/call"
@@ -203,7 +204,10 @@ fn durations(figures: &Figures, before: &Metrics, after: &Metrics) -> Result<Vec
         println!(
             "         {name:<18} {spans:>7} {metric:>7} {spans_seconds:>12.6} {metric_seconds:>12.6} {per_call:>12.2}"
         );
-        if difference.abs() > f64::max(TOLERANCE * metric_seconds, TOLERANCE_PER_CALL * metric as f64) {
+        // Up to 1.31 the hit at the end is within the time that these metrics measure.
+        let hits = if minor < 32 && ["bind", "permit", "preEnqueue"].contains(&name) { 2.0 } else { 1.0 };
+        if difference.abs() > f64::max(TOLERANCE * metric_seconds, TOLERANCE_PER_CALL * metric as f64 * hits)
+        {
             disturbed.push(name);
         }
     }

@@ -55,13 +55,13 @@ pub(super) struct Running {
 }
 
 impl QueuePhases {
-    /// Counts the end of a call.
-    pub(super) fn count(&mut self, event: &Event) {
+    /// Counts the end of a call, and the time since its start.
+    pub(super) fn count(&mut self, event: &Event, start_ns: Option<u64>) {
         let (Part::InQueue(phase), false) = (event.function.about(), event.role == Role::Entry) else {
             return;
         };
         *self.calls.entry((phase.name(), code(event).map(|code| code.0))).or_default() += 1;
-        let took = event.values.number(Value::StartedNs).map(|start| event.time_ns.saturating_sub(start));
+        let took = start_ns.map(|start| event.time_ns.saturating_sub(start));
         *self.nanoseconds.entry(phase.name()).or_default() += took.unwrap_or_default();
     }
 
@@ -112,7 +112,17 @@ impl Process {
         }
     }
 
+    /// The start of the call that this event ends: the scheduler's own reading of the clock, or the entry.
+    pub(super) fn start_in_queue(&self, event: &Event) -> Option<u64> {
+        let entered = || {
+            let running = self.running_in_queue.get(&event.goroutine);
+            running.filter(|running| running.function == event.function).map(|running| running.start_ns)
+        };
+        event.values.number(Value::StartedNs).or_else(entered)
+    }
+
     fn end_in_queue(&mut self, event: &Event) {
+        let start_ns = self.start_in_queue(event);
         let Some(running) = self.running_in_queue.remove(&event.goroutine) else {
             return self.books.orphan_move();
         };
@@ -120,7 +130,7 @@ impl Process {
             self.books.orphan_move();
             return self.books.orphan_move();
         }
-        let start_ns = event.values.number(Value::StartedNs).unwrap_or(running.start_ns).min(event.time_ns);
+        let start_ns = start_ns.unwrap_or(running.start_ns).min(event.time_ns);
         let call = QueueCall {
             function: event.function,
             start_ns,

@@ -200,8 +200,8 @@ impl Assemble<KubeScheduler> for Assembler {
         let Self { processes, books, queue_moves, queue_phases, losses, samples, cpu_before: _ } = self;
         books.account.events += 1;
         queue_moves.count(&event.values);
-        queue_phases.count(&event);
         let process = processes.entry(event.target).or_default();
+        queue_phases.count(&event, process.start_in_queue(&event));
         process.sharers = losses.processes();
         let target = event.target;
         if let Some(samples) = samples.get_mut(&target) {

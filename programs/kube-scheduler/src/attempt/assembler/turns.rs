@@ -83,14 +83,24 @@ impl Process {
         self.goroutines.insert(number, goroutine);
     }
 
-    /// Records a phase that is only reported at its end, with the plugins reported before it.
+    /// Records a phase that is reported at its end, with the plugins reported before it.
     pub(super) fn take_whole(&mut self, event: Event) {
         let Event { time_ns, goroutine: number, depth, function, values, .. } = event;
         let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
-        // A recording may hold any value.
-        let start_ns = values.number(Value::StartedNs).unwrap_or(time_ns).min(time_ns);
-        let owner = goroutine.open.last().and_then(|open| open.owner);
-        let mut open = Open { owner, events: 0, ..Open::new(function, start_ns, depth) };
+        // Its entry is probed too where the end does not say when it began.
+        let entered = goroutine.open.iter().rposition(|open| open.function == function);
+        let left = entered.map(|position| goroutine.open.split_off(position + 1)).unwrap_or_default();
+        for open in left.into_iter().rev() {
+            // A panic ended it.
+            self.close(&mut goroutine, open, time_ns, None);
+        }
+        let entered = entered.and_then(|_| goroutine.open.pop());
+        let mut open = entered.unwrap_or_else(|| {
+            // A recording may hold any value.
+            let start_ns = values.number(Value::StartedNs).unwrap_or(time_ns).min(time_ns);
+            let owner = goroutine.open.last().and_then(|open| open.owner);
+            Open { owner, events: 0, ..Open::new(function, start_ns, depth) }
+        });
         let own = |turn: &mut Turn| turn.function.about().serial_phase() == Some(function);
         let mut turns = mem::take(&mut goroutine.turns);
         for turn in turns.extract_if(.., own) {

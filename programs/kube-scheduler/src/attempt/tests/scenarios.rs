@@ -675,12 +675,39 @@ fn a_pod_bound_by_an_extender_has_no_phase_that_did_not_run() {
     let asked = Values::default().with(Value::ExtenderUrl, url);
     let mut one = scene(1, Fate::Bound, 8);
     let at = one.binding.len() - 3;
-    let next = event(101, Function::Bind, Role::NextEntry, 7, Values::default());
     let ends = event(101, Function::ExtenderBind, Role::Ret, 120, Values::default());
-    one.binding.splice(at..at, [event(101, Function::ExtenderBind, Role::Entry, 120, asked), ends, next]);
+    one.binding.splice(at..at, [event(101, Function::ExtenderBind, Role::Entry, 120, asked), ends]);
     let (attempts, stats) = play([one]);
     assert_eq!((attempts[0].outcome.clone(), stats), (Outcome::Scheduled, Stats::default()));
     let call = attempts[0].calls.iter().find(|call| call.function == Function::ExtenderBind);
     let extender = call.and_then(|call| call.extender.as_ref()).expect("it was asked");
     assert_eq!((extender.url.as_str(), extender.verb.as_str()), ("http://extender", ""));
+}
+
+#[test]
+fn a_phase_whose_end_does_not_say_when_it_began_is_one_call_from_its_entry_on() {
+    let one = |role: Role, depth: u64| {
+        let mut one = scene(1, Fate::Bound, 8);
+        let ends = one.binding.iter_mut().filter(|event| event.role != Role::Entry);
+        ends.filter(|event| event.function == Function::PreBind).for_each(|event| {
+            (event.role, event.depth) = (role, event.depth + depth);
+        });
+        play([one])
+    };
+    // The metric is taken in a closure, deeper in the stack.
+    assert_eq!(one(Role::Metric, 40), one(Role::ReturnSite, 0));
+}
+
+#[test]
+fn a_panic_in_a_plugin_ends_the_phase_that_was_entered_once() {
+    let mut one = scene(1, Fate::Bound, 8);
+    let at =
+        one.binding.iter().position(|event| (event.function, event.role) == (Function::PreBind, Role::Entry));
+    one.binding.truncate(at.expect("it is bound") + 1);
+    one.binding.push(event(101, Function::PreBindPlugin, Role::Entry, 120, Values::default()));
+    one.binding.push(event(101, Function::PreBind, Role::Metric, 200, status(0).with(Value::Panics, true)));
+    let (attempts, stats) = play([one]);
+    let phases = attempts[0].calls.iter().filter(|call| call.function == Function::PreBind);
+    // The plugin, its phase and the binding cycle.
+    assert_eq!((phases.count(), stats.unwound_calls), (1, 3));
 }
