@@ -1452,21 +1452,7 @@ functions! {
         about: Part::Phase(Phase::Bind, Some(Function::BindingCycle)),
         rows: [
             Row {
-                // The only caller returns the status through a deferred call of `finishBinding`, which takes
-                // it as an argument.
-                end: End::NextEntry(
-                    scheduler!("finishBinding"),
-                    &[
-                        &[LOGGER, FRAMEWORK_INTERFACE, POD_TYPE, "string", "*k8s.io/kube-scheduler/framework.Status"],
-                        &[
-                            LOGGER,
-                            FRAMEWORK_INTERFACE,
-                            POD_TYPE,
-                            "string",
-                            "*k8s.io/kubernetes/pkg/scheduler/framework.Status", // up to 1.33
-                        ],
-                    ],
-                ),
+                end: End::Metric(STATUS_LABEL),
                 ..phase(run!("RunBindPlugins"), "RunBindPlugins", &[STATE, THE_POD], "no `bind` span")
             },
         ],

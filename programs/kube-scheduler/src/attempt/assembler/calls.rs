@@ -142,16 +142,7 @@ impl Process {
         let same_call =
             |open: &Open| open.function == function && (open.depth == depth || role == Role::NextEntry);
         let Some(position) = goroutine.open.iter().rposition(same_call) else {
-            let by_extender = |building: &Building| {
-                building.attempt.calls.iter().any(|call| call.function == Function::ExtenderBind)
-            };
-            let bound = || goroutine.on().and_then(|id| self.attempts.get(&id)).is_some_and(by_extender);
-            if (function, role) == (Function::Bind, Role::NextEntry) && bound() {
-                // An extender has bound the Pod; the next entry is the same as after the `Bind` plugins.
-                self.books.account.unrelated += 1;
-            } else {
-                self.books.stray_end();
-            }
+            self.books.stray_end();
             self.goroutines.insert(number, goroutine);
             return;
         };
