@@ -29,6 +29,9 @@ use crate::{
 /// The modes of lockdown, with brackets around the one in force. In a container it is rarely there.
 /// <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+/// What a finding of a process is about, where schedulers are looked for, and where other programs are.
+const SCHEDULER: &str = "scheduler";
+const OTHER: &str = "process";
 /// Size of the ring buffer for the test, in bytes.
 const RING_BYTES: u32 = 4096;
 /// Longest wait for the list of this node's Pods.
@@ -63,12 +66,12 @@ impl Finding {
 }
 
 /// Runs all checks, within a tokio runtime. Takes some seconds when a server does not answer. `kubeconfig` takes
-/// precedence over the environment.
-pub async fn examine(kubeconfig: Option<PathBuf>, trust: Vec<Rule>) -> Vec<Finding> {
+/// precedence over the environment; processes of these programs are looked for.
+pub async fn examine(kubeconfig: Option<PathBuf>, trust: Vec<Rule>, programs: &[String]) -> Vec<Finding> {
     let mut findings = host();
     // Without an API server, which is reported below, only Pods that are not static are unknown.
     let pods = NodePods::once(kubeconfig.clone(), LIST).await.unwrap_or_default();
-    findings.append(&mut processes(trust, pods));
+    findings.append(&mut processes(trust, pods, programs));
     findings.push(match context::try_once(kubeconfig).await {
         Ok(server) => Finding::new("API server", State::Fine, format!("{server} lists Pods")),
         Err(error) => Finding::new("API server", State::Doubtful, format!("spans get no links: {error}")),
@@ -147,15 +150,15 @@ fn locked_down(modes: &str) -> Option<Finding> {
 }
 
 /// Checks which processes are visible, and which of them run a program: a finding for each, and one if there is none.
-fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
-    const WHAT: &str = "scheduler";
-    let workers = workers(&[DEFAULT.to_owned()], Detail::Full, &Queues::default());
+fn processes(trust: Vec<Rule>, pods: Arc<NodePods>, programs: &[String]) -> Vec<Finding> {
+    let what = if programs == [DEFAULT] { SCHEDULER } else { OTHER };
+    let workers = workers(programs, Detail::Full, &Queues::default());
     let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
     let running: Vec<_> = match Search::default().look(true, |pid| admission.admits(pid), |_| true) {
         Ok(running) => {
             let processes = running.into_iter().filter_map(|(pid, file)| Process::of(pid, file));
-            processes.filter_map(|process| of_process(WHAT, look(&planners, process, None))).collect()
+            processes.filter_map(|process| of_process(what, look(&planners, process, None))).collect()
         }
         Err(error) => {
             let text = format!("cannot list /proc: {error}; mount it");
@@ -189,22 +192,25 @@ fn processes(trust: Vec<Rule>, pods: Arc<NodePods>) -> Vec<Finding> {
     for (pid, stranger) in admission.take_strangers() {
         let name = trust::file_name(pid).unwrap_or_default();
         let text = format!("process {pid}, `{}`, is not traced: {stranger}", name.escape_debug());
-        findings.push(Finding::new(WHAT, State::Doubtful, text));
+        findings.push(Finding::new(what, State::Doubtful, text));
     }
     if none {
         let text = match pids.iter().filter(hidden).count() {
-            0 => "none runs here: nothing is traced until one does; control-plane nodes have one".to_owned(),
+            0 if what == SCHEDULER => {
+                "none runs here: nothing is traced until one does; control-plane nodes have one".to_owned()
+            }
+            0 => format!("no {} runs here: nothing is traced until one does", programs.join(" and no ")),
             hidden => format!(
                 "none is visible, and {hidden} processes cannot be inspected: grant CAP_SYS_PTRACE; where it is held, \
                  AppArmor or SELinux keeps them apart"
             ),
         };
-        findings.push(Finding::new(WHAT, State::Doubtful, text));
+        findings.push(Finding::new(what, State::Doubtful, text));
     }
     findings
 }
 
-/// What was found in a process; `None` if it runs no scheduler.
+/// What was found in a process; `None` if it runs no such program.
 fn of_process(what: &'static str, answer: Answer) -> Option<(u32, Finding)> {
     let pid = answer.process.id.pid;
     let broken =

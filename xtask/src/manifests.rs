@@ -99,9 +99,12 @@ const CASES: [(&str, &[&str]); 19] = [
         "reinject.enabled=true,context.owners=true",
         &["verbs: [patch]", "resources: [cronjobs, jobs]", "- --reinject"],
     ),
-    ("nodes=workers", &["operator: DoesNotExist", "- --program=kubelet"]),
-    ("nodes=all", &["- --program=kube-scheduler,kubelet", "!affinity:"]),
-    ("nodes=workers,affinity.podAffinity.a=b", &["- --program=kubelet", "podAffinity:", "!nodeAffinity:"]),
+    ("nodes=workers", &["operator: DoesNotExist", "SCHEDSPAN_PROGRAM, value: \"kubelet\""]),
+    ("nodes=all", &["SCHEDSPAN_PROGRAM, value: \"kube-scheduler,kubelet\"", "!affinity:"]),
+    (
+        "nodes=workers,affinity.podAffinity.a=b",
+        &["SCHEDSPAN_PROGRAM, value: \"kubelet\"", "podAffinity:", "!nodeAffinity:"],
+    ),
     ("rights=sysAdmin", &["add: [\"BPF\",\"PERFMON\",\"SYS_PTRACE\",\"SYS_ADMIN\"]", "!privileged: true"]),
     ("rights=privileged", &["privileged: true", "!allowPrivilegeEscalation: false"]),
     (

@@ -7,6 +7,7 @@ use spans::screen;
 
 use crate::{
     admission,
+    cli::run::Programs,
     doctor::{self, State},
 };
 
@@ -18,6 +19,8 @@ pub struct Options {
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
     trust: admission::Options,
+    #[command(flatten)]
+    programs: Programs,
 }
 
 /// Runs the command. Returns whether traces can be made and exported.
@@ -26,7 +29,8 @@ pub struct Options {
 ///
 /// When stdout cannot be written to.
 pub async fn run(options: Options) -> Result<bool> {
-    let findings = doctor::examine(options.kubeconfig, options.trust.trust).await;
+    let Options { kubeconfig, trust, programs } = options;
+    let findings = doctor::examine(kubeconfig, trust.trust, &programs.programs).await;
     for finding in &findings {
         let state = match finding.state {
             State::Fine => "ok",

@@ -33,6 +33,14 @@ const SPANS: &str = "Which spans";
 const EXPORT: &str = "Export";
 const SERVERS: &str = "Servers";
 
+/// Which programs are traced.
+#[derive(clap::Args, Debug)]
+pub struct Programs {
+    /// Program to trace; may be given several times
+    #[arg(long = "program", env = "SCHEDSPAN_PROGRAM", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names())]
+    pub programs: Vec<String>,
+}
+
 /// Common options of `run` and `trace`.
 #[derive(clap::Args, Debug)]
 pub struct Common {
@@ -42,9 +50,9 @@ pub struct Common {
     /// Processes that the operator trusts.
     #[command(flatten, next_help_heading = SCHEDULERS)]
     pub trust: admission::Options,
-    /// Program to trace; may be given several times
-    #[arg(long = "program", env = "SCHEDSPAN_PROGRAM", value_delimiter = ',', default_value = DEFAULT, value_name = "PROGRAM", value_parser = names(), help_heading = SCHEDULERS)]
-    pub programs: Vec<String>,
+    /// The traced programs.
+    #[command(flatten, next_help_heading = SCHEDULERS)]
+    pub programs: Programs,
     /// Level of detail
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", help_heading = PROBES)]
     pub detail: Level,
@@ -153,7 +161,7 @@ impl Common {
             ebpf_object,
             trust: trust.trust,
             limits: Limits { ring_bytes: ring_buffer, budget, sample_hz, stacks: false },
-            programs,
+            programs: programs.programs,
             detail: detail.into(),
             queue_spans: false,
             lifecycle: false,

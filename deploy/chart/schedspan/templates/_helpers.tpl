@@ -87,6 +87,9 @@ k8s.node.name=$(NODE_NAME),host.name=$(NODE_NAME)
 {{- define "schedspan.environment" -}}
 - {name: SCHEDSPAN_LOG, value: {{ .Values.log | quote }}}
 - {name: SCHEDSPAN_TRUST, value: {{ include "schedspan.trust" .Values.trust | quote }}}
+{{- if ne .Values.nodes "control-plane" }}
+- {name: SCHEDSPAN_PROGRAM, value: {{ ternary "kubelet" "kube-scheduler,kubelet" (eq .Values.nodes "workers") | quote }}}
+{{- end }}
 - {name: SCHEDSPAN_SERVER, value: "http://127.0.0.1:{{ .Values.listen.debug.port }}"}
 {{- with .Values.otlp }}
 {{- if .endpoint }}
