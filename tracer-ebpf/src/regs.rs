@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use wire::STACK_POINTER;
 
-/// Number of [`wire::Register`]s.
+/// Number of [`wire::Register`]s. The last two are [`wire::GOROUTINE`] and [`STACK_POINTER`].
 pub(crate) const REGISTERS: usize = STACK_POINTER as usize + 1;
 
 /// The registers at a hit, by [`wire::Register`].
@@ -18,7 +18,7 @@ pub(crate) fn registers(ctx: &ProbeContext) -> [u64; REGISTERS] {
     let (ax, bx, cx, di, si) = (regs.rax, regs.rbx, regs.rcx, regs.rdi, regs.rsi);
     let (r8, r9, r10, r11) = (regs.r8, regs.r9, regs.r10, regs.r11);
     // The gap has any value: the compiler would write zeros with a loop, byte for byte.
-    [ax, bx, cx, di, si, r8, r9, r10, r11, ax, ax, ax, ax, ax, ax, regs.rsp]
+    [ax, bx, cx, di, si, r8, r9, r10, r11, ax, ax, ax, ax, ax, regs.r14, regs.rsp]
 }
 
 /// The address of the current `runtime.g`.
@@ -36,7 +36,7 @@ pub(crate) fn registers(ctx: &ProbeContext) -> [u64; REGISTERS] {
     // SAFETY: the kernel passes a valid user_pt_regs to every uprobe program.
     let regs = unsafe { &*ctx.regs };
     let r = &regs.regs;
-    [r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], regs.sp]
+    [r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[28], regs.sp]
 }
 
 /// The address of the current `runtime.g`.

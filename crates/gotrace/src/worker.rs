@@ -140,7 +140,7 @@ fn prepare<P: Program>(
     executable: &Executable<'_>,
     functions: &Functions<'_>,
 ) -> Result<Prepared, plan::Error> {
-    let Plan { identity, sites, missing, names, errors, .. } =
+    let Plan { identity, sites, missing, names, errors, alike, .. } =
         Plan::<P>::choose(executable, functions)?.with_detail(detail);
     let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
     let single_stepped = sites.len() - emulated;
@@ -157,7 +157,7 @@ fn prepare<P: Program>(
     executable.intact()?;
     let summary = Summary { identity, programs: vec![P::NAME], emulated, single_stepped, missing };
     let planned =
-        Box::new(Planned { sites, names, errors, attached: None, codes: codes.into(), table: None });
+        Box::new(Planned { sites, names, errors, alike, attached: None, codes: codes.into(), table: None });
     Ok(Prepared { summary, places, planned })
 }
 
@@ -251,6 +251,7 @@ struct Planned<P: Program> {
     sites: Vec<PlannedSite<P>>,
     names: Vec<Named>,
     errors: Vec<(u64, String)>,
+    alike: Vec<(u64, String)>,
     attached: Option<Attached>,
     codes: Arc<CodeMap>,
     /// The place of its code ranges, while processes are sampled.
@@ -349,9 +350,10 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     }
 
     fn begin(&mut self, file: FileId, bias: u64, found: &Found) {
-        let Some(Planned { names, errors, .. }) = self.executables.get(&file) else { return };
+        let Some(Planned { names, errors, alike, .. }) = self.executables.get(&file) else { return };
         self.decoder.add_names(found.target, names, bias);
         self.decoder.add_errors(found.target, errors, bias);
+        self.decoder.add_alike(found.target, alike, bias);
         self.observe(Line::Found(Cow::Borrowed(found)));
     }
 

@@ -76,6 +76,9 @@ pub type Register = u8;
 /// The [`Register`] that stands for the stack pointer. It takes the place of the sixteenth register on arm64; amd64 has
 /// nine.
 pub const STACK_POINTER: Register = 15;
+/// The [`Register`] that stands for the address of the current `runtime.g`. It takes the place of the fifteenth register on
+/// arm64.
+pub const GOROUTINE: Register = 14;
 
 /// [`Read::kind`]: the value itself goes into a word.
 pub const READ_WORD: u8 = 0;

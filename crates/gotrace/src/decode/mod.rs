@@ -54,6 +54,8 @@ pub struct Decoder<P: Program> {
     names: HashMap<(u32, u64), Arc<str>>,
     /// Names of error types by process and address of their descriptor.
     errors: HashMap<(u32, u64), Arc<str>>,
+    /// Names of types that begin like one that the program names, by process and address of their descriptor.
+    alike: HashMap<(u32, u64), Arc<str>>,
     /// Load bias of the executable, by process.
     biases: HashMap<u32, u64>,
     /// Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
@@ -83,6 +85,8 @@ struct Together {
     result_length: Option<u64>,
     /// `Some` for an error that is not nil, or was not readable, with the name of its type if known.
     error: Option<Option<Arc<str>>>,
+    /// Whether an interface holds a type that begins like one that the program names.
+    is_alike: bool,
 }
 
 impl<P: Program> Default for Decoder<P> {
@@ -91,6 +95,7 @@ impl<P: Program> Default for Decoder<P> {
             sites: Vec::new(),
             names: HashMap::new(),
             errors: HashMap::new(),
+            alike: HashMap::new(),
             biases: HashMap::new(),
             unix_ns_at_zero: 0,
             zeros: HashMap::new(),
@@ -137,6 +142,13 @@ impl<P: Program> Decoder<P> {
         }
     }
 
+    /// Adds the types of a process that begin like one that the program names, as [`Self::add_errors`].
+    pub fn add_alike(&mut self, target: u32, alike: &[(u64, String)], bias: u64) {
+        for (descriptor, name) in alike {
+            self.alike.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
+        }
+    }
+
     /// Sets the Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
     pub fn set_clock(&mut self, unix_ns_at_zero: u64) {
         self.unix_ns_at_zero = unix_ns_at_zero;
@@ -149,6 +161,7 @@ impl<P: Program> Decoder<P> {
         self.biases.remove(&target);
         self.names.retain(|(of, _), _| *of != target);
         self.errors.retain(|(of, _), _| *of != target);
+        self.alike.retain(|(of, _), _| *of != target);
     }
 
     /// Whether this decoder has a site with this number.
@@ -216,6 +229,8 @@ impl<P: Program> Decoder<P> {
                     Reading::Value(_)
                     | Reading::MessageOf(..)
                     | Reading::Holds(..)
+                    | Reading::NameOfLike(_)
+                    | Reading::Like(_)
                     | Reading::StartWall
                     | Reading::StartMonotonic
                     | Reading::Result
@@ -257,6 +272,12 @@ impl<P: Program> Decoder<P> {
                                 types.iter().find(|Held(held, _)| name.is_some_and(|name| **name == **held));
                             held = Some((*value, count.map_or(0, |Held(_, count)| (*count).into())));
                         }
+                        Reading::NameOfLike(value) => {
+                            let name = self.alike.get(&(target, word));
+                            together.is_alike |= name.is_some();
+                            read.set(*value, name.cloned());
+                        }
+                        Reading::Like(value) => read.set(*value, word),
                         // Unreachable: these are read as strings.
                         Reading::TextAt(..) | Reading::MessageOf(..) => {}
                     }
@@ -268,13 +289,16 @@ impl<P: Program> Decoder<P> {
                         continue;
                     };
                     match reading {
-                        Reading::Value(value) | Reading::MessageOf(value, _) => read.set(*value, text),
+                        Reading::Value(value) | Reading::MessageOf(value, _) | Reading::Like(value) => {
+                            read.set(*value, text);
+                        }
                         Reading::TextAt(value, place) => {
                             read.set_text_at(*value, (*place).into(), Some(text));
                         }
                         // Unreachable: these are read as words.
                         Reading::Failure(_)
                         | Reading::Holds(..)
+                        | Reading::NameOfLike(_)
                         | Reading::StartWall
                         | Reading::StartMonotonic
                         | Reading::Result
@@ -292,6 +316,14 @@ impl<P: Program> Decoder<P> {
                     && !error.as_ref().is_some_and(|error| types.contains(&error.as_ref()))
                 {
                     read.set(*value, error.as_ref().map(ToString::to_string));
+                }
+            }
+        }
+        if !together.is_alike {
+            // Of another type, the bytes have no meaning.
+            for (reading, _) in values {
+                if let Reading::Like(value) = reading {
+                    read.take(*value);
                 }
             }
         }

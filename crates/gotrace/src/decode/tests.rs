@@ -383,6 +383,33 @@ fn an_ended_process_has_no_types_of_errors() {
     assert_eq!(decode(&mut decoder, &record).text(Value::Dish), None);
 }
 
+#[test]
+fn a_field_is_read_only_of_a_type_that_begins_like_the_named_one() {
+    let mut decoder = decoder(
+        Role::ReturnSite,
+        &[
+            (Reading::NameOfLike(Value::Cook), Slot::Word(0)),
+            (Reading::Like(Value::Dish), Slot::Text(0)),
+            (Reading::Like(Value::Orders), Slot::Word(1)),
+        ],
+    );
+    decoder.add_alike(TARGET, &[(0x1000, "*main.chef".to_owned())], 0x40_0000);
+    decoder.add_errors(TARGET, &[(0x2000, "*fmt.wrapError".to_owned())], 0x40_0000);
+    let mut read = |faults, typ| {
+        let mut values = decode(&mut decoder, &text_hit(faults, words(&[typ, 7]), &[b"soup"]));
+        let name = values.take_name(Value::Cook);
+        (name, values.number(Value::Orders), values.take_text(Value::Dish))
+    };
+    let known = (Some(Arc::from("*main.chef")), Some(7), Some("soup".to_owned()));
+    assert_eq!(read(0, 0x40_1000), known);
+    for (faults, typ) in [(0, 0x40_2000), (0, 0x1000), (0, 0), (0b001, 0x40_1000)] {
+        assert_eq!(read(faults, typ), (None, None, None), "{faults:b} {typ:#x}");
+    }
+    decoder.remove_names(TARGET);
+    let record = text_hit(0, words(&[0x40_1000, 7]), &[b"soup"]);
+    assert_eq!(decode(&mut decoder, &record), Values::default());
+}
+
 fn value() -> impl Strategy<Value = Value> {
     (0..VALUES.len()).prop_map(|number| VALUES[number])
 }
@@ -392,6 +419,8 @@ fn reading() -> impl Strategy<Value = Reading<Value>> {
         6 => value().prop_map(Reading::Value),
         1 => (value(), any::<u8>()).prop_map(|(value, place)| Reading::TextAt(value, place)),
         1 => value().prop_map(Reading::Failure),
+        1 => value().prop_map(Reading::NameOfLike),
+        1 => value().prop_map(Reading::Like),
         1 => value().prop_map(|value| Reading::MessageOf(value, TYPES)),
         1 => Just(Reading::StartWall),
         1 => Just(Reading::StartMonotonic),

@@ -147,7 +147,7 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     /// The signature of an interface's method, and the offset of its address in an itab.
-    fn method(&self, interface: &Type, name: &str) -> Result<(goexe::Signature, u64), Why> {
+    pub(super) fn method(&self, interface: &Type, name: &str) -> Result<(goexe::Signature, u64), Why> {
         let methods = self.types.interface_methods(interface)?;
         let slot = methods
             .iter()

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use goexe::{Class, Executable, Machine, Source};
-use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
+use wire::{GOROUTINE, READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
 
 use super::{Error, Plan, PlannedSite, name};
 use crate::program::Program;
@@ -79,6 +79,7 @@ fn reads<P: Program>(text: &mut String, site: &PlannedSite<P>, machine: Machine)
 fn way(read: &Read, machine: Machine) -> String {
     let register = |number: u8| match number {
         STACK_POINTER => "sp",
+        GOROUTINE => "g",
         _ => machine.integer_register(number).unwrap_or("?"),
     };
     let mut way = register(read.base).to_owned();
@@ -94,6 +95,8 @@ fn way(read: &Read, machine: Machine) -> String {
 
 #[cfg(test)]
 mod tests {
+    use wire::READ_WORD;
+
     use super::*;
 
     #[test]
@@ -106,5 +109,7 @@ mod tests {
         });
         read = Read { base: STACK_POINTER, steps: 1, kind: READ_TEXT, last: 16, ..Read::default() };
         assert_eq!(way(&read, Machine::Amd64), "the string at *(sp + 0x0) + 0x10");
+        read = Read { base: GOROUTINE, kind: READ_WORD, ..read };
+        assert_eq!(way(&read, Machine::Arm64), "*(g + 0x0)");
     }
 }

@@ -14,9 +14,12 @@ mod signatures;
 pub(crate) mod site;
 mod sites;
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use goexe::{BuildInfo, Executable, Functions, LinkMode, Machine, Source, Types};
+use goexe::{BuildInfo, Executable, Functions, Kind, LinkMode, Machine, Source, Type, Types};
 use serde::{Deserialize, Serialize};
 use wire::{MAP_WALK, NO_TEXTS, TOP};
 
@@ -82,6 +85,8 @@ pub struct Plan<P: Program> {
     pub names: Vec<Named>,
     /// Error types in the executable, and types named by [`Held`]: virtual address of the type descriptor, and name.
     pub errors: Vec<(u64, String)>,
+    /// Types that begin like one of [`SeenAs::NameOfLike`]: virtual address of the type descriptor, and name.
+    pub alike: Vec<(u64, String)>,
     /// All fields of the structs on the paths of reads, by the type descriptors.
     pub layouts: Vec<Layout>,
     /// Signatures in the executable's type descriptors, including functions that are not probed.
@@ -164,12 +169,14 @@ impl<P: Program> Plan<P> {
         }
         let names = P::names(executable, functions, &types)?;
         let wants = rows().flat_map(|row| row.at_entry.iter().chain(row.at_end));
-        let errors = errors(&types)?.into_iter().chain(held(&types, wants)).collect();
+        let errors = errors(&types)?.into_iter().chain(held(&types, wants.clone())).collect();
+        let alike = alike(&types, wants)?;
         let signatures = signatures::find(&builder, executable.machine(), P::SPELLED_OUT)?;
         let Builder { sites, missing, not_yet, structs, .. } = builder;
         let layouts = layouts(&types, &structs.into_inner())?;
         let identity = identity(executable);
-        Ok(Self { identity, sites, missing, not_yet, names, errors, layouts, signatures, debug_info: None })
+        let debug_info = None;
+        Ok(Self { identity, sites, missing, not_yet, names, errors, alike, layouts, signatures, debug_info })
     }
 
     /// Like [`Plan::of`], with a comparison against the debug information, if there is any. Reads it completely.
@@ -298,4 +305,40 @@ fn held<V: 'static>(
     let of = |want: &Want<V>| if let SeenAs::Strings(held) = want.seen_as { held } else { &[] };
     let found = |Held(name, _): &Held| Some((types.by_name(name).ok()?.address(), (*name).to_owned()));
     wants.flat_map(of).filter_map(found).collect()
+}
+
+/// The types in interfaces that begin with the fields of a struct that the program names.
+fn alike<V: 'static>(
+    types: &Types<'_>,
+    wants: impl Iterator<Item = &'static Want<V>>,
+) -> Result<Vec<(u64, String)>, goexe::Error> {
+    let named = |want: &Want<V>| {
+        if let SeenAs::NameOfLike(package, name) = want.seen_as {
+            types.find(package, name).ok()
+        } else {
+            None
+        }
+    };
+    let wanted: BTreeMap<u64, Type> = wants.filter_map(named).map(|typ| (typ.address(), typ)).collect();
+    let mut found = Vec::new();
+    if wanted.is_empty() {
+        return Ok(found);
+    }
+    let fields = |typ: &Type| -> Result<Vec<(u64, u64)>, goexe::Error> {
+        Ok(types.fields(typ)?.into_iter().map(|field| (field.offset, field.typ.address())).collect())
+    };
+    let wanted = wanted.values().map(fields).collect::<Result<Vec<_>, _>>()?;
+    let concrete: BTreeMap<u64, Type> =
+        types.itabs()?.into_iter().map(|itab| (itab.concrete.address(), itab.concrete)).collect();
+    for (address, pointer) in concrete.into_iter().filter(|(_, typ)| typ.kind == Kind::Pointer) {
+        let element = types.element(&pointer)?;
+        if element.kind != Kind::Struct {
+            continue;
+        }
+        let own = fields(&element)?;
+        if wanted.iter().any(|wanted| own.starts_with(wanted)) {
+            found.push((address, types.string(&pointer)?.to_owned()));
+        }
+    }
+    Ok(found)
 }

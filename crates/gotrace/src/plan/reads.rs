@@ -2,9 +2,9 @@
 
 use goexe::{Kind, Location, Path, Type};
 use wire::{
-    LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_VALUE, MAX_WORDS,
-    MapLayout, NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site,
-    TEXTS, TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
+    GOROUTINE, LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_VALUE,
+    MAX_WORDS, MapLayout, NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read,
+    STACK_POINTER, Site, TEXTS, TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
 };
 
 use super::{
@@ -76,6 +76,12 @@ impl<'a, P: Program> Builder<'a, P> {
         let mut reads = Reads { site, values: Vec::with_capacity(wants.len()), list: None };
         let mut list = None;
         for want in wants {
+            if want.seen_as == SeenAs::Goroutine {
+                if let Some(read) = self.of_goroutine(want.path)? {
+                    reads.push(Reading::Value(want.value), read, Kind::Integer)?;
+                }
+                continue;
+            }
             let wanted = |(place, (typ, _)): &(usize, (&Type, &Location))| match want.seen_as {
                 // The parameter after the context.
                 SeenAs::Implementation { .. } => *place == 1,
@@ -89,7 +95,10 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::TopOf(_)
                 | SeenAs::EntriesOf(_)
                 | SeenAs::Strings(_)
-                | SeenAs::Word => want.of.contains(&self.name(typ)),
+                | SeenAs::Word
+                | SeenAs::NameOfLike(..)
+                | SeenAs::Like(..)
+                | SeenAs::Goroutine => want.of.contains(&self.name(typ)),
             };
             // Go passes the receiver in the first register.
             let receiver = (want.seen_as == SeenAs::Receiver)
@@ -127,12 +136,14 @@ impl<'a, P: Program> Builder<'a, P> {
                     None => continue,
                 },
                 SeenAs::Implementation { wrapper } => self.implementation(typ, *location, wrapper)?,
-                SeenAs::Failure => self.interface_type(typ, *location)?,
+                SeenAs::Failure | SeenAs::NameOfLike(..) => self.interface_type(typ, *location)?,
                 SeenAs::Declared
                 | SeenAs::Receiver
                 | SeenAs::Last
                 | SeenAs::PointerTo(..)
-                | SeenAs::MessageOf { .. } => self.read(typ, *location, want)?,
+                | SeenAs::MessageOf { .. }
+                | SeenAs::Like(..)
+                | SeenAs::Goroutine => self.read(typ, *location, want)?,
             };
             reads.push(self.reading(want, &reads), read, leaf)?;
         }
@@ -168,6 +179,8 @@ impl<'a, P: Program> Builder<'a, P> {
         match want.seen_as {
             SeenAs::Failure => Reading::Failure(value),
             SeenAs::MessageOf { types, .. } => Reading::MessageOf(value, types),
+            SeenAs::NameOfLike(..) => Reading::NameOfLike(value),
+            SeenAs::Like(..) => Reading::Like(value),
             SeenAs::Declared
             | SeenAs::Implementation { .. }
             | SeenAs::Receiver
@@ -176,7 +189,8 @@ impl<'a, P: Program> Builder<'a, P> {
             | SeenAs::TopOf(_)
             | SeenAs::EntriesOf(_)
             | SeenAs::Strings(_)
-            | SeenAs::Word => match value.kind() {
+            | SeenAs::Word
+            | SeenAs::Goroutine => match value.kind() {
                 ValueKind::Texts => {
                     let own = |(reading, _): &&(Reading<P::Value>, Slot)| matches!(reading, Reading::TextAt(of, _) if *of == value);
                     Reading::TextAt(value, before.values.iter().filter(own).count() as u8)
@@ -210,6 +224,18 @@ impl<'a, P: Program> Builder<'a, P> {
             reads.push(reading, read, leaf)?;
         }
         Ok(reads)
+    }
+
+    /// Reads a word of the current goroutine's `runtime.g`.
+    fn of_goroutine(&self, fields: &[&str]) -> Result<Option<Read>, Why> {
+        let g = self.types.find("runtime", "g")?;
+        let Ok(path) = follow(self.types, &self.structs, &g, fields) else { return Ok(None) };
+        let mut read = Read { base: GOROUTINE, kind: READ_WORD, steps: 1, ..Read::default() };
+        let offset = u32::try_from(path.offset).ok().filter(|_| path.dereferences.is_empty());
+        Ok(offset.map(|offset| {
+            read.offsets[0] = offset;
+            read
+        }))
     }
 
     /// Layout of a slice for [`TOP`].
@@ -318,8 +344,8 @@ impl<'a, P: Program> Builder<'a, P> {
     ) -> Result<(Read, Kind), Why> {
         let mut steps: Vec<u64> = Vec::new();
         let base = match location {
-            // The eBPF program uses this slot for the stack pointer.
-            Location::Registers { first, count } if first + count > STACK_POINTER => {
+            // The eBPF program uses the slots from here on for the goroutine and the stack pointer.
+            Location::Registers { first, count } if first + count > GOROUTINE => {
                 return Err(Why(format!("`{}` is in a register that is not saved", self.name(typ))));
             }
             // The second word of an interface points to the value.
@@ -578,9 +604,9 @@ impl<'a, P: Program> Builder<'a, P> {
     /// The offsets on a path that starts at a pointer.
     fn path(&self, pointer: &Type, seen_as: SeenAs, fields: &[&str]) -> Result<Path<'a>, Why> {
         let target = match seen_as {
-            SeenAs::PointerTo(package, name) | SeenAs::MessageOf { of: (package, name), .. } => {
-                self.types.find(package, name)?
-            }
+            SeenAs::PointerTo(package, name)
+            | SeenAs::Like(package, name)
+            | SeenAs::MessageOf { of: (package, name), .. } => self.types.find(package, name)?,
             SeenAs::Declared
             | SeenAs::Implementation { .. }
             | SeenAs::Receiver
@@ -589,7 +615,9 @@ impl<'a, P: Program> Builder<'a, P> {
             | SeenAs::TopOf(_)
             | SeenAs::EntriesOf(_)
             | SeenAs::Strings(_)
-            | SeenAs::Word => self.types.element(pointer)?,
+            | SeenAs::Word
+            | SeenAs::NameOfLike(..)
+            | SeenAs::Goroutine => self.types.element(pointer)?,
         };
         let mut way = Path { dereferences: Vec::new(), offset: 0, typ: target, steps: Vec::new() };
         for part in fields.chunk_by(|one, next| !is_special(one) && !is_special(next)) {
@@ -633,7 +661,7 @@ pub(super) fn needed(site: &Site) -> u16 {
 
 /// A register number, if the eBPF program saves that register.
 fn register(number: u8) -> Result<u8, Why> {
-    if number < STACK_POINTER { Ok(number) } else { Err(Why(format!("register {number} is not saved"))) }
+    if number < GOROUTINE { Ok(number) } else { Err(Why(format!("register {number} is not saved"))) }
 }
 
 /// Offset from the stack pointer at a function's entry of an offset in the argument area. The stack pointer points to
@@ -657,7 +685,7 @@ fn index(part: &str) -> Result<u64, Why> {
 
 /// The registers that a read starts from, as bits like [`Call::overwritten`].
 fn registers(read: Read) -> u16 {
-    let bit = |register: u8| if register < STACK_POINTER { 1 << register } else { 0 };
+    let bit = |register: u8| if register < GOROUTINE { 1 << register } else { 0 };
     bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
 }
 
@@ -667,9 +695,9 @@ mod tests {
 
     #[test]
     fn a_register_is_one_that_the_program_saves() {
-        assert_eq!(register(STACK_POINTER - 1).ok(), Some(STACK_POINTER - 1));
-        let Err(Why(why)) = register(STACK_POINTER) else { panic!("it is the place of the stack pointer") };
-        assert_eq!(why, format!("register {STACK_POINTER} is not saved"));
+        assert_eq!(register(GOROUTINE - 1).ok(), Some(GOROUTINE - 1));
+        let Err(Why(why)) = register(GOROUTINE) else { panic!("it is the place of the goroutine") };
+        assert_eq!(why, format!("register {GOROUTINE} is not saved"));
     }
 
     #[test]

@@ -62,8 +62,18 @@ impl Report {
     pub fn of<P: Program>(source: Source<'_>) -> Result<Self, Error> {
         let plan = Plan::<P>::checked(source)?;
         let complete = plan.complete();
-        let Plan { identity, sites, missing, not_yet, names, layouts, signatures, debug_info, errors: _ } =
-            plan;
+        let Plan {
+            identity,
+            sites,
+            missing,
+            not_yet,
+            names,
+            layouts,
+            signatures,
+            debug_info,
+            errors: _,
+            alike: _,
+        } = plan;
         let site = |site: super::PlannedSite<P>| Site {
             function: name(site.function),
             role: site.role,

@@ -91,6 +91,9 @@ pub enum End {
     /// At the same place as [`End::Metric`], for functions without a result whose entry is read. Falls back to
     /// [`End::Return`].
     AtMetric,
+    /// At the cheapest instruction after the function's own first call of this method through the interface. The values are
+    /// that call's results.
+    AfterCall(Interface, &'static str),
 }
 
 /// One value to read.
@@ -182,6 +185,13 @@ pub enum SeenAs {
     /// The same parameter's first word that is not part of a string, if there is one. For an interface, the address of
     /// what it holds.
     Word,
+    /// The name of what an interface holds, if that is a pointer to a struct that begins with the fields of this one:
+    /// package and name.
+    NameOfLike(&'static str, &'static str),
+    /// As [`SeenAs::PointerTo`], and dropped unless a [`SeenAs::NameOfLike`] of the same site has a name.
+    Like(&'static str, &'static str),
+    /// A word of the current goroutine's `runtime.g`; nothing where this version of Go does not have it.
+    Goroutine,
 }
 
 /// A type that consists of strings only and can be in an interface: full name, and number of strings.
@@ -238,7 +248,7 @@ pub struct Row<V: 'static> {
 pub enum Role {
     /// Start of the call: its entry, or a later point after a long preparation.
     Entry,
-    /// End of the call: an instruction in its caller.
+    /// End of the call: an instruction in its caller, or after a call that it makes itself.
     ReturnSite,
     /// End of the call: the entry of the function that comes next, or the call that takes the time for a metric.
     NextEntry,

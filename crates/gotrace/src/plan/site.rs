@@ -31,6 +31,10 @@ pub enum Reading<V> {
     MessageOf(V, &'static [&'static str]),
     /// Type descriptor in an interface: the value is read if the type is one of these, with that number of strings.
     Holds(V, &'static [Held]),
+    /// Type descriptor in an interface: the value is its name, if it begins like the struct that the row names.
+    NameOfLike(V),
+    /// Field of such a struct: read only if the type of the same site has a name.
+    Like(V),
     /// First word of the `time.Time` at the start of the call.
     StartWall,
     /// Second word of that `time.Time`: nanoseconds since about the start of the process.
@@ -47,7 +51,9 @@ impl<V: Serialize> Reading<V> {
     /// Name in the output of `schedspan inspect`: the value's serialized name, or its own.
     pub fn name(&self) -> String {
         match self {
-            Self::Value(value) | Self::MessageOf(value, _) => name(value),
+            Self::Value(value) | Self::MessageOf(value, _) | Self::NameOfLike(value) | Self::Like(value) => {
+                name(value)
+            }
             Self::TextAt(value, place) => format!("{}[{place}]", name(value)),
             Self::Failure(value) => format!("{} of an error", name(value)),
             Self::Holds(value, _) => format!("type of {}", name(value)),

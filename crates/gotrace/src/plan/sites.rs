@@ -11,7 +11,7 @@ use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
 use super::{
     builder::{Builder, Found, Why, is_generic, is_in},
     reads::{Reads, needed},
-    row::{Begin, End, Role, Row},
+    row::{Begin, End, Interface, Role, Row},
     site::{Missing, PlannedSite, Reading, Slot},
 };
 use crate::{
@@ -99,7 +99,9 @@ impl<'a, P: Program> Builder<'a, P> {
         let (label, is_whole) = match row.end {
             End::Metric(label) => (Some(label), true),
             End::MetricAfterEntry(label) => (Some(label), false),
-            End::Unused | End::Return | End::NextEntry(..) | End::AtMetric => (None, false),
+            End::Unused | End::Return | End::NextEntry(..) | End::AtMetric | End::AfterCall(..) => {
+                (None, false)
+            }
         };
         let has_metric = match label.zip(P::METRIC) {
             Some((label, metric)) => self.add_metric(of, row, function, &metric, label)?,
@@ -296,6 +298,9 @@ impl<'a, P: Program> Builder<'a, P> {
     ) -> Result<(), Why> {
         let after = match row.end {
             End::Unused => return Ok(()),
+            End::AfterCall(interface, method) => {
+                return self.add_after_call(of, row, function, (interface, method));
+            }
             End::Return | End::Metric(_) | End::MetricAfterEntry(_) => None,
             End::AtMetric => {
                 let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
@@ -336,6 +341,29 @@ impl<'a, P: Program> Builder<'a, P> {
                 Ok(())
             }
         }
+    }
+
+    /// Adds a site after the first call that the function makes of an interface's method.
+    fn add_after_call(
+        &mut self,
+        of: P::Function,
+        row: &Row<P::Value>,
+        function: &goexe::Function<'a>,
+        (interface, method): (Interface, &str),
+    ) -> Result<(), Why> {
+        let (signature, slot) = self.method(&self.interface(interface)?.0, method)?;
+        let locations = self.types.result_locations(&signature, true)?;
+        let reads = self.reads(function.name, row.at_end, &signature.results, &locations)?;
+        let is_it = |call: &Call| matches!(call.callee, Callee::Indirect { offset, .. } if offset == slot);
+        let call = self.executable.calls(function)?.into_iter().find(is_it);
+        let address = call.filter(|call| call.overwritten & needed(&reads.site) == 0);
+        let address = address.and_then(|call| call.return_site);
+        let depth = address.and_then(|address| self.functions.stack_depth(function, address));
+        let (Some(address), Some(depth)) = (address, depth) else {
+            return Err(Why(format!("`{}` has no cheap place after its call of `{method}`", function.name)));
+        };
+        let site = goexe::Site { address, class: Class::Emulated };
+        self.push(of, Role::ReturnSite, (site, depth.cast_signed()), function.name, reads)
     }
 
     /// Adds sites that see both start and end of a call of an implementation. Needs the arguments that the callee has

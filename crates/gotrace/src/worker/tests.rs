@@ -62,6 +62,7 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
         sites: Vec::new(),
         names: vec![named],
         errors: Vec::new(),
+        alike: Vec::new(),
         attached: None,
         codes: Arc::default(),
         table: None,
