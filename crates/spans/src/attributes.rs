@@ -42,12 +42,12 @@ macro_rules! attributes {
 }
 
 attributes! {
-/// Name of the Pod. On the root, and of a victim on `preemptPod`.
+/// Name of the Pod. On the root, of a victim on `preemptPod`, and on requests about a Pod.
 pub const POD_NAME: String = "k8s.pod.name";
-/// Namespace of the Pod. On the root.
+/// Namespace of the Pod. On the root; on requests that of the object.
 pub const POD_NAMESPACE: String = "k8s.namespace.name";
 /// UID of the Pod: what the traces of its attempts have in common. On the root; of the Pod that it is about on spans of API
-/// calls, and of a victim on `preemptPod`.
+/// calls and on requests, and of a victim on `preemptPod`.
 pub const POD_UID: String = "k8s.pod.uid";
 /// Name of the group of Pods that is scheduled as one (1.36 and later). On the root of a group, and on those of its Pods.
 pub const POD_GROUP: String = "k8s.scheduler.pod_group.name";
@@ -208,7 +208,7 @@ pub const CONTAINER_RESTARTS: Int = "k8s.container.restart_count";
 pub const EXIT_CODE: Int = "k8s.container.exit_code";
 /// Why it waits or has ended. On events of spans of containers.
 pub const REASON: String = "k8s.container.status.reason";
-/// What is left out, each as `images: 3`. On `PodLifecycle`, `StartPod`, and on spans of containers.
+/// What is left out, each as `images: 3`. On `PodLifecycle`, `StartPod`, `Reconcile`, and on spans of containers.
 pub const LEFT_OUT: Strings = "schedspan.left_out";
 /// By how much the span's start or end may be too late, milliseconds: the API's times are whole seconds. On spans of lifecycles.
 pub const TIME_UNCERTAIN_MS: Double = "schedspan.time.uncertain_ms";
@@ -254,6 +254,28 @@ pub const CONTROLLER_RESULT: String = "k8s.controller.result";
 pub const CONTROLLER_REQUEUE_AFTER_MS: Double = "k8s.controller.requeue_after_ms";
 /// True where the reconcile panicked, and controller-runtime recovered. On `Reconcile` with the result `error`.
 pub const CONTROLLER_PANICKED: Bool = "k8s.controller.panicked";
+/// HTTP method. On requests.
+pub const HTTP_METHOD: String = "http.request.method";
+/// HTTP status of the answer. On requests, where there was one.
+pub const HTTP_STATUS: Int = "http.response.status_code";
+/// How often the client sent it again. On requests, where it did.
+pub const HTTP_RESEND_COUNT: Int = "http.request.resend_count";
+/// The answer's HTTP status, or the type of the error without one. On requests that failed.
+pub const ERROR_TYPE: String = "error.type";
+/// API group and version, such as `apps/v1`. On requests.
+pub const REQUEST_API: String = "k8s.request.api";
+/// The resource, such as `pods`. On requests.
+pub const REQUEST_RESOURCE: String = "k8s.request.resource";
+/// The subresource, such as `status`. On requests that are about one.
+pub const REQUEST_SUBRESOURCE: String = "k8s.request.subresource";
+/// How long the client's own rate limiter kept it, milliseconds. On requests.
+pub const REQUEST_LIMITED_MS: Double = "k8s.request.rate_limiter.wait_ms";
+/// Name of the object that it is about, or that came back. On requests.
+pub const OBJECT_NAME: String = "k8s.object.name";
+/// UID of the object that came back. On requests, where the client has a Go type for it and decodes it.
+pub const OBJECT_UID: String = "k8s.object.uid";
+/// Resource version of the object that came back. On requests with its UID.
+pub const OBJECT_VERSION: String = "k8s.object.resource_version";
 /// SHA-256 of the scheduler's flags and of its configuration file. On resources and `SchedulerConfiguration`.
 pub const CONFIG_HASH: String = "k8s.scheduler.config.hash";
 /// The profiles that it names. On resources and `SchedulerConfiguration`.

@@ -83,6 +83,8 @@ pub enum SpanKind {
     Stage(Stage),
     /// A step of a kubelet in starting a Pod.
     Node(NodeStep),
+    /// A request to the API server, by the reconcile that it is part of.
+    Request,
     /// A span of another program, or several spans that are shown as one.
     Other,
 }

@@ -61,12 +61,13 @@ const PLUGIN: &str = "plugin";
 /// The label of spans of plugins' shares.
 const SHARE: &str = "plugin share";
 
-/// A span's label: its name, unless that names one of many plugins, URLs or containers.
+/// A span's label: its name, unless that names one of many plugins, URLs, resources or containers.
 fn name(span: &Span) -> Cow<'static, str> {
     match span.kind {
         SpanKind::Plugin => PLUGIN.into(),
         SpanKind::Share => SHARE.into(),
         SpanKind::Extender => "extender".into(),
+        SpanKind::Request => "request".into(),
         SpanKind::Stage(stage @ (Stage::InitContainer | Stage::Container)) => stage.name().into(),
         SpanKind::Node(step) => step.name().into(),
         SpanKind::Stage(

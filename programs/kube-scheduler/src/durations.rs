@@ -160,6 +160,7 @@ impl Histograms {
             | SpanKind::QueueStay
             | SpanKind::Stage(_)
             | SpanKind::Node(_)
+            | SpanKind::Request
             | SpanKind::Other => {}
         }
     }

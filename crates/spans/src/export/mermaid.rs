@@ -87,6 +87,7 @@ fn section_of(span: &Span, trace: &Trace) -> Option<Name> {
         | SpanKind::Placement
         | SpanKind::Trial
         | SpanKind::QueueStay
+        | SpanKind::Request
         | SpanKind::Other => {
             return (span.parent_id == Some(trace.root().span_id)).then_some(Name::from("attempt"));
         }

@@ -421,6 +421,7 @@ fn descend<'a>(
                     | SpanKind::QueueStay
                     | SpanKind::Stage(Stage::Attempt | Stage::VolumeClaims)
                     | SpanKind::Node(_)
+                    | SpanKind::Request
                     | SpanKind::Other => colour,
                 };
                 rows.push(row(tree, span, colour));

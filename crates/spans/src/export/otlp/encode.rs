@@ -239,6 +239,7 @@ fn kind(span: &Span) -> u64 {
             CONSUMER
         }
         SpanKind::Node(step) if step.service().is_some() => CLIENT,
+        SpanKind::Request => CLIENT,
         SpanKind::Root(
             TraceKind::Attempt
             | TraceKind::GroupAttempt

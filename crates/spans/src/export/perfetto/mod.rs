@@ -262,6 +262,7 @@ fn track_name(kind: SpanKind) -> &'static str {
         SpanKind::Cycle(Cycle::Binding) => "binding cycles",
         SpanKind::Cycle(Cycle::Scheduling) => "scheduling cycles",
         SpanKind::ApiCall => "API calls",
+        SpanKind::Request => "requests",
         SpanKind::Victim => "preemptions",
         SpanKind::QueueStay => "queues",
         SpanKind::Share => "shares of plugins",
@@ -304,6 +305,7 @@ fn begin(span: &Span, track: u64) -> TrackEvent {
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
         | SpanKind::Node(_)
+        | SpanKind::Request
         | SpanKind::Other => {}
     }
     for Link { context, relation } in &span.links {

@@ -32,7 +32,8 @@ fn expected(trace: &Trace, span: &Span) -> OtlpSpan {
                 | NodeStep::PullImage
                 | NodeStep::CreateContainer
                 | NodeStep::StartContainer,
-            ) => span::SpanKind::Client,
+            )
+            | SpanKind::Request => span::SpanKind::Client,
             _ => span::SpanKind::Internal,
         }
         .into(),
@@ -120,6 +121,7 @@ fn kinds() -> impl Strategy<Value = SpanKind> {
             SpanKind::Placement,
             SpanKind::Trial,
             SpanKind::QueueStay,
+            SpanKind::Request,
             SpanKind::Other,
         ]);
     prop::sample::select(all.collect::<Vec<_>>())
