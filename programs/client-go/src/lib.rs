@@ -1,10 +1,12 @@
 //! The work queues of client-go, described to `gotrace`: those of kube-controller-manager, and of any other process.
 //!
-//! [`table`]: what is probed. [`values`]: what is read. [`reconcile`]: which calls make up a reconcile. [`spans`]: its span.
+//! [`table`]: what is probed. [`values`]: what is read. [`reconcile`]: which calls make up a reconcile. [`requests`]: which API
+//! requests it makes, also for other programs that are built on client-go. [`spans`]: its spans.
 
 #![forbid(unsafe_code)]
 
 pub mod reconcile;
+pub mod requests;
 pub mod spans;
 pub mod table;
 pub mod values;
@@ -29,7 +31,7 @@ impl Program for ClientGo {
     const NAME: &'static str = "client-go";
     const MARKERS: &'static [&'static str] = &[table::RETRY];
     const FILE_NAMES: &'static [&'static str] = &["controller", "operator"];
-    const CALLERS: &'static [&'static str] = &[];
+    const CALLERS: &'static [&'static str] = &[requests::table::CALLERS];
     const CALLS_INDIRECTLY: &'static str = "k8s.io/client-go/util/workqueue";
     const METRIC: Option<Metric<Value>> = None;
     const QUIET: Option<(Value, &'static [u64])> = None;
@@ -46,8 +48,12 @@ impl Program for ClientGo {
 
     fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, &mut String)) {
         for (value, datum) in values.iter_mut() {
-            if let (Value::Key, Datum::Texts(parts)) = (value, datum) {
-                parts.iter_mut().flatten().for_each(|part| replace("key", part));
+            match (value, datum) {
+                (Value::Key, Datum::Texts(parts)) => {
+                    parts.iter_mut().flatten().for_each(|part| replace("key", part));
+                }
+                (Value::Metrics | Value::Queue | Value::Key | Value::Word, _) => {}
+                (value @ of_request!(Value), datum) => requests::redact(value, datum, replace),
             }
         }
     }

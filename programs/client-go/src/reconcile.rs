@@ -6,6 +6,7 @@
 //!   with `get`.
 //! * Of a key that is not known the goroutine does: a worker takes the next key when it is done with the one before.
 //! * A retry is the reconcile's that is open on its goroutine, if that is of the same queue. Others are timers of a controller.
+//! * Which requests are a reconcile's: [`requests`](crate::requests).
 
 #[cfg(test)]
 mod schedules;
@@ -17,7 +18,12 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use gotrace::account::{Account, Books, Count, Counter, Losses, Stats};
 use gotrace::program::Assemble;
 
-use crate::{ClientGo, Event, Values, table::Function, values::Value};
+use crate::{
+    ClientGo, Event, Values,
+    requests::{self, Made, OnGoroutine, Requests, Step},
+    table::Part,
+    values::Value,
+};
 
 /// Queues, and their names: kube-controller-manager has 50. Names of more are counted as [`OTHER`]. Processes share this limit,
 /// and the next ones, in equal parts.
@@ -31,9 +37,13 @@ const MAX_OPEN: usize = 16_384;
 const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// What schedspan counts of each queue, as the process's own metrics `workqueue_adds_total` and `workqueue_retries_total` do.
-pub const COUNTERS: [Counter; 2] = [
+pub const COUNTERS: [Counter; 3] = [
     Counter { name: "workqueue_adds", help: "Keys that were added to a work queue", labels: &["queue"] },
     Counter { name: "workqueue_retries", help: "Keys that a work queue adds later", labels: &["queue"] },
+    requests::counter(
+        "workqueue_requests",
+        "API requests of processes with work queues, by the reconcile that made them",
+    ),
 ];
 
 /// A worker's handling of one key.
@@ -55,7 +65,9 @@ pub struct Reconcile {
     pub retried: bool,
     /// Whether its end was not seen.
     pub incomplete: bool,
-    /// How many events it came about by.
+    /// The API requests that it made.
+    pub made: Made,
+    /// How many events it came about by, without those of its requests.
     pub events: u64,
 }
 
@@ -64,16 +76,6 @@ impl Reconcile {
     #[must_use]
     pub fn waited_ns(&self) -> Option<u64> {
         Some(self.start_ns.saturating_sub(self.added_ns?))
-    }
-
-    /// It is over, by one more event; or by none, where that was not seen.
-    fn finish(mut self, books: &mut Books<Self>, end_ns: Option<u64>) {
-        self.events += u64::from(end_ns.is_some());
-        self.incomplete = end_ns.is_none();
-        self.end_ns = end_ns.unwrap_or(self.end_ns).max(self.start_ns);
-        books.stats.incomplete_attempts += u64::from(self.incomplete);
-        books.account.in_attempts += self.events;
-        books.finished.push(self);
     }
 }
 
@@ -84,6 +86,7 @@ pub struct Assembler {
     queues: BTreeMap<(u32, u64), Queue>,
     /// Additions and retries, by the queue's name.
     counts: BTreeMap<Arc<str>, [u64; 2]>,
+    requests: Requests,
     books: Books<Reconcile>,
     losses: Losses,
 }
@@ -99,9 +102,27 @@ struct Queue {
 
 #[derive(Debug)]
 struct Open {
+    /// Its number among reconciles.
+    number: u64,
     goroutine: u64,
     item: Option<Item>,
     reconcile: Reconcile,
+}
+
+impl Open {
+    /// It is over, by one more event; or by none, where that was not seen.
+    fn finish(self, requests: &mut Requests, books: &mut Books<Reconcile>, end_ns: Option<u64>) {
+        let Self { number, mut reconcile, .. } = self;
+        let seen_ns = end_ns.unwrap_or(reconcile.end_ns);
+        reconcile.made = requests.end_reconcile(number, seen_ns, books);
+        let last_ns = reconcile.made.requests.iter().map(|request| request.end_ns);
+        reconcile.events += u64::from(end_ns.is_some());
+        reconcile.incomplete = end_ns.is_none();
+        reconcile.end_ns = end_ns.or(last_ns.max()).unwrap_or(seen_ns).max(reconcile.start_ns);
+        books.stats.incomplete_attempts += u64::from(reconcile.incomplete);
+        books.account.in_attempts += reconcile.events;
+        books.finished.push(reconcile);
+    }
 }
 
 /// What a key is known by.
@@ -151,8 +172,12 @@ impl Assembler {
     }
 
     fn take(&mut self, event: Event) {
-        let Event { target, time_ns, goroutine, function, mut values, .. } = event;
-        let Self { queues, books, losses, .. } = self;
+        let part = event.function.about();
+        if let Part::Request(step) = part {
+            return self.request(step, event);
+        }
+        let Event { target, time_ns, goroutine, mut values, .. } = event;
+        let Self { queues, requests, books, losses, .. } = self;
         let own = || queues.range((target, 0)..=(target, u64::MAX)).map(|(_, queue)| queue);
         let waiting: usize = own().map(|queue| queue.added.len()).sum();
         let open: usize = own().map(|queue| queue.open.len()).sum();
@@ -166,8 +191,8 @@ impl Assembler {
         queue.name = other.map_or_else(|| Arc::clone(&queue.name), Arc::from);
         let name = Arc::clone(&queue.name);
         let (key, item) = Item::take(&mut values);
-        match function {
-            Function::Add => {
+        match part {
+            Part::Add => {
                 if waiting >= losses.part(MAX_WAITING) {
                     books.no_room(1);
                 } else if let Some(item) = item {
@@ -181,11 +206,11 @@ impl Assembler {
                 }
                 self.count(0, &name);
             }
-            Function::Get => {
+            Part::Get => {
                 let added_ns = item.as_ref().and_then(|item| queue.added.remove(item));
                 // The one before was done, and that was not seen.
                 let lost = queue.take(|open| item.is_some() && open.item == item);
-                lost.into_iter().for_each(|lost| lost.reconcile.finish(books, None));
+                lost.into_iter().for_each(|lost| lost.finish(requests, books, None));
                 if open >= losses.part(MAX_OPEN) {
                     books.account.waiting += u64::from(added_ns.is_some());
                     return books.no_room(1);
@@ -193,16 +218,30 @@ impl Assembler {
                 let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
                 let events = 1 + u64::from(added_ns.is_some());
                 let reconcile = Reconcile { target, queue: name, key, added_ns, events, ..began };
-                queue.open.push(Open { goroutine, item, reconcile });
+                let number = requests.begin_reconcile();
+                queue.open.push(Open { number, goroutine, item, reconcile });
             }
-            Function::Done => match queue.done(goroutine, item.as_ref()) {
-                Some(open) => open.reconcile.finish(books, Some(time_ns)),
+            Part::Done => match queue.done(goroutine, item.as_ref()) {
+                Some(open) => open.finish(requests, books, Some(time_ns)),
                 None => {
                     books.stray_end();
                 }
             },
-            Function::Retry => self.retry(target, goroutine, time_ns, &name),
+            Part::Retry => self.retry(target, goroutine, time_ns, &name),
+            Part::Request(_) => {}
         }
+    }
+
+    /// Part of a request: of the reconcile that is open on its goroutine, or on the one that started that.
+    fn request(&mut self, step: Step, event: Event) {
+        let Self { queues, requests, books, losses, .. } = self;
+        let own = queues.range((event.target, 0)..=(event.target, u64::MAX));
+        let own = own.flat_map(|(_, queue)| &queue.open);
+        let on = |goroutine| {
+            let on_it = own.clone().filter(|open| open.goroutine == goroutine);
+            OnGoroutine::of(on_it.map(|open| open.number))
+        };
+        requests.on(step, event, books, on, |limit| losses.part(limit));
     }
 
     /// A key of the queue with this name is added later: by the reconcile that is open on the goroutine, or by a timer.
@@ -223,11 +262,11 @@ impl Assembler {
 
     /// Gives up what was last seen before this time, of some processes.
     fn give_up(&mut self, of: impl Fn(u32) -> bool, before_ns: u64) {
-        let Self { queues, books, .. } = self;
+        let Self { queues, requests, books, .. } = self;
         queues.retain(|(target, _), queue| {
             if of(*target) {
                 let silent = queue.open.extract_if(.., |open| open.reconcile.end_ns < before_ns);
-                silent.for_each(|open| open.reconcile.finish(books, None));
+                silent.for_each(|open| open.finish(requests, books, None));
                 let silent = queue.added.extract_if(.., |_, added_ns| *added_ns < before_ns);
                 books.account.waiting += silent.count() as u64;
             }
@@ -253,6 +292,7 @@ impl Assemble<ClientGo> for Assembler {
 
     fn exit(&mut self, target: u32) {
         self.give_up(|of| of == target, u64::MAX);
+        self.requests.exit(target);
         self.losses.exit(target);
     }
 
@@ -277,6 +317,7 @@ impl Assemble<ClientGo> for Assembler {
         self.counts
             .iter()
             .flat_map(|(queue, totals)| [(0, queue, totals), (1, queue, totals)].map(count))
+            .chain(self.requests.counts(COUNTERS[2].name))
             .collect()
     }
 }

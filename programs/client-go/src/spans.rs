@@ -8,7 +8,7 @@ use spans::{
     story::{Extras, Single},
 };
 
-use crate::reconcile::Reconcile;
+use crate::{reconcile::Reconcile, requests};
 
 impl Story for Reconcile {
     fn pod_uid(&self) -> Option<&str> {
@@ -16,21 +16,21 @@ impl Story for Reconcile {
     }
 
     fn trace(&self, anchor: Anchor, _: Origin, extras: Extras) -> Trace {
-        let Self { target, queue, key, start_ns, end_ns, retried, incomplete, .. } = self;
+        let Self { target, queue, key, start_ns, end_ns, retried, made, incomplete, .. } = self;
         let mut list = vec![(attributes::WORKQUEUE, AttributeValue::from(&**queue))];
         list.extend(key.as_deref().map(|key| (attributes::WORKQUEUE_KEY, key.into())));
         let wait_ms = self.waited_ns().map(|ns| AttributeValue::Double(ns as f64 / 1e6));
         list.extend(wait_ms.map(|ms| (attributes::WORKQUEUE_WAIT_MS, ms)));
         list.push((attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(*retried)));
         list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
-        Single {
+        let single = Single {
             kind: TraceKind::Reconcile,
             about: &[queue, key.as_deref().unwrap_or_default()],
             target: *target,
             times: [*start_ns, *end_ns],
             attributes: list.into(),
             status: Status::Unset,
-        }
-        .trace(anchor, extras)
+        };
+        requests::spans::trace(single, made, anchor, extras)
     }
 }

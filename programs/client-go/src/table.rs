@@ -1,9 +1,10 @@
-//! The functions that are probed: the calls by which a queue counts and times what it does.
+//! The functions that are probed: the calls by which a queue counts and times what it does, and those of
+//! [requests](crate::requests::table).
 //! <https://github.com/kubernetes/client-go/blob/v0.36.4/util/workqueue/metrics.go#L75-L143>
 
 use gotrace::plan::{self, Begin, End, Held, SeenAs, Signature};
 
-use crate::values::Value;
+use crate::{requests::Step, values::Value};
 
 type Row = plan::Row<Value>;
 type Want = plan::Want<Value>;
@@ -48,30 +49,45 @@ macro_rules! metrics {
     };
 }
 
-gotrace::functions! {
-    /// What a probed function is to a reconcile is its name. Where the key cannot be read, the reconcile counts all the same.
-    pub enum Function: (), Value;
+/// What a function is to a reconcile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A key is added to the queue.
+    Add,
+    /// A worker takes it.
+    Get,
+    /// The worker is through with it.
+    Done,
+    /// A key is to be added later.
+    Retry,
+    /// Part of a request.
+    Request(Step),
+}
+
+crate::request_functions! {
+    /// A probed function. Where the key cannot be read, the reconcile counts all the same.
+    pub enum Function: Part, Value;
 
     /// A key is added to the queue that is not in it; one that is being worked on enters it when that is done.
-    Add { detail: Phases, about: (), rows: [
+    Add { detail: Phases, about: Part::Add, rows: [
         row(metrics!("[...]).add"), GENERIC, &[ADDRESS, QUEUE, WORD, KEY]),
         row(metrics!(").add"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
         row(metrics!("[...]).add"), Signature::Unused, &[ADDRESS, QUEUE]),
     ] }
     /// A worker takes the key.
-    Get { detail: Phases, about: (), rows: [
+    Get { detail: Phases, about: Part::Get, rows: [
         row(metrics!("[...]).get"), GENERIC, &[ADDRESS, QUEUE, WORD, KEY]),
         row(metrics!(").get"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
         row(metrics!("[...]).get"), Signature::Unused, &[ADDRESS, QUEUE]),
     ] }
     /// The worker is through with it.
-    Done { detail: Phases, about: (), rows: [
+    Done { detail: Phases, about: Part::Done, rows: [
         row(metrics!("[...]).done"), GENERIC, &[ADDRESS, WORD, KEY]),
         row(metrics!(").done"), PLAIN, &[ADDRESS, WORD, ANY_KEY]),
         row(metrics!("[...]).done"), Signature::Unused, &[ADDRESS]),
     ] }
     /// A key is to be added later: after a failure, or because something is due then.
-    Retry { detail: Phases, about: (), rows: [row(&[RETRY], Signature::Unused, &[
+    Retry { detail: Phases, about: Part::Retry, rows: [row(&[RETRY], Signature::Unused, &[
         Want::of_receiver(Value::Metrics, RETRY_METRICS, &[]),
         Want::of_receiver(Value::Queue, RETRY_METRICS, RETRIES_LABEL),
     ])] }

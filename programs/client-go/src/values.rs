@@ -1,6 +1,6 @@
-//! What is read at the sites of work queues.
+//! What is read at the sites of work queues and of requests.
 
-gotrace::values! {
+crate::request_values! {
     /// A value read at a site.
     pub enum Value;
 

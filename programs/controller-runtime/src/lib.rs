@@ -1,6 +1,7 @@
 //! Operators built on controller-runtime, described to `gotrace`: the reconciles of their controllers.
 //!
-//! [`table`]: what is probed. [`values`]: what is read. [`reconcile`]: which hits make up a reconcile. [`spans`]: its span.
+//! [`table`]: what is probed. [`values`]: what is read. [`reconcile`]: which hits make up a reconcile. [`spans`]: its spans. The
+//! requests of a reconcile are those of [`client_go::requests`].
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +10,7 @@ pub mod spans;
 pub mod table;
 pub mod values;
 
+use client_go::requests;
 use goexe::{Executable, Functions, Types};
 use gotrace::{
     account::Counter,
@@ -76,6 +78,7 @@ impl Program for ControllerRuntime {
                     | Value::StatusMessage,
                     _,
                 ) => {}
+                (value @ client_go::of_request!(Value), datum) => requests::redact(value, datum, replace),
             }
         }
     }

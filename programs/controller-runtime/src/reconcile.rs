@@ -14,13 +14,18 @@ use std::{
     sync::Arc,
 };
 
+use client_go::requests::{self, Made, OnGoroutine, Requests, Step};
 use gotrace::{
     Role,
     account::{Account, Books, Count, Counter, Losses, Stats},
     program::Assemble,
 };
 
-use crate::{ControllerRuntime, Event, Values, table::STATUS_ERROR, values::Value};
+use crate::{
+    ControllerRuntime, Event, Values,
+    table::{Part, STATUS_ERROR},
+    values::Value,
+};
 
 /// Reconciles that can be open at once. Processes share this limit in equal parts.
 const MAX_OPEN: usize = 16_384;
@@ -32,7 +37,7 @@ const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// What schedspan counts of each controller, as the process's own metrics `controller_runtime_reconcile_total` and
 /// `controller_runtime_reconcile_panics_total` do.
-pub const COUNTERS: [Counter; 2] = [
+pub const COUNTERS: [Counter; 3] = [
     Counter {
         name: "controller_reconciles",
         help: "Reconciles of a controller that are over",
@@ -43,6 +48,10 @@ pub const COUNTERS: [Counter; 2] = [
         help: "Reconciles of a controller that panicked, and were recovered",
         labels: &["controller"],
     },
+    requests::counter(
+        "controller_requests",
+        "API requests of processes with controllers, by the reconcile that made them",
+    ),
 ];
 
 /// How controller-runtime begins and ends the message of a panic that it recovered:
@@ -117,6 +126,8 @@ pub struct Reconcile {
     pub message: Option<String>,
     /// Whether it panicked, and controller-runtime recovered.
     pub panicked: bool,
+    /// The API requests that it made.
+    pub made: Made,
     /// Whether its end was not seen.
     pub incomplete: bool,
 }
@@ -132,12 +143,15 @@ pub struct Assembler {
     panics: BTreeMap<Arc<str>, u64>,
     /// Names that are counted, and shared.
     controllers: BTreeSet<Arc<str>>,
+    requests: Requests,
     books: Books<Reconcile>,
     losses: Losses,
 }
 
 #[derive(Debug)]
 struct Open {
+    /// Its number among reconciles.
+    number: u64,
     depth: u64,
     reconcile: Reconcile,
 }
@@ -180,7 +194,8 @@ impl Assembler {
         let request = parts.filter(|parts| !parts.is_empty()).map(|parts| parts.join("/"));
         let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
         let reconcile = Reconcile { target, controller, request, ..began };
-        self.open.insert((target, goroutine), Open { depth, reconcile });
+        let number = self.requests.begin_reconcile();
+        self.open.insert((target, goroutine), Open { number, depth, reconcile });
     }
 
     fn end(&mut self, event: Event) {
@@ -188,7 +203,7 @@ impl Assembler {
         let key = (target, goroutine);
         let is_its_own = self.open.get(&key).is_some_and(|open| open.depth == depth);
         let own = if is_its_own { self.open.remove(&key) } else { None };
-        let Some(Open { reconcile, .. }) = own else { return self.books.stray_end() };
+        let Some(Open { number, reconcile, .. }) = own else { return self.books.stray_end() };
         let outcome = Outcome::of(&values);
         let failed = outcome == Some(Outcome::Error);
         let [message, status] =
@@ -196,18 +211,33 @@ impl Assembler {
         let message = if message.as_deref() == Some(STATUS_ERROR) { status } else { message };
         let panicked = message.as_deref().and_then(panicked_with).is_some();
         let end_ns = time_ns.max(reconcile.start_ns);
-        let reconcile = Reconcile { end_ns, outcome, message, panicked, ..reconcile };
+        let made = self.requests.end_reconcile(number, end_ns, &mut self.books);
+        let reconcile = Reconcile { end_ns, outcome, message, panicked, made, ..reconcile };
         self.count(&reconcile);
         self.books.account.in_attempts += 2;
         self.books.finished.push(reconcile);
     }
 
+    /// Part of a request: of the reconcile that is open on its goroutine, or on the one that started that.
+    fn request(&mut self, step: Step, event: Event) {
+        let Self { open, requests, books, losses, .. } = self;
+        let target = event.target;
+        let on =
+            |goroutine| OnGoroutine::of(open.get(&(target, goroutine)).map(|open| open.number).into_iter());
+        requests.on(step, event, books, on, |limit| losses.part(limit));
+    }
+
     /// Ends were not seen, and will not be.
     fn give_up(&mut self, is: impl Fn((u32, u64), &Reconcile) -> bool) {
-        for (_, open) in self.open.extract_if(.., |key, open| is(*key, &open.reconcile)) {
-            self.books.stats.incomplete_attempts += 1;
-            self.books.account.in_attempts += 1;
-            self.books.finished.push(Reconcile { incomplete: true, ..open.reconcile });
+        let Self { open, requests, books, .. } = self;
+        for (_, Open { number, reconcile, .. }) in open.extract_if(.., |key, open| is(*key, &open.reconcile))
+        {
+            let made = requests.end_reconcile(number, reconcile.end_ns, books);
+            let last_ns = made.requests.iter().map(|request| request.end_ns).max();
+            let end_ns = last_ns.unwrap_or(reconcile.end_ns);
+            books.stats.incomplete_attempts += 1;
+            books.account.in_attempts += 1;
+            books.finished.push(Reconcile { end_ns, made, incomplete: true, ..reconcile });
         }
     }
 }
@@ -220,9 +250,13 @@ impl Assemble<ControllerRuntime> for Assembler {
             self.give_up(|(of, _), _| of == event.target);
         }
         self.books.account.events += 1;
-        match event.role {
-            Role::Entry => self.begin(event),
-            Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric => self.end(event),
+        match (event.function.about(), event.role) {
+            (Part::Request(step), _) => self.request(step, event),
+            (Part::Reconcile, Role::Entry) => self.begin(event),
+            (
+                Part::Reconcile,
+                Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric,
+            ) => self.end(event),
         }
     }
 
@@ -232,6 +266,7 @@ impl Assemble<ControllerRuntime> for Assembler {
 
     fn exit(&mut self, target: u32) {
         self.give_up(|(of, _), _| of == target);
+        self.requests.exit(target);
         self.losses.exit(target);
     }
 
@@ -248,7 +283,7 @@ impl Assemble<ControllerRuntime> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        let [reconciles, panics] = COUNTERS.map(|counter| counter.name);
+        let [reconciles, panics, requests] = COUNTERS.map(|counter| counter.name);
         let reconciles = self.reconciles.iter().map(|((controller, result), total)| Count {
             counter: reconciles,
             labels: vec![controller.to_string(), (*result).to_owned()],
@@ -259,6 +294,6 @@ impl Assemble<ControllerRuntime> for Assembler {
             labels: vec![controller.to_string()],
             total: *total,
         });
-        reconciles.chain(panics).collect()
+        reconciles.chain(panics).chain(self.requests.counts(requests)).collect()
     }
 }

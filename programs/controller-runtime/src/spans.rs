@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use client_go::requests;
 use spans::{
     Anchor, AttributeValue, Origin, Status, Story, Trace, TraceKind, attributes,
     story::{Extras, Single},
@@ -16,8 +17,18 @@ impl Story for Reconcile {
     }
 
     fn trace(&self, anchor: Anchor, _: Origin, extras: Extras) -> Trace {
-        let Self { target, controller, request, start_ns, end_ns, outcome, message, panicked, incomplete } =
-            self;
+        let Self {
+            target,
+            controller,
+            request,
+            start_ns,
+            end_ns,
+            outcome,
+            message,
+            panicked,
+            made,
+            incomplete,
+        } = self;
         let mut list = vec![(attributes::CONTROLLER, AttributeValue::from(&**controller))];
         list.extend(request.as_deref().map(|request| (attributes::CONTROLLER_REQUEST, request.into())));
         list.extend(outcome.map(|outcome| (attributes::CONTROLLER_RESULT, outcome.name().into())));
@@ -27,7 +38,7 @@ impl Story for Reconcile {
         }
         list.extend(panicked.then_some((attributes::CONTROLLER_PANICKED, AttributeValue::Bool(true))));
         list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
-        Single {
+        let single = Single {
             kind: TraceKind::Reconcile,
             about: &["controller", controller, request.as_deref().unwrap_or_default()],
             target: *target,
@@ -37,7 +48,7 @@ impl Story for Reconcile {
                 Some(Outcome::Error) => Status::Error(message.clone().unwrap_or_default()),
                 Some(Outcome::Success | Outcome::Requeue | Outcome::RequeueAfter(_)) | None => Status::Unset,
             },
-        }
-        .trace(anchor, extras)
+        };
+        requests::spans::trace(single, made, anchor, extras)
     }
 }

@@ -1,10 +1,12 @@
-//! The function that is probed: the method by which a controller calls its reconciler, and recovers its panics.
+//! The functions that are probed: the method by which a controller calls its reconciler, and recovers its panics, and those of
+//! [requests](client_go::requests::table).
 //!
 //! It is not generic in controller-runtime 0.15 to 0.18
 //! (<https://github.com/kubernetes-sigs/controller-runtime/blob/v0.15.3/pkg/internal/controller/controller.go#L104-L124>), and has
 //! the type of requests as its argument since 0.19
 //! (<https://github.com/kubernetes-sigs/controller-runtime/blob/v0.19.0/pkg/internal/controller/controller.go#L101-L122>).
 
+use client_go::requests::{self, Step};
 use gotrace::plan::{self, Begin, End, Field, Interface, SeenAs, Signature};
 
 use crate::values::Value;
@@ -28,10 +30,11 @@ macro_rules! reconcile {
 const PLAIN: &str = reconcile!("");
 const OF_REQUESTS: &str = reconcile!("[go.shape.struct { k8s.io/apimachinery/pkg/types.NamespacedName }]");
 const OF_OTHERS: &str = reconcile!("[go.shape...]");
-/// The methods of a controller, of both generations. Wrappers of shapes are never called.
-pub(crate) const CALLERS: [&str; 2] = [
+/// The methods of a controller, of both generations, and what a client calls. Wrappers of shapes are never called.
+pub(crate) const CALLERS: [&str; 3] = [
     "sigs.k8s.io/controller-runtime/pkg/internal/controller.(*Controller)",
     "sigs.k8s.io/controller-runtime/pkg/internal/controller.(*Controller[go.shape",
+    requests::table::CALLERS,
 ];
 /// What registers the metrics of controllers, whatever their requests are.
 pub(crate) const MARKER: &str = "sigs.k8s.io/controller-runtime/pkg/internal/controller/metrics.init.0";
@@ -81,12 +84,21 @@ const ROW: Row = Row {
     without: "reconciles that are not seen",
 };
 
-gotrace::functions! {
-    /// What a probed function is to a reconcile is its name.
-    pub enum Function: (), Value;
+/// What a function is to a reconcile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The reconcile itself.
+    Reconcile,
+    /// Part of a request.
+    Request(Step),
+}
+
+client_go::request_functions! {
+    /// A probed function.
+    pub enum Function: Part, Value;
 
     /// A controller calls its reconciler.
-    Reconcile { detail: Phases, about: (), rows: [
+    Reconcile { detail: Phases, about: Part::Reconcile, rows: [
         ROW,
         Row {
             symbols: &[PLAIN],

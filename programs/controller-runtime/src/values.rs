@@ -1,6 +1,6 @@
-//! What is read at the sites of controllers.
+//! What is read at the sites of controllers and of requests.
 
-gotrace::values! {
+client_go::request_values! {
     /// A value read at a site.
     pub enum Value;
 

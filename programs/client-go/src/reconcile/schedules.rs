@@ -235,7 +235,11 @@ impl Run {
             assert_eq!((stray, orphaned, no_room), (0, 0, 0));
         }
         let mut counted = [BTreeMap::new(), BTreeMap::new()];
-        for count in assembler.counts().into_iter().filter(|count| count.total > 0) {
+        for count in assembler
+            .counts()
+            .into_iter()
+            .filter(|count| count.total > 0 && count.labels[0].starts_with("queue-"))
+        {
             let place = usize::from(count.counter == "workqueue_retries");
             counted[place].insert(count.labels[0].clone(), count.total);
         }

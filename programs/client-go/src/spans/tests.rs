@@ -2,7 +2,7 @@
 
 use spans::{Anchor, Origin, Story as _, Trace, TraceKind, story::Extras};
 
-use crate::reconcile::Reconcile;
+use crate::{reconcile::Reconcile, requests::Made};
 
 const ANCHOR: Anchor = Anchor { unix_ns_at_zero: 1_000_000_000 };
 
@@ -19,6 +19,7 @@ fn reconcile() -> Reconcile {
         start_ns: 3_500_000,
         end_ns: 9_000_000,
         retried: true,
+        made: Made::default(),
         incomplete: false,
         events: 4,
     }

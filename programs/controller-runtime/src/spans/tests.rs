@@ -1,5 +1,6 @@
 //! What is said of a reconcile.
 
+use client_go::requests::Made;
 use spans::{Anchor, Origin, Status, Story as _, Trace, TraceKind, story::Extras};
 
 use crate::reconcile::{Outcome, Reconcile};
@@ -20,6 +21,7 @@ fn reconcile() -> Reconcile {
         outcome: Some(Outcome::RequeueAfter(2_500_000)),
         message: None,
         panicked: false,
+        made: Made::default(),
         incomplete: false,
     }
 }

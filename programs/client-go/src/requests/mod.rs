@@ -1,0 +1,464 @@
+//! Requests of client-go's REST client, and whose they are. For the assemblers of all programs that are built on client-go.
+//!
+//! [`table`]: what is probed and read, as macros that add it to a program's own. [`spans`]: the spans of requests.
+//!
+//! Pure, as the assemblers. A request is the reconcile's
+//!
+//! * that is open on its goroutine, or else
+//! * that is open on the goroutine that started its own: some controllers write on goroutines that they wait for.
+//!
+//! What is neither is counted by its cause, not guessed: most of it is of informers, leases and events.
+
+pub mod spans;
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
+
+use gotrace::{
+    Event, Role, Values,
+    account::{Books, Count, Counter},
+    program::Program,
+    values::{Datum, Value},
+};
+
+/// Requests that can be open at once. Processes share this limit in equal parts.
+const MAX_OPEN: usize = 16_384;
+/// Requests of one reconcile: a ReplicaSet makes 500 Pods at once.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controller/replicaset/replica_set.go#L66-L70>
+const MAX_OF_RECONCILE: usize = 1_024;
+/// Goroutines that are known to be a reconcile's, of all processes. The oldest are forgotten.
+const MAX_CHILDREN: usize = 16_384;
+
+/// What schedspan counts of requests, by whose they are. Each program has a name for its own.
+#[must_use]
+pub const fn counter(name: &'static str, help: &'static str) -> Counter {
+    Counter { name, help, labels: &["reconcile"] }
+}
+
+/// Which part of a request a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It waits for the client's rate limiter.
+    Limit,
+    /// It was sent, and answered or not.
+    Attempt,
+    /// The object in the answer was decoded.
+    Answer,
+}
+
+/// The values of requests among those of a program: [`request_values!`](crate::request_values) says which they are.
+#[expect(missing_docs, reason = "each is a value with its own documentation")]
+pub trait Slots: Value {
+    const PARENT: Self;
+    const REASON: Self;
+    const NAMESPACE: Self;
+    const RESOURCE: Self;
+    const NAME: Self;
+    const SUBRESOURCE: Self;
+    const FAILED: Self;
+    const ERROR: Self;
+    const METHOD: Self;
+    const PATH: Self;
+    const STATUS: Self;
+    const OBJECT_TYPE: Self;
+    const OBJECT_UID: Self;
+    const OBJECT_NAME: Self;
+    const OBJECT_VERSION: Self;
+}
+
+/// Replaces what a value of a request names, if that is an object of a user.
+pub fn redact<V: Slots>(value: V, datum: &mut Datum, replace: &mut dyn FnMut(&'static str, &mut String)) {
+    let kinds = [
+        (V::NAMESPACE, "namespace"),
+        (V::NAME, "object"),
+        (V::OBJECT_NAME, "object"),
+        (V::OBJECT_UID, "uid"),
+        (V::PATH, "path"),
+        (V::ERROR, "message"),
+    ];
+    if let (Some((_, kind)), Datum::Text(text)) = (kinds.into_iter().find(|(own, _)| *own == value), datum)
+        && !text.is_empty()
+    {
+        replace(kind, text);
+    }
+}
+
+/// Which reconcile of a process is open on a goroutine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnGoroutine {
+    /// None.
+    None,
+    /// The one with this number.
+    One(u64),
+    /// Several: which of them makes a request cannot be known.
+    Several,
+}
+
+impl OnGoroutine {
+    /// The one of these numbers.
+    pub fn of(mut numbers: impl Iterator<Item = u64>) -> Self {
+        match (numbers.next(), numbers.next()) {
+            (None, _) => Self::None,
+            (Some(number), None) => Self::One(number),
+            (Some(_), Some(_)) => Self::Several,
+        }
+    }
+}
+
+/// Whose a request is: the values of the label `reconcile`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Of the reconcile on its goroutine.
+    Own,
+    /// Of the reconcile on the goroutine that started its own.
+    Child,
+    /// Of none.
+    None,
+    /// Of one of several.
+    Several,
+    /// Its goroutine is of a reconcile that is over.
+    Over,
+}
+
+impl Whose {
+    const ALL: [Self; 5] = [Self::Own, Self::Child, Self::None, Self::Several, Self::Over];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Child => "child",
+            Self::None => "none",
+            Self::Several => "several",
+            Self::Over => "over",
+        }
+    }
+}
+
+/// The object that came back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Object {
+    /// Its Go type, such as `*v1.Pod`.
+    pub typ: Arc<str>,
+    /// Its UID.
+    pub uid: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its resource version.
+    pub version: Option<String>,
+}
+
+/// One request, with all attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// When it began, the wait for the rate limiter included. All times are nanoseconds by `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    /// When it was answered, and its object decoded; or when it was seen last.
+    pub end_ns: u64,
+    /// HTTP method.
+    pub method: Option<String>,
+    /// The beginning of the URL's path: API group and version, or all of it.
+    pub path: Option<String>,
+    /// Empty, as the next three, where the path has it.
+    pub resource: String,
+    /// Subresource, if it is about one.
+    pub subresource: String,
+    /// Namespace, if it is within one.
+    pub namespace: String,
+    /// Name of the object, unless it is to be created.
+    pub name: String,
+    /// How long the client's rate limiter kept it, nanoseconds.
+    pub limited_ns: u64,
+    /// How often it was sent.
+    pub attempts: u64,
+    /// HTTP status of the last answer, if there was one.
+    pub status: Option<u64>,
+    /// Why there was none, or the type of the error.
+    pub error: Option<String>,
+    /// The object that came back, if it is described by a struct.
+    pub object: Option<Object>,
+    /// Whether its end was not seen.
+    pub incomplete: bool,
+    /// How many events it came about by.
+    pub events: u64,
+}
+
+/// The requests of a reconcile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Those that are shown, by their beginning.
+    pub requests: Vec<Request>,
+    /// How many are not.
+    pub left_out: u64,
+}
+
+/// Requests of reconciles that are open.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// Number of the last reconcile.
+    last: u64,
+    /// By process and goroutine, the outermost first.
+    open: BTreeMap<(u32, u64), Vec<Open>>,
+    /// By the reconcile's number.
+    made: BTreeMap<u64, Made>,
+    /// The reconcile that a goroutine is of, by process and goroutine.
+    children: BTreeMap<(u32, u64), u64>,
+    counts: [u64; Whose::ALL.len()],
+}
+
+#[derive(Debug)]
+struct Open {
+    reconcile: u64,
+    /// Of what its client calls for it. A request within it is deeper.
+    depth: u64,
+    request: Request,
+    /// Since when it waits for the rate limiter.
+    limited_since: Option<u64>,
+    /// Whether nothing more has to come.
+    is_over: bool,
+}
+
+impl Open {
+    fn finish(self, time_ns: u64) -> Request {
+        let end_ns = if self.is_over { self.request.end_ns } else { time_ns.max(self.request.end_ns) };
+        Request { end_ns, incomplete: !self.is_over, ..self.request }
+    }
+}
+
+impl Requests {
+    /// A number for a reconcile that begins.
+    pub fn begin_reconcile(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A reconcile is over: what it asked for.
+    pub fn end_reconcile<T>(&mut self, reconcile: u64, time_ns: u64, books: &mut Books<T>) -> Made {
+        let Self { open, made, .. } = self;
+        let mut own = made.remove(&reconcile).unwrap_or_default();
+        open.retain(|_, open| {
+            let left = open.extract_if(.., |open| open.reconcile == reconcile);
+            own.requests.extend(left.map(|open| open.finish(time_ns)));
+            !open.is_empty()
+        });
+        own.requests.sort_by_key(|request| request.start_ns);
+        for request in &own.requests {
+            books.account.in_attempts += request.events;
+            books.stats.unwound_calls += u64::from(request.incomplete);
+        }
+        own
+    }
+
+    /// An event of a request. `on` says which reconcile of the process is open on a goroutine, and `part` which part of a limit
+    /// a process has.
+    pub fn on<P: Program<Value: Slots>, T>(
+        &mut self,
+        step: Step,
+        event: Event<P>,
+        books: &mut Books<T>,
+        on: impl Fn(u64) -> OnGoroutine,
+        part: impl Fn(usize) -> usize,
+    ) {
+        let Event { target, time_ns, goroutine, depth, role, mut values, .. } = event;
+        let key = (target, goroutine);
+        let is_entry = role == Role::Entry;
+        if step == Step::Limit && is_entry && values.number(P::Value::REASON) == Some(0) {
+            return self.begin((key, depth), time_ns, values, books, on, part);
+        }
+        let open = self.open.entry(key).or_default();
+        // The innermost that it can be of.
+        let place = open.iter().rposition(|open| match step {
+            Step::Limit if is_entry => open.is_over && open.depth < depth && open.request.may_be_sent_again(),
+            Step::Limit => open.limited_since.is_some(),
+            Step::Attempt => !open.is_over && open.depth == depth,
+            Step::Answer => open.is_over && open.depth > depth,
+        });
+        // Those within it are over.
+        for inner in place.map(|place| open.split_off(place + 1)).into_iter().flatten() {
+            self.made.entry(inner.reconcile).or_default().requests.push(inner.finish(time_ns));
+        }
+        let Some(Open { request, limited_since, is_over, .. }) = place.map(|place| &mut open[place]) else {
+            if open.is_empty() {
+                self.open.remove(&key);
+            }
+            books.account.unrelated += 1;
+            return;
+        };
+        request.events += 1;
+        request.end_ns = time_ns.max(request.end_ns);
+        let failed = values.number(P::Value::FAILED) == Some(1);
+        let error = values.take_text(P::Value::ERROR).filter(|_| failed);
+        match step {
+            // It is sent again.
+            Step::Limit if is_entry => (*limited_since, *is_over) = (Some(time_ns), false),
+            Step::Limit => {
+                request.limited_ns += limited_since.take().map_or(0, |since| time_ns.saturating_sub(since));
+                (request.error, *is_over) = (error, failed);
+            }
+            Step::Attempt => {
+                request.attempts += 1;
+                request.method = values.take_text(P::Value::METHOD);
+                request.path = values.take_text(P::Value::PATH);
+                request.status = values.number(P::Value::STATUS).filter(|status| *status > 0);
+                (request.error, *is_over) = (error, true);
+            }
+            Step::Answer => request.object = object(&mut values),
+        }
+    }
+
+    /// A request begins. Those before it on the goroutine are over, unless it is within one of them: a client may ask for a token
+    /// when it sends a request.
+    fn begin<V: Slots, T>(
+        &mut self,
+        (key, depth): ((u32, u64), u64),
+        time_ns: u64,
+        mut values: Values<V>,
+        books: &mut Books<T>,
+        on: impl Fn(u64) -> OnGoroutine,
+        part: impl Fn(usize) -> usize,
+    ) {
+        let (target, goroutine) = key;
+        let before = self.open.remove(&key).unwrap_or_default();
+        let (over, mut within): (Vec<_>, Vec<_>) =
+            before.into_iter().partition(|open| open.is_over || open.depth >= depth);
+        for open in over {
+            self.made.entry(open.reconcile).or_default().requests.push(open.finish(time_ns));
+        }
+        let parent = values.number(V::PARENT).filter(|parent| *parent > 0);
+        let (whose, reconcile) = match on(goroutine) {
+            OnGoroutine::One(reconcile) => (Whose::Own, Some(reconcile)),
+            OnGoroutine::Several => (Whose::Several, None),
+            OnGoroutine::None => self.by_parent(key, parent.map_or(OnGoroutine::None, on)),
+        };
+        self.counts[whose as usize] += 1;
+        if let Some(reconcile) = reconcile {
+            let of_process = self.open.range((target, 0)..=(target, u64::MAX)).map(|(_, open)| open.len());
+            let of_process = of_process.sum::<usize>() + within.len();
+            let own = self.open.values().flatten().chain(&within).filter(|open| open.reconcile == reconcile);
+            let own = own.count();
+            let made = self.made.entry(reconcile).or_default();
+            if of_process >= part(MAX_OPEN) || made.requests.len() + own >= MAX_OF_RECONCILE {
+                made.left_out += 1;
+                books.no_room(1);
+            } else {
+                let request = Request::begin(time_ns, &mut values);
+                let limited_since = Some(time_ns);
+                within.push(Open { reconcile, depth, request, limited_since, is_over: false });
+            }
+        } else {
+            books.account.unrelated += 1;
+        }
+        if !within.is_empty() {
+            self.open.insert(key, within);
+        }
+    }
+
+    /// Whose a request is on a goroutine without a reconcile. One that was started by a reconcile stays that one's.
+    fn by_parent(&mut self, key: (u32, u64), parent: OnGoroutine) -> (Whose, Option<u64>) {
+        match (parent, self.children.entry(key)) {
+            (OnGoroutine::One(reconcile), Entry::Occupied(known)) if *known.get() == reconcile => {
+                (Whose::Child, Some(reconcile))
+            }
+            (_, Entry::Occupied(_)) => (Whose::Over, None),
+            (OnGoroutine::One(reconcile), Entry::Vacant(unknown)) => {
+                unknown.insert(reconcile);
+                if self.children.len() > MAX_CHILDREN {
+                    self.children.pop_first();
+                }
+                (Whose::Child, Some(reconcile))
+            }
+            (OnGoroutine::Several, Entry::Vacant(_)) => (Whose::Several, None),
+            (OnGoroutine::None, Entry::Vacant(_)) => (Whose::None, None),
+        }
+    }
+
+    /// A process has ended.
+    pub fn exit(&mut self, target: u32) {
+        self.children.retain(|(of, _), _| *of != target);
+    }
+
+    /// How many requests have begun, by whose they are.
+    pub fn counts(&self, counter: &'static str) -> impl Iterator<Item = Count> {
+        Whose::ALL.into_iter().zip(self.counts).map(move |(whose, total)| Count {
+            counter,
+            labels: vec![whose.name().to_owned()],
+            total,
+        })
+    }
+}
+
+/// The object that came back; `None` for one that is not described by a struct.
+fn object<V: Slots>(values: &mut Values<V>) -> Option<Object> {
+    let typ = values.take_name(V::OBJECT_TYPE)?;
+    let uid = values.take_text(V::OBJECT_UID).filter(|uid| !uid.is_empty())?;
+    let mut text = |value| values.take_text(value).filter(|text| !text.is_empty());
+    Some(Object { typ, uid, name: text(V::OBJECT_NAME), version: text(V::OBJECT_VERSION) })
+}
+
+/// What a request is about, by its fields or its path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About<'a> {
+    /// API group and version, such as `apps/v1`; of the core group the version.
+    pub api: String,
+    /// Namespace, resource, name and subresource. Empty where there is none.
+    pub namespace: &'a str,
+    /// See above.
+    pub resource: &'a str,
+    /// See above.
+    pub name: &'a str,
+    /// See above.
+    pub subresource: &'a str,
+}
+
+impl Request {
+    fn begin<V: Slots>(time_ns: u64, values: &mut Values<V>) -> Self {
+        let mut text = |value| values.take_text(value).unwrap_or_default();
+        Self {
+            start_ns: time_ns,
+            end_ns: time_ns,
+            resource: text(V::RESOURCE),
+            subresource: text(V::SUBRESOURCE),
+            namespace: text(V::NAMESPACE),
+            name: text(V::NAME),
+            events: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the client sends it again after this answer: a watch on the same goroutine has such answers as well.
+    /// <https://github.com/kubernetes/client-go/blob/v0.36.4/rest/with_retry.go#L307-L318>
+    fn may_be_sent_again(&self) -> bool {
+        self.status.is_none_or(|status| status == 429 || status >= 500)
+    }
+
+    /// What it is about. A client that is made for any object, as the garbage collector's, has all of it in the path.
+    #[must_use]
+    pub fn about(&self) -> About<'_> {
+        let Self { resource, subresource, namespace, name, path, .. } = self;
+        let path = path.as_deref().unwrap_or_default();
+        let mut segments = path.split('/').skip_while(|segment| !["api", "apis"].contains(segment));
+        let first = segments.next();
+        let mut next = || segments.next().unwrap_or_default();
+        let api = match first {
+            Some("apis") => [next(), next()].join("/"),
+            Some(_) => next().to_owned(),
+            None => String::new(),
+        };
+        if !resource.is_empty() {
+            return About { api, namespace, resource, name, subresource };
+        }
+        let mut rest: Vec<&str> = segments.collect();
+        let of_namespace = ["status", "finalize"];
+        let mut namespace = "";
+        if rest.len() > 2 && rest[0] == "namespaces" && !of_namespace.contains(&rest[2]) {
+            namespace = rest[1];
+            rest.drain(..2);
+        }
+        let at = |place: usize| rest.get(place).copied().unwrap_or_default();
+        About { api, namespace, resource: at(0), name: at(1), subresource: at(2) }
+    }
+}

@@ -1,0 +1,227 @@
+//! The functions of the client that are probed, and what is read there, for the tables of all programs that are built on it.
+//!
+//! A request is four hits, all of them emulated: at the entry of its rate limiter and after it, when an attempt has been
+//! answered, and when the answer has been decoded
+//! (<https://github.com/kubernetes/client-go/blob/v0.36.4/rest/request.go#L1030-L1126>).
+
+use gotrace::plan::{Begin, End, Interface, Row, SeenAs, Signature, Want};
+
+/// The package whose calls of its own functions are searched.
+pub const CALLERS: &str = "k8s.io/client-go/rest";
+
+const REQUEST: &[&str] = &["*rest.Request"];
+const OBJECT: &[&str] = &["runtime.Object"];
+/// All objects that are described by a struct begin with its two fields.
+/// <https://github.com/kubernetes/apimachinery/blob/v0.36.4/pkg/apis/meta/v1/types.go#L1521-L1529>
+const LIKE: (&str, &str) = ("k8s.io/apimachinery/pkg/apis/meta/v1", "PartialObjectMetadata");
+
+/// A wait for the client's own rate limiter: the first of a request, or one before it is sent again.
+#[must_use]
+pub const fn limit<V>(at_entry: &'static [Want<V>], at_end: &'static [Want<V>]) -> Row<V> {
+    Row {
+        symbols: &["k8s.io/client-go/rest.(*Request).tryThrottleWithInfo"],
+        signature: Signature::DeclaredWith(&["context.Context", "string"], &["error"]),
+        begin: Begin::Entry,
+        at_entry,
+        end: End::Return,
+        at_end,
+        since: None,
+        without: "no spans of requests",
+    }
+}
+
+/// The request was sent, and answered or not.
+#[must_use]
+pub const fn attempt<V>(at_entry: &'static [Want<V>]) -> Row<V> {
+    Row {
+        symbols: &["k8s.io/client-go/rest.(*withRetry).After"],
+        signature: Signature::Method(Interface::Named(&[CALLERS], "WithRetry"), "After"),
+        begin: Begin::Entry,
+        at_entry,
+        end: End::Unused,
+        at_end: &[],
+        since: None,
+        without: "requests without method, status and end",
+    }
+}
+
+/// The answer was decoded.
+#[must_use]
+pub const fn answer<V>(at_end: &'static [Want<V>]) -> Row<V> {
+    let decoder = Interface::Named(&["k8s.io/apimachinery/pkg/runtime"], "Decoder");
+    Row {
+        symbols: &["k8s.io/client-go/rest.Result.Into"],
+        signature: Signature::Unused,
+        begin: Begin::Unused,
+        at_entry: &[],
+        end: End::AfterCall(decoder, "Decode"),
+        at_end,
+        since: None,
+        without: "requests without the UID of the object that came back",
+    }
+}
+
+/// A field of the object that came back.
+#[must_use]
+pub const fn of_object<V>(value: V, path: &'static [&'static str]) -> Want<V> {
+    Want { value, of: OBJECT, path, seen_as: SeenAs::Like(LIKE.0, LIKE.1) }
+}
+
+/// Its type.
+#[must_use]
+pub const fn type_of_object<V>(value: V) -> Want<V> {
+    Want { value, of: OBJECT, path: &[], seen_as: SeenAs::NameOfLike(LIKE.0, LIKE.1) }
+}
+
+/// A field of the request that is the receiver.
+#[must_use]
+pub const fn of_request<V>(value: V, path: &'static [&'static str]) -> Want<V> {
+    Want::of_receiver(value, REQUEST, path)
+}
+
+/// The goroutine that started this one.
+#[must_use]
+pub const fn parent<V>(value: V) -> Want<V> {
+    Want { value, of: &[], path: &["parentGoid"], seen_as: SeenAs::Goroutine }
+}
+
+/// Declares a program's values, and those of requests. As [`gotrace::values!`].
+#[macro_export]
+macro_rules! request_values {
+    (
+        $(#[$attribute:meta])*
+        $vis:vis enum $name:ident;
+        $($own:tt)*
+    ) => {
+        gotrace::values! {
+            $(#[$attribute])*
+            $vis enum $name;
+
+            $($own)*
+            /// The goroutine that started the one that the request is on.
+            RequestParent: Number,
+            /// Length of the reason why the request is sent again: 0 the first time.
+            RequestReason: Number,
+            /// Namespace in the request.
+            RequestNamespace: Text,
+            /// Resource in the request.
+            RequestResource: Text,
+            /// Name of the object in the request.
+            RequestName: Text,
+            /// Subresource in the request.
+            RequestSubresource: Text,
+            /// 1 if the rate limiter did not let the request through, or if it was not answered.
+            RequestFailed: Number,
+            /// Why, or the type of the error.
+            RequestError: Text,
+            /// Its HTTP method.
+            RequestMethod: Text,
+            /// The beginning of the URL's path: API group and version, or all of it.
+            RequestPath: Text,
+            /// HTTP status of the answer: 0 if there was none.
+            RequestStatus: Number,
+            /// Type of the object that came back.
+            ObjectType: Name,
+            /// Its UID.
+            ObjectUid: Text,
+            /// Its name.
+            ObjectName: Text,
+            /// Its resource version.
+            ObjectVersion: Text,
+        }
+
+        impl $crate::requests::Slots for $name {
+            const PARENT: Self = Self::RequestParent;
+            const REASON: Self = Self::RequestReason;
+            const NAMESPACE: Self = Self::RequestNamespace;
+            const RESOURCE: Self = Self::RequestResource;
+            const NAME: Self = Self::RequestName;
+            const SUBRESOURCE: Self = Self::RequestSubresource;
+            const FAILED: Self = Self::RequestFailed;
+            const ERROR: Self = Self::RequestError;
+            const METHOD: Self = Self::RequestMethod;
+            const PATH: Self = Self::RequestPath;
+            const STATUS: Self = Self::RequestStatus;
+            const OBJECT_TYPE: Self = Self::ObjectType;
+            const OBJECT_UID: Self = Self::ObjectUid;
+            const OBJECT_NAME: Self = Self::ObjectName;
+            const OBJECT_VERSION: Self = Self::ObjectVersion;
+        }
+    };
+}
+
+/// The values of requests as a pattern: whoever matches on a program's values decides about all of its own.
+#[macro_export]
+macro_rules! of_request {
+    ($value:ident) => {
+        $value::RequestParent
+            | $value::RequestReason
+            | $value::RequestNamespace
+            | $value::RequestResource
+            | $value::RequestName
+            | $value::RequestSubresource
+            | $value::RequestFailed
+            | $value::RequestError
+            | $value::RequestMethod
+            | $value::RequestPath
+            | $value::RequestStatus
+            | $value::ObjectType
+            | $value::ObjectUid
+            | $value::ObjectName
+            | $value::ObjectVersion
+    };
+}
+
+/// Declares a program's functions, and those of requests. As [`gotrace::functions!`], where `about` is an enum with a variant
+/// `Request` of a [`Step`](crate::requests::Step), and values are those of [`request_values!`](crate::request_values).
+#[macro_export]
+macro_rules! request_functions {
+    (
+        $(#[$attribute:meta])*
+        $vis:vis enum $name:ident: $about:ident, $value:ident;
+        $($own:tt)*
+    ) => {
+        gotrace::functions! {
+            $(#[$attribute])*
+            $vis enum $name: $about, $value;
+
+            $($own)*
+            /// A request waits for the client's rate limiter.
+            Limit { detail: Phases, about: $about::Request($crate::requests::Step::Limit), rows: [
+                $crate::requests::table::limit(
+                    &[
+                        $crate::requests::table::parent($value::RequestParent),
+                        gotrace::plan::Want::declared($value::RequestReason, &["string"], &["#"]),
+                        $crate::requests::table::of_request($value::RequestNamespace, &["namespace"]),
+                        $crate::requests::table::of_request($value::RequestResource, &["resource"]),
+                        $crate::requests::table::of_request($value::RequestName, &["resourceName"]),
+                        $crate::requests::table::of_request($value::RequestSubresource, &["subresource"]),
+                    ],
+                    &[
+                        gotrace::plan::Want::failure($value::RequestFailed),
+                        gotrace::plan::Want::message($value::RequestError),
+                    ],
+                ),
+            ] }
+            /// A request was sent, and answered or not.
+            Attempt { detail: Phases, about: $about::Request($crate::requests::Step::Attempt), rows: [
+                $crate::requests::table::attempt(&[
+                    gotrace::plan::Want::failure($value::RequestFailed),
+                    gotrace::plan::Want::message($value::RequestError),
+                    gotrace::plan::Want::declared($value::RequestStatus, &["*http.Response"], &["StatusCode"]),
+                    gotrace::plan::Want::declared($value::RequestMethod, &["*rest.Request"], &["verb"]),
+                    gotrace::plan::Want::declared($value::RequestPath, &["*rest.Request"], &["pathPrefix"]),
+                ]),
+            ] }
+            /// The object in the answer was decoded.
+            Answer { detail: Phases, about: $about::Request($crate::requests::Step::Answer), rows: [
+                $crate::requests::table::answer(&[
+                    $crate::requests::table::type_of_object($value::ObjectType),
+                    $crate::requests::table::of_object($value::ObjectUid, &["UID"]),
+                    $crate::requests::table::of_object($value::ObjectName, &["Name"]),
+                    $crate::requests::table::of_object($value::ObjectVersion, &["ResourceVersion"]),
+                ]),
+            ] }
+        }
+    };
+}

@@ -1,0 +1,418 @@
+//! Requests of reconciles: single ones, and schedules that could have happened, out of bytes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ::spans::{Anchor, Origin, Span, SpanKind, Status, Story as _, attributes, story::Extras};
+use gotrace::{Role, program::Assemble as _, values::Datum};
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+use crate::{
+    ClientGo,
+    reconcile::{Assembler, Reconcile},
+    table::Function,
+    values::Value,
+};
+
+type Event = gotrace::Event<ClientGo>;
+type Values = gotrace::Values<Value>;
+
+fn event(time_ns: u64, goroutine: u64, function: Function, role: Role, values: Values) -> Event {
+    let (target, took_ns, last_loss) = (1, 0, 0);
+    // What the client calls for a request is deeper in the stack than what its caller calls with the answer.
+    let depth = if function == Function::Answer { 500 } else { 1_000 };
+    Event { target, time_ns, goroutine, depth, function, role, took_ns, last_loss, values }
+}
+
+/// Within another request.
+fn within(event: Event) -> Event {
+    Event { depth: event.depth + 1_000, ..event }
+}
+
+fn of_queue(time_ns: u64, goroutine: u64, function: Function, key: &str) -> Event {
+    let key = Datum::Texts(vec![Some(key.to_owned())]);
+    let values =
+        Values::default().with(Value::Metrics, 0x100).with(Value::Queue, "pods").with(Value::Key, key);
+    event(time_ns, goroutine, function, Role::Entry, values)
+}
+
+fn begin(time_ns: u64, goroutine: u64, parent: u64, name: &str) -> Event {
+    let values = Values::default()
+        .with(Value::RequestParent, parent)
+        .with(Value::RequestReason, 0)
+        .with(Value::RequestNamespace, "default")
+        .with(Value::RequestResource, "pods")
+        .with(Value::RequestName, name)
+        .with(Value::RequestSubresource, "");
+    event(time_ns, goroutine, Function::Limit, Role::Entry, values)
+}
+
+/// It is to be sent again.
+fn again(time_ns: u64, goroutine: u64) -> Event {
+    let values = Values::default().with(Value::RequestReason, 9);
+    Event { depth: 1_200, ..event(time_ns, goroutine, Function::Limit, Role::Entry, values) }
+}
+
+fn limited(time_ns: u64, goroutine: u64) -> Event {
+    let values = Values::default().with(Value::RequestFailed, 0);
+    event(time_ns, goroutine, Function::Limit, Role::ReturnSite, values)
+}
+
+fn answered(time_ns: u64, goroutine: u64, status: u64) -> Event {
+    let values = Values::default()
+        .with(Value::RequestFailed, u64::from(status == 0))
+        .with(Value::RequestStatus, status)
+        .with(Value::RequestMethod, "POST")
+        .with(Value::RequestPath, "/api/v1")
+        .with(Value::RequestError, (status == 0).then_some("*url.Error"));
+    event(time_ns, goroutine, Function::Attempt, Role::Entry, values)
+}
+
+fn decoded(time_ns: u64, goroutine: u64, uid: &str) -> Event {
+    let values = Values::default()
+        .with(Value::ObjectType, Arc::from("*v1.Pod"))
+        .with(Value::ObjectUid, uid)
+        .with(Value::ObjectName, "a-1")
+        .with(Value::ObjectVersion, "77");
+    event(time_ns, goroutine, Function::Answer, Role::ReturnSite, values)
+}
+
+fn after(events: impl IntoIterator<Item = Event>) -> Assembler {
+    let mut assembler = Assembler::default();
+    events.into_iter().for_each(|event| assembler.on(event));
+    assembler
+}
+
+/// The only reconcile of a worker with the goroutine 1, from 10 to 900, in which this happens.
+fn reconcile(events: impl IntoIterator<Item = Event>) -> (Reconcile, BTreeMap<String, u64>) {
+    let [get, done] =
+        [(10, Function::Get), (900, Function::Done)].map(|(at, what)| of_queue(at, 1, what, "a"));
+    let mut assembler = after([get].into_iter().chain(events).chain([done]));
+    let mut finished = assembler.take_finished();
+    assert_eq!((finished.len(), assembler.account().open()), (1, 0));
+    let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_requests");
+    let counts = counts.filter(|count| count.total > 0).map(|count| (count.labels[0].clone(), count.total));
+    (finished.remove(0), counts.collect())
+}
+
+fn only(events: impl IntoIterator<Item = Event>) -> Request {
+    let (mut reconcile, _) = reconcile(events);
+    assert_eq!(reconcile.made.requests.len(), 1);
+    reconcile.made.requests.remove(0)
+}
+
+#[test]
+fn a_request_has_what_it_is_about_and_what_came_back() {
+    let (reconcile, counts) =
+        reconcile([begin(20, 1, 0, ""), limited(50, 1), answered(90, 1, 201), decoded(95, 1, "u-1")]);
+    let object = Object {
+        typ: "*v1.Pod".into(),
+        uid: "u-1".to_owned(),
+        name: Some("a-1".to_owned()),
+        version: Some("77".to_owned()),
+    };
+    let expected = Request {
+        start_ns: 20,
+        end_ns: 95,
+        method: Some("POST".to_owned()),
+        path: Some("/api/v1".to_owned()),
+        resource: "pods".to_owned(),
+        namespace: "default".to_owned(),
+        limited_ns: 30,
+        attempts: 1,
+        status: Some(201),
+        object: Some(object),
+        events: 4,
+        ..Request::default()
+    };
+    assert_eq!(reconcile.made, Made { requests: vec![expected], left_out: 0 });
+    assert_eq!(counts, [("own".to_owned(), 1)].into());
+}
+
+#[test]
+fn one_that_is_sent_again_is_one_request() {
+    let request = only([
+        begin(20, 1, 0, "a"),
+        limited(21, 1),
+        answered(30, 1, 429),
+        again(40, 1),
+        limited(45, 1),
+        answered(60, 1, 200),
+    ]);
+    let seen = (request.attempts, request.limited_ns, request.status, request.end_ns, request.incomplete);
+    assert_eq!(seen, (2, 6, Some(200), 60, false));
+}
+
+#[test]
+fn a_request_within_another_one_is_a_request_of_its_own() {
+    let (reconcile, _) = reconcile([
+        begin(20, 1, 0, "a"),
+        limited(25, 1),
+        within(begin(30, 1, 0, "token")),
+        within(limited(31, 1)),
+        within(answered(32, 1, 201)),
+        within(decoded(33, 1, "u-token")),
+        answered(40, 1, 200),
+        decoded(45, 1, "u-a"),
+    ]);
+    let seen = reconcile.made.requests.iter().map(|request| {
+        let uid = request.object.as_ref().map_or("", |object| &object.uid);
+        (&*request.name, request.status, uid, request.limited_ns, request.end_ns, request.incomplete)
+    });
+    let expected = [("a", Some(200), "u-a", 5, 45, false), ("token", Some(201), "u-token", 1, 33, false)];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_next_request_ends_the_one_before_whatever_its_depth() {
+    let one = |at| [begin(at, 1, 0, ""), answered(at + 5, 1, 200), decoded(at + 6, 1, "u")];
+    let deeper = |events: [Event; 3]| events.map(within);
+    let (reconcile, _) = reconcile([one(20), deeper(one(30)), one(40)].concat());
+    let ends: Vec<_> =
+        reconcile.made.requests.iter().map(|request| (request.end_ns, request.incomplete)).collect();
+    assert_eq!(ends, [(26, false), (36, false), (46, false)]);
+}
+
+#[test]
+fn one_that_the_limiter_refuses_is_over_without_an_attempt() {
+    let values = Values::default().with(Value::RequestFailed, 1).with(Value::RequestError, "canceled");
+    let request = only([begin(20, 1, 0, "a"), event(50, 1, Function::Limit, Role::ReturnSite, values)]);
+    assert_eq!((request.attempts, request.end_ns, request.incomplete), (0, 50, false));
+    assert_eq!((request.method, request.error.as_deref()), (None, Some("canceled")));
+}
+
+#[test]
+fn one_without_an_answer_has_the_type_of_its_error() {
+    let request = only([begin(20, 1, 0, "a"), limited(21, 1), answered(30, 1, 0)]);
+    assert_eq!((request.status, request.error.as_deref()), (None, Some("*url.Error")));
+}
+
+#[test]
+fn writes_on_goroutines_that_the_worker_started_are_its_reconciles() {
+    let one = |at, goroutine| {
+        [begin(at, goroutine, 1, ""), limited(at + 1, goroutine), answered(at + 2, goroutine, 201)]
+    };
+    let (reconcile, counts) = reconcile([one(20, 5), one(30, 6)].concat());
+    let starts: Vec<_> = reconcile.made.requests.iter().map(|request| request.start_ns).collect();
+    assert_eq!((starts, counts), (vec![20, 30], [("child".to_owned(), 2)].into()));
+}
+
+#[test]
+fn what_is_of_no_reconcile_is_counted_by_its_cause() {
+    let both = [of_queue(11, 3, Function::Get, "x"), of_queue(12, 3, Function::Get, "y")];
+    let end = [of_queue(800, 3, Function::Done, "x"), of_queue(801, 3, Function::Done, "y")];
+    let requests = [begin(20, 7, 0, ""), begin(21, 8, 9, ""), begin(22, 3, 0, ""), begin(23, 10, 3, "")];
+    let mut assembler = after(both.into_iter().chain(requests).chain(end));
+    let made: usize = assembler.take_finished().iter().map(|reconcile| reconcile.made.requests.len()).sum();
+    let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_requests");
+    let counts: Vec<_> = counts.map(|count| format!("{} {}", count.labels[0], count.total)).collect();
+    assert_eq!((made, assembler.account().open()), (0, 0));
+    assert_eq!(counts, ["own 0", "child 0", "none 2", "several 2", "over 0"]);
+}
+
+#[test]
+fn a_goroutine_of_a_reconcile_that_is_over_is_not_the_next_ones() {
+    let next =
+        [of_queue(950, 1, Function::Get, "b"), begin(960, 5, 1, ""), of_queue(990, 1, Function::Done, "b")];
+    let events =
+        [of_queue(10, 1, Function::Get, "a"), begin(20, 5, 1, ""), of_queue(30, 1, Function::Done, "a")];
+    let mut assembler = after(events.into_iter().chain(next));
+    let made: Vec<_> =
+        assembler.take_finished().iter().map(|reconcile| reconcile.made.requests.len()).collect();
+    assert_eq!((made, assembler.stats().unwound_calls), (vec![1, 0], 1));
+    assert!(assembler.counts().iter().any(|count| count.labels == ["over"] && count.total == 1));
+}
+
+#[test]
+fn requests_of_one_reconcile_are_bounded() {
+    let some = |number: u64| begin(20 + number, 1, 0, "");
+    let (reconcile, _) = reconcile((0..MAX_OF_RECONCILE as u64 + 3).map(some));
+    assert_eq!((reconcile.made.requests.len(), reconcile.made.left_out), (MAX_OF_RECONCILE, 3));
+}
+
+#[test]
+fn what_a_request_is_about_is_in_its_fields_or_in_its_path() {
+    let path = |path: &str| Request { path: Some(path.to_owned()), ..Request::default() };
+    for (made, api, about) in [
+        ("/api/v1/namespaces/a/pods/b/status", "v1", ["a", "pods", "b", "status"]),
+        ("/apis/apps/v1/namespaces/a/deployments/b", "apps/v1", ["a", "deployments", "b", ""]),
+        ("/cluster/apis/g.io/v2/things/c", "g.io/v2", ["", "things", "c", ""]),
+        ("/api/v1/namespaces/a", "v1", ["", "namespaces", "a", ""]),
+        ("/api/v1/namespaces/a/finalize", "v1", ["", "namespaces", "a", "finalize"]),
+        ("/api/v1/namespaces/api/pods", "v1", ["api", "pods", "", ""]),
+        ("/version", "", ["", "", "", ""]),
+    ] {
+        let [namespace, resource, name, subresource] = about;
+        let expected = About { api: api.to_owned(), namespace, resource, name, subresource };
+        assert_eq!(path(made).about(), expected, "{made}");
+    }
+    let typed = Request { resource: "jobs".to_owned(), name: "x".to_owned(), ..path("/apis/batch/v1") };
+    let expected = About { api: "batch/v1".to_owned(), resource: "jobs", name: "x", ..About::default() };
+    assert_eq!(typed.about(), expected);
+}
+
+#[test]
+fn names_in_requests_are_replaced_where_recordings_hide_names() {
+    let mut values = begin(1, 1, 0, "web").values;
+    <ClientGo as Program>::redact(&mut values, &mut |kind, name| *name = format!("{kind} {name}"));
+    assert_eq!(values.text(Value::RequestName), Some("object web"));
+    assert_eq!(values.text(Value::RequestNamespace), Some("namespace default"));
+    assert_eq!(
+        (values.text(Value::RequestResource), values.text(Value::RequestSubresource)),
+        (Some("pods"), Some(""))
+    );
+    let mut values = decoded(1, 1, "u").values;
+    <ClientGo as Program>::redact(&mut values, &mut |kind, name| *name = format!("{kind} {name}"));
+    let seen = [Value::ObjectUid, Value::ObjectName, Value::ObjectVersion].map(|value| values.text(value));
+    assert_eq!(seen, [Some("uid u"), Some("object a-1"), Some("77")]);
+}
+
+fn spans_of(events: impl IntoIterator<Item = Event>) -> Vec<Span> {
+    let (reconcile, _) = reconcile(events);
+    reconcile
+        .trace(Anchor::default(), Origin::default(), Extras { monotonic: true, ..Extras::default() })
+        .spans
+}
+
+fn shown(span: &Span) -> String {
+    let of = |(key, value): &(&str, ::spans::AttributeValue)| format!("{key}={value}");
+    let ours = span.attributes.iter().filter(|(key, _)| !key.starts_with("schedspan.monotonic"));
+    ours.map(of).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_request_is_a_span_below_its_reconcile() {
+    let spans =
+        spans_of([begin(20, 5, 1, ""), limited(1_500_020, 5), answered(90, 5, 201), decoded(95, 5, "u-1")]);
+    let [root, request] = &spans[..] else { panic!("there are two spans") };
+    assert_eq!((request.kind, request.parent_id), (SpanKind::Request, Some(root.span_id)));
+    assert_eq!((&*request.name.as_str(), request.start_unix_ns, request.end_unix_ns), ("POST pods", 20, 900));
+    let expected = "http.request.method=POST http.response.status_code=201 k8s.request.api=v1 \
+                    k8s.request.resource=pods k8s.namespace.name=default k8s.object.name=a-1 k8s.pod.name=a-1 \
+                    k8s.object.uid=u-1 k8s.pod.uid=u-1 k8s.object.resource_version=77 \
+                    k8s.request.rate_limiter.wait_ms=1.5";
+    assert_eq!((shown(request), &request.status), (expected.to_owned(), &Status::Unset));
+    assert!(spans.iter().all(|span| span.attribute(attributes::MONOTONIC_END).is_some()));
+}
+
+#[test]
+fn a_request_that_fails_is_an_error_with_its_type() {
+    let of = |events: Vec<Event>| {
+        let spans = spans_of(events);
+        (shown(&spans[1]), spans[1].status.clone())
+    };
+    let (list, status) =
+        of(vec![begin(20, 1, 0, "a"), answered(30, 1, 500), again(31, 1), answered(40, 1, 409)]);
+    assert!(
+        list.contains("http.response.status_code=409 error.type=409 http.request.resend_count=1"),
+        "{list}"
+    );
+    assert_eq!(status, Status::Error("HTTP status 409".to_owned()));
+    let (list, status) = of(vec![begin(20, 1, 0, "a"), answered(30, 1, 0)]);
+    assert!(list.starts_with("http.request.method=POST error.type=*url.Error"), "{list}");
+    assert_eq!(status, Status::Error("*url.Error".to_owned()));
+    let (list, _) = of(vec![begin(20, 1, 0, "a")]);
+    assert!(list.ends_with("schedspan.incomplete=true"), "{list}");
+}
+
+/// A request as it was: when it began, by which reconcile, and whether all of it was seen.
+struct Truth {
+    start_ns: u64,
+    reconcile: u64,
+    status: Option<u64>,
+}
+
+/// Workers with one goroutine each, and goroutines that they start and wait for; informers beside them.
+fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
+    const WORKERS: u64 = 3;
+    let (mut events, mut truth) = (Vec::new(), Vec::new());
+    // The beginning of the reconcile of each worker, the request of each goroutine, and the next goroutine.
+    let mut open = [None::<u64>; WORKERS as usize + 1];
+    let mut requests: BTreeMap<u64, Option<usize>> = BTreeMap::new();
+    let (mut time_ns, mut fresh, mut last_loss) = (0, 100, 0);
+    let mut children: BTreeMap<u64, u64> = BTreeMap::new();
+    for choice in bytes.chunks_exact(2) {
+        time_ns += 10;
+        let lose = losses && choice[1] % 16 == 15;
+        let worker = 1 + u64::from(choice[1]) % WORKERS;
+        let place = worker as usize;
+        let key = format!("key-{worker}");
+        let own: Vec<u64> =
+            children.iter().filter(|(_, of)| **of == worker).map(|(child, _)| *child).collect();
+        let somewhere = if own.is_empty() { worker } else { own[usize::from(choice[1] / 3) % own.len()] };
+        let event = match choice[0] % 8 {
+            0 if open[place].is_none() => {
+                open[place] = Some(time_ns);
+                of_queue(time_ns, worker, Function::Get, &key)
+            }
+            1 if open[place].is_some() && own.iter().all(|child| requests[child].is_none()) => {
+                open[place] = None;
+                children.retain(|_, of| *of != worker);
+                requests.remove(&worker);
+                of_queue(time_ns, worker, Function::Done, &key)
+            }
+            2 | 3 if open[place].is_some() && requests.get(&worker).is_none_or(Option::is_none) => {
+                let goroutine = if choice[0] % 2 == 0 { worker } else { fresh };
+                if goroutine == fresh {
+                    fresh += 1;
+                    children.insert(goroutine, worker);
+                }
+                let reconcile = open[place].unwrap_or_default();
+                requests.insert(goroutine, Some(truth.len()));
+                truth.push(Truth { start_ns: time_ns, reconcile, status: None });
+                begin(time_ns, goroutine, if goroutine == worker { 0 } else { worker }, "")
+            }
+            // An informer.
+            4 => begin(time_ns, 50, 0, ""),
+            5 => answered(time_ns, 50, 200),
+            6 | 7 if requests.get(&somewhere).is_some_and(Option::is_some) => {
+                let number = requests.insert(somewhere, None).flatten().unwrap_or_default();
+                let status = 200 + u64::from(choice[1]);
+                truth[number].status = Some(status);
+                answered(time_ns, somewhere, status)
+            }
+            _ => continue,
+        };
+        if lose {
+            last_loss += 1;
+        } else {
+            events.push(Event { last_loss, ..event });
+        }
+    }
+    (events, truth)
+}
+
+fn check(bytes: &[u8], losses: bool) {
+    let (events, truth) = run(bytes, losses);
+    let mut assembler = after(events.iter().cloned());
+    assembler.exit(1);
+    let finished = assembler.take_finished();
+    let account = assembler.account();
+    assert_eq!((account.open(), account.events), (0, events.len() as u64));
+    let by_start: BTreeMap<u64, &Truth> = truth.iter().map(|truth| (truth.start_ns, truth)).collect();
+    let mut seen = 0;
+    for reconcile in &finished {
+        for request in &reconcile.made.requests {
+            let truth = by_start[&request.start_ns];
+            assert_eq!(reconcile.start_ns, truth.reconcile);
+            assert!(request.incomplete || request.status == truth.status, "{request:?}");
+            assert!(losses || request.incomplete == truth.status.is_none(), "{request:?}");
+            seen += 1;
+        }
+    }
+    assert!(losses || seen == truth.len(), "{seen} of {}", truth.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_request_is_found_below_its_reconcile(bytes in vec(any::<u8>(), 0..400)) {
+        check(&bytes, false);
+    }
+
+    #[test]
+    fn whatever_is_lost_no_request_is_below_another_reconcile(bytes in vec(any::<u8>(), 0..400)) {
+        check(&bytes, true);
+    }
+}
