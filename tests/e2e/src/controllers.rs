@@ -6,9 +6,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{Api, is_bound, pod},
+    audit,
     cluster::Scheduler as Process,
     metrics::Metrics,
     schedspan::{Options, Schedspan},
@@ -19,7 +20,10 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::components::CONTROLLER_MANAGER;
 
-use crate::truth::{Disturbed, TOLERANCE, TOLERANCE_PER_CALL, undisturbed};
+use crate::{
+    requests,
+    truth::{Disturbed, TOLERANCE, TOLERANCE_PER_CALL, undisturbed},
+};
 
 pub(super) const NODES: u32 = 3;
 /// Pods of the Deployment, at its smallest and its largest.
@@ -52,6 +56,8 @@ const USED: [&str; 4] = ["deployment", "replicaset", "job", "garbage_collector_g
 /// A moment at which nothing is queued or worked on.
 struct Moment {
     unix_ns: u64,
+    /// Length of the API server's audit log.
+    audited: usize,
     manager: Metrics,
     schedspan: Metrics,
 }
@@ -78,10 +84,11 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
 
     let before = idle(stage, &manager, &schedspan)?;
-    work(&api)?;
+    let pods = work(&api)?;
     let after = idle(stage, &manager, &schedspan)?;
     let expected = by_metrics(&before, &after);
     let spans = arrived(stage, &manager, (&before, &after), &expected)?;
+    let requests = requests::of(&stage.cluster.spans_file(), &spans)?;
     nothing_lost(&schedspan.metrics()?)?;
     schedspan.stop()?;
 
@@ -93,6 +100,10 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let disturbed = compare(&expected, &by_spans(&spans))?;
     counters(&before, &after)?;
     well_formed(&spans)?;
+    let written = audit::writes(stage.cluster.dir(), before.audited..after.audited, CONTROLLER_MANAGER.name)?;
+    requests::all_audited(&before.manager, &after.manager, &written)?;
+    requests::are(&written, &requests)?;
+    creators(&pods, &spans, &requests)?;
     ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
     Ok(())
 }
@@ -122,6 +133,7 @@ fn idle(stage: &Stage, manager: &Process, schedspan: &Schedspan) -> Result<Momen
     wait_until("kube-controller-manager to be idle", IDLE_TIMEOUT, || {
         thread::sleep(IDLE);
         let unix_ns = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?;
+        let audited = audit::length(stage.cluster.dir())?;
         let now = stage.cluster.metrics_of(manager)?;
         let busy = now.sum("workqueue_depth", &[]) + now.sum("workqueue_unfinished_work_seconds", &[]) > 0.0;
         let is_idle = !busy && WORK.iter().all(|name| now.by(name, ["name"]) == last.by(name, ["name"]));
@@ -129,6 +141,7 @@ fn idle(stage: &Stage, manager: &Process, schedspan: &Schedspan) -> Result<Momen
         let moment = || {
             Ok(Moment {
                 unix_ns,
+                audited,
                 manager: stage.cluster.metrics_of(manager)?,
                 schedspan: schedspan.metrics()?,
             })
@@ -137,9 +150,13 @@ fn idle(stage: &Stage, manager: &Process, schedspan: &Schedspan) -> Result<Momen
     })
 }
 
-/// What changes when a queue is used.
-const WORK: [&str; 3] =
-    ["workqueue_adds_total", "workqueue_retries_total", "workqueue_work_duration_seconds_count"];
+/// What changes when a queue is used, or a request is made.
+const WORK: [&str; 4] = [
+    "workqueue_adds_total",
+    "workqueue_retries_total",
+    "workqueue_work_duration_seconds_count",
+    requests::TOTAL,
+];
 
 /// Keeps the API server from making Pods of the Deployment `refused`: its reconciles fail, and are retried.
 fn refuse_pods(api: &Api) -> Result<()> {
@@ -162,8 +179,8 @@ fn refuse_pods(api: &Api) -> Result<()> {
     })
 }
 
-/// A Deployment that grows, shrinks and goes; one whose Pods are refused; Jobs whose Pods succeed.
-fn work(api: &Api) -> Result<()> {
+/// A Deployment that grows and goes; one whose Pods are refused; Jobs whose Pods succeed. Returns all Pods that were made.
+fn work(api: &Api) -> Result<Vec<Value>> {
     let [few, many] = REPLICAS;
     api.post(DEPLOYMENTS, &deployment("web", few))?;
     bound(api, "web-", few)?;
@@ -174,7 +191,8 @@ fn work(api: &Api) -> Result<()> {
         api.post(JOBS_PATH, &job(&format!("job-{number}")))?;
     }
     bound(api, "job-", JOBS * COMPLETIONS)?;
-    for pod in api.pods("default")?.iter().filter(|pod| name(pod).starts_with("job-")) {
+    let pods = api.pods("default")?;
+    for pod in pods.iter().filter(|pod| name(pod).starts_with("job-")) {
         let path = format!("/api/v1/namespaces/default/pods/{}/status", name(pod));
         api.patch(&path, &json!({ "status": { "phase": "Succeeded" } }))?;
     }
@@ -189,7 +207,8 @@ fn work(api: &Api) -> Result<()> {
         pods.iter()
             .filter(|pod| name(pod).starts_with("web-"))
             .all(|pod| pod["metadata"]["deletionTimestamp"].is_string())
-    })
+    })?;
+    Ok(pods)
 }
 
 fn deployment(name: &str, replicas: usize) -> Value {
@@ -387,5 +406,37 @@ fn well_formed(spans: &[Span]) -> Result<()> {
     let retried = spans.iter().filter(retried).count();
     ensure!(retried > 0, "no reconcile of the refused ReplicaSet was retried");
     println!("         {} reconciles; {retried} of the refused ReplicaSet were retried", spans.len());
+    Ok(())
+}
+
+/// Checks that each Pod was made by the reconcile of its owner, by UID, and that no other Pod was made.
+fn creators(pods: &[Value], reconciles: &[Span], requests: &[Span]) -> Result<()> {
+    let by_id: BTreeMap<&str, &Span> = reconciles.iter().map(|span| (&*span.span_id, span)).collect();
+    let mut made: BTreeMap<String, &Span> = BTreeMap::new();
+    for request in requests.iter().filter(|span| span.name == "POST pods") {
+        let status = request.attribute("http.response.status_code");
+        let uid = request.attribute("k8s.pod.uid");
+        // A Pod that was refused has none.
+        ensure!(uid.is_empty() == (status != "201"), "status {status} came back with the UID {uid:?}");
+        if !uid.is_empty() {
+            ensure!(made.insert(uid, by_id[&*request.parent_span_id]).is_none(), "a UID came back twice");
+        }
+    }
+    let mut kinds = BTreeMap::<_, usize>::new();
+    for pod in pods {
+        let (metadata, owner) = (&pod["metadata"], &pod["metadata"]["ownerReferences"][0]);
+        let uid = metadata["uid"].as_str().unwrap_or_default();
+        let reconcile = made.remove(uid);
+        let reconcile = reconcile.with_context(|| format!("no reconcile made {}", name(pod)))?;
+        let [kind, owner] = ["kind", "name"].map(|field| owner[field].as_str().unwrap_or_default());
+        let by = ["k8s.workqueue.name", "k8s.workqueue.key"].map(|key| reconcile.attribute(key));
+        let expected = [kind.to_lowercase(), format!("default/{owner}")];
+        ensure!(by == expected, "{} of {expected:?} was made by {by:?}", name(pod));
+        *kinds.entry(kind).or_default() += 1;
+    }
+    ensure!(made.is_empty(), "{} more Pods were made", made.len());
+    let expected = [("Job", JOBS * COMPLETIONS), ("ReplicaSet", REPLICAS[1])].into();
+    ensure!(kinds == expected, "the Pods' owners are {kinds:?}");
+    println!("         each Pod was made by the reconcile of its owner: {kinds:?}");
     Ok(())
 }

@@ -40,6 +40,7 @@ pub mod picture;
 mod profile;
 mod prometheus;
 mod queue;
+mod requests;
 mod sampling;
 pub mod suite;
 mod svg;

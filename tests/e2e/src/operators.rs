@@ -23,7 +23,10 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::components::Component;
 
-use crate::controllers::{is_traced, nothing_lost};
+use crate::{
+    controllers::{is_traced, nothing_lost},
+    requests,
+};
 
 /// ConfigMaps of each operator for each outcome, and how often they have it.
 const OBJECTS: usize = 4;
@@ -125,6 +128,29 @@ impl Operator {
         })
     }
 
+    /// Compares the writes of its reconciles with all that it counted: it writes nothing else.
+    fn check_writes(&self, metrics: &Metrics, requests: &[Span]) -> Result<()> {
+        let counted = requests::counted(metrics);
+        let writes: Vec<_> = requests.iter().filter_map(requests::write).collect();
+        let seen = requests::by_code(writes.iter());
+        println!("         {:<18} writes {seen:?}", self.name);
+        ensure!(
+            !seen.is_empty() && seen == counted,
+            "spans have {seen:?}, and {} counted {counted:?}",
+            self.name
+        );
+        for request in requests {
+            let (uid, code) =
+                (request.attribute("k8s.object.uid"), request.attribute("http.response.status_code"));
+            ensure!(
+                uid.is_empty() == (code != "200"),
+                "{} with code {code} has the UID {uid:?}",
+                request.name
+            );
+        }
+        Ok(())
+    }
+
     /// Compares its spans with what it counted.
     fn check(&self, metrics: &Metrics, spans: &[Span]) -> Result<()> {
         let counted = results(metrics, TOTAL);
@@ -213,6 +239,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         }
     }
     let spans = arrived(stage, all.values().sum())?;
+    let requests = requests::of(&stage.cluster.spans_file(), &spans)?;
     let counted = schedspan.metrics()?;
     nothing_lost(&counted)?;
     schedspan.stop()?;
@@ -220,6 +247,8 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         let pid = operator.pid.to_string();
         let own: Vec<Span> = spans.iter().filter(|span| span.pid == pid).cloned().collect();
         operator.check(metrics, &own)?;
+        let made: Vec<Span> = requests.iter().filter(|span| span.pid == pid).cloned().collect();
+        operator.check_writes(metrics, &made)?;
     }
     let own = results(&counted, "schedspan_controller_reconciles_total");
     ensure!(own == all, "schedspan counted {own:?}, and the operators {all:?}");

@@ -59,6 +59,8 @@ struct Test {
     /// Whether that is the one of the version in `--version`.
     manager_of_version: bool,
     apiserver_tracing: bool,
+    /// Whether the API server writes down who changes what.
+    audit: bool,
     /// Feature gates besides those that the scheduler's version needs.
     gates: Option<&'static str>,
     run: fn(&mut Stage) -> Result<()>,
@@ -93,6 +95,7 @@ const TEST: Test = Test {
     controllers: false,
     manager_of_version: false,
     apiserver_tracing: false,
+    audit: false,
     gates: None,
     run: inspect::run,
 };
@@ -160,6 +163,7 @@ const TESTS: &[Test] = &[
         nodes: controllers::NODES,
         controllers: true,
         manager_of_version: true,
+        audit: true,
         run: controllers::run,
         ..TEST
     },
@@ -241,6 +245,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
             controllers,
             manager_of_version,
             apiserver_tracing,
+            audit,
             gates: own_gates,
             run,
         } = test;
@@ -276,6 +281,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                     .map(|version| of_version(version)?.executable())
                     .transpose()?,
                 apiserver_tracing: *apiserver_tracing,
+                audit: *audit,
                 ..cluster::Options::default()
             };
             let _limit = Limit::of(name);

@@ -3,7 +3,7 @@
 //!
 //! # Layout
 //!
-//! - `cluster`: the control plane; `api`, `metrics`: its objects and its figures
+//! - `cluster`: the control plane; `api`, `metrics`, `audit`: its objects, its figures, and who changes what
 //! - `processes`, `guard`: what runs, and its end; `wait`, `interrupt`, `http`, `proxy`: small tools for these
 //! - `schedspan`, `webhook`, `server`: the daemon, the webhook and other servers as children; `browser`: one that shows the page
 //! - `stage`: a cluster and the daemon's executable
@@ -14,6 +14,7 @@
 #![expect(missing_docs, reason = "names say what fields and short functions are")]
 
 pub mod api;
+pub mod audit;
 pub mod browser;
 pub mod cluster;
 pub mod controllers;

@@ -65,6 +65,9 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
     for (address, error) in &plan.errors {
         writeln!(text, "error {error} at {address:#x}")?;
     }
+    for (address, typ) in &plan.alike {
+        writeln!(text, "alike {typ} at {address:#x}")?;
+    }
     for layout in plan.layouts.iter().filter(|layout| layout.read) {
         writeln!(text, "{layout:?}")?;
     }

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     api::{Api, objects},
+    audit,
     http::agent,
     wait::wait_until,
 };
@@ -27,10 +28,12 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     let users = access::users(&dir, options)?;
     let etcd = etcd::url(members)?;
     let tracing = if options.apiserver_tracing { Some(tracing(members)?) } else { None };
+    let audit = if options.audit { audit::arguments(&dir)?.into() } else { Vec::new() };
     members.launch(APISERVER, &["https"], |ports| {
         let port = ports["https"];
         let mut arguments = arguments(&dir, &etcd, port);
         arguments.extend(tracing.clone());
+        arguments.extend(audit.clone());
         if options.pod_groups {
             arguments.push(format!("--feature-gates={POD_GROUP_GATES}"));
             arguments.push(format!("--runtime-config={POD_GROUP_API}=true"));

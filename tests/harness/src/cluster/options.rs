@@ -38,6 +38,9 @@ pub struct Options {
     /// Lets the API server make spans, of requests that carry a sampled context
     #[arg(long)]
     pub apiserver_tracing: bool,
+    /// Lets the API server write a line for each request that may change something: see [`audit`](crate::audit)
+    #[arg(long)]
+    pub audit: bool,
     /// What a scheduler of `cargo xtask peer` does with its own spans.
     #[arg(skip)]
     pub own_spans: OwnSpans,
