@@ -6,7 +6,7 @@
 //!   with `get`.
 //! * Of a key that is not known the goroutine does: a worker takes the next key when it is done with the one before.
 //! * A retry is the reconcile's that is open on its goroutine, if that is of the same queue. Others are timers of a controller.
-//! * Which requests are a reconcile's: [`requests`](crate::requests).
+//! * Which requests are a reconcile's: [`crate::requests`].
 
 #[cfg(test)]
 mod schedules;
