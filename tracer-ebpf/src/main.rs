@@ -1,5 +1,5 @@
 //! schedspan's eBPF programs: one for words and strings, one for the top elements of a slice, one for the values of a map,
-//! and one for samples. What to read at a site is data ([`Site`]), and so is which code belongs together; what it means is
+//! one for samples, and one for the timed calls of a window. What to read at a site is data ([`Site`]), and so is which code belongs together; what it means is
 //! the daemon's business.
 
 #![no_std]
@@ -10,6 +10,7 @@ mod map;
 mod regs;
 mod sample;
 mod top;
+mod window;
 
 use core::mem::MaybeUninit;
 

@@ -7,6 +7,8 @@
 //! Beside the hits there are samples: several times a second, where each traced process spends its CPU time. The daemon
 //! names ranges of code ([`CodeRange`]) and their classes; a [`Sample`] has the classes that its stack met.
 //!
+//! In a [`window`], calls that are too many for records are timed and added up in the kernel.
+//!
 //! # Design constraints
 //!
 //! - No knowledge of any traced program: a site says what to read, the daemon knows what it means.
@@ -673,6 +675,7 @@ impl Counter {
 
 #[cfg(feature = "user")]
 mod user;
+pub mod window;
 
 // The daemon decodes records by these sizes.
 const _: () = assert!(size_of::<Read>() == 24);

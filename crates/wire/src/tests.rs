@@ -107,3 +107,11 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn any_site_of_a_window_survives_its_word(site: u16, function: u8, kind: u8, above: u8) {
+        let timed = window::TimedSite { site, function, kind, above };
+        prop_assert_eq!(window::TimedSite::from(u64::from(timed)), timed);
+    }
+}

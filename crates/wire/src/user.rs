@@ -1,6 +1,9 @@
 use aya::Pod;
 
-use crate::{Code, CodeRange, PidNamespace, Site, Target};
+use crate::{
+    Code, CodeRange, PidNamespace, Site, Target,
+    window::{Caller, OpenCall, Sum, SumKey, Window},
+};
 
 // SAFETY: `repr(C)`, made of integers, without implicit padding: any bytes are a valid value.
 unsafe impl Pod for Site {}
@@ -12,13 +15,26 @@ unsafe impl Pod for Target {}
 unsafe impl Pod for CodeRange {}
 // SAFETY: as above.
 unsafe impl Pod for Code {}
+// SAFETY: as above.
+unsafe impl Pod for Window {}
+// SAFETY: as above.
+unsafe impl Pod for SumKey {}
+// SAFETY: as above.
+unsafe impl Pod for Sum {}
+// SAFETY: as above.
+unsafe impl Pod for Caller {}
+// SAFETY: as above.
+unsafe impl Pod for OpenCall {}
 
 #[cfg(test)]
 mod tests {
     use core::{ptr, slice};
 
     use super::*;
-    use crate::{LAYOUT_LEN, MAX_READS, Read};
+    use crate::{
+        LAYOUT_LEN, MAX_READS, Read,
+        window::{MAX_MARKS, Mark, SLOTS},
+    };
 
     /// The bytes of a value, as aya hands them to the kernel.
     fn bytes<T: Pod>(value: &T) -> &[u8] {
@@ -68,6 +84,38 @@ mod tests {
         let (head, rest) = bytes(&range).split_at(8);
         assert_eq!(head, [1, 2].map(u32::to_ne_bytes).as_flattened());
         assert_eq!(rest, [3, 4].map(u16::to_ne_bytes).as_flattened());
+
+        let window = Window {
+            target: 1,
+            state: 2,
+            begin_ns: 3,
+            end_ns: 4,
+            lost: 5,
+            marks_len: 6,
+            reserved: 7,
+            marks: [Mark { time_ns: 8, function: 9 }; MAX_MARKS],
+        };
+        let (head, rest) = bytes(&window).split_at(8);
+        let (times, rest) = rest.split_at(24);
+        let (len, marks) = rest.split_at(8);
+        assert_eq!([head, len].concat(), [1, 2, 6, 7].map(u32::to_ne_bytes).as_flattened());
+        assert_eq!(times, [3, 4, 5].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(marks, [[8, 9].map(u64::to_ne_bytes); MAX_MARKS].as_flattened().as_flattened());
+
+        let key = SumKey { begin: 1, end: 2, function: 3, marks: 4 };
+        let (head, rest) = bytes(&key).split_at(16);
+        assert_eq!(head, [1, 2].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(rest, [3, 4].map(u32::to_ne_bytes).as_flattened());
+
+        let sum = Sum { calls: 1, total_ns: 2, slots: [3; SLOTS] };
+        let (head, rest) = bytes(&sum).split_at(16);
+        assert_eq!(head, [1, 2].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(rest, [3; SLOTS].map(u32::to_ne_bytes).as_flattened());
+
+        let caller = Caller { g: 1, function: 2 };
+        assert_eq!(bytes(&caller), [1, 2].map(u64::to_ne_bytes).as_flattened());
+        let call = OpenCall { begin_ns: 1, begin: 2, depth: 3, probe_ns: 4 };
+        assert_eq!(bytes(&call), [1, 2, 3, 4].map(u64::to_ne_bytes).as_flattened());
 
         let code = Code { text: 1, text_len: 2, first: 3, len: 4, believes_outside: 5 };
         let (head, rest) = bytes(&code).split_at(8);
