@@ -107,6 +107,7 @@ fn events() -> Vec<Event<KubeScheduler>> {
         | Line::Found(_)
         | Line::Clocks(_)
         | Line::Sample(_)
+        | Line::Window(_)
         | Line::Gone { .. }
         | Line::End(_) => None,
     };

@@ -77,6 +77,8 @@ figures! {
         skipped,
         /// Ends without an open call: a site may be reached by other paths than the call's return.
         stray_ends,
+        /// Windows whose calls are in an output.
+        windows,
     }
     /// Causes of losses in an assembler. The cause names the unit.
     enum Loss {
@@ -92,6 +94,8 @@ figures! {
         orphan_facts: OrphanFact = "orphan_fact",
         /// Attempts, goroutines, calls or queue entries that exceed a table's limit.
         table_full: AttemptTableFull = "attempt_table_full",
+        /// Windows that do not have all calls of their turn, or whose attempt is not there.
+        incomplete_windows: IncompleteWindow = "incomplete_window",
     }
 }
 

@@ -11,6 +11,7 @@
 //! * [`pipeline`]: from events to finished traces, live or replayed.
 //! * [`metrics`]: the metrics of all this.
 //! * [`worker`]: plan, decoder and assembler of one program, as the supervisor runs them.
+//! * [`window`]: calls that are timed one by one, for one turn of a process.
 //! * [`profiler`]: a worker that collects whole stacks instead.
 //! * [`recording`]: events in a file, to be replayed elsewhere.
 //!
@@ -43,6 +44,7 @@ pub mod profiler;
 pub mod program;
 pub mod recording;
 pub mod values;
+pub mod window;
 pub mod worker;
 
 #[doc(hidden)]

@@ -45,6 +45,8 @@ telemetry::labels! {
         StrayEnds = "stray_ends",
         /// Pods that were popped, but not to be scheduled.
         SkippedPods = "skipped_pods",
+        /// Attempts in which the calls of plugins were timed one by one.
+        Windows = "exact_windows",
     }
 }
 
@@ -179,6 +181,7 @@ impl Metrics {
         account_sum.each().for_each(|(fate, count)| self.fates.set(fate, count));
         self.set_total(Total::StrayEnds, stats_sum.stray_ends);
         self.set_total(Total::SkippedPods, stats_sum.skipped);
+        self.set_total(Total::Windows, stats_sum.windows);
     }
 
     /// Sets the programs' own counters.
@@ -218,6 +221,7 @@ impl Total {
             Self::SampleFaults => "Samples whose stack could not be read: they have no phase",
             Self::StrayEnds => "Ends of calls that began before the probes were there",
             Self::SkippedPods => "Pods that were popped, but not to be scheduled",
+            Self::Windows => "Attempts in which each call of a plugin was timed",
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     program::Assemble,
     program::Event,
     program::Program,
+    window::Window,
 };
 
 /// A process that is traced.
@@ -93,6 +94,11 @@ impl<P: Program> Pipeline<P> {
     /// Hands the next sample to the assembler.
     pub fn sample(&mut self, sample: Sampled) {
         self.assembler.sample(sample);
+    }
+
+    /// Hands a window to the assembler.
+    pub fn window(&mut self, window: Window<P::Function>) {
+        self.assembler.window(window);
     }
 
     /// Tick: re-anchors the clocks and expires what has had no event for too long.

@@ -10,6 +10,7 @@ use crate::{
     code::{Rank, Sampled},
     plan::row::{Interface, Role, Row},
     values::{Value, Values},
+    window::Window,
 };
 
 /// Description of a kind of executable: which functions are probed, what is read there, and how traces are made of it.
@@ -39,6 +40,9 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
 
     /// The assembler's own counters.
     const COUNTERS: &'static [Counter];
+
+    /// The calls that can be timed one by one, if there are such.
+    const TURN: Option<Turn<Self::Function>> = None;
 
     /// The probed functions.
     type Function: Function<Value = Self::Value>;
@@ -89,6 +93,9 @@ pub trait Assemble<P: Program>: Default + fmt::Debug + Send {
     /// Handles a sample of where the process was. Samples arrive among the events in the order of time. They are no events,
     /// and have no fate.
     fn sample(&mut self, _sample: Sampled) {}
+
+    /// Handles a window: it comes at the end of its turn or later, before or after the turn's last events.
+    fn window(&mut self, _window: Window<P::Function>) {}
 
     /// Expires what has had no event for too long. `now_ns` is `CLOCK_MONOTONIC`.
     fn expire(&mut self, now_ns: u64);
@@ -169,6 +176,18 @@ pub enum Detail {
     /// Adds moves between queues, and values read from lists and maps.
     #[default]
     Full,
+    /// Calls that are too many to be probed but for one turn: see [`Turn`]. No level of a user's.
+    Windows,
+}
+
+/// Functions whose calls are timed one by one for one turn of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<F: 'static> {
+    /// A call of this function is a turn. Turns are serial, in each process.
+    pub turn: F,
+    /// The functions, of [`Detail::Windows`], with the phase of the turn whose calls are counted. Phases are serial. The first
+    /// value that is read at the begin of a call is a name, and the first at its end is the result.
+    pub timed: &'static [(F, F)],
 }
 
 /// A metric that a program records at the end of a function, in a deferred closure: `taken(start)` computes the

@@ -21,10 +21,11 @@ use crate::{
     discover::{FileId, Handle, Process},
     memory::Place,
     pipeline::{Clocks, Found, Output, Pipeline},
-    plan::{self, Identity, Missing, Plan, PlannedSite},
+    plan::{self, Identity, Missing, Plan, PlannedSite, Role},
     probe::{self, Attached, Probes},
     program::{Detail, Named, Program},
     recording::{End, Line},
+    window::{Timing, timing},
 };
 
 /// Receives everything that goes into a pipeline, in order. It runs while the ring buffer waits, and must be quick.
@@ -140,8 +141,9 @@ fn prepare<P: Program>(
     executable: &Executable<'_>,
     functions: &Functions<'_>,
 ) -> Result<Prepared, plan::Error> {
-    let Plan { identity, sites, missing, names, errors, alike, .. } =
-        Plan::<P>::choose(executable, functions)?.with_detail(detail);
+    let plan = Plan::<P>::choose(executable, functions)?;
+    let timing = timing::<P>(executable, &plan.sites);
+    let Plan { identity, sites, missing, names, errors, alike, .. } = plan.with_detail(detail);
     let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
     let single_stepped = sites.len() - emulated;
     let place = |site: &PlannedSite<P>| {
@@ -156,8 +158,17 @@ fn prepare<P: Program>(
     };
     executable.intact()?;
     let summary = Summary { identity, programs: vec![P::NAME], emulated, single_stepped, missing };
-    let planned =
-        Box::new(Planned { sites, names, errors, alike, attached: None, codes: codes.into(), table: None });
+    let planned = Box::new(Planned {
+        sites,
+        names,
+        errors,
+        alike,
+        attached: None,
+        codes: codes.into(),
+        table: None,
+        timing,
+        timed: None,
+    });
     Ok(Prepared { summary, places, planned })
 }
 
@@ -215,6 +226,19 @@ pub trait Worker<T>: Send {
     /// Handles a record of this site, or a sample; `None` if the site or the process belongs to another worker.
     fn take(&mut self, site: u32, record: &[u8]) -> Option<Result<(), Undecodable>>;
 
+    /// Takes the window whose turn is over, and begins the next one, if it is due. `handle` gives the executables.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses. The window is then lost.
+    fn window<'a>(
+        &mut self,
+        _probes: &mut Probes,
+        _handle: &dyn Fn(FileId) -> Option<&'a Handle>,
+    ) -> Result<(), probe::Error> {
+        Ok(())
+    }
+
     /// Tick: re-anchors the clocks and expires what has had no event for too long.
     fn look(&mut self, clocks: Clocks);
 
@@ -244,6 +268,10 @@ pub struct ProgramWorker<P: Program, T> {
     sampled: HashMap<u32, (Arc<CodeMap>, u64)>,
     pipeline: Pipeline<P>,
     observer: Option<Observer<P>>,
+    /// Processes, with their executables and the number of turns since the last window.
+    turns: HashMap<u32, (FileId, u64)>,
+    /// The process and the executable of the window that is under way.
+    window: Option<(u32, FileId)>,
 }
 
 struct Planned<P: Program> {
@@ -256,6 +284,9 @@ struct Planned<P: Program> {
     codes: Arc<CodeMap>,
     /// The place of its code ranges, while processes are sampled.
     table: Option<u32>,
+    timing: Option<Timing<P::Function>>,
+    /// The numbers of its timed sites, from the first window on.
+    timed: Option<Vec<u32>>,
 }
 
 impl<P: Program, T> fmt::Debug for ProgramWorker<P, T> {
@@ -276,6 +307,8 @@ impl<P: Program, T> ProgramWorker<P, T> {
             sampled: HashMap::new(),
             pipeline: Pipeline::default(),
             observer: None,
+            turns: HashMap::new(),
+            window: None,
         }
     }
 
@@ -340,7 +373,12 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     }
 
     fn detach(&mut self, file: FileId, probes: &mut Probes) -> Result<(), probe::Error> {
+        if self.window.is_some_and(|(_, of)| of == file) {
+            self.window = None;
+            let _cut = probes.end_window(true)?;
+        }
         let Some(planned) = self.executables.remove(&file) else { return Ok(()) };
+        planned.timed.into_iter().for_each(|numbers| probes.forget_timed(numbers));
         planned.table.into_iter().for_each(|first| probes.remove_ranges(first));
         let Some(attached) = planned.attached else { return Ok(()) };
         for number in &attached.numbers {
@@ -354,6 +392,7 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         self.decoder.add_names(found.target, names, bias);
         self.decoder.add_errors(found.target, errors, bias);
         self.decoder.add_alike(found.target, alike, bias);
+        self.turns.insert(found.target, (file, 0));
         self.observe(Line::Found(Cow::Borrowed(found)));
     }
 
@@ -381,6 +420,7 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
 
     fn end(&mut self, target: u32) {
         self.sampled.remove(&target);
+        self.turns.remove(&target);
         self.decoder.remove_names(target);
         self.observe(Line::Gone { target });
         self.pipeline.exit(target);
@@ -404,9 +444,57 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
             return Some(self.decoder.add_part(record));
         }
         Some(self.decoder.decode(record).map(|event| {
+            if P::TURN.is_some_and(|turn| turn.turn == event.function)
+                && event.role == Role::Entry
+                && let Some((_, turns)) = self.turns.get_mut(&event.target)
+            {
+                *turns += 1;
+            }
             self.observe(Line::Event(Cow::Borrowed(&event)));
             self.pipeline.event(event);
         }))
+    }
+
+    fn window<'a>(
+        &mut self,
+        probes: &mut Probes,
+        handle: &dyn Fn(FileId) -> Option<&'a Handle>,
+    ) -> Result<(), probe::Error> {
+        if let Some((target, file)) = self.window {
+            let is_gone = !self.turns.contains_key(&target);
+            let counted = probes.end_window(is_gone)?.filter(|_| !is_gone);
+            let timing = self.executables.get(&file).and_then(|planned| planned.timing.as_ref());
+            if let Some((counted, timing)) = counted.zip(timing) {
+                let window = timing.window(counted, |address| self.decoder.name(target, address));
+                self.observe(Line::Window(Cow::Borrowed(&window)));
+                self.pipeline.window(window);
+            }
+            if probes.is_timing() {
+                return Ok(());
+            }
+            self.window = None;
+        }
+        let Some(every) = probes.window_every() else { return Ok(()) };
+        let mut turns = self.turns.iter_mut();
+        let Some((target, (file, turns))) = turns.find(|(_, (_, turns))| *turns >= every) else {
+            return Ok(());
+        };
+        *turns = 0;
+        let (target, file) = (*target, *file);
+        let Some(Planned { attached: Some(attached), timing: Some(timing), timed, .. }) =
+            self.executables.get_mut(&file)
+        else {
+            return Ok(());
+        };
+        if timed.is_none() {
+            *timed = probes.add_timed(&timing.sites, attached)?;
+        }
+        if let Some((numbers, handle)) = timed.as_ref().zip(handle(file))
+            && probes.begin_window(&timing.sites, numbers, handle, target)?
+        {
+            self.window = Some((target, file));
+        }
+        Ok(())
     }
 
     fn look(&mut self, clocks: Clocks) {

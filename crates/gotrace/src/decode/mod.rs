@@ -154,6 +154,11 @@ impl<P: Program> Decoder<P> {
         self.unix_ns_at_zero = unix_ns_at_zero;
     }
 
+    /// The name at an address in a process.
+    pub(crate) fn name(&self, target: u32, address: u64) -> Option<Arc<str>> {
+        self.names.get(&(target, address)).cloned()
+    }
+
     /// Forgets the names of a process that has ended.
     pub fn remove_names(&mut self, target: u32) {
         self.zeros.remove(&target);

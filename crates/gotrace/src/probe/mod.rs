@@ -3,6 +3,7 @@
 mod host;
 mod places;
 mod sampler;
+mod timer;
 
 use std::{
     mem::MaybeUninit,
@@ -29,11 +30,18 @@ use wire::{
     BUDGET, Code, CodeRange, Cookie, Counter, FREE, MAP_WALK, MAX_PID_NAMESPACES, MAX_PLANS, MAX_SITES,
     MAX_TARGETS, NO_TEXTS, PidNamespace, RING_BYTES, SAMPLE_HZ, SITES_PER_PLAN, Site, TOP, Target,
     WINDOW_SHIFT,
+    window::{MAX_CALLERS, MAX_SUMS},
 };
 
-pub use self::host::{Right, Unfit, check_btf, raise, rights};
-use self::{places::Places, sampler::Sampler};
-use crate::discover::{Handle, Process};
+pub use self::{
+    host::{Right, Unfit, check_btf, raise, rights},
+    timer::Counted,
+};
+use self::{places::Places, sampler::Sampler, timer::Timer};
+use crate::{
+    discover::{Handle, Process},
+    window::TimedAt,
+};
 
 /// The built-in eBPF object; empty if the build had none.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf.o"));
@@ -110,11 +118,13 @@ pub struct Limits {
     pub sample_hz: u32,
     /// Whether samples have whole stacks instead of classes, for a profile.
     pub stacks: bool,
+    /// The calls of one turn of so many are timed one by one; 0 for none.
+    pub window_every: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { ring_bytes: RING_BYTES, budget: BUDGET, sample_hz: SAMPLE_HZ, stacks: false }
+        Self { ring_bytes: RING_BYTES, budget: BUDGET, sample_hz: SAMPLE_HZ, stacks: false, window_every: 0 }
     }
 }
 
@@ -174,6 +184,8 @@ pub struct Probes {
     logger: Option<Logger>,
     /// `None` if no samples are taken.
     sampler: Option<Sampler>,
+    /// `None` if no calls are timed.
+    timer: Option<Timer>,
     ring: RingBuf<MapData>,
     /// Watches the ring buffer only, edge-triggered: an event means that a program requested a wake-up, not that there
     /// is a record.
@@ -211,7 +223,8 @@ impl Probes {
     ///
     /// When there is no object, capabilities or kernel do not suffice, or the kernel refuses it.
     pub fn load(file: Option<&Path>, limits: Limits) -> Result<Self, Error> {
-        let Limits { ring_bytes, sample_hz, stacks, budget: _ } = limits;
+        let Limits { ring_bytes, sample_hz, stacks, window_every, budget: _ } = limits;
+        let windows = window_every > 0;
         let (limit, share) = limits.per_window();
         let read;
         let object = match file {
@@ -232,6 +245,8 @@ impl Probes {
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("EVENTS", ring_bytes)
             .map_max_entries("AYA_LOGS", if log { LOG_BYTES } else { 1 })
+            .map_max_entries("SUMS", if windows { MAX_SUMS } else { 1 })
+            .map_max_entries("OPEN_CALLS", if windows { MAX_CALLERS } else { 1 })
             .override_global("WAKE_BYTES", &(u64::from(ring_bytes) / WAKE_AT), true)
             .override_global("LIMIT", &limit, true)
             .override_global("SHARE", &share, true)
@@ -256,6 +271,11 @@ impl Probes {
             }
         }
         let sampler = Sampler::load(&mut ebpf, sample_hz)?;
+        if windows && !multi {
+            // Without it, each end of a window would take seconds.
+            warn!("there are no exact windows: the kernel cannot attach many probes at once, as from 6.6 on");
+        }
+        let timer = if windows && multi { Timer::load(&mut ebpf)? } else { None };
         let ring = take(&mut ebpf, "EVENTS")?;
         let epoll = epoll_of(&ring).map_err(|error| Error::Map { name: "EVENTS", why: error.to_string() })?;
         Ok(Self {
@@ -263,6 +283,7 @@ impl Probes {
             lists,
             logger,
             sampler,
+            timer,
             ring,
             epoll,
             sites: take(&mut ebpf, "SITES")?,
@@ -436,6 +457,69 @@ impl Probes {
         let Some(place) = self.place(process) else { return Ok(()) };
         let Self { sampler, ebpf, .. } = self;
         sampler.as_mut().map_or(Ok(()), |sampler| sampler.start(ebpf, place, code))
+    }
+
+    /// Writes the reads of a window's sites, at numbers that are theirs until [`Self::forget_timed`]. `None` if no calls are
+    /// timed, or the sites of the executable, which has `attached`, are too many.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn add_timed(&mut self, sites: &[TimedAt], attached: &Attached) -> Result<Option<Vec<u32>>, Error> {
+        let has_room = attached.numbers.len() + sites.len() <= SITES_PER_PLAN as usize;
+        let left = self.free_sites.len().checked_sub(sites.len());
+        let Some(left) = left.filter(|_| self.timer.is_some() && has_room) else { return Ok(None) };
+        for (number, site) in self.free_sites[left..].iter().zip(sites) {
+            self.sites.set(*number, &site.spec, 0).map_err(|error| unfit("SITES", &error))?;
+        }
+        Ok(Some(self.free_sites.split_off(left)))
+    }
+
+    /// Makes the numbers of a window's sites free.
+    pub fn forget_timed(&mut self, numbers: Vec<u32>) {
+        self.free_sites.extend(numbers);
+    }
+
+    /// Begins a window with the next turn of this target: attaches its sites to the file. `false` if another one is under way.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn begin_window(
+        &mut self,
+        sites: &[TimedAt],
+        numbers: &[u32],
+        file: &Handle,
+        target: u32,
+    ) -> Result<bool, Error> {
+        let Self { timer, ebpf, .. } = self;
+        let Some(timer) = timer.as_mut().filter(|timer| !timer.is_busy()) else { return Ok(false) };
+        let number = |number: &u32| u16::try_from(*number).unwrap_or(u16::MAX);
+        let sites = sites.iter().copied().zip(numbers.iter().map(number));
+        timer.begin(ebpf, sites, &file.own_path(), target)?;
+        Ok(true)
+    }
+
+    /// Ends the window if its turn is over, or in any case if `now`, and detaches its sites. What was counted, if it had begun.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn end_window(&mut self, now: bool) -> Result<Option<Counted>, Error> {
+        let Self { timer, ebpf, .. } = self;
+        timer.as_mut().map_or(Ok(None), |timer| timer.end(ebpf, now))
+    }
+
+    /// One turn of so many has a window; `None` if none has.
+    #[must_use]
+    pub fn window_every(&self) -> Option<u64> {
+        self.timer.is_some().then_some(self.limits.window_every)
+    }
+
+    /// Whether a window is under way.
+    #[must_use]
+    pub fn is_timing(&self) -> bool {
+        self.timer.as_ref().is_some_and(Timer::is_busy)
     }
 
     /// The place of a process among the targets.

@@ -5,7 +5,7 @@
 //! One JSON object a line, each with one key for its kind; see [`Line`].
 //!
 //! * `header`, first: the version of the format and of schedspan.
-//! * `found`, `event`, `sample`, `clocks`, `gone`: the input of the [pipeline](crate::pipeline), in order. Values that were not
+//! * `found`, `event`, `sample`, `window`, `clocks`, `gone`: the input of the [pipeline](crate::pipeline), in order. Values that were not
 //!   read are absent.
 //! * `end`, last: the losses by cause, and the assembler's counts. A file without it was cut off.
 //!
@@ -43,6 +43,7 @@ use crate::{
     pipeline::{Clocks, Found},
     program::Event,
     program::Program,
+    window::Window,
 };
 
 /// Version of the format. Files of other versions are refused.
@@ -69,6 +70,8 @@ pub enum Line<'a, P: Program> {
     Event(Cow<'a, Event<P>>),
     /// Where a process was at one moment.
     Sample(Cow<'a, Sampled>),
+    /// The calls of one turn of a process.
+    Window(Cow<'a, Window<P::Function>>),
     /// A process has ended.
     Gone {
         /// Its target number.

@@ -13,6 +13,7 @@ use crate::{
     metrics::RecordLoss,
     pipeline::{Clocks, Found, Output, Pipeline},
     program::Program,
+    window::Window,
 };
 
 /// A fault in a file, with its line.
@@ -151,6 +152,13 @@ impl<R: BufRead, P: Program> Reader<R, P> {
                 time(sample.period_ns)?;
                 self.known(sample.target)?;
             }
+            Line::Window(window) => {
+                let Window { target, begin_ns, end_ns, complete: _, phases } = &**window;
+                let ends = phases.iter().map(|phase| phase.end_ns);
+                let sums = phases.iter().flat_map(|phase| &phase.calls).map(|calls| calls.total_ns);
+                [*begin_ns, *end_ns].into_iter().chain(ends).chain(sums).try_for_each(time)?;
+                self.known(*target)?;
+            }
             Line::Gone { target } => self.known(*target)?,
             Line::End(_) => self.state = State::Ended,
         }
@@ -280,6 +288,7 @@ impl<R: BufRead, P: Program> Replay<R, P> {
                 self.pipeline.event(event.into_owned());
             }
             Line::Sample(sample) => self.pipeline.sample(sample.into_owned()),
+            Line::Window(window) => self.pipeline.window(window.into_owned()),
             Line::Gone { target } => {
                 self.targets.remove(&target);
                 self.pipeline.exit(target);

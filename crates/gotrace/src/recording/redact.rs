@@ -34,7 +34,12 @@ impl<P: Program> Redactor<P> {
                 Line::Event(Cow::Owned(event))
             }
             // Phases and plugins are names of functions.
-            Line::Sample(_) | Line::Header(_) | Line::Clocks(_) | Line::Gone { .. } | Line::End(_) => line,
+            Line::Sample(_)
+            | Line::Window(_)
+            | Line::Header(_)
+            | Line::Clocks(_)
+            | Line::Gone { .. }
+            | Line::End(_) => line,
         }
     }
 

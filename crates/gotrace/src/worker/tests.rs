@@ -24,6 +24,7 @@ fn own(line: Line<'_, Kitchen>) -> Line<'static, Kitchen> {
         Line::Clocks(clocks) => Line::Clocks(clocks),
         Line::Event(event) => Line::Event(Cow::Owned(event.into_owned())),
         Line::Sample(sample) => Line::Sample(Cow::Owned(sample.into_owned())),
+        Line::Window(window) => Line::Window(Cow::Owned(window.into_owned())),
         Line::Gone { target } => Line::Gone { target },
         Line::End(end) => Line::End(end),
     }
@@ -66,6 +67,8 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
         attached: None,
         codes: Arc::default(),
         table: None,
+        timing: None,
+        timed: None,
     };
     worker.executables.insert(FILE, planned);
     (worker, seen)
