@@ -82,7 +82,7 @@ pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Spa
         spans.extend(of_scope.spans.into_iter().filter_map(|span| {
             let mut attributes = texts(&span.attributes);
             if attributes.contains_key(attributes::SHARE) {
-                // Not a call, but what samples say of many: it has no twin.
+                // Not a call, but what is known of many: it has no twin.
                 return None;
             }
             let mut time = |key| attributes.remove(key)?.parse().ok();

@@ -133,17 +133,35 @@ pub const WAITED_FOR: Strings = "k8s.scheduler.permit.plugins";
 pub const PLUGIN_NAME: String = "k8s.scheduler.plugin.name";
 /// Where the plugin or extender was called: the name of the phase's span. On spans of plugins and extenders.
 pub const EXTENSION_POINT: String = "k8s.scheduler.plugin.extension_point";
-/// Part of the phase's CPU time that the plugin took, from 0 to 1. On spans of plugins that are shares: those of `filter` and
-/// `score`, which run their plugins on many Nodes at once. Such a span begins with the phase, and is as long as its share of
-/// it: the plugins run side by side, and their calls have no times.
+/// Part of the phase's CPU time that the plugin took, from 0 to 1; in an attempt with an exact window, part of the time of all
+/// calls of plugins in the phase. On spans of plugins that are shares: those of `filter` and `score`, which run their plugins
+/// on many Nodes at once. Such a span begins with the phase, and is as long as its share of it: the plugins run side by side,
+/// and their calls have no times.
 pub const SHARE: Double = "k8s.scheduler.plugin.share";
-/// Number of samples of the plugin. On spans of shares.
+/// Number of samples of the plugin. On spans of shares by samples.
 pub const SHARE_SAMPLES: Int = "k8s.scheduler.plugin.share.samples";
-/// Number of samples of the phase, those of the plugin among them. On spans of shares.
+/// Number of samples of the phase, those of the plugin among them. On spans of shares by samples.
 pub const SHARE_SAMPLES_OF_PHASE: Int = "k8s.scheduler.plugin.share.samples_of_phase";
-/// Where the samples come from: `sampled`, from this phase of this attempt; or `profile`, from the phase in all attempts of
-/// the scheduler in the last minute, because the attempt had too few. On spans of shares.
+/// What the share is known by: `sampled`, by samples of this phase of this attempt; `profile`, by samples of the phase in all
+/// attempts of the scheduler in the last minute, because the attempt had too few; or `exact`, because each call of the phase
+/// was timed. On spans of shares.
 pub const SHARE_BASIS: String = "k8s.scheduler.plugin.share.basis";
+/// How often the plugin was called in the phase and returned: once for each Node. On spans of exact shares.
+pub const CALLS: Int = "k8s.scheduler.plugin.calls";
+/// Time of these calls together, in milliseconds, waiting included. They run side by side on many Nodes: it may be longer than the
+/// phase. On spans of exact shares.
+pub const CALLS_MS: Double = "k8s.scheduler.plugin.calls.total_ms";
+/// What they returned: status and number of calls, as in `Unschedulable: 12`. Calls that a panic ended are `did not return`. On
+/// spans of exact shares.
+pub const CALLS_RESULTS: Strings = "k8s.scheduler.plugin.calls.results";
+/// How long they took: a histogram by powers of two, as in `under 512 ns: 40`, each call in the first line that fits. On spans of
+/// exact shares.
+pub const CALLS_DURATIONS: Strings = "k8s.scheduler.plugin.calls.durations";
+/// Number of Nodes that the plugin rejected. On spans of exact shares.
+pub const REJECTED_NODES: Int = "k8s.scheduler.plugin.rejected_nodes";
+/// Each call of a `Filter` and `Score` plugin was timed in this attempt, which made it slower: `complete`, or `incomplete` where
+/// not all calls could be counted, so that no share is exact. On the root.
+pub const EXACT_WINDOW: String = "k8s.scheduler.exact_window";
 /// URL of the extender without the verb: the scheduler's own name for it. On spans of extenders.
 pub const EXTENDER_URL: String = "k8s.scheduler.extender.url";
 /// What is behind that in the request. On spans of extenders.

@@ -34,7 +34,7 @@ use goexe::{Executable, Functions, Types};
 use gotrace::{
     account::Counter,
     code::Rank,
-    program::{Metric, Named, Program, SpelledOut},
+    program::{Metric, Named, Program, SpelledOut, Turn},
 };
 
 use self::{attempt::Assembler, table::Function, values::Value};
@@ -88,6 +88,8 @@ impl Program for KubeScheduler {
         SpelledOut { interfaces: &[table::FRAMEWORK_METHODS], structs: &[(table::SCHEDULER, "Scheduler")] };
     const COUNTERS: &'static [Counter] =
         &[attempt::QUEUE_INCOMING_PODS, attempt::QUEUE_PHASE_CALLS, attempt::QUEUE_PHASE_NANOSECONDS];
+
+    const TURN: Option<Turn<Function>> = Some(table::TURN);
 
     type Function = Function;
     type Value = Value;

@@ -8,6 +8,7 @@
 use gotrace::{
     functions,
     plan::{Begin, End, EntriesOf, Field, Interface, Row as RowOf, SeenAs, Signature, TopOf, Want as WantOf},
+    program::Turn,
 };
 use spans::{Cycle, Phase, SpanKind, names};
 
@@ -99,6 +100,20 @@ const fn plugin(
         at_end: &[CODE, REASON],
         since: None,
         without: "no spans of plugins in this phase",
+    }
+}
+
+/// One plugin's call on one Node.
+const fn timed(
+    symbols: &'static [&'static str],
+    list: &'static str,
+    methods: &'static [&'static str],
+) -> Row {
+    Row {
+        begin: Begin::Entry,
+        at_end: &[CODE],
+        without: "no exact windows of this phase",
+        ..plugin(symbols, list, methods)
     }
 }
 
@@ -457,6 +472,8 @@ pub enum Part {
     },
     /// Late work for this call, which may outlast the call and the attempt.
     Late(Late, Function),
+    /// A call that is only timed, in attempts with a window: see [`TURN`].
+    Timed,
 }
 
 /// A fact about an attempt.
@@ -512,6 +529,7 @@ impl Part {
             | Self::Pop
             | Self::Group
             | Self::QueuesApiCall
+            | Self::Timed
             | Self::Fact(_) => return None,
             Self::Phase(phase, _) | Self::InQueue(phase) => SpanKind::Phase(phase),
             Self::Stage(Stage::PlacementTrial, _) => SpanKind::Placement,
@@ -535,6 +553,7 @@ impl Part {
             | Self::Pop
             | Self::Group
             | Self::QueuesApiCall
+            | Self::Timed
             | Self::Fact(_) => return None,
             Self::Phase(phase, _) | Self::InQueue(phase) => phase.name(),
             Self::Stage(Stage::PlacementTrial, _) => names::PLACEMENT,
@@ -559,6 +578,7 @@ impl Part {
             | Self::Pop
             | Self::Group
             | Self::QueuesApiCall
+            | Self::Timed
             | Self::Fact(_) => None,
             Self::Phase(_, parent) | Self::Stage(_, parent) => parent,
             Self::Plugin { phase: parent, .. }
@@ -578,6 +598,7 @@ impl Part {
             | Self::Pop
             | Self::Group
             | Self::QueuesApiCall
+            | Self::Timed
             | Self::Fact(_)
             | Self::Phase(..)
             | Self::Stage(..)
@@ -603,6 +624,13 @@ impl Part {
         if let Self::Plugin { phase, beside: false, .. } = self { Some(phase) } else { None }
     }
 }
+
+/// In an attempt with a window, each call of a `Filter` and `Score` plugin is timed. The dry run of preemption calls `Filter`
+/// plugins too: those calls are in no phase `filter`.
+pub(crate) const TURN: Turn<Function> = Turn {
+    turn: Function::SchedulingCycle,
+    timed: &[(Function::FilterPlugin, Function::Filter), (Function::ScorePlugin, Function::Score)],
+};
 
 functions! {
     /// A probed function.
@@ -1562,6 +1590,22 @@ functions! {
         about: Part::Plugin { point: "preScore", phase: Function::PreScore, beside: false },
         rows: [
             plugin(run!("runPreScorePlugin"), "preScorePlugins", &["PreScore"]),
+        ],
+    }
+    /// One plugin's `Filter` on one Node.
+    FilterPlugin {
+        detail: Windows,
+        about: Part::Timed,
+        rows: [
+            timed(run!("runFilterPlugin"), "filterPlugins", &["Filter"]),
+        ],
+    }
+    /// One plugin's `Score` of one Node.
+    ScorePlugin {
+        detail: Windows,
+        about: Part::Timed,
+        rows: [
+            timed(run!("runScorePlugin"), "scorePlugins", &["Score"]),
         ],
     }
     /// One plugin's `NormalizeScore`.

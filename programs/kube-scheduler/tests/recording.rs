@@ -10,6 +10,7 @@ use gotrace::{
     recording::{
         self, End, Error, FORMAT, Header, MAX_LINE, MAX_TIME_NS, Reader, Recorder, Replay, Step, Summary,
     },
+    window::{Calls, Phase, Window},
 };
 use kube_scheduler::{Event, KubeScheduler, Values, table::Function, values::Value};
 use proptest::{collection::vec, option, prelude::*};
@@ -193,6 +194,29 @@ proptest! {
     #![proptest_config(config(1_000))]
 
     #[test]
+fn a_window_comes_back_as_it_was_if_its_times_are_possible() {
+    let window = |total_ns| {
+        let calls = Calls {
+            name: Some("NodeResourcesFit".into()),
+            count: 2,
+            total_ns,
+            results: [(0, 1), (2, 1)].into(),
+            unwound: 1,
+            slots: vec![0, 2],
+        };
+        let phases = vec![Phase { function: Function::Filter, end_ns: 5, calls: vec![calls] }];
+        let window = Window { target: 3, begin_ns: 1, end_ns: 9, complete: true, phases };
+        Line::Window(Cow::Owned(window))
+    };
+    let lines = [found(3), window(70)];
+    assert_eq!(read_again(&lines, true)[1], lines[1]);
+    let unknown = write(&[found(4), window(70)], NO_LIMIT, false).0;
+    assert!(read(&unknown).is_err(), "its process was not found");
+    let impossible = write(&[found(3), window(MAX_TIME_NS + 1)], NO_LIMIT, false).0;
+    assert!(read(&impossible).is_err(), "nothing runs for so long");
+}
+
+#[test]
     fn recordings_round_trip(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
         let clocks = Clocks { monotonic_ns, unix_ns_at_zero: u64::MAX };
         let mut lines = vec![found(3), Line::Clocks(clocks)];

@@ -564,6 +564,11 @@ fn share(span: &Span) -> String {
     // A narrow terminal cuts the end: the numbers, not what they are of.
     match text(attributes::SHARE_BASIS).as_str() {
         "profile" => format!("{:.0} % in the last minute: {samples} of {of}", 100.0 * share),
+        "exact" => {
+            let rejects = Some(text(attributes::REJECTED_NODES)).filter(|rejected| rejected != "0");
+            let rejects = rejects.map(|rejected| format!(", rejects {rejected}")).unwrap_or_default();
+            format!("{:.0} % exact: {} calls{rejects}", 100.0 * share, text(attributes::CALLS))
+        }
         _ => format!("{:.0} %: {samples} of {of} samples", 100.0 * share),
     }
 }

@@ -20,7 +20,10 @@ mod tests;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use gotrace::decode::{Entries, Top};
+use gotrace::{
+    decode::{Entries, Top},
+    window::Calls,
+};
 use spans::text::Text;
 
 pub use self::assembler::{
@@ -130,6 +133,8 @@ pub struct Attempt {
     pub calls: Vec<Call>,
     /// Shares of plugins in phases that run them on many Nodes.
     pub shares: Vec<Shares>,
+    /// Whether the calls of plugins on Nodes were all timed one by one; `None` if that was not tried.
+    pub window: Option<bool>,
     /// For a Pod of a group: the index of the trial whose result was used, from 0.
     pub chosen_trial: Option<usize>,
     /// Bound, failed, or unknown.
@@ -250,28 +255,30 @@ pub struct Call {
     pub events: u64,
 }
 
-/// How the CPU time of a phase is divided among its plugins, by samples.
+/// How the time of a phase is divided among its plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// The phase.
     pub function: Function,
     /// Start of the phase's call, `CLOCK_MONOTONIC`, nanoseconds.
     pub start_ns: u64,
-    /// Where the samples come from.
+    /// What the shares are parts of.
     pub basis: Basis,
-    /// Samples of the phase, those of its plugins among them.
-    pub samples: u64,
-    /// The plugins, most samples first.
+    /// Samples of the phase, those of its plugins among them; in a window, the time of all calls of plugins, nanoseconds.
+    pub amount: u64,
+    /// The plugins, the greatest share first.
     pub plugins: Vec<Share>,
 }
 
-/// Where the samples of shares come from.
+/// What shares are parts of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// From the attempt's own phase.
+    /// Of samples of the attempt's own phase.
     Attempt,
-    /// From this phase of all attempts of the process in the last minute: the attempt's own were too few.
+    /// Of samples of this phase in all attempts of the process in the last minute: the attempt's own were too few.
     LastMinute,
+    /// Of the time of the attempt's own calls, each of which was timed.
+    Window,
 }
 
 impl Basis {
@@ -281,6 +288,7 @@ impl Basis {
         match self {
             Self::Attempt => "sampled",
             Self::LastMinute => "profile",
+            Self::Window => "exact",
         }
     }
 }
@@ -290,8 +298,10 @@ impl Basis {
 pub struct Share {
     /// Name of the plugin.
     pub plugin: Arc<str>,
-    /// Number of samples.
-    pub samples: u64,
+    /// Number of samples; in a window, the time of its calls, nanoseconds.
+    pub amount: u64,
+    /// The calls, in a window.
+    pub calls: Option<Box<Calls>>,
 }
 
 /// A request to the API server on another goroutine, which may outlast the attempt.

@@ -206,7 +206,7 @@ pub struct Plugin {
     /// The plugin's message.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Present where the duration is a share by samples, not the time of a call.
+    /// Present where the duration is a share of the phase, not the time of a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
 }
@@ -215,11 +215,22 @@ pub struct Plugin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Share {
-    /// Number of the plugin's samples.
+    /// Percent of the phase's CPU time; with `exact`, of the time of all calls of plugins.
+    #[serde(default)]
+    pub percent: u64,
+    /// Number of the plugin's samples; 0 with `exact`.
+    #[serde(default)]
     pub samples: u64,
-    /// Number of the phase's samples.
+    /// Number of the phase's samples; 0 with `exact`.
+    #[serde(default)]
     pub samples_of_phase: u64,
-    /// `sampled` in the attempt itself; `profile` of the last minute.
+    /// Number of calls, with `exact`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    /// Number of Nodes that the plugin rejected, with `exact`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected_nodes: Option<u64>,
+    /// `sampled` in the attempt itself; `profile` of the last minute; `exact` if each call was timed.
     pub basis: String,
 }
 
@@ -467,9 +478,13 @@ pub(crate) fn rejecting_plugins(message: &str) -> Vec<String> {
 }
 
 fn share(span: &Span) -> Option<Share> {
+    let Some(AttributeValue::Double(part)) = span.attribute(attributes::SHARE) else { return None };
     Some(Share {
-        samples: number(span, attributes::SHARE_SAMPLES)?,
-        samples_of_phase: number(span, attributes::SHARE_SAMPLES_OF_PHASE)?,
+        percent: (part * 100.0).round() as u64,
+        samples: number(span, attributes::SHARE_SAMPLES).unwrap_or_default(),
+        samples_of_phase: number(span, attributes::SHARE_SAMPLES_OF_PHASE).unwrap_or_default(),
+        calls: number(span, attributes::CALLS),
+        rejected_nodes: number(span, attributes::REJECTED_NODES),
         basis: string(span, attributes::SHARE_BASIS)?,
     })
 }

@@ -345,12 +345,9 @@ fn slowest(account: &Account) -> Vec<String> {
             let mut words =
                 format!("{name} {} ({}%", duration(*duration_ns), share(*duration_ns, account.duration_ns));
             match plugins.first() {
-                Some(Plugin { name, share: Some(Share { samples, samples_of_phase, basis }), .. })
-                    if share(*samples, *samples_of_phase) >= PLUGIN_SHARE =>
-                {
-                    let of = if basis == Basis::LastMinute.name() { " of the last minute" } else { "" };
-                    let percent = share(*samples, *samples_of_phase);
-                    let _ = write!(words, "; {name} {percent}% of it: sampled, {samples} samples{of}");
+                Some(Plugin { name, share: Some(of_phase), .. }) if of_phase.percent >= PLUGIN_SHARE => {
+                    let Share { percent, .. } = of_phase;
+                    let _ = write!(words, "; {name} {percent}% of it: {}", worth(of_phase));
                 }
                 Some(Plugin { name, duration_ns: own, share: None, .. })
                     if share(*own, *duration_ns) >= PLUGIN_SHARE =>
@@ -364,6 +361,21 @@ fn slowest(account: &Account) -> Vec<String> {
     );
     let told = told.collect::<Vec<_>>().join(", ");
     if told.is_empty() { Vec::new() } else { vec![told] }
+}
+
+/// What a plugin's share of a phase rests on.
+fn worth(share: &Share) -> String {
+    let Share { percent: _, samples, samples_of_phase: _, calls, rejected_nodes, basis } = share;
+    match (calls, rejected_nodes) {
+        (Some(calls), Some(rejected @ 1..)) => {
+            format!("exact, {calls} Nodes, of which it rejects {rejected}")
+        }
+        (Some(calls), Some(0) | None) => format!("exact, {calls} Nodes"),
+        (None, _) => {
+            let of = if basis == Basis::LastMinute.name() { " of the last minute" } else { "" };
+            format!("sampled, {samples} samples{of}")
+        }
+    }
 }
 
 /// Appends a label and a text, wrapped with a hanging indent.

@@ -137,7 +137,7 @@ impl Model {
             }
             Line::Gone { target } => drop(self.processes.remove(target)),
             Line::Clocks(clocks) => self.clocks(*clocks),
-            Line::Header(_) | Line::Sample(_) | Line::End(_) => {}
+            Line::Header(_) | Line::Sample(_) | Line::Window(_) | Line::End(_) => {}
         }
     }
 
@@ -192,6 +192,7 @@ impl Model {
             | Part::Stage(..)
             | Part::Plugin { .. }
             | Part::Extender { .. }
+            | Part::Timed
             | Part::Late(..) => true,
         };
         self.left_out += u64::from(!has_room);

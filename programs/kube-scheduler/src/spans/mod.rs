@@ -11,7 +11,10 @@ use std::{
     sync::Arc,
 };
 
-use gotrace::decode::{Element, Entries, Group, Listed, Top};
+use gotrace::{
+    decode::{Element, Entries, Group, Listed, Top},
+    window::Calls,
+};
 use spans::{
     Anchor, AttributeValue, Attributes, Event, Link, NameList, Names, Origin, Relation, Source, Span,
     SpanKind, Status, Story, Trace, TraceKind, attributes,
@@ -130,6 +133,7 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             | Part::Pop
             | Part::Group
             | Part::QueuesApiCall
+            | Part::Timed
             | Part::Fact(_) => (Name::from(*name), phase_attributes(attempt, &profile, name, call)),
         };
         // Calls that outlast the attempt are not children of its spans.
@@ -178,23 +182,29 @@ fn names(attempt: &Attempt) -> Option<Box<Names>> {
 
 /// Spans of the plugins of a phase by their shares. They are side by side: each begins with the phase.
 fn shares_of(
-    Shares { function: _, start_ns: _, basis, samples, plugins }: &Shares,
+    Shares { function: _, start_ns: _, basis, amount, plugins }: &Shares,
     point: &'static str,
     (start_unix_ns, duration_ns): (u64, u64),
     parent_id: [u8; 8],
     ids: impl Iterator<Item = [u8; 8]>,
 ) -> impl Iterator<Item = Span> {
     plugins.iter().zip(ids).map(move |(share, span_id)| {
-        let part = share.samples as f64 / (*samples).max(1) as f64;
-        let attributes = [
+        let part = share.amount as f64 / (*amount).max(1) as f64;
+        let mut attributes: Attributes = [
             (attributes::PLUGIN_NAME, (&share.plugin).into()),
             (attributes::EXTENSION_POINT, AttributeValue::String(point.into())),
             (attributes::SHARE, AttributeValue::Double(part)),
-            (attributes::SHARE_SAMPLES, integer(share.samples)),
-            (attributes::SHARE_SAMPLES_OF_PHASE, integer(*samples)),
             (attributes::SHARE_BASIS, AttributeValue::String(basis.name().into())),
-        ];
-        let attributes = attributes.into_iter().collect();
+        ]
+        .into_iter()
+        .collect();
+        match &share.calls {
+            Some(calls) => push_calls(&mut attributes, calls),
+            None => attributes.extend([
+                (attributes::SHARE_SAMPLES, integer(share.amount)),
+                (attributes::SHARE_SAMPLES_OF_PHASE, integer(*amount)),
+            ]),
+        }
         Span {
             kind: SpanKind::Share,
             span_id,
@@ -208,6 +218,21 @@ fn shares_of(
             status: Status::Unset,
         }
     })
+}
+
+/// Adds what is known of a plugin's calls that were timed one by one.
+fn push_calls(list: &mut Attributes, Calls { name: _, count, total_ns, results, unwound, slots }: &Calls) {
+    list.push((attributes::CALLS, integer(*count)));
+    list.push((attributes::CALLS_MS, AttributeValue::Double(*total_ns as f64 / 1e6)));
+    let rejected =
+        results.iter().filter(|(code, _)| Code(**code).is_rejected()).map(|(_, calls)| calls).sum();
+    list.push((attributes::REJECTED_NODES, integer(rejected)));
+    let unwound = (*unwound > 0).then(|| format!("did not return: {unwound}"));
+    let results = results.iter().map(|(code, calls)| format!("{}: {calls}", Code(*code))).chain(unwound);
+    list.push((attributes::CALLS_RESULTS, AttributeValue::Strings(results.collect())));
+    let slots = slots.iter().enumerate().filter(|(_, calls)| **calls > 0);
+    let slots = slots.map(|(slot, calls)| format!("under {} ns: {calls}", 1_u64 << slot.min(63)));
+    list.push((attributes::CALLS_DURATIONS, AttributeValue::Strings(slots.collect())));
 }
 
 /// How a call appears in the trace.
@@ -384,6 +409,10 @@ fn root_attributes(attempt: &Attempt, profile: &Arc<str>, anchor: Anchor) -> Att
     }
     if let Some(nodes) = attempt.restricted_to {
         list.push((attributes::RESTRICTED_TO_NODES, integer(nodes)));
+    }
+    if let Some(complete) = attempt.window {
+        let says = if complete { "complete" } else { "incomplete" };
+        list.push((attributes::EXACT_WINDOW, AttributeValue::String(says.into())));
     }
     push_decision(&mut list, attempt);
     if let Some(Preemption { node, victims, names }) = &attempt.preemption {

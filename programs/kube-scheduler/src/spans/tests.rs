@@ -521,9 +521,9 @@ fn what_was_looked_at_is_said_where_it_is_not_all() {
 fn shares_of_plugins_are_side_by_side_in_their_phase() {
     use crate::attempt::{Basis, Share};
 
-    let share = |plugin: &str, samples| Share { plugin: plugin.into(), samples };
+    let share = |plugin: &str, samples| Share { plugin: plugin.into(), amount: samples, calls: None };
     let shares =
-        |basis, plugins| Shares { function: Function::Filter, start_ns: 1_400, basis, samples: 40, plugins };
+        |basis, plugins| Shares { function: Function::Filter, start_ns: 1_400, basis, amount: 40, plugins };
     let attempt = Attempt {
         shares: vec![shares(Basis::Attempt, vec![share("Fit", 30), share("Taint", 4)])],
         ..bound(Code::SUCCESS)
@@ -558,4 +558,56 @@ fn shares_of_plugins_are_side_by_side_in_their_phase() {
     let plugin = trace.spans.iter().find(|span| span.kind == SpanKind::Share).expect("it is there");
     assert_eq!(text(plugin, attributes::SHARE_BASIS).as_deref(), Some("profile"));
     assert_eq!(plugin.duration_ns(), 500, "a share is never longer than its phase");
+}
+
+#[test]
+fn a_plugin_whose_calls_were_timed_has_an_exact_share_and_its_attempt_says_so() {
+    use crate::attempt::{Basis, Share};
+
+    let calls = Calls {
+        name: Some("Fit".into()),
+        count: 12,
+        total_ns: 30_000,
+        results: [(0, 10), (1, 1), (2, 1)].into(),
+        unwound: 3,
+        slots: vec![0, 0, 0, 11, 1],
+    };
+    let share = Share { plugin: "Fit".into(), amount: 30_000, calls: Some(Box::new(calls)) };
+    let shares = Shares {
+        function: Function::Filter,
+        start_ns: 1_400,
+        basis: Basis::Window,
+        amount: 40_000,
+        plugins: vec![share],
+    };
+    let with = |window, shares| {
+        let attempt = Attempt { window, shares, ..bound(Code::SUCCESS) };
+        build(&attempt, ANCHOR, Origin::default())
+    };
+    let trace = with(Some(true), vec![shares]);
+    assert_eq!(text(trace.root(), attributes::EXACT_WINDOW).as_deref(), Some("complete"));
+    let plugin = trace.spans.iter().find(|span| span.kind == SpanKind::Share).expect("it is there");
+    assert_eq!((plugin.name.to_string(), plugin.duration_ns()), ("plugin: Fit".to_owned(), 375));
+    let said = [
+        (attributes::SHARE, Some("0.75")),
+        (attributes::SHARE_BASIS, Some("exact")),
+        (attributes::SHARE_SAMPLES, None),
+        (attributes::CALLS, Some("12")),
+        (attributes::CALLS_MS, Some("0.03")),
+        (attributes::REJECTED_NODES, Some("1")),
+    ];
+    for (key, value) in said {
+        assert_eq!(text(plugin, key).as_deref(), value, "{key}");
+    }
+    let list = |key| match plugin.attribute(key) {
+        Some(AttributeValue::Strings(list)) => list.clone(),
+        other => panic!("{other:?}"),
+    };
+    let results = ["Success: 10", "Error: 1", "Unschedulable: 1", "did not return: 3"];
+    assert_eq!(list(attributes::CALLS_RESULTS), results);
+    assert_eq!(list(attributes::CALLS_DURATIONS), ["under 8 ns: 11", "under 16 ns: 1"]);
+
+    let trace = with(Some(false), Vec::new());
+    assert_eq!(text(trace.root(), attributes::EXACT_WINDOW).as_deref(), Some("incomplete"));
+    assert_eq!(text(with(None, Vec::new()).root(), attributes::EXACT_WINDOW), None);
 }

@@ -587,4 +587,16 @@ fn a_share_says_what_it_is_worth() {
     let text = waterfall(&trace, &Style { width: 140, colour: false, plugins: true });
     assert!(text.contains("75 %: 60 of 80 samples\n"), "{text}");
     assert!(text.contains("1 % in the last minute: 1 of 80\n"), "{text}");
+    for (rejected, says) in [(0, "75 % exact: 12 calls\n"), (3, "75 % exact: 12 calls, rejects 3\n")] {
+        let share = trace.spans.iter_mut().find(|span| span.kind == SpanKind::Share).expect("it is there");
+        share.attributes = vec![
+            (attributes::SHARE, AttributeValue::Double(0.75)),
+            (attributes::SHARE_BASIS, AttributeValue::String("exact".into())),
+            (attributes::CALLS, AttributeValue::Int(12)),
+            (attributes::REJECTED_NODES, AttributeValue::Int(rejected)),
+        ]
+        .into();
+        let text = waterfall(&trace, &Style { width: 140, colour: false, plugins: true });
+        assert!(text.contains(says), "{text}");
+    }
 }

@@ -269,7 +269,7 @@ impl Process {
         if let Some(id) = owner.filter(|id| self.late.waits(*id)) {
             return self.close_late(id, call);
         }
-        let shares = self.samples.shares(&call);
+        let (shares, timed) = (self.samples.shares(&call), self.samples.window.timed(&call));
         let mut building = owner.and_then(|id| self.attempts.get_mut(&id));
         if let Some(building) = &mut building {
             building.seen(call.end_ns);
@@ -281,6 +281,7 @@ impl Process {
             self.orders.learn(function, &turns, &building.attempt);
             if building.attempt.shares.len() < MAX_SHARED {
                 building.attempt.shares.extend(shares);
+                timed.into_iter().for_each(|timed| building.take_timed(timed));
             }
         }
         let mut attempt = building.map(|building| &mut building.attempt);

@@ -5,7 +5,7 @@
 //! * [`calls`]: entries, ends and panics on one goroutine. [`turns`]: plugins that a phase calls one after
 //!   the other.
 //! * [`queues`]: Pods before they are popped. [`in_queue`]: what runs for them there. [`groups`]: Pods that are scheduled as a group.
-//! * [`samples`]: the shares of plugins that run on many Nodes.
+//! * [`samples`]: the shares of plugins that run on many Nodes. [`windows`]: those whose calls were timed.
 //! * [`late`]: work on goroutines that the attempt does not wait for.
 
 mod calls;
@@ -15,6 +15,7 @@ mod late;
 mod queues;
 mod samples;
 mod turns;
+mod windows;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -24,6 +25,7 @@ use gotrace::{
     account::{Account, Books as BooksOf, Count, Losses, Stats},
     code::Sampled,
     program::Assemble,
+    window::Window,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -217,6 +219,10 @@ impl Assemble<KubeScheduler> for Assembler {
         self.samples.entry(sample.target).or_default().add(sample);
     }
 
+    fn window(&mut self, window: Window<Function>) {
+        self.take_window(window);
+    }
+
     fn expire(&mut self, now_ns: u64) {
         let Self { processes, books, .. } = self;
         for process in processes.values_mut() {
@@ -267,6 +273,8 @@ impl Process {
             Part::InQueue(_) => self.in_queue(&event),
             Part::Pop => self.pop(event),
             Part::Fact(fact) => self.take_fact(fact, event),
+            // No probe of it sends an event.
+            Part::Timed => self.books.account.unrelated += 1,
             Part::QueuesApiCall => {
                 let role = event.role;
                 self.queue_api_call(&event, role);

@@ -11,6 +11,7 @@ use std::{
 
 use gotrace::code::Sampled;
 
+use super::windows::Last;
 use crate::{
     attempt::{Basis, Call, Share, Shares},
     classes::WORKERS,
@@ -42,6 +43,8 @@ pub(super) struct Samples {
     recent: VecDeque<(u64, Pair)>,
     /// Numbers of samples by second, oldest first.
     minute: VecDeque<(u64, BTreeMap<Pair, u64>)>,
+    /// The last window of the process.
+    pub(super) window: Last,
     /// CPU time of all samples, nanoseconds.
     pub(super) total_ns: BTreeMap<Pair, u64>,
 }
@@ -94,15 +97,15 @@ impl Samples {
             }
             let share = |((_, part), count): (&Pair, &u64)| {
                 let plugin = Arc::clone(part.as_ref()?);
-                (count * SMALL >= samples).then_some(Share { plugin, samples: *count })
+                (count * SMALL >= samples).then_some(Share { plugin, amount: *count, calls: None })
             };
             let mut plugins: Vec<_> = counts.filter_map(share).collect();
             plugins.sort_by(|one, other| {
-                other.samples.cmp(&one.samples).then_with(|| one.plugin.cmp(&other.plugin))
+                other.amount.cmp(&one.amount).then_with(|| one.plugin.cmp(&other.plugin))
             });
             plugins.truncate(MAX_SHARES);
             let (function, start_ns) = (call.function, call.start_ns);
-            Some(Shares { function, start_ns, basis, samples, plugins })
+            Some(Shares { function, start_ns, basis, amount: samples, plugins })
         };
         counted(&own, Basis::Attempt, ENOUGH)
             .or_else(|| counted(&self.of_minute(call.end_ns), Basis::LastMinute, ENOUGH_OF_MINUTE))
@@ -157,8 +160,8 @@ mod tests {
     type Shown = (Basis, u64, Vec<(String, u64)>);
 
     fn shown(shares: Option<Shares>) -> Option<Shown> {
-        let Shares { basis, samples, plugins, .. } = shares?;
-        let plugin = |share: &Share| (share.plugin.to_string(), share.samples);
+        let Shares { basis, amount: samples, plugins, .. } = shares?;
+        let plugin = |share: &Share| (share.plugin.to_string(), share.amount);
         Some((basis, samples, plugins.iter().map(plugin).collect()))
     }
 
