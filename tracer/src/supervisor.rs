@@ -153,6 +153,7 @@ impl Supervisor {
                 looked = Some(Instant::now());
                 self.look();
             }
+            self.windows();
             self.drain();
             let answers = self.discovery.turn();
             if !self.looked && !answers.is_empty() {
@@ -185,6 +186,18 @@ impl Supervisor {
         // breakpoints in the traced program; at the end of a process nothing interrupts it.
         // <https://github.com/torvalds/linux/blob/v6.18/kernel/events/uprobes.c>, `uprobe_unregister_nosync`
         std::mem::forget(self.probes);
+    }
+
+    /// Takes windows that are over, and begins those that are due.
+    fn windows(&mut self) {
+        let Self { probes, workers, executables, .. } = self;
+        let executables = &*executables;
+        let handle = |file: FileId| executables.get(&file).map(|traced| &traced.handle);
+        for worker in workers {
+            if let Err(error) = worker.window(probes, &handle) {
+                warn!("an exact window is lost: {error}");
+            }
+        }
     }
 
     /// Hands all records of the ring buffer to the workers.

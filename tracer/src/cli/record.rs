@@ -66,6 +66,9 @@ pub struct Options {
     /// Stop at this file size, such as `64KiB` or `1GiB`
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     max_size: u64,
+    /// Time each call of `Filter` and `Score` plugins in at most one of so many attempts; 0 for none
+    #[arg(long, default_value_t = 0, value_name = "ATTEMPTS")]
+    exact_windows: u64,
     /// Load this eBPF object instead of the built-in one
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE")]
     ebpf_object: Option<PathBuf>,
@@ -78,7 +81,7 @@ pub struct Options {
 /// When the file exists already or cannot be written; when probes cannot be loaded; when the process of `--pid` is not
 /// a scheduler.
 pub async fn run(options: Options) -> Result<()> {
-    let Options { file, pid, trust, duration, redact, max_size, ebpf_object } = options;
+    let Options { file, pid, trust, duration, redact, max_size, exact_windows, ebpf_object } = options;
     if let Some(pid) = pid {
         let executable = goexe::File::open(format!("/proc/{pid}/exe").as_ref(), MAX_EXECUTABLE);
         let known = executable.is_ok_and(|file| Plan::<KubeScheduler>::of(&file).is_ok());
@@ -117,7 +120,8 @@ pub async fn run(options: Options) -> Result<()> {
     let workers: Vec<Box<Worker>> = vec![Box::new(worker)];
     let admission = Admission::once(pid, trust.trust, &workers).await;
     let object = ebpf_object.as_deref();
-    let supervisor = Supervisor::new(object, Limits::default(), admission, workers, sender, metrics, health)?;
+    let limits = Limits { window_every: exact_windows, ..Limits::default() };
+    let supervisor = Supervisor::new(object, limits, admission, workers, sender, metrics, health)?;
     let mut supervisor = tokio::task::spawn_blocking({
         let stop = Arc::clone(&stop);
         move || supervisor.run(&stop)

@@ -68,6 +68,11 @@ pub struct Common {
     /// Samples per second and CPU, for the shares of `Filter` and `Score` plugins; 0 takes none
     #[arg(long, default_value_t = wire::SAMPLE_HZ, value_name = "HZ", value_parser = clap::value_parser!(u32).range(0..=1_000), help_heading = PROBES)]
     pub sample_hz: u32,
+    /// Time each call of `Filter` and `Score` plugins in at most one of so many attempts, which makes that attempt slower; 0 for none
+    ///
+    /// Such an attempt says which plugin waits, which samples cannot see, and how many Nodes each plugin rejects. Needs Linux 6.6.
+    #[arg(long, default_value_t = 0, value_name = "ATTEMPTS", help_heading = PROBES)]
+    pub exact_windows: u64,
     /// Show one line for each plugin in waterfalls, even if it was quick
     #[arg(long, help_heading = SPANS)]
     pub wide: bool,
@@ -145,8 +150,18 @@ pub async fn run(options: Options) -> Result<()> {
 
 impl Common {
     pub(super) fn daemon(self, outputs: Vec<Output>, filter: Filter) -> daemon::Options {
-        let Self { context, trust, programs, detail, ring_buffer, budget, sample_hz, wide, ebpf_object } =
-            self;
+        let Self {
+            context,
+            trust,
+            programs,
+            detail,
+            ring_buffer,
+            budget,
+            sample_hz,
+            exact_windows,
+            wide,
+            ebpf_object,
+        } = self;
         daemon::Options {
             outputs,
             wide,
@@ -160,7 +175,13 @@ impl Common {
             history: 0,
             ebpf_object,
             trust: trust.trust,
-            limits: Limits { ring_bytes: ring_buffer, budget, sample_hz, stacks: false },
+            limits: Limits {
+                ring_bytes: ring_buffer,
+                budget,
+                sample_hz,
+                stacks: false,
+                window_every: exact_windows,
+            },
             programs: programs.programs,
             detail: detail.into(),
             queue_spans: false,
