@@ -118,7 +118,7 @@ pub const PLAIN: Component = Component {
     name: "",
     version: "",
     module: "",
-    shared: None,
+    shared: &[],
     package: "",
     tags: "",
     version_packages: &[],
@@ -141,8 +141,8 @@ pub struct Component {
     pub version: &'static str,
     /// The folder of its Go module under `tests`.
     pub module: &'static str,
-    /// Another folder under `tests` whose files are added to the module, shared with other modules.
-    pub shared: Option<&'static str>,
+    /// Other folders under `tests` whose files are added to the module, shared with other modules.
+    pub shared: &'static [&'static str],
     pub package: &'static str,
     pub tags: &'static str,
     /// The packages in which the linker sets the version, like Kubernetes' release script.
@@ -255,7 +255,7 @@ impl Component {
     /// The files of its module by name.
     fn sources(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let mut sources = Vec::new();
-        for folder in [self.module].into_iter().chain(self.shared) {
+        for folder in [&self.module].into_iter().chain(self.shared) {
             sources.append(&mut files(&paths::repository().join("tests").join(folder))?);
         }
         Ok(sources)

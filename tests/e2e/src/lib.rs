@@ -37,6 +37,7 @@ mod mounts;
 mod operators;
 mod page;
 pub mod picture;
+mod plugins;
 mod profile;
 mod prometheus;
 mod queue;

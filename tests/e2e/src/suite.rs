@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use harness::{
     cluster::{self, OwnSpans},
     controllers::of_version,
-    schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, troubled, woven},
+    schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, timed_version, troubled, woven},
     stage::Stage,
 };
 use xtask::{
@@ -24,7 +24,7 @@ use xtask::{
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
     faults, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, operators, page,
-    profile, prometheus, queue, sampling, truth, versions, viewers,
+    plugins, profile, prometheus, queue, sampling, truth, versions, viewers,
 };
 
 #[derive(clap::Args)]
@@ -32,7 +32,7 @@ pub struct Options {
     /// Which tests; `export`, `faults`, `hostile` and `version` stand for all whose names begin with it [default: all]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls` and `compare`
+    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `compare` and `plugins`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
     /// The version of kube-controller-manager, such as 1.33: for `controllers`
@@ -84,6 +84,8 @@ enum Scheduler {
     Troubled,
     /// The build of the version in `--scheduler` that makes spans itself.
     Woven,
+    /// The build of the version in `--scheduler` that times each call of a plugin.
+    Timed,
 }
 
 const TEST: Test = Test {
@@ -176,6 +178,7 @@ const TESTS: &[Test] = &[
         run: compare::test::run,
         ..TEST
     },
+    Test { name: "plugins", nodes: plugins::NODES, scheduler: Scheduler::Timed, run: plugins::run, ..TEST },
     Test { name: "page", nodes: page::NODES, run: page::run, ..TEST },
     Test { name: "viewers", run: viewers::run, ..TEST },
     Test { name: "profile", nodes: profile::NODES, run: profile::run, ..TEST },
@@ -225,7 +228,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
             chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, queue, api-calls and compare"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, queue, api-calls, compare and plugins"
         );
     }
     if manager.is_some()
@@ -255,6 +258,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                 Scheduler::Other(component, gates) => Some((*component, gates)),
                 Scheduler::Troubled => Some(troubled(version)?),
                 Scheduler::Woven => Some(woven(version)?),
+                Scheduler::Timed => Some(timed_version(version)?),
             };
             let (component, gates) = other.unzip();
             let gates: Vec<&str> = gates.flatten().into_iter().chain(*own_gates).collect();
@@ -271,6 +275,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                 },
                 scheduler_profiles: match scheduler {
                     Scheduler::Troubled => truth::profiles(),
+                    Scheduler::Timed => plugins::profiles(),
                     Scheduler::Own | Scheduler::Other(..) | Scheduler::Woven => Vec::new(),
                 },
                 // More requests a second than any test makes.

@@ -14,7 +14,7 @@ const fn of(version: &'static str, module: &'static str, go: Go) -> Component {
         name: "operator",
         version,
         module,
-        shared: Some("operators/operator"),
+        shared: &["operators/operator"],
         package: ".",
         go,
         ..PLAIN

@@ -75,7 +75,7 @@ const fn trouble(like: Component, module: &'static str) -> Component {
     Component {
         name: "trouble-scheduler",
         module,
-        shared: Some("schedulers/trouble/plugin"),
+        shared: &["schedulers/trouble/plugin"],
         package: ".",
         ..like
     }
@@ -92,7 +92,29 @@ const PEERS: [Versioned; 5] = [
 ];
 
 const fn peer(like: Component) -> Component {
-    Component { name: "peer-scheduler", shared: Some("peer"), kind: WOVEN, ..like }
+    Component { name: "peer-scheduler", shared: &["peer", "weave"], kind: WOVEN, ..like }
+}
+
+/// Schedulers with plugins that burn CPU time, sleep, reject half of the Nodes, and panic, which log how long each call of a
+/// plugin took, and the feature gates that each needs on the test cluster.
+const TIMED: [Versioned; 4] = [
+    (timed(OLDEST, &["schedulers/timed/plugins", "schedulers/timed/1.29", "weave"]), None),
+    (timed(STATE_BY_POINTER, &["schedulers/timed/plugins", "schedulers/timed/1.33", "weave"]), None),
+    (timed(SCHEDULER, &["schedulers/timed/plugins", "schedulers/timed/1.36", "weave"]), None),
+    (timed(NEWEST, &["schedulers/timed/plugins", "schedulers/timed/1.36", "weave"]), NEWEST_GATES),
+];
+
+const fn timed(like: Component, shared: &'static [&'static str]) -> Component {
+    Component { name: "timed-scheduler", shared, kind: WOVEN, ..like }
+}
+
+/// The scheduler that times each call of a plugin, of a version such as `1.36` or `1.36.4`, and its feature gates.
+///
+/// # Errors
+///
+/// If there is none of that version.
+pub fn timed_version(version: &str) -> Result<Versioned> {
+    of_version(&TIMED, version)
 }
 
 /// The scheduler with the plugin that fails on request, of a version such as `1.36` or `1.36.4`, and its feature gates.
@@ -120,7 +142,7 @@ pub fn woven(version: &str) -> Result<Versioned> {
 
 /// The same scheduler without its own spans.
 pub fn unwoven(woven: &Component) -> Component {
-    Component { name: SCHEDULER.name, shared: None, kind: STRIPPED, ..*woven }
+    Component { name: SCHEDULER.name, shared: &[], kind: STRIPPED, ..*woven }
 }
 
 /// All schedulers with spans of their own.
