@@ -190,10 +190,7 @@ fn names(line: &Line<'_>) -> Option<String> {
     event.values.text(Value::PodName).map(str::to_owned)
 }
 
-proptest! {
-    #![proptest_config(config(1_000))]
-
-    #[test]
+#[test]
 fn a_window_comes_back_as_it_was_if_its_times_are_possible() {
     let window = |total_ns| {
         let calls = Calls {
@@ -216,7 +213,10 @@ fn a_window_comes_back_as_it_was_if_its_times_are_possible() {
     assert!(read(&impossible).is_err(), "nothing runs for so long");
 }
 
-#[test]
+proptest! {
+    #![proptest_config(config(1_000))]
+
+    #[test]
     fn recordings_round_trip(events in events(any_text()), monotonic_ns in 0..=MAX_TIME_NS) {
         let clocks = Clocks { monotonic_ns, unix_ns_at_zero: u64::MAX };
         let mut lines = vec![found(3), Line::Clocks(clocks)];
