@@ -472,7 +472,7 @@ pub enum Part {
     },
     /// Late work for this call, which may outlast the call and the attempt.
     Late(Late, Function),
-    /// A call that is only timed, in attempts with a window: see [`TURN`].
+    /// A call that is only timed, in attempts with a window: see `TURN`.
     Timed,
 }
 
