@@ -167,7 +167,8 @@ pub trait Function:
 }
 
 /// Level of detail. Each level includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Detail {
     /// Attempts, their phases, and why they failed.
     Phases,

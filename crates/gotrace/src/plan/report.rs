@@ -4,7 +4,7 @@ use goexe::{Class, Source};
 use serde::Serialize;
 
 use super::{CrossCheck, Error, FunctionSignature, Identity, Layout, Missing, Plan, Role, name};
-use crate::program::{Named, Program};
+use crate::program::{Detail, Function as _, Named, Program};
 
 /// A plan of any program.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +39,8 @@ pub struct Report {
 pub struct Site {
     /// Serialized name of the function that a hit refers to.
     pub function: String,
+    /// The lowest level of detail at which it is probed; those of `windows` are probed in windows only.
+    pub detail: Detail,
     /// Meaning of a hit.
     pub role: Role,
     /// Cost class of a hit: `emulated` or `single-stepped`.
@@ -76,6 +78,7 @@ impl Report {
         } = plan;
         let site = |site: super::PlannedSite<P>| Site {
             function: name(site.function),
+            detail: site.function.detail(),
             role: site.role,
             class: match site.class {
                 Class::Emulated => "emulated",
