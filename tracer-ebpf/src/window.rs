@@ -14,8 +14,8 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use wire::window::{
-    ARMED, BROKEN, CALL_BEGINS, CALL_ENDS, CALL_IS_NEXT, Caller, MAX_CALLERS, MAX_MARKS, MAX_SUMS, Mark,
-    NO_END, OPEN, OVER, OpenCall, PHASE_ENDS, SLOTS, Sum, SumKey, TURN_BEGINS, TURN_ENDS, TimedSite, Window,
+    ARMED, BROKEN, Caller, Kind, MAX_CALLERS, MAX_MARKS, MAX_SUMS, Mark, NO_END, OPEN, OVER, OpenCall, SLOTS,
+    Sum, SumKey, TimedSite, Window,
 };
 
 use crate::{
@@ -45,7 +45,7 @@ static PROBE_TIME: PerCpuArray<ProbeTime> = PerCpuArray::with_max_entries(1, 0);
 /// How long a probe takes outside of this program.
 #[derive(Clone, Copy)]
 struct ProbeTime {
-    /// The goroutine at [`CALL_IS_NEXT`].
+    /// The goroutine at [`Kind::CallIsNext`].
     g: u64,
     /// End of that hit.
     end_ns: u64,
@@ -67,12 +67,12 @@ fn on_timed(ctx: ProbeContext) -> u32 {
 #[inline(always)]
 fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
     // SAFETY: the context is the one that the kernel passed in.
-    let site = TimedSite::from(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    let site = TimedSite::of(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) })?;
     // SAFETY: the map's value is aligned and outlives the program; each field is read in one load.
     let (state, wanted) = unsafe {
         ((&raw const (*window).state).read_volatile(), (&raw const (*window).target).read_volatile())
     };
-    if state != ARMED && state != OPEN {
+    if state != OPEN && (state != ARMED || site.kind != Kind::TurnBegins) {
         return None;
     }
     // SAFETY: as above.
@@ -81,7 +81,7 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
         return None;
     }
     match site.kind {
-        TURN_BEGINS => {
+        Kind::TurnBegins => {
             // SAFETY: the map's value is aligned and outlives the program; turns are serial, so that one CPU writes it.
             unsafe {
                 let next = if state == ARMED { OPEN } else { BROKEN };
@@ -89,15 +89,14 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
                 (&raw mut (*window).state).write_volatile(next);
             }
         }
-        _ if state != OPEN => {}
-        TURN_ENDS => {
+        Kind::TurnEnds => {
             // SAFETY: as above.
             unsafe {
                 (&raw mut (*window).end_ns).write_volatile(time_ns);
                 (&raw mut (*window).state).write_volatile(OVER);
             }
         }
-        PHASE_ENDS => {
+        Kind::PhaseEnds => {
             // SAFETY: as above; the phases of a turn are serial. The index is masked to the length of the list.
             unsafe {
                 let len = (&raw const (*window).marks_len).read_volatile();
@@ -110,7 +109,7 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
                 }
             }
         }
-        CALL_IS_NEXT => {
+        Kind::CallIsNext => {
             let probe = PROBE_TIME.get_ptr_mut(0)?;
             // SAFETY: the slot is this CPU's own, and uprobe programs on one CPU do not interrupt one another.
             unsafe {
@@ -118,9 +117,8 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
                 (*probe).end_ns = now();
             }
         }
-        CALL_BEGINS => begin(ctx, site, window, time_ns)?,
-        CALL_ENDS => end(ctx, site, window, time_ns)?,
-        _ => {}
+        Kind::CallBegins => begin(ctx, site, window, time_ns)?,
+        Kind::CallEnds => end(ctx, site, window, time_ns)?,
     }
     Some(())
 }

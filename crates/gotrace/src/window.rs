@@ -7,10 +7,7 @@ use goexe::{Class, Executable};
 use serde::{Deserialize, Serialize};
 use wire::{
     NO_TEXTS, Site,
-    window::{
-        CALL_BEGINS, CALL_ENDS, CALL_IS_NEXT, Caller, NO_END, OVER, PHASE_ENDS, SLOTS, SumKey, TURN_BEGINS,
-        TURN_ENDS,
-    },
+    window::{Caller, Kind, NO_END, OVER, SLOTS, SumKey},
 };
 
 use crate::{
@@ -89,12 +86,12 @@ pub struct TimedAt {
     /// See [`wire::window::TimedSite::function`].
     pub function: u8,
     /// See [`wire::window::TimedSite::kind`].
-    pub kind: u8,
+    pub kind: Kind,
     /// See [`wire::window::TimedSite::above`].
     pub above: u8,
 }
 
-/// The sites of the program's turn, and why a phase's calls are not timed. `None` if there is nothing to time.
+/// The sites of the program's turn; `None` if there is nothing to time.
 pub(crate) fn timing<P: Program>(
     executable: &Executable<'_>,
     all: &[PlannedSite<P>],
@@ -121,26 +118,26 @@ pub(crate) fn timing<P: Program>(
         for begin in begins(*function).filter(|site| is_cheap(site)) {
             let Some(before) = executable.stack_check(begin.address) else { continue };
             let offset = executable.file_offset(before)?;
-            let begin = at(begin, number, CALL_BEGINS)?;
-            of_calls.extend([TimedAt { file_offset: offset, kind: CALL_IS_NEXT, ..begin }, begin]);
+            let begin = at(begin, number, Kind::CallBegins)?;
+            of_calls.extend([TimedAt { file_offset: offset, kind: Kind::CallIsNext, ..begin }, begin]);
         }
         let has_begins = !of_calls.is_empty();
         if !has_begins || ends(*function).next().is_none() || !ends(*function).all(is_cheap) {
             continue;
         }
-        of_calls.extend(ends(*function).filter_map(|site| at(site, number, CALL_ENDS)));
+        of_calls.extend(ends(*function).filter_map(|site| at(site, number, Kind::CallEnds)));
         // The end of a phase says nothing about the stack.
         let marks =
             ends(*phase).map(|site| PlannedSite { stack_depth: 0, ..site.clone() }).collect::<Vec<_>>();
         if marks.is_empty() {
             continue;
         }
-        of_calls.extend(marks.iter().filter_map(|site| at(site, number, PHASE_ENDS)));
+        of_calls.extend(marks.iter().filter_map(|site| at(site, number, Kind::PhaseEnds)));
         sites.extend(of_calls);
         phases.push(*phase);
     }
-    let turns = begins(turn).filter_map(|site| at(site, 0, TURN_BEGINS)).collect::<Vec<_>>();
-    let over = ends(turn).filter_map(|site| at(site, 0, TURN_ENDS)).collect::<Vec<_>>();
+    let turns = begins(turn).filter_map(|site| at(site, 0, Kind::TurnBegins)).collect::<Vec<_>>();
+    let over = ends(turn).filter_map(|site| at(site, 0, Kind::TurnEnds)).collect::<Vec<_>>();
     if phases.is_empty() || turns.is_empty() || over.is_empty() {
         return None;
     }

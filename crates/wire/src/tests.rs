@@ -110,8 +110,13 @@ proptest! {
 
 proptest! {
     #[test]
-    fn any_site_of_a_window_survives_its_word(site: u16, function: u8, kind: u8, above: u8) {
-        let timed = window::TimedSite { site, function, kind, above };
-        prop_assert_eq!(window::TimedSite::from(u64::from(timed)), timed);
+    fn any_site_of_a_window_survives_its_word(site: u16, function: u8, number: u8, above: u8) {
+        let of = |kind| window::TimedSite { site, function, kind, above };
+        for (place, kind) in (0..).zip(window::Kind::ALL) {
+            prop_assert_eq!(kind as u8, place);
+            prop_assert_eq!(window::TimedSite::of(of(kind).into()), Some(of(kind)));
+        }
+        let word = u64::from(of(window::Kind::TurnBegins)) | u64::from(number) << 24;
+        prop_assert_eq!(window::TimedSite::of(word).is_some(), usize::from(number) < window::Kind::ALL.len());
     }
 }

@@ -11,18 +11,35 @@ pub const MAX_CALLERS: u32 = 4096;
 /// the longer ones too.
 pub const SLOTS: usize = 32;
 
-/// [`TimedSite::kind`]: the turn begins.
-pub const TURN_BEGINS: u8 = 0;
-/// [`TimedSite::kind`]: the turn ends.
-pub const TURN_ENDS: u8 = 1;
-/// [`TimedSite::kind`]: a phase of the turn ends.
-pub const PHASE_ENDS: u8 = 2;
-/// [`TimedSite::kind`]: the instruction in front of that of [`CALL_BEGINS`]. What is between the two hits is the time of a probe.
-pub const CALL_IS_NEXT: u8 = 3;
-/// [`TimedSite::kind`]: a timed call begins.
-pub const CALL_BEGINS: u8 = 4;
-/// [`TimedSite::kind`]: a timed call ends.
-pub const CALL_ENDS: u8 = 5;
+/// What a hit of a window means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The turn begins.
+    TurnBegins,
+    /// The turn ends.
+    TurnEnds,
+    /// A phase of the turn ends.
+    PhaseEnds,
+    /// The instruction in front of that of [`Kind::CallBegins`]. What is between the two hits is the time of a probe.
+    CallIsNext,
+    /// A timed call begins.
+    CallBegins,
+    /// A timed call ends.
+    CallEnds,
+}
+
+impl Kind {
+    /// All kinds, by their number.
+    pub const ALL: [Self; 6] = [
+        Self::TurnBegins,
+        Self::TurnEnds,
+        Self::PhaseEnds,
+        Self::CallIsNext,
+        Self::CallBegins,
+        Self::CallEnds,
+    ];
+}
 
 /// [`Window::state`]: no window.
 pub const IDLE: u32 = 0;
@@ -45,8 +62,8 @@ pub struct TimedSite {
     pub site: u16,
     /// The timed function, or the phase that ends: its meaning is the daemon's business.
     pub function: u8,
-    /// What a hit means: [`TURN_BEGINS`] and so on.
-    pub kind: u8,
+    /// What a hit means.
+    pub kind: Kind,
     /// Bytes from the stack pointer at the call's begin up to its value here.
     pub above: u8,
 }
@@ -54,14 +71,18 @@ pub struct TimedSite {
 impl From<TimedSite> for u64 {
     fn from(TimedSite { site, function, kind, above }: TimedSite) -> Self {
         let [s0, s1] = site.to_le_bytes();
-        Self::from_le_bytes([s0, s1, function, kind, above, 0, 0, 0])
+        Self::from_le_bytes([s0, s1, function, kind as u8, above, 0, 0, 0])
     }
 }
 
-impl From<u64> for TimedSite {
-    fn from(word: u64) -> Self {
-        let [s0, s1, function, kind, above, ..] = word.to_le_bytes();
-        Self { site: u16::from_le_bytes([s0, s1]), function, kind, above }
+impl TimedSite {
+    /// The site of this word; `None` if it has no [`Kind`].
+    #[inline(always)]
+    #[must_use]
+    pub fn of(word: u64) -> Option<Self> {
+        let [s0, s1, function, number, above, ..] = word.to_le_bytes();
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == number)?;
+        Some(Self { site: u16::from_le_bytes([s0, s1]), function, kind, above })
     }
 }
 
