@@ -137,16 +137,12 @@ impl<P: Program> Decoder<P> {
     /// Adds the error types of a process, by the address of their descriptors. `bias` is the load bias of its
     /// executable.
     pub fn add_errors(&mut self, target: u32, errors: &[(u64, String)], bias: u64) {
-        for (descriptor, name) in errors {
-            self.errors.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
-        }
+        self.errors.extend(types(target, errors, bias));
     }
 
     /// Adds the types of a process that begin like one that the program names, as [`Self::add_errors`].
     pub fn add_alike(&mut self, target: u32, alike: &[(u64, String)], bias: u64) {
-        for (descriptor, name) in alike {
-            self.alike.insert((target, descriptor.wrapping_add(bias)), name.as_str().into());
-        }
+        self.alike.extend(types(target, alike, bias));
     }
 
     /// Sets the Unix time at `CLOCK_MONOTONIC` 0, nanoseconds.
@@ -384,6 +380,11 @@ impl<P: Program> Decoder<P> {
             values: read,
         })
     }
+}
+
+/// Names of types by process and address: those that an executable has, at the addresses that a process has them.
+fn types(target: u32, all: &[(u64, String)], bias: u64) -> impl Iterator<Item = ((u32, u64), Arc<str>)> + '_ {
+    all.iter().map(move |(descriptor, name)| ((target, descriptor.wrapping_add(bias)), name.as_str().into()))
 }
 
 /// The number of a record's process.
