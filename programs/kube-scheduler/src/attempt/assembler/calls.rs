@@ -146,10 +146,7 @@ impl Process {
             self.goroutines.insert(number, goroutine);
             return;
         };
-        let inner = goroutine.open.split_off(position + 1);
-        for open in inner.into_iter().rev() {
-            self.close(&mut goroutine, open, time_ns, None);
-        }
+        self.unwind_within(&mut goroutine, position, time_ns);
         let mut values = values;
         let on = goroutine.on();
         if let Some(building) = on.and_then(|id| self.attempts.get_mut(&id)) {
@@ -216,6 +213,13 @@ impl Process {
             if let Some(open) = goroutine.open.pop() {
                 self.close(goroutine, open, now_ns, None);
             }
+        }
+    }
+
+    /// Closes the open calls within this one, which never returned.
+    pub(super) fn unwind_within(&mut self, goroutine: &mut Goroutine, position: usize, now_ns: u64) {
+        for open in goroutine.open.split_off(position + 1).into_iter().rev() {
+            self.close(goroutine, open, now_ns, None);
         }
     }
 

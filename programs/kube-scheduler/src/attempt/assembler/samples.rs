@@ -133,27 +133,13 @@ pub(super) fn bounded(counts: &mut BTreeMap<Pair, u64>, pair: &Pair, more: u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attempt::tests::call;
 
     const MS: u64 = 1_000_000;
 
     fn sampled(time_ns: u64, whole: &str, part: &str) -> Sampled {
         let part = (!part.is_empty()).then(|| part.into());
         Sampled { target: 0, time_ns, period_ns: 5 * MS, whole: whole.into(), part }
-    }
-
-    fn call(function: Function, start_ns: u64, end_ns: u64) -> Call {
-        Call {
-            function,
-            start_ns,
-            end_ns,
-            plugin: None,
-            code: None,
-            reason: String::new(),
-            extender: None,
-            api_call: None,
-            returned: true,
-            events: 2,
-        }
     }
 
     /// Basis, samples of the phase, and samples by plugin.

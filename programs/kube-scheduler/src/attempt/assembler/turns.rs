@@ -89,12 +89,10 @@ impl Process {
         let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
         // Its entry is probed too where the end does not say when it began.
         let entered = goroutine.open.iter().rposition(|open| open.function == function);
-        let left = entered.map(|position| goroutine.open.split_off(position + 1)).unwrap_or_default();
-        for open in left.into_iter().rev() {
-            // A panic ended it.
-            self.close(&mut goroutine, open, time_ns, None);
-        }
-        let entered = entered.and_then(|_| goroutine.open.pop());
+        let entered = entered.and_then(|position| {
+            self.unwind_within(&mut goroutine, position, time_ns);
+            goroutine.open.pop()
+        });
         let mut open = entered.unwrap_or_else(|| {
             // A recording may hold any value.
             let start_ns = values.number(Value::StartedNs).unwrap_or(time_ns).min(time_ns);

@@ -113,21 +113,7 @@ impl Assembler {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn call(function: Function, start_ns: u64, end_ns: u64) -> Call {
-        Call {
-            function,
-            start_ns,
-            end_ns,
-            plugin: None,
-            code: None,
-            reason: String::new(),
-            extender: None,
-            api_call: None,
-            returned: true,
-            events: 1,
-        }
-    }
+    use crate::attempt::tests::call;
 
     fn calls(name: &str, count: u64, total_ns: u64) -> Calls {
         Calls { name: Some(name.into()), count, total_ns, ..Calls::default() }

@@ -9,6 +9,7 @@ mod schedules;
 use gotrace::Role;
 use proptest::prelude::ProptestConfig;
 
+use super::Call;
 use crate::{Event, Values, table::Function, values::Value};
 
 /// The goroutine of the scheduling loop.
@@ -29,4 +30,20 @@ fn event(goroutine: u64, function: Function, role: Role, depth: u64, values: Val
 
 fn status(code: i64) -> Values {
     Values::default().with(Value::StatusCode, code)
+}
+
+/// A call that returned, without a status.
+pub(super) fn call(function: Function, start_ns: u64, end_ns: u64) -> Call {
+    Call {
+        function,
+        start_ns,
+        end_ns,
+        plugin: None,
+        code: None,
+        reason: String::new(),
+        extender: None,
+        api_call: None,
+        returned: true,
+        events: 2,
+    }
 }
