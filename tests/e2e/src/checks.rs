@@ -1,8 +1,8 @@
 //! What several tests check.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use harness::{metrics::Metrics, schedspan::Schedspan, stage::Stage, wait::wait_until};
 use serde_json::Value;
 
@@ -30,6 +30,28 @@ pub(crate) fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()>
     ensure!(metrics.has(stray), "schedspan has no metric {stray}");
     ensure!(metrics.sum(stray, &[]) == 0.0, "{stray} is {}", metrics.sum(stray, &[]));
     Ok(())
+}
+
+/// Addresses of the sites in a plan of `inspect` that have a probe all the time, not in windows only.
+///
+/// # Errors
+///
+/// If there is none, or one has no address.
+pub(crate) fn probed_sites(plan: &Value) -> Result<BTreeSet<u64>> {
+    let sites = plan["sites"].as_array().into_iter().flatten().filter(|site| site["detail"] != "windows");
+    let sites: BTreeSet<u64> = sites.map(address).collect::<Result<_>>()?;
+    ensure!(!sites.is_empty(), "inspect shows no site");
+    Ok(sites)
+}
+
+/// The address of a site in a plan of `inspect`.
+///
+/// # Errors
+///
+/// If it has none.
+pub(crate) fn address(site: &Value) -> Result<u64> {
+    let address = site["address"].as_str().and_then(|text| text.strip_prefix("0x"));
+    Ok(u64::from_str_radix(address.context("a site has no address")?, 16)?)
 }
 
 /// Hits of probes, and what became of them in the kernel.

@@ -14,8 +14,7 @@ use harness::{
 
 /// Attempts of requests by code and method, as client-go counts them.
 pub(super) const TOTAL: &str = "rest_client_requests_total";
-/// What kube-controller-manager writes beside its reconciles: events of a broadcaster, and questions about whoever reads its
-/// metrics.
+/// What kube-controller-manager writes outside of its reconciles: events, and reviews of the clients that read its metrics.
 const BESIDE: [&str; 3] = ["events", "tokenreviews", "subjectaccessreviews"];
 /// Tokens of its controllers' own accounts: who needs one first asks for it, a reconcile or an informer.
 const TOKENS: &str = "serviceaccounts";
@@ -76,8 +75,9 @@ pub(super) fn are(written: &[Write], requests: &[Span]) -> Result<()> {
     let expected = counts(of_reconciles.filter(|write| !is_token(write)));
     let seen = counts(requests.iter().filter_map(write).filter(|write| !is_token(write)));
     println!("         {:<8} {:<24} {:<5} {:>6} {:>6}", "METHOD", "RESOURCE", "CODE", "SPANS", "AUDIT");
-    for key in kinds(&expected).keys().chain(kinds(&seen).keys()).collect::<BTreeSet<_>>() {
-        let [spans, audit] = [&seen, &expected].map(|side| kinds(side).get(key).copied().unwrap_or_default());
+    let sides = [&seen, &expected].map(kinds);
+    for key in sides.iter().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>() {
+        let [spans, audit] = sides.each_ref().map(|side| side.get(key).copied().unwrap_or_default());
         let [method, resource, code] = key;
         println!("         {method:<8} {resource:<24} {code:<5} {spans:>6} {audit:>6}");
     }

@@ -9,6 +9,8 @@ use harness::{schedspan::Schedspan, stage::Stage, wait::wait_until};
 use serde_json::Value;
 use xtask::process;
 
+use crate::checks::probed_sites;
+
 /// The instruction int3, which the kernel writes at a probe.
 const BREAKPOINT: u8 = 0xcc;
 /// The limit for the kernel to remove the probes of a process that has ended.
@@ -31,14 +33,7 @@ impl Sites {
         let mut inspect = Command::new(&stage.executable);
         let plan = process::output(inspect.args(["inspect", "--output", "json", &pid.to_string()]))?;
         let plan: Value = serde_json::from_str(&plan)?;
-        let is_probed = |site: &&Value| site["detail"] != "windows";
-        let address = |site: &Value| {
-            let text = site["address"].as_str()?.strip_prefix("0x")?;
-            u64::from_str_radix(text, 16).ok()
-        };
-        let offsets: BTreeSet<u64> =
-            plan["sites"].as_array().into_iter().flatten().filter(is_probed).filter_map(address).collect();
-        ensure!(!offsets.is_empty(), "inspect shows no site");
+        let offsets = probed_sites(&plan)?;
         Ok(Self { memory: File::open(format!("/proc/{pid}/mem"))?, offsets })
     }
 

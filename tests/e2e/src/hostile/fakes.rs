@@ -15,6 +15,8 @@ use harness::wait::wait_until;
 use serde_json::Value;
 use xtask::process;
 
+use crate::checks::{address, probed_sites};
+
 /// `mov $34, %eax; syscall; jmp` back to it: waits for a signal, for ever.
 const PAUSE: [u8; 9] = [0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7];
 /// `mov %rsp, %r14`: something readable where Go has the goroutine; `jmp` to an address, which follows.
@@ -224,16 +226,13 @@ impl Model {
     /// At how many sites a process has a breakpoint, and the number of sites.
     fn probed(&self, pid: u32) -> Result<(usize, usize)> {
         let memory = File::open(format!("/proc/{pid}/mem"))?;
-        let (mut probed, mut sites) = (0, 0);
-        let all = self.plan["sites"].as_array().into_iter().flatten();
-        for site in all.filter(|site| site["detail"] != "windows") {
+        let (mut probed, sites) = (0, probed_sites(&self.plan)?);
+        for address in &sites {
             let mut byte = [0];
-            memory.read_exact_at(&mut byte, address(site)?)?;
+            memory.read_exact_at(&mut byte, *address)?;
             probed += usize::from(byte[0] == BREAKPOINT);
-            sites += 1;
         }
-        ensure!(sites > 0, "inspect shows no site");
-        Ok((probed, sites))
+        Ok((probed, sites.len()))
     }
 
     /// File offset of the first instruction.
@@ -279,11 +278,6 @@ impl Model {
         let site = site.with_context(|| format!("{function:?} is not probed at its entry"))?;
         Ok((address(site)?, site["fileOffset"].as_u64().context("a site has no file offset")?))
     }
-}
-
-fn address(site: &Value) -> Result<u64> {
-    let address = site["address"].as_str().and_then(|text| text.strip_prefix("0x"));
-    Ok(u64::from_str_radix(address.context("a site has no address")?, 16)?)
 }
 
 impl Drop for Model {
