@@ -150,7 +150,7 @@ macro_rules! request_values {
     };
 }
 
-/// The values of requests as a pattern: whoever matches on a program's values decides about all of its own.
+/// The values of requests as a pattern, for a `match` on a program's values.
 #[macro_export]
 macro_rules! of_request {
     ($value:ident) => {
