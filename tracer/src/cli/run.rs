@@ -70,7 +70,7 @@ pub struct Common {
     pub sample_hz: u32,
     /// Time each call of `Filter` and `Score` plugins in at most one of so many attempts, which makes that attempt slower; 0 for none
     ///
-    /// Such an attempt says which plugin waits, which samples cannot see, and how many Nodes each plugin rejects. Needs Linux 6.6.
+    /// Such an attempt says which plugin waits, which samples cannot see, and how many Nodes each plugin rejects. Needs Linux 6.6 and x86-64.
     #[arg(long, default_value_t = 0, value_name = "ATTEMPTS", help_heading = PROBES)]
     pub exact_windows: u64,
     /// Show one line for each plugin in waterfalls, even if it was quick
