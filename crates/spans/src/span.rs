@@ -200,9 +200,14 @@ impl Span {
         self.end_unix_ns.saturating_sub(self.start_unix_ns)
     }
 
-    /// Whether the attempt or the lifecycle of this root did not succeed.
+    /// Whether the attempt, the lifecycle or the reconcile of this root did not succeed. A reconcile that asks to be called again
+    /// did not.
     #[must_use]
     pub fn did_not_succeed(&self) -> bool {
+        if self.kind == SpanKind::Root(TraceKind::Reconcile) {
+            let retried = self.attribute(attributes::WORKQUEUE_RETRIED) == Some(&AttributeValue::Bool(true));
+            return retried || self.status != Status::Unset;
+        }
         let is = |key, values: &[&str]| matches!(self.attribute(key), Some(AttributeValue::String(text)) if values.contains(&&**text));
         match self.attribute(attributes::LIFECYCLE_RESULT) {
             Some(_) => is(attributes::LIFECYCLE_RESULT, &["Failed", "Deleted", "Rejected", "Unfinished"]),

@@ -7,7 +7,7 @@ use telemetry::{Label as _, Registry};
 use tracecontext::RemoteContext;
 
 use crate::{
-    Dropped, Link, Relation,
+    Dropped, Link, Relation, SpanKind, Status, TraceKind,
     fixtures::{scheduled, unschedulable},
 };
 
@@ -96,6 +96,27 @@ fn each_condition_keeps_what_it_describes() {
         ("failed,namespace=kube-system", unschedulable(), false),
     ] {
         assert_eq!(keeps(rule, &trace), expected, "{rule}");
+    }
+}
+
+#[test]
+fn a_reconcile_has_failed_if_it_says_so_or_asks_to_be_called_again() {
+    let reconcile = |retried, status| {
+        let mut trace = scheduled();
+        trace.kind = TraceKind::Reconcile;
+        trace.spans.truncate(1);
+        let root = &mut trace.spans[0];
+        (root.kind, root.status) = (SpanKind::Root(TraceKind::Reconcile), status);
+        root.attributes = vec![(attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(retried))].into();
+        trace
+    };
+    let error = Status::Error("conflict".to_owned());
+    for (trace, expected) in [
+        (reconcile(false, Status::Unset), false),
+        (reconcile(true, Status::Unset), true),
+        (reconcile(false, error), true),
+    ] {
+        assert_eq!(keeps("failed", &trace), expected);
     }
 }
 
