@@ -86,6 +86,7 @@ impl Drawn<'_> {
             selected: None,
             spans: tree.0,
             names: None,
+            beside: Vec::new(),
         }
     }
 }
@@ -240,6 +241,7 @@ mod tests {
             selected: None,
             spans: vec![root, tried, kubelet],
             names: None,
+            beside: Vec::new(),
         }
     }
 

@@ -114,6 +114,7 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
         selected: None,
         spans: tree.spans,
         names: None,
+        beside: Vec::new(),
     })
 }
 

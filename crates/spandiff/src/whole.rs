@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value::Value},
     trace::v1::{Span as Read, TracesData, span::Link as ReadLink, status::StatusCode},
 };
-use spans::{AttributeValue, Link, Relation, Source, Span, SpanKind, Status, Trace, attributes};
+use spans::{AttributeValue, Evidence, Link, Relation, Source, Span, SpanKind, Status, Trace, attributes};
 use tracecontext::RemoteContext;
 
 use crate::{Shown, read::complete};
@@ -115,6 +115,7 @@ pub fn traces(json: &str) -> Result<Vec<Trace>, Error> {
             selected: None,
             spans,
             names: None,
+            beside: Vec::new(),
         })
     };
     Ok(order.into_iter().filter_map(whole).collect())
@@ -177,6 +178,12 @@ fn link(read: ReadLink) -> Result<Link, Error> {
         Some("previous attempt") => Relation::PreviousAttempt,
         Some("attempt") => Relation::Attempt,
         Some("configuration") => Relation::Configuration,
+        Some("request") => Relation::Request,
+        Some("pod") => Relation::Pod,
+        Some("creator") => Relation::Creator(match text(attributes::LINK_EVIDENCE).as_deref() {
+            Some("uid") => Evidence::Uid,
+            Some(_) | None => Evidence::Name,
+        }),
         Some(_) | None => Relation::Cause {
             annotation: text(attributes::LINK_ANNOTATION).unwrap_or_default(),
             owner: text(attributes::LINK_OWNER),

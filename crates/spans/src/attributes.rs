@@ -176,8 +176,12 @@ pub const EXTENDER_PASSED_NODES: Int = "k8s.scheduler.extender.passed_nodes";
 pub const API_CALL_QUEUE_MS: Double = "k8s.scheduler.api_call.queue_ms";
 /// Message of the status or the error. On spans of plugins, extenders and API calls, if it is not empty.
 pub const MESSAGE: String = "k8s.scheduler.message";
-/// What a link leads to, where it is not who made the Pod. On links.
+/// What a link leads to, where it is not the context in an annotation: `previous attempt`, `attempt`, `configuration`, the
+/// `request` that created the Pod, the `pod` that it created, or the reconcile that is the `creator`. On links.
 pub const LINK: String = "k8s.scheduler.link";
+/// What says that the two ends are about the same object: `uid`, its UID, or `name`, only its kind, namespace and name. On
+/// links between reconciles and what they created.
+pub const LINK_EVIDENCE: String = "schedspan.link.evidence";
 /// The annotation that carried the context. On links to the creator of the Pod.
 pub const LINK_ANNOTATION: String = "schedspan.link.annotation";
 /// Whose annotation it is, where it is not the Pod's own, as `ReplicaSet/web-7c5ddbdf54`. On links to who made the Pod.

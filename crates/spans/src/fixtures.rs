@@ -32,6 +32,7 @@ impl Tree {
             selected: None,
             spans: Vec::new(),
             names: None,
+            beside: Vec::new(),
         });
         tree.span(SpanKind::Root(kind), kind.name(), None, 0, microseconds);
         tree.0.spans[0].attributes = attributes.into();

@@ -6,6 +6,9 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use crate::names::LIFECYCLE;
 
+/// A number that no span of a lifecycle has: they count from 0.
+const CREATION: u64 = u64::MAX;
+
 /// The trace id of `what`, which began at `start_ns` in the process with this number.
 #[must_use]
 pub fn trace_id(what: &str, start_ns: u64, process: u32) -> [u8; 16] {
@@ -23,6 +26,12 @@ pub fn lifecycle_id(uid: &str) -> [u8; 16] {
     hasher.write(LIFECYCLE.as_bytes());
     hasher.write(uid.as_bytes());
     not_zero(hasher.finish128().as_bytes())
+}
+
+/// The id of the span of this Pod's creation in that trace: the same whoever saw it.
+#[must_use]
+pub fn creation_id(uid: &str) -> [u8; 8] {
+    span_id(&lifecycle_id(uid), CREATION)
 }
 
 /// The id of the span with this number in its trace.
@@ -58,6 +67,8 @@ mod tests {
         let spans = [span_id(&one, 0), span_id(&one, 1), span_id(&trace_id("Pod", 1, 1), 0)];
         assert_eq!(HashSet::from(spans).len(), spans.len());
         assert_eq!(span_id(&one, 1), spans[1]);
+        assert_ne!(creation_id("a"), creation_id("b"));
+        assert_ne!(creation_id("a"), span_id(&lifecycle_id("a"), 0));
     }
 
     #[test]

@@ -50,6 +50,8 @@ named! {
     Reconcile: names::RECONCILE,
     /// What a kubelet does to start a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
     PodStart: names::POD_START,
+    /// The request that created a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
+    PodCreation: names::POD_CREATION,
     /// A command of kubectl, until the Pods that come of its requests are Ready. Holds a [`TraceKind::Lifecycle`] for each.
     Command: names::COMMAND,
 }

@@ -46,8 +46,8 @@ pub use self::{
     kind::{Cycle, NodeStep, Phase, SpanKind, Stage, TraceKind},
     metrics::{Dropped, Exported, Loss, Metrics},
     span::{
-        AttributeValue, Attributes, Event, Link, NameList, Names, Origin, Relation, Source, Span, Status,
-        Trace,
+        AttributeValue, Attributes, Event, Evidence, Link, NameList, Names, Origin, Relation, Source, Span,
+        Status, Trace,
     },
     story::{Anchor, Story},
 };

@@ -132,8 +132,9 @@ impl Metrics {
         }
     }
 
-    /// Counts the spans of a trace by name, before sampling.
+    /// Counts the spans of a trace by name, before sampling, and those beside it.
     pub fn made(&self, trace: &Trace) {
+        trace.beside.iter().for_each(|part| self.made(part));
         let plugins = trace.spans.iter().filter(|span| span.kind == SpanKind::Plugin).count();
         for span in trace.spans.iter().filter(|span| span.kind != SpanKind::Plugin) {
             self.spans.add([name(span)], 1);

@@ -8,6 +8,8 @@ pub const GROUP_ROOT: &str = "SchedulePodGroup";
 pub const LIFECYCLE: &str = "PodLifecycle";
 /// The root of what a kubelet does to start a Pod.
 pub const POD_START: &str = "StartPod";
+/// The creation of a Pod, by the request of a reconcile.
+pub const POD_CREATION: &str = "create Pod";
 /// The root of a reconcile.
 pub const RECONCILE: &str = "Reconcile";
 /// The root of a command, which its arguments follow.

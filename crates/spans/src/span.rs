@@ -36,6 +36,58 @@ pub enum Relation {
     Attempt,
     /// The span with the configuration of the attempt's scheduler.
     Configuration,
+    /// The request that created the Pod.
+    Request,
+    /// The creation of the Pod that the request created, in the trace of the Pod.
+    Pod,
+    /// The root of the reconcile that created the object which this one is about.
+    Creator(Evidence),
+}
+
+/// What says that two objects are the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Their UIDs.
+    Uid,
+    /// Their kinds, namespaces and names.
+    Name,
+}
+
+impl Evidence {
+    /// The value of [`attributes::LINK_EVIDENCE`].
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uid => "uid",
+            Self::Name => "name",
+        }
+    }
+}
+
+impl Relation {
+    /// The value of [`attributes::LINK`]; `None` for a cause.
+    #[must_use]
+    pub const fn name(&self) -> Option<&'static str> {
+        match self {
+            Self::Cause { .. } => None,
+            Self::PreviousAttempt => Some("previous attempt"),
+            Self::Attempt => Some("attempt"),
+            Self::Configuration => Some("configuration"),
+            Self::Request => Some("request"),
+            Self::Pod => Some("pod"),
+            Self::Creator(_) => Some("creator"),
+        }
+    }
+
+    /// What the link is known by, where that is said.
+    #[must_use]
+    pub const fn evidence(&self) -> Option<Evidence> {
+        match self {
+            Self::Cause { .. } | Self::PreviousAttempt | Self::Attempt | Self::Configuration => None,
+            Self::Request | Self::Pod => Some(Evidence::Uid),
+            Self::Creator(evidence) => Some(*evidence),
+        }
+    }
 }
 
 /// The origin of a Pod.
@@ -88,6 +140,8 @@ pub struct Trace {
     pub spans: Vec<Span>,
     /// Names that are too many for an attribute: kept beside the spans, and not exported.
     pub names: Option<Box<Names>>,
+    /// Parts of other traces that are known by this one: they are exported if this one is, and have no parts of their own.
+    pub beside: Vec<Self>,
 }
 
 /// Names, by what was said of them.

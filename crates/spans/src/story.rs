@@ -38,6 +38,11 @@ pub trait Story: fmt::Debug + Send {
 
     /// Its trace.
     fn trace(&self, anchor: Anchor, origin: Origin, extras: Extras) -> Trace;
+
+    /// Whether nothing came of it: it is counted, and has a trace only if that is asked for.
+    fn is_idle(&self) -> bool {
+        false
+    }
 }
 
 /// What has ended, as a single span.
@@ -58,11 +63,17 @@ pub struct Single<'a> {
 }
 
 impl Single<'_> {
+    /// The trace id of what is about this, and began in this process at this time, nanoseconds by `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn id(kind: TraceKind, about: &[&str], target: u32, start_ns: u64) -> [u8; 16] {
+        identity::trace_id(&[&[kind.name()], about].concat().join("/"), start_ns, target)
+    }
+
     /// Its trace.
     #[must_use]
     pub fn trace(self, anchor: Anchor, extras: Extras) -> Trace {
         let Self { kind, about, target, times: [start_ns, end_ns], attributes, status } = self;
-        let trace_id = identity::trace_id(&[&[kind.name()], about].concat().join("/"), start_ns, target);
+        let trace_id = Self::id(kind, about, target, start_ns);
         let root = Span {
             kind: SpanKind::Root(kind),
             span_id: identity::span_id(&trace_id, 0),
@@ -76,7 +87,8 @@ impl Single<'_> {
             status,
         };
         let (source, spans) = (Source::Process(target), vec![root]);
-        let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, spans, names: None };
+        let (names, beside) = (None, Vec::new());
+        let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, spans, names, beside };
         if extras.monotonic {
             add_monotonic(&mut trace, anchor);
         }

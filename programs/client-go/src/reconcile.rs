@@ -20,7 +20,7 @@ use gotrace::program::Assemble;
 
 use crate::{
     ClientGo, Event, Values,
-    requests::{self, Made, OnGoroutine, Requests, Step},
+    requests::{self, Began, Made, OnGoroutine, Requests, Step},
     table::Part,
     values::Value,
 };
@@ -36,15 +36,48 @@ const MAX_OPEN: usize = 16_384;
 /// A reconcile, or a wait in a queue, that is silent for so long is lost.
 const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
-/// What schedspan counts of each queue, as the process's own metrics `workqueue_adds_total` and `workqueue_retries_total` do.
-pub const COUNTERS: [Counter; 3] = [
+/// What schedspan counts of each queue, as the process's own metrics `workqueue_adds_total` and `workqueue_retries_total` do, and
+/// `workqueue_work_duration_seconds_count`.
+pub const COUNTERS: [Counter; 5] = [
     Counter { name: "workqueue_adds", help: "Keys that were added to a work queue", labels: &["queue"] },
     Counter { name: "workqueue_retries", help: "Keys that a work queue adds later", labels: &["queue"] },
     requests::counter(
         "workqueue_requests",
         "API requests of processes with work queues, by the reconcile that made them",
     ),
+    Counter {
+        name: "workqueue_reconciles",
+        help: "Reconciles of a work queue's keys that are over",
+        labels: &["queue", "result"],
+    },
+    requests::creations("workqueue_creations"),
 ];
+
+/// What came of a reconcile: the values of the label `result`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It wrote nothing, no request failed, and it did not ask to be called again.
+    Idle,
+    /// It wrote, or a request failed, or its requests are not known.
+    Busy,
+    /// It asked to be called again, as it does after a failure.
+    Retried,
+    /// Its end was not seen.
+    Incomplete,
+}
+
+impl Outcome {
+    const ALL: [Self; 4] = [Self::Idle, Self::Busy, Self::Retried, Self::Incomplete];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Retried => "retried",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
 
 /// A worker's handling of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +110,21 @@ impl Reconcile {
     pub fn waited_ns(&self) -> Option<u64> {
         Some(self.start_ns.saturating_sub(self.added_ns?))
     }
+
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self { incomplete: true, .. } => Outcome::Incomplete,
+            Self { retried: true, .. } => Outcome::Retried,
+            Self { made, .. } if made.is_idle() => Outcome::Idle,
+            Self { .. } => Outcome::Busy,
+        }
+    }
+
+    /// Whether nothing came of it.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.outcome() == Outcome::Idle
+    }
 }
 
 /// Puts events together to reconciles.
@@ -84,11 +132,19 @@ impl Reconcile {
 pub struct Assembler {
     /// By process and address of their metrics.
     queues: BTreeMap<(u32, u64), Queue>,
-    /// Additions and retries, by the queue's name.
-    counts: BTreeMap<Arc<str>, [u64; 2]>,
+    /// By the queue's name.
+    counts: BTreeMap<Arc<str>, Totals>,
     requests: Requests,
     books: Books<Reconcile>,
     losses: Losses,
+}
+
+/// What a queue is counted by.
+#[derive(Debug, Default)]
+struct Totals {
+    adds: u64,
+    retries: u64,
+    reconciles: [u64; Outcome::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -165,10 +221,10 @@ impl Queue {
 }
 
 impl Assembler {
-    fn count(&mut self, place: usize, queue: &Arc<str>) {
+    fn totals(&mut self, queue: &Arc<str>) -> &mut Totals {
         let has_room = self.counts.len() < MAX_QUEUES || self.counts.contains_key(queue);
         let queue = if has_room { Arc::clone(queue) } else { OTHER.into() };
-        self.counts.entry(queue).or_default()[place] += 1;
+        self.counts.entry(queue).or_default()
     }
 
     fn take(&mut self, event: Event) {
@@ -204,7 +260,7 @@ impl Assembler {
                     // Nothing will say that it is taken.
                     books.account.unrelated += 1;
                 }
-                self.count(0, &name);
+                self.totals(&name).adds += 1;
             }
             Part::Get => {
                 let added_ns = item.as_ref().and_then(|item| queue.added.remove(item));
@@ -218,7 +274,9 @@ impl Assembler {
                 let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
                 let events = 1 + u64::from(added_ns.is_some());
                 let reconcile = Reconcile { target, queue: name, key, added_ns, events, ..began };
-                let number = requests.begin_reconcile();
+                let Reconcile { queue: name, key, .. } = &reconcile;
+                let (trace_id, key) = (reconcile.trace_id(), key.as_deref());
+                let number = requests.begin_reconcile(Began { target, trace_id, name, key });
                 queue.open.push(Open { number, goroutine, item, reconcile });
             }
             Part::Done => match queue.done(goroutine, item.as_ref()) {
@@ -246,7 +304,7 @@ impl Assembler {
 
     /// A key of the queue with this name is added later: by the reconcile that is open on the goroutine, or by a timer.
     fn retry(&mut self, target: u32, goroutine: u64, time_ns: u64, name: &Arc<str>) {
-        self.count(1, name);
+        self.totals(name).retries += 1;
         let queues = self.queues.range_mut((target, 0)..=(target, u64::MAX));
         let mut open = queues
             .flat_map(|(_, queue)| &mut queue.open)
@@ -297,7 +355,11 @@ impl Assemble<ClientGo> for Assembler {
     }
 
     fn take_finished(&mut self) -> Vec<Reconcile> {
-        mem::take(&mut self.books.finished)
+        let finished = mem::take(&mut self.books.finished);
+        for reconcile in &finished {
+            self.totals(&reconcile.queue).reconciles[reconcile.outcome() as usize] += 1;
+        }
+        finished
     }
 
     fn stats(&self) -> Stats {
@@ -309,15 +371,17 @@ impl Assemble<ClientGo> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        let count = |(place, queue, totals): (usize, &Arc<str>, &[u64; 2])| Count {
-            counter: COUNTERS[place].name,
-            labels: vec![queue.as_ref().to_owned()],
-            total: totals[place],
+        let [adds, retries, requests, reconciles, creations] = COUNTERS.map(|counter| counter.name);
+        let of_queue = |(queue, totals): (&Arc<str>, &Totals)| {
+            let count = |counter, labels: &[&str], total| {
+                let labels = [&[&**queue], labels].concat().into_iter().map(str::to_owned).collect();
+                Count { counter, labels, total }
+            };
+            let by_outcome = Outcome::ALL.into_iter().zip(totals.reconciles);
+            let by_outcome = by_outcome.map(|(outcome, total)| count(reconciles, &[outcome.name()], total));
+            let [adds, retries] = [count(adds, &[], totals.adds), count(retries, &[], totals.retries)];
+            [adds, retries].into_iter().chain(by_outcome).collect::<Vec<_>>()
         };
-        self.counts
-            .iter()
-            .flat_map(|(queue, totals)| [(0, queue, totals), (1, queue, totals)].map(count))
-            .chain(self.requests.counts(COUNTERS[2].name))
-            .collect()
+        self.counts.iter().flat_map(of_queue).chain(self.requests.counts(requests, creations)).collect()
     }
 }

@@ -10,9 +10,25 @@ use spans::{
 
 use crate::{reconcile::Reconcile, requests};
 
+impl Reconcile {
+    /// What it is known by, beside its process and its beginning.
+    fn about(&self) -> [&str; 2] {
+        [&self.queue, self.key.as_deref().unwrap_or_default()]
+    }
+
+    /// The id of its trace.
+    pub(crate) fn trace_id(&self) -> [u8; 16] {
+        Single::id(TraceKind::Reconcile, &self.about(), self.target, self.start_ns)
+    }
+}
+
 impl Story for Reconcile {
     fn pod_uid(&self) -> Option<&str> {
         None
+    }
+
+    fn is_idle(&self) -> bool {
+        Self::is_idle(self)
     }
 
     fn trace(&self, anchor: Anchor, _: Origin, extras: Extras) -> Trace {
@@ -25,7 +41,7 @@ impl Story for Reconcile {
         list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
         let single = Single {
             kind: TraceKind::Reconcile,
-            about: &[queue, key.as_deref().unwrap_or_default()],
+            about: &self.about(),
             target: *target,
             times: [*start_ns, *end_ns],
             attributes: list.into(),

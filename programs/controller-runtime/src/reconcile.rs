@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use client_go::requests::{self, Made, OnGoroutine, Requests, Step};
+use client_go::requests::{self, Began, Made, OnGoroutine, Requests, Step};
 use gotrace::{
     Role,
     account::{Account, Books, Count, Counter, Losses, Stats},
@@ -37,7 +37,7 @@ const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// What schedspan counts of each controller, as the process's own metrics `controller_runtime_reconcile_total` and
 /// `controller_runtime_reconcile_panics_total` do.
-pub const COUNTERS: [Counter; 3] = [
+pub const COUNTERS: [Counter; 5] = [
     Counter {
         name: "controller_reconciles",
         help: "Reconciles of a controller that are over",
@@ -52,6 +52,12 @@ pub const COUNTERS: [Counter; 3] = [
         "controller_requests",
         "API requests of processes with controllers, by the reconcile that made them",
     ),
+    Counter {
+        name: "controller_idle_reconciles",
+        help: "Reconciles of a controller that wrote nothing, did not fail and did not ask to be called again at once",
+        labels: &["controller"],
+    },
+    requests::creations("controller_creations"),
 ];
 
 /// How controller-runtime begins and ends the message of a panic that it recovered:
@@ -132,6 +138,18 @@ pub struct Reconcile {
     pub incomplete: bool,
 }
 
+impl Reconcile {
+    /// Whether nothing came of it.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let is_over = match self.outcome {
+            Some(Outcome::Success | Outcome::RequeueAfter(_)) => !self.incomplete,
+            Some(Outcome::Requeue | Outcome::Error) | None => false,
+        };
+        is_over && self.made.is_idle()
+    }
+}
+
 /// Puts events together to reconciles.
 #[derive(Debug, Default)]
 pub struct Assembler {
@@ -141,6 +159,8 @@ pub struct Assembler {
     reconciles: BTreeMap<(Arc<str>, &'static str), u64>,
     /// By controller.
     panics: BTreeMap<Arc<str>, u64>,
+    /// Of which nothing came, by controller.
+    idle: BTreeMap<Arc<str>, u64>,
     /// Names that are counted, and shared.
     controllers: BTreeSet<Arc<str>>,
     requests: Requests,
@@ -176,6 +196,7 @@ impl Assembler {
         let controller = if is_counted { Arc::clone(controller) } else { OTHER.into() };
         let result = outcome.map_or("unknown", Outcome::name);
         *self.panics.entry(Arc::clone(&controller)).or_default() += u64::from(*panicked);
+        *self.idle.entry(Arc::clone(&controller)).or_default() += u64::from(reconcile.is_idle());
         *self.reconciles.entry((controller, result)).or_default() += 1;
     }
 
@@ -194,7 +215,9 @@ impl Assembler {
         let request = parts.filter(|parts| !parts.is_empty()).map(|parts| parts.join("/"));
         let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
         let reconcile = Reconcile { target, controller, request, ..began };
-        let number = self.requests.begin_reconcile();
+        let Reconcile { controller: name, request, .. } = &reconcile;
+        let (trace_id, key) = (reconcile.trace_id(), request.as_deref());
+        let number = self.requests.begin_reconcile(Began { target, trace_id, name, key });
         self.open.insert((target, goroutine), Open { number, depth, reconcile });
     }
 
@@ -283,17 +306,20 @@ impl Assemble<ControllerRuntime> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        let [reconciles, panics, requests] = COUNTERS.map(|counter| counter.name);
+        let [reconciles, panics, requests, idle, creations] = COUNTERS.map(|counter| counter.name);
         let reconciles = self.reconciles.iter().map(|((controller, result), total)| Count {
             counter: reconciles,
             labels: vec![controller.to_string(), (*result).to_owned()],
             total: *total,
         });
-        let panics = self.panics.iter().map(|(controller, total)| Count {
-            counter: panics,
-            labels: vec![controller.to_string()],
-            total: *total,
+        let by_controller = [(panics, &self.panics), (idle, &self.idle)].into_iter();
+        let by_controller = by_controller.flat_map(|(counter, totals)| {
+            totals.iter().map(move |(controller, total)| Count {
+                counter,
+                labels: vec![controller.to_string()],
+                total: *total,
+            })
         });
-        reconciles.chain(panics).chain(self.requests.counts(requests)).collect()
+        reconciles.chain(by_controller).chain(self.requests.counts(requests, creations)).collect()
     }
 }

@@ -137,6 +137,7 @@ fn describe(running: &Running, before: Option<&Last>, first: &Trace) -> Trace {
         selected: None,
         spans: vec![span],
         names: None,
+        beside: Vec::new(),
     }
 }
 

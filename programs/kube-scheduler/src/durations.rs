@@ -88,6 +88,7 @@ impl Histograms {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodCreation
             | TraceKind::Command => {
                 return;
             }
@@ -148,6 +149,7 @@ impl Histograms {
                 | TraceKind::Lifecycle
                 | TraceKind::Reconcile
                 | TraceKind::PodStart
+                | TraceKind::PodCreation
                 | TraceKind::Command,
             )
             | SpanKind::Cycle(_)

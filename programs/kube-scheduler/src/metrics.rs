@@ -88,6 +88,7 @@ impl Metrics {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodCreation
             | TraceKind::Command => {}
         }
     }

@@ -89,8 +89,8 @@ impl Story for Start {
         };
         let spans = [root].into_iter().chain(self.calls.iter().enumerate().map(call)).collect();
         let context = RemoteContext { trace_id, span_id: lifecycle, flags: 1, trace_state: String::new() };
-        let (source, parent) = (Source::Process(*target), Some(context));
-        let mut trace = Trace { kind, source, trace_id, parent, selected: None, names: None, spans };
+        let (source, parent, beside) = (Source::Process(*target), Some(context), Vec::new());
+        let mut trace = Trace { kind, source, trace_id, parent, selected: None, names: None, spans, beside };
         if extras.monotonic {
             add_monotonic(&mut trace, anchor);
         }

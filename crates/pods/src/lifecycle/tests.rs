@@ -102,6 +102,7 @@ fn attempt(number: i64, from: u64, to: u64, result: &'static str) -> Trace {
         parent: None,
         selected: None,
         names: None,
+        beside: Vec::new(),
         spans,
     }
 }

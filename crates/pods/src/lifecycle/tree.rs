@@ -107,6 +107,7 @@ fn until(uid: &str, progress: &Progress, origin: Origin, end: Option<End>, ended
         selected,
         spans: tree.spans,
         names: None,
+        beside: Vec::new(),
     })
 }
 

@@ -199,7 +199,7 @@ impl Sinks {
                     stdout::spawn(queue, |item: &Item| stdout::json(&item.trace, &item.resource))
                 })),
                 Output::Mermaid => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
-                    stdout::spawn(queue, |item: &Item| chart(&item.trace))
+                    stdout::spawn(queue, stdout::mermaid)
                 })),
                 Output::Perfetto => Sink::Text(Text::open(capacity, stdout::CAUSES, &metrics, |queue| {
                     stdout::spawn(queue, Perfetto::default())

@@ -7,9 +7,9 @@ use prost::Message as _;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tracing::{info, warn};
 
-use super::{Causes, Chrome, Item, Perfetto, Queue, Style, encode, waterfall};
+use super::{Causes, Chrome, Item, Perfetto, Queue, Style, chart, encode, waterfall};
 use crate::{
-    Loss, Trace,
+    Loss, Trace, TraceKind,
     screen::{self, printable_in_colour, printable_json},
 };
 
@@ -144,8 +144,21 @@ fn write_bytes(out: &mut impl io::Write, bytes: &[u8], torn: &mut bool) -> io::R
 
 /// A waterfall and an empty line.
 pub(super) fn terminal(item: &Item, plugins: bool) -> String {
+    if is_shown_before(&item.trace) {
+        return String::new();
+    }
     // Computed for each trace: the width of a window changes.
     printable_in_colour(&waterfall(&item.trace, &Style { plugins, ..Style::of_stdout() })) + "\n"
+}
+
+/// A chart in Mermaid's language.
+pub(super) fn mermaid(item: &Item) -> String {
+    if is_shown_before(&item.trace) { String::new() } else { chart(&item.trace) }
+}
+
+/// Whether people have seen all of it in the picture of another trace: a creation is a request of its reconcile.
+fn is_shown_before(trace: &Trace) -> bool {
+    trace.kind == TraceKind::PodCreation
 }
 
 /// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.

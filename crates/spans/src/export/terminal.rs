@@ -114,9 +114,11 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
 
 fn head(trace: &Trace, style: Style) -> String {
     match trace.kind {
-        TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Lifecycle | TraceKind::PodStart => {
-            pod(trace, style)
-        }
+        TraceKind::Attempt
+        | TraceKind::GroupAttempt
+        | TraceKind::Lifecycle
+        | TraceKind::PodStart
+        | TraceKind::PodCreation => pod(trace, style),
         TraceKind::Configuration => configuration(trace.root(), style),
         TraceKind::Reconcile => reconcile(trace, style),
         TraceKind::Command => command(trace, style),
@@ -131,9 +133,11 @@ fn pod(trace: &Trace, style: Style) -> String {
     let name =
         [text(attributes::POD_NAMESPACE), name].map(|name| name.unwrap_or_else(|| "?".to_owned())).join("/");
     let result = text(attributes::RESULT).or_else(|| text(attributes::LIFECYCLE_RESULT));
-    let result = result.unwrap_or_else(|| "unknown".to_owned());
+    let result = result.unwrap_or_else(|| {
+        if trace.kind == TraceKind::PodCreation { "created" } else { "unknown" }.to_owned()
+    });
     let colour = match result.as_str() {
-        "Success" | "Ready" | "Running" | "Succeeded" => GREEN,
+        "Success" | "Ready" | "Running" | "Succeeded" | "created" => GREEN,
         "Unschedulable" | "Deleted" => YELLOW,
         _ => RED,
     };
@@ -151,16 +155,23 @@ fn pod(trace: &Trace, style: Style) -> String {
     parts.extend(lifecycle(root).into_iter().map(|part| (PLAIN, part)));
     parts.extend(waits(root).into_iter().chain(nodes(root)).map(|part| (PLAIN, part)));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
-    parts.extend(root.links.iter().map(|Link { context, relation }| {
+    parts.extend(links(root));
+    flow("", "  ", &parts, style)
+}
+
+/// The links of a root.
+fn links(root: &Span) -> impl Iterator<Item = (&'static str, String)> {
+    root.links.iter().map(|Link { context, relation }| {
         let what = match relation {
             Relation::Cause { .. } => "linked to",
             Relation::PreviousAttempt => "previous attempt",
             Relation::Attempt => "attempt",
             Relation::Configuration => "configuration",
+            Relation::Request | Relation::Creator(_) => "created by",
+            Relation::Pod => "creates",
         };
         (DIM, format!("{what} {}", id(context.trace_id)))
-    }));
-    flow("", "  ", &parts, style)
+    })
 }
 
 /// The head of a reconcile: key, work queue, and wait; of a controller request, controller and result.
@@ -182,6 +193,7 @@ fn reconcile(trace: &Trace, style: Style) -> String {
         parts.push((PLAIN, format!("queued {}", milliseconds(*waited))));
     }
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
+    parts.extend(links(root));
     flow("", "  ", &parts, style)
 }
 
@@ -523,6 +535,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
             node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
         }
         _ if span.kind == SpanKind::Root(TraceKind::Lifecycle) => lifecycle_end(span),
+        _ if matches!(span.kind, SpanKind::Root(TraceKind::Reconcile | TraceKind::PodCreation)) => by(span),
         _ if span.attribute(attributes::IMAGE).is_some() => {
             span.attribute(attributes::IMAGE).map(|image| clean(&image.to_string())).unwrap_or_default()
         }
@@ -554,6 +567,14 @@ fn lifecycle_end(span: &Span) -> String {
     let text = |key| span.attribute(key).map(|value| clean(&value.to_string()));
     let node = text(attributes::NODE).map(|node| format!("on {node}"));
     text(attributes::LIFECYCLE_RESULT).into_iter().chain(node).collect::<Vec<_>>().join(" ")
+}
+
+/// Queue and key, or controller and request, of a reconcile within another trace.
+fn by(span: &Span) -> String {
+    let text = |key| span.attribute(key).map(|value| clean(&value.to_string()));
+    let name = text(attributes::WORKQUEUE).or_else(|| text(attributes::CONTROLLER));
+    let key = text(attributes::WORKQUEUE_KEY).or_else(|| text(attributes::CONTROLLER_REQUEST));
+    name.into_iter().chain(key).collect::<Vec<_>>().join(" ")
 }
 
 /// What a plugin's share of a phase is, and what it is worth.

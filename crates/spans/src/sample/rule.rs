@@ -221,6 +221,7 @@ impl Condition {
                 | TraceKind::Configuration
                 | TraceKind::Reconcile
                 | TraceKind::PodStart
+                | TraceKind::PodCreation
                 | TraceKind::Command => Err(Dropped::NoRule),
             },
             Self::Pod(_, number) => match trace.selected {

@@ -234,14 +234,20 @@ impl Run {
             let Account { stray, orphaned, no_room, .. } = account;
             assert_eq!((stray, orphaned, no_room), (0, 0, 0));
         }
-        let mut counted = [BTreeMap::new(), BTreeMap::new()];
+        let mut counted = [BTreeMap::new(), BTreeMap::new(), BTreeMap::new()];
+        let counters = ["workqueue_adds", "workqueue_retries", "workqueue_reconciles"];
         for count in assembler
             .counts()
             .into_iter()
             .filter(|count| count.total > 0 && count.labels[0].starts_with("queue-"))
         {
-            let place = usize::from(count.counter == "workqueue_retries");
-            counted[place].insert(count.labels[0].clone(), count.total);
+            let place = counters.iter().position(|counter| *counter == count.counter);
+            let place = place.expect("no other counter has a queue's name");
+            *counted[place].entry(count.labels[0].clone()).or_default() += count.total;
+        }
+        let mut over = BTreeMap::new();
+        for reconcile in reconciles.iter().filter(|reconcile| !reconcile.queue.is_empty()) {
+            *over.entry(reconcile.queue.to_string()).or_default() += 1;
         }
         let seen = |counts: &BTreeMap<String, u64>| {
             counts
@@ -250,7 +256,7 @@ impl Run {
                 .map(|(name, total)| (name.clone(), *total))
                 .collect()
         };
-        assert_eq!(counted, [seen(&self.additions), seen(&self.retries)]);
+        assert_eq!(counted, [seen(&self.additions), seen(&self.retries), over]);
     }
 }
 

@@ -66,7 +66,8 @@ fn times(reconciles: &[Reconcile]) -> Vec<(Option<u64>, u64, u64)> {
 }
 
 fn counts(assembler: &Assembler) -> Vec<String> {
-    let counts = assembler.counts().into_iter().filter(|count| count.counter != COUNTERS[2].name);
+    let of_queues = |counter: &str| COUNTERS[..2].iter().any(|own| own.name == counter);
+    let counts = assembler.counts().into_iter().filter(|count| of_queues(count.counter));
     counts.map(|count| format!("{}{:?} {}", count.counter, count.labels, count.total)).collect()
 }
 

@@ -9,13 +9,14 @@
 //!
 //! What is neither is counted by its cause, not guessed: most of it is of informers, leases and events.
 
+mod creators;
 pub mod spans;
 pub mod table;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
@@ -26,6 +27,9 @@ use gotrace::{
     values::{Datum, Value},
 };
 
+pub use self::creators::Creator;
+use self::creators::{Creators, Subject};
+
 /// Requests that can be open at once. Processes share this limit in equal parts.
 const MAX_OPEN: usize = 16_384;
 /// Requests of one reconcile: a ReplicaSet makes 500 Pods at once.
@@ -34,10 +38,22 @@ const MAX_OF_RECONCILE: usize = 1_024;
 /// Goroutines that are known to be a reconcile's, of all processes. The oldest are forgotten.
 const MAX_CHILDREN: usize = 16_384;
 
+/// Methods that change nothing.
+const READS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
+/// The status of a request that created an object.
+const CREATED: u64 = 201;
+
 /// What schedspan counts of requests, by whose they are. Each program has a name for its own.
 #[must_use]
 pub const fn counter(name: &'static str, help: &'static str) -> Counter {
     Counter { name, help, labels: &["reconcile"] }
+}
+
+/// What schedspan counts of objects that reconciles created. Each program has a name for its own.
+#[must_use]
+pub const fn creations(name: &'static str) -> Counter {
+    let help = "Objects but Pods whose creating reconcile is remembered, so that theirs are linked to it, and those of them that are forgotten";
+    Counter { name, help, labels: &["fate"] }
 }
 
 /// Which part of a request a function is.
@@ -194,6 +210,32 @@ pub struct Made {
     pub requests: Vec<Request>,
     /// How many are not.
     pub left_out: u64,
+    /// Whether requests of this process are seen at all: else none here says nothing.
+    pub are_seen: bool,
+    /// The reconcile that created the object which this one is about, if that is known.
+    pub creator: Option<Creator>,
+}
+
+impl Made {
+    /// Whether it is certain that nothing was written, and that no request failed.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let Self { requests, left_out, are_seen, creator: _ } = self;
+        *are_seen && *left_out == 0 && requests.iter().all(Request::is_plain_read)
+    }
+}
+
+/// A reconcile that begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Began<'a> {
+    /// Which process.
+    pub target: u32,
+    /// The id of its trace.
+    pub trace_id: [u8; 16],
+    /// The name of its queue or controller.
+    pub name: &'a str,
+    /// What it is about, if that is known.
+    pub key: Option<&'a str>,
 }
 
 /// Requests of reconciles that are open.
@@ -201,6 +243,11 @@ pub struct Made {
 pub struct Requests {
     /// Number of the last reconcile.
     last: u64,
+    /// Those that are open, by their number.
+    reconciles: BTreeMap<u64, OpenReconcile>,
+    creators: Creators,
+    /// Processes of which a request was seen.
+    seen: BTreeSet<u32>,
     /// By process and goroutine, the outermost first.
     open: BTreeMap<(u32, u64), Vec<Open>>,
     /// By the reconcile's number.
@@ -208,6 +255,13 @@ pub struct Requests {
     /// The reconcile that a goroutine is of, by process and goroutine.
     children: BTreeMap<(u32, u64), u64>,
     counts: [u64; Whose::ALL.len()],
+}
+
+#[derive(Debug)]
+struct OpenReconcile {
+    target: u32,
+    trace_id: [u8; 16],
+    subject: Option<Subject>,
 }
 
 #[derive(Debug)]
@@ -231,14 +285,17 @@ impl Open {
 
 impl Requests {
     /// A number for a reconcile that begins.
-    pub fn begin_reconcile(&mut self) -> u64 {
+    pub fn begin_reconcile(&mut self, began: Began<'_>) -> u64 {
+        let Began { target, trace_id, name, key } = began;
         self.last += 1;
+        let subject = key.map(|key| Subject::of_key(name, key));
+        self.reconciles.insert(self.last, OpenReconcile { target, trace_id, subject });
         self.last
     }
 
     /// A reconcile is over: what it asked for.
     pub fn end_reconcile<T>(&mut self, reconcile: u64, time_ns: u64, books: &mut Books<T>) -> Made {
-        let Self { open, made, .. } = self;
+        let Self { open, made, creators, seen, .. } = self;
         let mut own = made.remove(&reconcile).unwrap_or_default();
         open.retain(|_, open| {
             let left = open.extract_if(.., |open| open.reconcile == reconcile);
@@ -249,6 +306,11 @@ impl Requests {
         for request in &own.requests {
             books.account.in_attempts += request.events;
             books.stats.unwound_calls += u64::from(request.incomplete);
+        }
+        if let Some(OpenReconcile { target, trace_id, subject }) = self.reconciles.remove(&reconcile) {
+            own.are_seen = seen.contains(&target);
+            let creator = subject.and_then(|subject| creators.of(target, &subject, &own.requests));
+            own.creator = creator.filter(|creator| creator.trace_id != trace_id);
         }
         own
     }
@@ -281,7 +343,9 @@ impl Requests {
         for inner in place.map(|place| open.split_off(place + 1)).into_iter().flatten() {
             self.made.entry(inner.reconcile).or_default().requests.push(inner.finish(time_ns));
         }
-        let Some(Open { request, limited_since, is_over, .. }) = place.map(|place| &mut open[place]) else {
+        let Some(Open { reconcile, request, limited_since, is_over, .. }) =
+            place.map(|place| &mut open[place])
+        else {
             if open.is_empty() {
                 self.open.remove(&key);
             }
@@ -306,7 +370,12 @@ impl Requests {
                 request.status = values.number(P::Value::STATUS).filter(|status| *status > 0);
                 (request.error, *is_over) = (error, true);
             }
-            Step::Answer => request.object = object(&mut values),
+            Step::Answer => {
+                request.object = object(&mut values);
+                if let Some(OpenReconcile { trace_id, .. }) = self.reconciles.get(reconcile) {
+                    self.creators.answered(target, *trace_id, request, part);
+                }
+            }
         }
     }
 
@@ -322,6 +391,7 @@ impl Requests {
         part: impl Fn(usize) -> usize,
     ) {
         let (target, goroutine) = key;
+        self.seen.insert(target);
         let before = self.open.remove(&key).unwrap_or_default();
         let (over, mut within): (Vec<_>, Vec<_>) =
             before.into_iter().partition(|open| open.is_over || open.depth >= depth);
@@ -379,15 +449,17 @@ impl Requests {
     /// A process has ended.
     pub fn exit(&mut self, target: u32) {
         self.children.retain(|(of, _), _| *of != target);
+        self.creators.exit(target);
+        self.seen.remove(&target);
     }
 
-    /// How many requests have begun, by whose they are.
-    pub fn counts(&self, counter: &'static str) -> impl Iterator<Item = Count> {
-        Whose::ALL.into_iter().zip(self.counts).map(move |(whose, total)| Count {
-            counter,
-            labels: vec![whose.name().to_owned()],
-            total,
-        })
+    /// How many requests have begun, by whose they are, and how many objects were created.
+    pub fn counts(&self, requests: &'static str, creations: &'static str) -> impl Iterator<Item = Count> {
+        let count = |counter, label: &str, total| Count { counter, labels: vec![label.to_owned()], total };
+        let whose = Whose::ALL.into_iter().zip(self.counts);
+        let whose = whose.map(move |(whose, total)| count(requests, whose.name(), total));
+        let fates = self.creators.fates().map(|(fate, total)| count(creations, fate, total));
+        whose.chain(fates)
     }
 }
 
@@ -433,6 +505,30 @@ impl Request {
     /// <https://github.com/kubernetes/client-go/blob/v0.36.4/rest/with_retry.go#L307-L318>
     fn may_be_sent_again(&self) -> bool {
         self.status.is_none_or(|status| status == 429 || status >= 500)
+    }
+
+    /// The object that it created, if one came back.
+    fn created(&self) -> Option<&Object> {
+        let is_new = self.status == Some(CREATED) && self.writes();
+        self.object.as_ref().filter(|_| is_new && self.about().subresource.is_empty())
+    }
+
+    /// Whether it may have changed something.
+    fn writes(&self) -> bool {
+        self.method.as_deref().is_none_or(|method| !READS.contains(&method))
+    }
+
+    /// Whether it changed nothing, and was answered without an error.
+    fn is_plain_read(&self) -> bool {
+        !self.writes() && !self.incomplete && self.error_type().is_none()
+    }
+
+    /// The status of an answer that is an error; else the error of a request without one.
+    fn error_type(&self) -> Option<String> {
+        match self.status {
+            Some(status) => (status >= 400).then(|| status.to_string()),
+            None => self.error.clone(),
+        }
     }
 
     /// What it is about. A client that is made for any object, as the garbage collector's, has all of it in the path.

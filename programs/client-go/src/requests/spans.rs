@@ -1,41 +1,115 @@
 //! Spans out of requests, below that of their reconcile.
 
 use ::spans::{
-    Anchor, AttributeValue, Span, SpanKind, Status, Trace, attributes, identity,
+    Anchor, AttributeValue, Attributes, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
+    attributes, identity,
     story::{Extras, Single, add_monotonic},
 };
+use tracecontext::RemoteContext;
 
-use super::{About, Made, Object, Request};
+use super::{About, Creator, Made, Object, Request};
 
 /// The resource of Pods, and the Go type of a Pod.
 const PODS: (&str, &str) = ("pods", "*v1.Pod");
+/// What of a reconcile the Pods have that it created.
+const ABOUT_CREATOR: [&str; 4] = [
+    attributes::WORKQUEUE,
+    attributes::WORKQUEUE_KEY,
+    attributes::CONTROLLER,
+    attributes::CONTROLLER_REQUEST,
+];
 
-/// The trace of a reconcile and of what it asked for.
+/// Whether an object of this resource is a Pod.
+pub(super) fn is_pod(resource: &str, object: &Object) -> bool {
+    resource == PODS.0 && *object.typ == *PODS.1
+}
+
+/// The trace of a reconcile and of what it asked for. Beside it are the creations of Pods, in the traces of these.
 #[must_use]
 pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras) -> Trace {
-    let Made { requests, left_out } = made;
+    let Made { requests, left_out, are_seen: _, creator } = made;
     let [_, end_ns] = reconcile.times;
+    let about = reconcile.attributes.iter().filter(|(key, _)| ABOUT_CREATOR.contains(key));
+    let about: Attributes = about.cloned().collect();
     let mut trace = reconcile.trace(anchor, Extras { monotonic: false, ..extras });
     let left_out = (*left_out > 0).then(|| vec![format!("requests: {left_out}")]);
     let list = left_out.map(|list| (attributes::LEFT_OUT, AttributeValue::Strings(list)));
-    trace.spans[0].attributes.extend(list);
-    let (trace_id, parent_id) = (trace.trace_id, trace.root().span_id);
-    trace.spans.extend((1..).zip(requests).map(|(number, request)| Span {
-        kind: SpanKind::Request,
-        span_id: identity::span_id(&trace_id, number),
-        parent_id: Some(parent_id),
-        name: request.title().into(),
-        start_unix_ns: anchor.unix(request.start_ns),
-        end_unix_ns: anchor.unix(request.end_ns.min(end_ns).max(request.start_ns)),
-        attributes: request.attributes().into(),
-        events: Vec::new(),
-        links: Vec::new(),
-        status: request.span_status(),
+    let root = &mut trace.spans[0];
+    root.attributes.extend(list);
+    root.links.extend(creator.map(|Creator { trace_id, evidence }| Link {
+        context: context(trace_id, identity::span_id(&trace_id, 0)),
+        relation: Relation::Creator(evidence),
     }));
+    let (trace_id, parent_id) = (trace.trace_id, root.span_id);
+    for (number, request) in (1..).zip(requests) {
+        let mut span = Span {
+            kind: SpanKind::Request,
+            span_id: identity::span_id(&trace_id, number),
+            parent_id: Some(parent_id),
+            name: request.title().into(),
+            start_unix_ns: anchor.unix(request.start_ns),
+            end_unix_ns: anchor.unix(request.end_ns.min(end_ns).max(request.start_ns)),
+            attributes: request.attributes().into(),
+            events: Vec::new(),
+            links: Vec::new(),
+            status: request.span_status(),
+        };
+        if let Some(object) = request.created().filter(|object| is_pod(request.about().resource, object)) {
+            let creation = creation(request, object, &about, trace.source, &span, trace_id);
+            let context = context(creation.trace_id, creation.root().span_id);
+            span.links.push(Link { context, relation: Relation::Pod });
+            trace.beside.push(creation);
+        }
+        trace.spans.push(span);
+    }
     if extras.monotonic {
         add_monotonic(&mut trace, anchor);
+        trace.beside.iter_mut().for_each(|part| add_monotonic(part, anchor));
     }
     trace
+}
+
+/// The creation of a Pod by a request with this span, in the Pod's trace: its ids follow from the UID.
+fn creation(
+    request: &Request,
+    object: &Object,
+    creator: &Attributes,
+    source: Source,
+    span: &Span,
+    trace_id: [u8; 16],
+) -> Trace {
+    let Object { uid, name, .. } = object;
+    let kind = TraceKind::PodCreation;
+    let id = identity::lifecycle_id(uid);
+    let mut list = Attributes::new();
+    let namespace = request.about().namespace;
+    list.extend((!namespace.is_empty()).then(|| (attributes::POD_NAMESPACE, namespace.into())));
+    list.extend(name.as_deref().map(|name| (attributes::POD_NAME, name.into())));
+    list.push((attributes::POD_UID, (&**uid).into()));
+    list.extend(creator.iter().cloned());
+    let creation = Span {
+        kind: SpanKind::Root(kind),
+        span_id: identity::creation_id(uid),
+        parent_id: None,
+        name: kind.name().into(),
+        attributes: list,
+        links: vec![Link { context: context(trace_id, span.span_id), relation: Relation::Request }],
+        ..span.clone()
+    };
+    Trace {
+        kind,
+        source,
+        trace_id: id,
+        parent: Some(context(id, identity::span_id(&id, 0))),
+        selected: None,
+        spans: vec![creation],
+        names: None,
+        beside: Vec::new(),
+    }
+}
+
+fn context(trace_id: [u8; 16], span_id: [u8; 8]) -> RemoteContext {
+    RemoteContext { trace_id, span_id, flags: 1, trace_state: String::new() }
 }
 
 impl Request {
@@ -50,7 +124,7 @@ impl Request {
     fn attributes(&self) -> Vec<(&'static str, AttributeValue)> {
         let Self { method, limited_ns, attempts, status, object, incomplete, .. } = self;
         let About { api, namespace, resource, name, subresource } = self.about();
-        let is_pod = resource == PODS.0;
+        let about_pod = resource == PODS.0;
         let mut list = Vec::new();
         list.extend(method.as_deref().map(|method| (attributes::HTTP_METHOD, method.into())));
         list.extend(status.map(|status| (attributes::HTTP_STATUS, status.into())));
@@ -66,27 +140,19 @@ impl Request {
             (attributes::REQUEST_SUBRESOURCE, subresource),
             (attributes::POD_NAMESPACE, namespace),
             (attributes::OBJECT_NAME, name),
-            (attributes::POD_NAME, if is_pod { name } else { "" }),
+            (attributes::POD_NAME, if about_pod { name } else { "" }),
         ] {
             list.extend((!text.is_empty()).then(|| (key, text.into())));
         }
-        if let Some(Object { typ, uid, version, .. }) = object {
+        if let Some(object @ Object { uid, version, .. }) = object {
             list.push((attributes::OBJECT_UID, (&**uid).into()));
-            list.extend((is_pod && **typ == *PODS.1).then(|| (attributes::POD_UID, (&**uid).into())));
+            list.extend(is_pod(resource, object).then(|| (attributes::POD_UID, (&**uid).into())));
             list.extend(version.as_deref().map(|version| (attributes::OBJECT_VERSION, version.into())));
         }
         let wait_ms = AttributeValue::Double(*limited_ns as f64 / 1e6);
         list.push((attributes::REQUEST_LIMITED_MS, wait_ms));
         list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
         list
-    }
-
-    /// The status of an answer that is an error; else the error of a request without one.
-    fn error_type(&self) -> Option<String> {
-        match self.status {
-            Some(status) => (status >= 400).then(|| status.to_string()),
-            None => self.error.clone(),
-        }
     }
 
     fn span_status(&self) -> Status {

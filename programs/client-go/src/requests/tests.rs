@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use ::spans::{Anchor, Origin, Span, SpanKind, Status, Story as _, attributes, story::Extras};
+use ::spans::{
+    Anchor, Evidence, Origin, Relation, Span, SpanKind, Status, Story as _, Trace, TraceKind, attributes,
+    identity::{creation_id, lifecycle_id, span_id},
+    story::Extras,
+};
 use gotrace::{Role, program::Assemble as _, values::Datum};
 use proptest::{collection::vec, prelude::*};
 
@@ -125,7 +129,7 @@ fn a_request_has_what_it_is_about_and_what_came_back() {
         events: 4,
         ..Request::default()
     };
-    assert_eq!(reconcile.made, Made { requests: vec![expected], left_out: 0 });
+    assert_eq!(reconcile.made, Made { requests: vec![expected], are_seen: true, ..Made::default() });
     assert_eq!(counts, [("own".to_owned(), 1)].into());
 }
 
@@ -267,11 +271,12 @@ fn names_in_requests_are_replaced_where_recordings_hide_names() {
     assert_eq!(seen, [Some("uid u"), Some("object a-1"), Some("77")]);
 }
 
+fn trace(reconcile: &Reconcile) -> Trace {
+    reconcile.trace(Anchor::default(), Origin::default(), Extras { monotonic: true, ..Extras::default() })
+}
+
 fn spans_of(events: impl IntoIterator<Item = Event>) -> Vec<Span> {
-    let (reconcile, _) = reconcile(events);
-    reconcile
-        .trace(Anchor::default(), Origin::default(), Extras { monotonic: true, ..Extras::default() })
-        .spans
+    trace(&reconcile(events).0).spans
 }
 
 fn shown(span: &Span) -> String {
@@ -313,6 +318,125 @@ fn a_request_that_fails_is_an_error_with_its_type() {
     assert_eq!(status, Status::Error("*url.Error".to_owned()));
     let (list, _) = of(vec![begin(20, 1, 0, "a")]);
     assert!(list.ends_with("schedspan.incomplete=true"), "{list}");
+}
+
+fn leads_to(span: &Span) -> Vec<(Relation, [u8; 16], [u8; 8])> {
+    let of = |link: &::spans::Link| (link.relation.clone(), link.context.trace_id, link.context.span_id);
+    span.links.iter().map(of).collect()
+}
+
+#[test]
+fn a_pod_that_is_created_has_a_span_in_its_own_trace_and_both_traces_are_linked() {
+    let events = [begin(20, 5, 1, ""), limited(50, 5), answered(90, 5, 201), decoded(95, 5, "u-1")];
+    let whole = trace(&reconcile(events).0);
+    let [_, request] = &whole.spans[..] else { panic!("there are two spans") };
+    let [creation] = &whole.beside[..] else { panic!("there is one creation") };
+    let (id, root) = (lifecycle_id("u-1"), creation.root());
+    assert_eq!((creation.kind, creation.trace_id, creation.spans.len()), (TraceKind::PodCreation, id, 1));
+    assert_eq!(
+        creation.parent.as_ref().map(|parent| (parent.trace_id, parent.span_id)),
+        Some((id, span_id(&id, 0)))
+    );
+    assert_eq!((root.span_id, &*root.name.as_str()), (creation_id("u-1"), "create Pod"));
+    assert_eq!((root.start_unix_ns, root.end_unix_ns), (request.start_unix_ns, request.end_unix_ns));
+    let expected = "k8s.namespace.name=default k8s.pod.name=a-1 k8s.pod.uid=u-1 k8s.workqueue.name=pods \
+                    k8s.workqueue.key=a";
+    assert_eq!(shown(root), expected);
+    assert_eq!(leads_to(root), [(Relation::Request, whole.trace_id, request.span_id)]);
+    assert_eq!(leads_to(request), [(Relation::Pod, id, root.span_id)]);
+    assert!(root.attribute(attributes::MONOTONIC_END).is_some());
+}
+
+#[test]
+fn what_creates_no_pod_has_no_creation() {
+    let of = |status, uid| [begin(20, 1, 0, ""), answered(90, 1, status), decoded(95, 1, uid)];
+    let mut of_subresource = of(201, "u-1");
+    of_subresource[0].values.set(Value::RequestSubresource, "binding");
+    let mut of_other = of(201, "u-1");
+    of_other[2].values.set(Value::ObjectType, Arc::from("*v1.Status"));
+    for events in [of(200, "u-1"), of(409, "u-1"), of(201, ""), of_subresource, of_other] {
+        let whole = trace(&reconcile(events).0);
+        assert_eq!((whole.beside.len(), whole.spans[1].links.len()), (0, 0));
+    }
+}
+
+/// The request of a ReplicaSet, by this method, and its answer.
+fn of_replica_set(time_ns: u64, goroutine: u64, method: &str, status: u64, uid: &str) -> [Event; 3] {
+    let mut events = [
+        begin(time_ns, goroutine, 0, ""),
+        answered(time_ns + 1, goroutine, status),
+        decoded(time_ns + 2, goroutine, uid),
+    ];
+    events[0].values.set(Value::RequestResource, "replicasets");
+    events[1].values.set(Value::RequestMethod, method);
+    events[2].values.set(Value::ObjectType, Arc::from("*v1.ReplicaSet"));
+    events[2].values.set(Value::ObjectName, "web-1");
+    events
+}
+
+fn of_named(mut event: Event, metrics: u64, queue: &str) -> Event {
+    event.values.set(Value::Metrics, metrics);
+    event.values.set(Value::Queue, queue);
+    event
+}
+
+#[test]
+fn a_reconcile_is_linked_with_the_one_that_created_its_object_even_while_that_goes_on() {
+    let deployment = |at, what| of_named(of_queue(at, 1, what, "default/web"), 1, "deployment");
+    let replica_set = |at, what| of_named(of_queue(at, 2, what, "default/web-1"), 2, "replicaset");
+    let events = [vec![deployment(10, Function::Get)], of_replica_set(20, 1, "POST", 201, "u-1").into()];
+    let first = [vec![replica_set(30, Function::Get), replica_set(40, Function::Done)]];
+    let second = [
+        vec![replica_set(50, Function::Get)],
+        of_replica_set(60, 2, "PUT", 200, "u-1").into(),
+        vec![replica_set(70, Function::Done)],
+    ];
+    let end = [vec![deployment(80, Function::Done)]];
+    let events = events.into_iter().chain(first).chain(second).chain(end).flatten();
+    let traces: Vec<Trace> = after(events).take_finished().iter().map(trace).collect();
+    let [first, second, deployment] = &traces[..] else { panic!("there are three reconciles") };
+    let root = |evidence| (Relation::Creator(evidence), deployment.trace_id, deployment.root().span_id);
+    assert_eq!(leads_to(first.root()), [root(Evidence::Name)]);
+    assert_eq!(leads_to(second.root()), [root(Evidence::Uid)]);
+    assert!(deployment.root().links.is_empty() && deployment.beside.is_empty());
+}
+
+/// The result of the reconcile of the key `a`, whose requests are these.
+fn result(events: impl IntoIterator<Item = Event>) -> String {
+    let events = [of_queue(10, 1, Function::Get, "a")].into_iter().chain(events);
+    let mut assembler = after(events.chain([of_queue(900, 1, Function::Done, "a")]));
+    let finished = assembler.take_finished();
+    let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_reconciles");
+    let one = counts.filter(|count| count.total == 1).map(|count| count.labels[1].clone());
+    let one = one.collect::<Vec<_>>().concat();
+    assert_eq!(finished[0].is_idle(), one == "idle");
+    one
+}
+
+#[test]
+fn a_reconcile_is_idle_if_it_certainly_wrote_nothing_and_no_request_failed() {
+    // Another one shows that requests of the process are seen.
+    let beside = begin(11, 50, 0, "");
+    let read = |status| {
+        let mut answer = answered(30, 1, status);
+        answer.values.set(Value::RequestMethod, "GET");
+        [beside.clone(), begin(20, 1, 0, "b"), answer]
+    };
+    let retry = of_named(of_queue(40, 1, Function::Retry, "a"), 9, "pods");
+    for (events, expected) in [
+        (vec![], "busy"),
+        (vec![beside.clone()], "idle"),
+        (read(200).into(), "idle"),
+        (read(404).into(), "busy"),
+        (vec![begin(20, 1, 0, ""), answered(30, 1, 201)], "busy"),
+        (vec![begin(20, 1, 0, "")], "busy"),
+        (vec![beside.clone(), retry], "retried"),
+    ] {
+        assert_eq!(result(events.clone()), expected, "{events:?}");
+    }
+    let mut assembler = after([beside.clone(), of_queue(20, 1, Function::Get, "a")]);
+    assembler.exit(1);
+    assert!(!assembler.take_finished()[0].is_idle());
 }
 
 /// A request as it was: when it began, by which reconcile, and whether all of it was seen.

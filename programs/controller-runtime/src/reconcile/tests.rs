@@ -63,7 +63,8 @@ fn ended(values: Values) -> Reconcile {
 }
 
 fn counts(assembler: &Assembler) -> Vec<String> {
-    let counts = assembler.counts().into_iter().filter(|count| count.counter != COUNTERS[2].name);
+    let of_controllers = |counter: &str| COUNTERS[..2].iter().any(|own| own.name == counter);
+    let counts = assembler.counts().into_iter().filter(|count| of_controllers(count.counter));
     counts.map(|count| format!("{}{:?} {}", count.counter, count.labels, count.total)).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What is said of a reconcile.
 
-use client_go::requests::Made;
+use client_go::requests::{Made, Object, Request};
 use spans::{Anchor, Origin, Status, Story as _, Trace, TraceKind, story::Extras};
 
 use crate::reconcile::{Outcome, Reconcile};
@@ -59,6 +59,47 @@ fn what_is_not_known_has_no_attribute() {
     let unknown = Reconcile { request: None, outcome: None, incomplete: true, ..reconcile() };
     assert_eq!(attributes(&unknown), "k8s.controller.name=certificate schedspan.incomplete=true");
     assert_eq!(build(&unknown).root().status, Status::Unset);
+}
+
+#[test]
+fn a_reconcile_is_idle_if_it_succeeded_and_certainly_wrote_nothing() {
+    let read = |method: &str| Request {
+        method: Some(method.to_owned()),
+        status: Some(200),
+        resource: "pods".to_owned(),
+        ..Request::default()
+    };
+    let of =
+        |requests| Reconcile { made: Made { requests, are_seen: true, ..Made::default() }, ..reconcile() };
+    for (of, expected) in [
+        (of(vec![]), true),
+        (of(vec![read("GET")]), true),
+        (of(vec![read("PATCH")]), false),
+        (Reconcile { outcome: Some(Outcome::Success), ..of(vec![]) }, true),
+        (Reconcile { outcome: Some(Outcome::Requeue), ..of(vec![]) }, false),
+        (Reconcile { outcome: Some(Outcome::Error), ..of(vec![]) }, false),
+        (Reconcile { outcome: None, incomplete: true, ..of(vec![]) }, false),
+        (reconcile(), false),
+    ] {
+        assert_eq!(of.is_idle(), expected, "{of:?}");
+    }
+}
+
+#[test]
+fn a_pod_that_it_creates_says_which_controller_did() {
+    let object = Object { typ: "*v1.Pod".into(), uid: "u".to_owned(), ..Object::default() };
+    let request = Request {
+        method: Some("POST".to_owned()),
+        status: Some(201),
+        resource: "pods".to_owned(),
+        object: Some(object),
+        ..Request::default()
+    };
+    let made = Made { requests: vec![request], ..Made::default() };
+    let trace = build(&Reconcile { made, ..reconcile() });
+    let list = trace.beside[0].root().attributes.iter().map(|(key, value)| format!("{key}={value}"));
+    let expected = "k8s.pod.uid=u k8s.controller.name=certificate k8s.controller.request=default/web";
+    assert_eq!(list.collect::<Vec<_>>().join(" "), expected);
 }
 
 #[test]

@@ -74,7 +74,8 @@ fn trace(account: &Account) -> Trace {
         }
     }
     let trace_id = u128::from_str_radix(&account.trace_id, 16).unwrap_or_default().to_be_bytes();
-    Trace { kind, source: Source::Process(0), trace_id, parent: None, selected: None, spans, names: None }
+    let (source, beside) = (Source::Process(0), Vec::new());
+    Trace { kind, source, trace_id, parent: None, selected: None, spans, names: None, beside }
 }
 
 #[cfg(test)]

@@ -207,6 +207,7 @@ impl Model {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodCreation
             | TraceKind::Command => return,
         }
         let Source::Process(target) = trace.source else { return };

@@ -164,7 +164,8 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
         }
     }
     let source = Source::Process(attempt.target);
-    Trace { kind, source, trace_id, parent: remote, selected, spans, names: names(attempt) }
+    let (names, beside) = (names(attempt), Vec::new());
+    Trace { kind, source, trace_id, parent: remote, selected, spans, names, beside }
 }
 
 /// The Nodes that were rejected, by name.

@@ -247,6 +247,7 @@ fn kind(span: &Span) -> u64 {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodCreation
             | TraceKind::Command,
         )
         | SpanKind::Cycle(_)
@@ -289,16 +290,25 @@ fn write_link(out: &mut Writer<'_>, Link { context, relation }: &Link) {
         out.bytes(TRACE_STATE, vendors.as_bytes());
     }
     let mut attribute = |key, value: &str| write_text(out, ATTRIBUTES, key, value);
+    if let Some(name) = relation.name() {
+        attribute(attributes::LINK, name);
+    }
+    if let Some(evidence) = relation.evidence() {
+        attribute(attributes::LINK_EVIDENCE, evidence.name());
+    }
     match relation {
-        Relation::PreviousAttempt => attribute(attributes::LINK, "previous attempt"),
-        Relation::Attempt => attribute(attributes::LINK, "attempt"),
-        Relation::Configuration => attribute(attributes::LINK, "configuration"),
         Relation::Cause { annotation, owner } => {
             attribute(attributes::LINK_ANNOTATION, annotation);
             if let Some(owner) = owner {
                 attribute(attributes::LINK_OWNER, owner);
             }
         }
+        Relation::PreviousAttempt
+        | Relation::Attempt
+        | Relation::Configuration
+        | Relation::Request
+        | Relation::Pod
+        | Relation::Creator(_) => {}
     }
     out.fixed32(FLAGS, u32::from(context.flags) | HAS_IS_REMOTE | IS_REMOTE);
 }

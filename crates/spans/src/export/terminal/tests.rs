@@ -1,7 +1,10 @@
-use super::*;
+use std::mem;
+
 use tracecontext::RemoteContext;
 
+use super::*;
 use crate::{
+    Evidence,
     fixtures::{scheduled, unschedulable},
     names::PLUGIN,
 };
@@ -316,6 +319,7 @@ fn a_reconcile_reads_at_a_glance() {
     trace.kind = TraceKind::Reconcile;
     trace.spans.truncate(1);
     trace.spans[0].kind = SpanKind::Root(TraceKind::Reconcile);
+    let links = mem::take(&mut trace.spans[0].links);
     trace.spans[0].attributes = vec![
         (attributes::WORKQUEUE, "deployment".into()),
         (attributes::WORKQUEUE_KEY, "shop/web".into()),
@@ -328,6 +332,11 @@ fn a_reconcile_reads_at_a_glance() {
     assert_eq!(head(&trace), format!("shop/web  deployment  5.11 ms  queued 1.50 ms  trace {id}"));
     trace.spans[0].attributes = vec![(attributes::WORKQUEUE_RETRIED, AttributeValue::Bool(true))].into();
     assert_eq!(head(&trace), format!("?  ?  retried  5.11 ms  trace {id}"));
+    let creator = |link: Link| Link { relation: Relation::Creator(Evidence::Name), ..link };
+    trace.spans[0].links = links.into_iter().map(creator).collect();
+    let by = "cd".repeat(16);
+    assert_eq!(head(&trace), format!("?  ?  retried  5.11 ms  trace {id}  created by {by}"));
+    trace.spans[0].links.clear();
     trace.spans[0].attributes = vec![
         (attributes::CONTROLLER, "certificate".into()),
         (attributes::CONTROLLER_REQUEST, "shop/web".into()),

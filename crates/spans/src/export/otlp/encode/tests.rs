@@ -9,7 +9,7 @@ use prost::Message as _;
 use tracecontext::RemoteContext;
 
 use super::*;
-use crate::{Cycle, NodeStep, Phase, Stage, text::Name};
+use crate::{Cycle, Evidence, NodeStep, Phase, Stage, text::Name};
 
 /// The message of a span, written without regard for what it costs.
 fn expected(trace: &Trace, span: &Span) -> OtlpSpan {
@@ -71,10 +71,17 @@ fn expected(trace: &Trace, span: &Span) -> OtlpSpan {
 }
 
 fn relation(relation: &Relation) -> Vec<(&'static str, AttributeValue)> {
+    let by = |what: &str, evidence: &str| {
+        vec![("k8s.scheduler.link", what.into()), ("schedspan.link.evidence", evidence.into())]
+    };
     match relation {
         Relation::PreviousAttempt => vec![("k8s.scheduler.link", "previous attempt".into())],
         Relation::Attempt => vec![("k8s.scheduler.link", "attempt".into())],
         Relation::Configuration => vec![("k8s.scheduler.link", "configuration".into())],
+        Relation::Request => by("request", "uid"),
+        Relation::Pod => by("pod", "uid"),
+        Relation::Creator(Evidence::Uid) => by("creator", "uid"),
+        Relation::Creator(Evidence::Name) => by("creator", "name"),
         Relation::Cause { annotation, owner } => [("schedspan.link.annotation", annotation.as_str().into())]
             .into_iter()
             .chain(owner.as_deref().map(|owner| ("schedspan.link.owner", owner.into())))
@@ -169,6 +176,10 @@ fn links() -> impl Strategy<Value = Link> {
         Just(Relation::PreviousAttempt),
         Just(Relation::Attempt),
         Just(Relation::Configuration),
+        Just(Relation::Request),
+        Just(Relation::Pod),
+        Just(Relation::Creator(Evidence::Uid)),
+        Just(Relation::Creator(Evidence::Name)),
         (texts(), prop::option::of(texts()))
             .prop_map(|(annotation, owner)| Relation::Cause { annotation, owner }),
     ];
@@ -214,7 +225,7 @@ fn traces() -> impl Strategy<Value = Trace> {
     (sources, any::<[u8; 16]>(), prop::option::of(contexts()), spans).prop_map(
         |(source, trace_id, parent, spans)| {
             let kind = TraceKind::Attempt;
-            Trace { kind, source, trace_id, parent, selected: None, spans, names: None }
+            Trace { kind, source, trace_id, parent, selected: None, spans, names: None, beside: Vec::new() }
         },
     )
 }
