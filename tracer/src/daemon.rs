@@ -1,7 +1,7 @@
 //! The daemon: the supervisor's thread, and the tasks that turn its messages into exported spans.
 
 use std::{
-    io,
+    io, mem,
     net::SocketAddr,
     path::PathBuf,
     process::Stdio,
@@ -363,7 +363,10 @@ impl Outlet {
                 if let Some(reinjector) = &mut self.reinjector {
                     reinjector.offer(&trace);
                 }
+                // What is beside a trace is not judged on its own: both are sent, or none.
+                let beside = mem::take(&mut trace.beside);
                 self.sinks.send(trace);
+                beside.into_iter().for_each(|part| self.sinks.send(part));
             }
         }
     }
