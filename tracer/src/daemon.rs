@@ -106,6 +106,8 @@ pub struct Options {
     pub programs: Vec<String>,
     /// Level of detail for all programs.
     pub detail: Detail,
+    /// Whether stories become traces of which nothing came.
+    pub idle: bool,
     /// Whether each stay in a queue is a span.
     pub queue_spans: bool,
     /// Whether Pod lifecycles are traced.
@@ -138,7 +140,8 @@ pub async fn run(options: Options) -> Result<()> {
         health.clone(),
     );
     let supervisor = match (supervisor, options.status.health_listen) {
-        (Ok(supervisor), _) => supervisor,
+        (Ok(supervisor), _) if options.idle => supervisor,
+        (Ok(supervisor), _) => supervisor.without_idle(),
         (Err(error), None) => return Err(error.into()),
         (Err(error), Some(_)) => return refuse(error.into(), options.status, metrics, health).await,
     };

@@ -92,6 +92,8 @@ pub struct Supervisor {
     /// Number of records taken from the ring buffer.
     records: u64,
     messages: Sender<Message>,
+    /// Whether stories become traces of which nothing came.
+    idle: bool,
     metrics: Metrics,
     health: Health,
 }
@@ -139,10 +141,17 @@ impl Supervisor {
             looks: 0,
             search: Search::default(),
             records: 0,
+            idle: true,
             messages,
             metrics,
             health,
         })
+    }
+
+    /// Without stories of which nothing came: they are counted, and become no traces.
+    #[must_use]
+    pub fn without_idle(self) -> Self {
+        Self { idle: false, ..self }
     }
 
     /// Runs until `stop` is set. The probes then stay until this process ends, and are not followed any more.
@@ -223,7 +232,7 @@ impl Supervisor {
     fn hand_over(&mut self) {
         for worker in &mut self.workers {
             let (stories, Clocks { unix_ns_at_zero, .. }) = worker.take_finished();
-            for story in stories {
+            for story in stories.into_iter().filter(|story| self.idle || !story.is_idle()) {
                 match self.messages.try_send(Message::Finished(story, Anchor { unix_ns_at_zero })) {
                     Ok(()) => {}
                     Err(TrySendError::Full(_)) => self.metrics.queue_full.lose(1),

@@ -76,6 +76,9 @@ pub struct Common {
     /// Show one line for each plugin in waterfalls, even if it was quick
     #[arg(long, help_heading = SPANS)]
     pub wide: bool,
+    /// Which reconciles have a trace: of the others nothing came, and they are counted
+    #[arg(long, env = "SCHEDSPAN_RECONCILES", value_enum, default_value_t, value_name = "WHICH", help_heading = SAMPLING)]
+    pub reconciles: Reconciles,
     /// Load this eBPF object instead of the built-in one
     #[arg(long, env = "SCHEDSPAN_EBPF_OBJECT", value_name = "FILE", help_heading = PROBES)]
     pub ebpf_object: Option<PathBuf>,
@@ -160,6 +163,7 @@ impl Common {
             sample_hz,
             exact_windows,
             wide,
+            reconciles,
             ebpf_object,
         } = self;
         daemon::Options {
@@ -184,6 +188,7 @@ impl Common {
             },
             programs: programs.programs,
             detail: detail.into(),
+            idle: reconciles == Reconciles::All,
             queue_spans: false,
             lifecycle: false,
             monotonic: false,
@@ -194,6 +199,16 @@ impl Common {
 /// Accepts the names of all programs.
 pub(crate) fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(PROGRAMS.iter().map(|program| program.name))
+}
+
+/// Which reconciles have a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Reconciles {
+    /// Those that write, fail, or ask to be called again
+    #[default]
+    Writes,
+    /// All
+    All,
 }
 
 /// Command-line values of [`Detail`].
