@@ -16,7 +16,11 @@ const SHORT_PART: u64 = 200;
 /// Levels below the root of a part.
 const LEVELS: usize = 2;
 /// Attributes that are read as text.
-const TEXTS: [&str; 6] = [
+const TEXTS: [&str; 10] = [
+    attributes::WORKQUEUE,
+    attributes::WORKQUEUE_KEY,
+    attributes::CONTROLLER,
+    attributes::CONTROLLER_REQUEST,
     attributes::POD_NAMESPACE,
     attributes::POD_NAME,
     attributes::LIFECYCLE_RESULT,
@@ -81,7 +85,7 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     }
     below.values_mut().for_each(|spans| spans.sort_by_key(|span| (span.wall, &*span.name)));
 
-    let mut tree = Tree { spans: Vec::new(), below };
+    let mut tree = Tree { spans: Vec::new(), below, uid };
     let start = tree.below.values().flatten().map(|span| span.wall[0]).min().unwrap_or(top.wall[0]);
     let root = tree.add(None, top, named(top));
     let whole = Span { start_unix_ns: start, end_unix_ns: end.max(top.wall[1]), ..tree.spans[root].clone() };
@@ -121,6 +125,8 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
 struct Tree<'a> {
     spans: Vec<Span>,
     below: HashMap<Option<Id<'a>>, Vec<&'a Read>>,
+    /// The Pod's.
+    uid: &'a str,
 }
 
 impl<'a> Tree<'a> {
@@ -157,9 +163,13 @@ impl<'a> Tree<'a> {
             below.pop();
             below.extend(called);
         }
-        let (long, brief): (Vec<_>, Vec<_>) = below
-            .into_iter()
-            .partition(|span| levels > 0 && span.wall[1].saturating_sub(span.wall[0]) >= short);
+        // A reconcile may create many Pods: the request of this one is shown, however short it is, and those of others are not.
+        let is_request = |span: &Read| !span.attribute(attributes::REQUEST_RESOURCE).is_empty();
+        let worth = |span: &Read| match span.attribute(attributes::POD_UID) {
+            uid if !uid.is_empty() && is_request(span) => uid == self.uid,
+            _ => span.wall[1].saturating_sub(span.wall[0]) >= short,
+        };
+        let (long, brief): (Vec<_>, Vec<_>) = below.into_iter().partition(|span| levels > 0 && worth(span));
         for child in long {
             let number = self.add(Some(number), child, child.name.clone());
             self.descend(child, number, short, levels - 1);
@@ -211,6 +221,7 @@ fn shown(span: &Read) -> Attributes {
 mod tests {
     use spans::export::{Style, waterfall};
     use spans::names::LIFECYCLE;
+    use spans::names::{POD_CREATION, POD_START, RECONCILE};
 
     use super::*;
 
@@ -310,6 +321,58 @@ mod tests {
             with(read(1, 3, 8, "Create etcd3", "apiserver", [3, 11]), &[("key", "/pods/default/shop")]);
         let text = drawn(&apart);
         assert!(text.contains("\nPodLifecycle ") && text.contains("├─ ci: deploy"), "{text}");
+    }
+
+    #[test]
+    fn the_reconcile_that_created_the_pod_is_drawn_with_its_request_and_without_those_of_other_pods() {
+        let uid = (attributes::POD_UID, "u");
+        let pod = [
+            uid,
+            (attributes::POD_NAME, "shop"),
+            (attributes::POD_NAMESPACE, "default"),
+            (attributes::LIFECYCLE_RESULT, "Ready"),
+        ];
+        let by = [(attributes::WORKQUEUE, "replicaset"), (attributes::WORKQUEUE_KEY, "default/shop-1")];
+        let pods = (attributes::REQUEST_RESOURCE, "pods");
+        let manager = "kube-controller-manager";
+        let request = |id, uid, wall| {
+            with(read(2, id, 1, "POST pods", manager, wall), &[(attributes::POD_UID, uid), pods])
+        };
+        let spans = [
+            with(read(2, 1, 0, RECONCILE, manager, [0, 200]), &by),
+            request(2, "u", [5, 9]),
+            request(3, "v", [10, 60]),
+            request(4, "w", [10, 60]),
+            with(read(1, 1, 9, POD_CREATION, manager, [5, 9]), &[&[uid][..], &by].concat()),
+            with(read(1, 9, 0, LIFECYCLE, "schedspan", [7, 900]), &pod),
+            with(read(3, 1, 0, "SchedulePod", "kube-scheduler", [20, 40]), &[uid]),
+            with(read(1, 5, 9, POD_START, "kubelet", [60, 900]), &[uid]),
+            read(1, 6, 5, "admit", "kubelet", [60, 200]),
+        ];
+        let text = drawn(&spans);
+        let words: Vec<_> = text
+            .lines()
+            .skip(2)
+            .map(|line| {
+                let words = line.split_whitespace().filter(|word| word.chars().any(char::is_alphabetic));
+                words.filter(|word| !["ms", "us"].contains(word)).collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        assert_eq!(
+            words,
+            [
+                "PodLifecycle",
+                "kube-controller-manager: Reconcile replicaset default/shop-1",
+                "POST pods",
+                "POST pods",
+                "kube-controller-manager: create Pod replicaset default/shop-1",
+                "SchedulePod",
+                "kubelet: StartPod",
+                "admit",
+            ],
+            "{text}"
+        );
+        assert!(text.contains("─ 2 POST pods "), "{text}");
     }
 
     #[test]
