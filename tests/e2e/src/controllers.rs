@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use xtask::components::CONTROLLER_MANAGER;
 
 use crate::{
-    requests,
+    creations, requests,
     truth::{Disturbed, TOLERANCE, TOLERANCE_PER_CALL, undisturbed},
 };
 
@@ -31,6 +31,8 @@ const REPLICAS: [usize; 2] = [10, 25];
 /// Jobs, and Pods of each.
 const JOBS: usize = 2;
 const COMPLETIONS: usize = 3;
+/// Pods of the Deployment while reconciles of which nothing comes have no trace.
+const FEW_REPLICAS: usize = 3;
 /// Longer than two Pods of the refused Deployment are apart at first.
 const REFUSED: Duration = Duration::from_secs(3);
 /// The time without work that makes a moment an idle one: schedspan has read all records then.
@@ -79,7 +81,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let manager = stage.cluster.scheduler_named(CONTROLLER_MANAGER.name)?;
     refuse_pods(&api)?;
     undisturbed(manager.pid)?;
-    let arguments = &["--program", "client-go"];
+    let arguments = &["--program", "client-go", "--reconciles", "all"];
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
 
@@ -104,7 +106,95 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     requests::all_audited(&before.manager, &after.manager, &written)?;
     requests::are(&written, &requests)?;
     creators(&pods, &spans, &requests)?;
+    creations::of_pods(&stage.cluster.spans_file(), &pods, &spans, &requests)?;
+    creations::chain(&pods, &spans, &requests)?;
+    without_idle(stage, &api, &manager)?;
     ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
+    Ok(())
+}
+
+/// Checks that by default all reconciles are counted, and that those of which something came have spans; and that Pods have
+/// their creation in the trace of their lifecycle.
+fn without_idle(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
+    let arguments = &["--program", "client-go,kube-scheduler", "--lifecycle"];
+    let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
+    is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
+    let before = idle(stage, manager, &schedspan)?;
+    api.post(DEPLOYMENTS, &deployment("few", FEW_REPLICAS))?;
+    bound(api, "few-", FEW_REPLICAS)?;
+    api.post(JOBS_PATH, &job("last"))?;
+    bound(api, "last-", COMPLETIONS)?;
+    let pods = api.pods("default")?;
+    succeed(api, pods.iter().filter(|pod| name(pod).starts_with("last-")))?;
+    let after = idle(stage, manager, &schedspan)?;
+    let pods: Vec<_> = pods
+        .into_iter()
+        .filter(|pod| ["few-", "last-"].iter().any(|new| name(pod).starts_with(new)))
+        .collect();
+
+    let of =
+        |moment: &Moment| moment.schedspan.by("schedspan_workqueue_reconciles_total", ["queue", "result"]);
+    let (counted_before, counted) = (of(&before), of(&after));
+    let mut expected = by_metrics(&before, &after);
+    expected.retain(|queue, _| !SHARED.iter().any(|shared| queue.starts_with(shared)));
+    let (mut idle, mut busy) = (0.0, BTreeMap::new());
+    for (queue, figures) in &mut expected {
+        let increase = |result: &str| {
+            let key = [queue.clone(), result.to_owned()];
+            let at = |counts: &BTreeMap<_, f64>| counts.get(&key).copied().unwrap_or_default();
+            at(&counted) - at(&counted_before)
+        };
+        let [idle_ones, others] =
+            [increase("idle"), ["busy", "retried", "incomplete"].map(increase).iter().sum()];
+        ensure!(
+            idle_ones + others == figures.count,
+            "{queue}: {idle_ones} idle reconciles and {others} others, and the metric is {}",
+            figures.count
+        );
+        idle += idle_ones;
+        figures.count = others;
+        busy.insert(queue.clone(), others);
+    }
+    let mut spans = arrived(stage, manager, (&before, &after), &expected)?;
+    spans
+        .retain(|span| !SHARED.iter().any(|shared| span.attribute("k8s.workqueue.name").starts_with(shared)));
+    let requests = requests::of(&stage.cluster.spans_file(), &spans)?;
+    let seen = by_spans(&spans);
+    for (queue, count) in &busy {
+        let seen = seen.get(queue).map_or(0.0, |queue| queue.count);
+        ensure!(seen == *count, "{queue}: {seen} spans of {count} reconciles of which something came");
+    }
+    for span in &spans {
+        let mut own = requests.iter().filter(|request| request.parent_span_id == span.span_id);
+        let is_busy = own
+            .any(|request| requests::write(request).is_some() || !request.attribute("error.type").is_empty());
+        let queue = span.attribute("k8s.workqueue.name");
+        ensure!(
+            is_busy || span.attribute("k8s.workqueue.retried") == "true",
+            "an idle reconcile of {queue} has a span"
+        );
+    }
+    ensure!(idle > 0.0 && !spans.is_empty(), "the test proves nothing");
+    println!(
+        "         {idle} reconciles of which nothing came are counted, {} others have spans",
+        spans.len()
+    );
+    let file = stage.cluster.spans_file();
+    let created = creations::of_pods(&file, &pods, &spans, &requests)?;
+    let lives = creations::in_lifecycles(&file, &created, COMPLETIONS)?;
+    ensure!(lives >= COMPLETIONS, "{lives} of the Pods have a lifecycle that ended");
+    println!("         {lives} creations are below the lifecycle of their Pod");
+    nothing_lost(&schedspan.metrics()?)?;
+    schedspan.stop()?;
+    Ok(())
+}
+
+/// Lets Pods succeed, as a kubelet would say.
+fn succeed<'a>(api: &Api, pods: impl Iterator<Item = &'a Value>) -> Result<()> {
+    for pod in pods {
+        let path = format!("/api/v1/namespaces/default/pods/{}/status", name(pod));
+        api.patch(&path, &json!({ "status": { "phase": "Succeeded" } }))?;
+    }
     Ok(())
 }
 
@@ -192,10 +282,7 @@ fn work(api: &Api) -> Result<Vec<Value>> {
     }
     bound(api, "job-", JOBS * COMPLETIONS)?;
     let pods = api.pods("default")?;
-    for pod in pods.iter().filter(|pod| name(pod).starts_with("job-")) {
-        let path = format!("/api/v1/namespaces/default/pods/{}/status", name(pod));
-        api.patch(&path, &json!({ "status": { "phase": "Succeeded" } }))?;
-    }
+    succeed(api, pods.iter().filter(|pod| name(pod).starts_with("job-")))?;
     // An API server refuses what an older controller says of a Job that is complete: that is not waited for.
     // Its reconciles fail meanwhile, with longer and longer pauses.
     thread::sleep(REFUSED);

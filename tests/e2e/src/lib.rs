@@ -16,6 +16,7 @@ pub mod compare;
 mod configuration;
 mod context;
 mod controllers;
+mod creations;
 mod decision;
 pub mod demo;
 mod deploy;

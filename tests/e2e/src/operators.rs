@@ -222,7 +222,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         api.post("/api/v1/namespaces", &json!({ "metadata": { "name": operator.name } }))?;
         ensure!(results(&operator.metrics()?, TOTAL).is_empty(), "{} has been at work", operator.name);
     }
-    let arguments = &["--program", "controller-runtime"];
+    let arguments = &["--program", "controller-runtime", "--reconciles", "all"];
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     for operator in &operators {
         is_traced(&schedspan, &operator.name, operator.pid)?;

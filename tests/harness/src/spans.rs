@@ -35,6 +35,8 @@ pub struct Span {
     pub link_annotations: Vec<String>,
     /// The owner that the annotation is of; empty for the Pod itself.
     pub link_owners: Vec<String>,
+    /// What reconciles and what they created have to do with each other.
+    pub related: Vec<Related>,
     /// The previous attempt of the Pod.
     pub previous: Option<Link>,
     /// The span of the scheduler's configuration.
@@ -58,6 +60,16 @@ pub struct Link {
     pub trace_id: String,
     pub span_id: String,
     pub trace_state: String,
+}
+
+/// A link between a reconcile and what it created.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Related {
+    /// `request`, `pod` or `creator`.
+    pub what: String,
+    /// `uid` or `name`.
+    pub evidence: String,
+    pub link: Link,
 }
 
 /// The name of the span of a scheduler's configuration.
@@ -142,6 +154,10 @@ impl Span {
                 "previous attempt" => read.previous = Some(link),
                 "configuration" => read.configuration = Some(link),
                 "attempt" => read.attempt = Some(link),
+                what @ ("request" | "pod" | "creator") => {
+                    let (what, evidence) = (what.to_owned(), text(&attributes, "schedspan.link.evidence"));
+                    read.related.push(Related { what, evidence, link });
+                }
                 _ => {
                     read.links.push(link);
                     read.link_annotations.push(text(&attributes, "schedspan.link.annotation"));
