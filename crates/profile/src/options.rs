@@ -13,6 +13,8 @@ use crate::{Taken, flame, pprof, text};
 
 /// What is taken, and what becomes of it.
 #[derive(clap::Args, Debug)]
+// A command flattens several structs of this name.
+#[group(skip)]
 pub struct Options {
     /// Take samples for so long
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
