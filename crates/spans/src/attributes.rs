@@ -258,17 +258,17 @@ pub const RPC_SERVICE: String = "rpc.service";
 pub const RPC_METHOD: String = "rpc.method";
 /// The samplers that kept the trace. On the root, where there are samplers.
 pub const KEPT_BY: Strings = "schedspan.kept_by";
-/// Name of the work queue. On `Reconcile`.
+/// Name of the work queue. On `Reconcile` and `create Pod`.
 pub const WORKQUEUE: String = "k8s.workqueue.name";
-/// What was taken out of the work queue, such as `namespace/name`. On `Reconcile`, where it can be read.
+/// What was taken out of the work queue, such as `namespace/name`. On `Reconcile` and `create Pod`, where it can be read.
 pub const WORKQUEUE_KEY: String = "k8s.workqueue.key";
 /// How long it was in the work queue, milliseconds. On `Reconcile`, when it was seen to be added.
 pub const WORKQUEUE_WAIT_MS: Double = "k8s.workqueue.wait_ms";
 /// Whether the reconcile asked to be called again, as it does after a failure. On `Reconcile`.
 pub const WORKQUEUE_RETRIED: Bool = "k8s.workqueue.retried";
-/// Name of the controller of controller-runtime. On `Reconcile`.
+/// Name of the controller of controller-runtime. On `Reconcile` and `create Pod`.
 pub const CONTROLLER: String = "k8s.controller.name";
-/// What is reconciled, as `namespace/name`. On `Reconcile` of a controller, where it can be read.
+/// What is reconciled, as `namespace/name`. On `Reconcile` and `create Pod` of a controller, where it can be read.
 pub const CONTROLLER_REQUEST: String = "k8s.controller.request";
 /// What the reconcile returned: `success`, `requeue`, `requeue_after` or `error`. On `Reconcile` of a controller.
 pub const CONTROLLER_RESULT: String = "k8s.controller.result";

@@ -1,6 +1,7 @@
 //! Requests of client-go's REST client, and whose they are. For the assemblers of all programs that are built on client-go.
 //!
-//! [`table`]: what is probed and read, as macros that add it to a program's own. [`spans`]: the spans of requests.
+//! [`table`]: what is probed and read, as macros that add it to a program's own. [`spans`]: the spans of requests, and the creations of
+//! Pods. `creators`: which reconcile created the object of another one.
 //!
 //! Pure, as the assemblers. A request is the reconcile's
 //!
@@ -52,7 +53,7 @@ pub const fn counter(name: &'static str, help: &'static str) -> Counter {
 /// What schedspan counts of objects that reconciles created. Each program has a name for its own.
 #[must_use]
 pub const fn creations(name: &'static str) -> Counter {
-    let help = "Objects but Pods whose creating reconcile is remembered, so that theirs are linked to it, and those of them that are forgotten";
+    let help = "Created objects, Pods left out: those that were remembered for links to their creator, and those that were forgotten since";
     Counter { name, help, labels: &["fate"] }
 }
 
