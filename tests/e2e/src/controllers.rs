@@ -184,6 +184,8 @@ fn without_idle(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
     let lives = creations::in_lifecycles(&file, &created, COMPLETIONS)?;
     ensure!(lives >= COMPLETIONS, "{lives} of the Pods have a lifecycle that ended");
     println!("         {lives} creations are below the lifecycle of their Pod");
+    let last = pods.iter().map(name).find(|name| name.starts_with("last-")).unwrap_or_default();
+    creations::drawn(&stage.executable, &file, last)?;
     nothing_lost(&schedspan.metrics()?)?;
     schedspan.stop()?;
     Ok(())

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    process::Command,
     time::Duration,
 };
 
@@ -12,6 +13,7 @@ use harness::{
     wait::wait_until,
 };
 use serde_json::Value;
+use xtask::process;
 
 /// The limit from the end of a reconcile to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(30);
@@ -167,6 +169,16 @@ pub(super) fn in_lifecycles(file: &Path, creations: &[Span], wanted: usize) -> R
         ensure!(parent == id(life), "the creation of {} is not below its lifecycle", creation.pod());
     }
     Ok(both.len())
+}
+
+/// Checks that `schedspan lifecycle` draws a Pod with the reconcile that created it.
+pub(super) fn drawn(executable: &Path, file: &Path, pod: &str) -> Result<()> {
+    let text = process::output(Command::new(executable).args(["lifecycle", pod]).arg(file))?;
+    for word in ["Reconcile", "POST pods", "create Pod", "PodLifecycle", "schedulingCycle"] {
+        ensure!(text.contains(word), "`{word}` is not in {text}");
+    }
+    text.lines().for_each(|line| println!("         {line}"));
+    Ok(())
 }
 
 /// Its only link of this kind, which is known by a UID.
