@@ -1,0 +1,44 @@
+//! A Pod of a Job, from the reconcile that created it to its start on the node, in one picture.
+//!
+//! `created.jsonl` is what daemons beside kube-controller-manager and kube-scheduler 1.36.4 wrote with `--output json`, without plugins
+//! and most attributes. There was no kubelet: the two spans of its daemon are written by hand.
+
+use std::path::Path;
+
+use spandiff::joined::joined;
+use spans::export::{Style, waterfall};
+
+#[test]
+fn one_picture_has_the_reconcile_its_request_the_attempt_and_the_start() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/created.jsonl");
+    let trace = joined(&spandiff::file(&file, None).unwrap(), "default", "once-gqr4q");
+    let style = Style { width: 110, colour: false, plugins: false };
+    let text = waterfall(&trace.expect("there is a lifecycle"), &style);
+    let names =
+        text.lines().skip(2).map(|line| line.split(['█', '▏', '▎']).next().unwrap_or_default().trim_end());
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        [
+            "PodLifecycle",
+            "├─ kube-controller-manager: Reconcile",
+            "│  ├─ POST pods",
+            "│  ├─ GET serviceaccounts",
+            "│  ├─ POST serviceaccounts/token",
+            "│  ├─ PUT jobs/status",
+            "│  └─ POST pods",
+            "├─ kube-controller-manager: create Pod",
+            "├─ queued",
+            "├─ SchedulePod",
+            "├─ SchedulePod once-gqr4q",
+            "│  ├─ schedulingCycle",
+            "│  │  └─ filter",
+            "│  └─ bindingCycle",
+            "│     └─ bind",
+            "├─ kubelet",
+            "└─ kubelet: StartPod",
+            "   └─ syncPod",
+        ],
+        "{text}"
+    );
+    assert_eq!(text.matches("job default/once").count(), 2, "{text}");
+}
