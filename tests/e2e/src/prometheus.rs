@@ -1,10 +1,11 @@
 //! A real Prometheus reads the daemon's metrics: each query of the dashboard has an answer, its exemplars lead to traces that the Collector
-//! has, and each alert can be evaluated.
+//! has, and each alert can be evaluated. The dashboard is valid by Grafana's schema.
 
 use std::{
     collections::BTreeSet,
-    fs,
-    path::Path,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
     thread,
     time::{Duration, SystemTime},
 };
@@ -21,7 +22,10 @@ use harness::{
     wait::wait_until,
 };
 use serde_json::{Value, json};
-use xtask::{components::PROMETHEUS, paths};
+use xtask::{
+    components::{Component, PLAIN, PROMETHEUS},
+    paths,
+};
 
 use crate::{
     checks::{nothing_lost, text},
@@ -38,6 +42,9 @@ const VARIABLES: [(&str, &str); 2] = [("$instance", ".*"), ("$__rate_interval", 
 /// Panels that may have nothing to show here, and why.
 const MAY_BE_EMPTY: [(&str, &str); 2] =
     [("Losses", "nothing is lost"), ("CPU time of plugins", "no sample may have met a plugin")];
+/// Checks a dashboard against Grafana's schema: Grafana itself is in no registry of packages that the tests use.
+const SCHEMA: Component =
+    Component { name: "schema", version: "0.0.22", module: "tools/grafana", package: ".", ..PLAIN };
 /// The alert that says that no daemon is scraped.
 const ABSENT: &str = "SchedspanAbsent";
 
@@ -49,6 +56,7 @@ struct Query {
 }
 
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    let panels = valid()?;
     let queries = queries()?;
     let schedspan = stage.trace()?;
     let prometheus = Prometheus::start(&stage.cluster.dir().join("prometheus"), &schedspan)?;
@@ -65,17 +73,31 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         Ok((prometheus.state(ABSENT)? == "pending").then_some(()))
     })?;
     println!(
-        "         Prometheus {}: {} queries of the dashboard have an answer, {exemplars} exemplars lead to traces, {alerts} alerts are evaluated",
+        "         Prometheus {}: {} queries of the dashboard have an answer, {exemplars} exemplars lead to traces, {alerts} alerts are \
+         evaluated; {panels} panels are as Grafana's schema {} says",
         PROMETHEUS.version,
-        queries.len()
+        queries.len(),
+        SCHEMA.version
     );
     Ok(())
 }
 
+fn dashboard() -> PathBuf {
+    paths::repository().join("deploy/chart/schedspan/dashboard.json")
+}
+
+/// Checks the dashboard against Grafana's schema. Returns the number of its panels.
+fn valid() -> Result<usize> {
+    let checked = Command::new(SCHEMA.executable()?).stdin(File::open(dashboard())?).output()?;
+    let output = String::from_utf8_lossy(&checked.stdout);
+    let errors = String::from_utf8_lossy(&checked.stderr);
+    ensure!(checked.status.success(), "the dashboard is not as Grafana's schema says: {}", errors.trim());
+    output.trim().parse().with_context(|| format!("no number of panels: {output}"))
+}
+
 /// The dashboard's queries, with the variables that Grafana replaces.
 fn queries() -> Result<Vec<Query>> {
-    let file = paths::repository().join("deploy/chart/schedspan/dashboard.json");
-    let dashboard: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let dashboard: Value = serde_json::from_slice(&fs::read(dashboard())?)?;
     let mut queries = Vec::new();
     for panel in dashboard["panels"].as_array().context("the dashboard has no panels")? {
         for target in panel["targets"].as_array().into_iter().flatten() {
