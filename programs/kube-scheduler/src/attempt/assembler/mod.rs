@@ -253,7 +253,9 @@ impl Assemble<KubeScheduler> for Assembler {
     fn counts(&self) -> Vec<Count> {
         let mut cpu = self.cpu_before.clone();
         for samples in self.samples.values() {
-            samples.total_ns.iter().for_each(|(pair, ns)| samples::bounded(&mut cpu, pair, *ns));
+            for (pair, ns) in &samples.total_ns {
+                samples::bounded(&mut cpu, pair, *ns);
+            }
         }
         let cpu = cpu.into_iter().map(|((phase, plugin), total)| Count {
             counter: CPU_NANOSECONDS,

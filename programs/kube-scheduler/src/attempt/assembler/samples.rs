@@ -5,7 +5,7 @@
 //! shares come from the last minute.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
     sync::Arc,
 };
 
@@ -42,7 +42,9 @@ pub(super) struct Samples {
     /// Samples of phases, oldest first.
     recent: VecDeque<(u64, Pair)>,
     /// Numbers of samples by second, oldest first.
-    minute: VecDeque<(u64, BTreeMap<Pair, u64>)>,
+    seconds: VecDeque<(u64, BTreeMap<Pair, u64>)>,
+    /// The sum of these: each attempt asks for it.
+    minute: BTreeMap<Pair, u64>,
     /// The last window of the process.
     pub(super) window: Last,
     /// CPU time of all samples, nanoseconds.
@@ -54,15 +56,15 @@ impl Samples {
         let Sampled { target: _, time_ns, period_ns, whole, part } = sample;
         let pair = (whole, part);
         bounded(&mut self.total_ns, &pair, period_ns);
-        let second = time_ns / 1_000_000_000;
-        if self.minute.back().is_none_or(|(newest, _)| *newest < second) {
-            self.minute.push_back((second, BTreeMap::new()));
-            while self.minute.front().is_some_and(|(oldest, _)| oldest + MINUTE <= second) {
-                self.minute.pop_front();
-            }
+        let second = second(time_ns);
+        if self.seconds.back().is_none_or(|(newest, _)| *newest < second) {
+            self.seconds.push_back((second, BTreeMap::new()));
+            self.forget_before_minute(second);
         }
-        if let Some((_, counts)) = self.minute.back_mut() {
-            bounded(counts, &pair, 1);
+        if let Some((_, counts)) = self.seconds.back_mut()
+            && bounded(counts, &pair, 1)
+        {
+            *self.minute.entry(pair.clone()).or_default() += 1;
         }
         if self.recent.len() >= MAX_RECENT {
             self.recent.pop_front();
@@ -80,6 +82,7 @@ impl Samples {
         while self.recent.front().is_some_and(|(time_ns, _)| *time_ns < call.start_ns) {
             self.recent.pop_front();
         }
+        self.forget_before_minute(second(call.end_ns));
         if call.end_ns - call.start_ns < SHORT_NS {
             return None;
         }
@@ -108,26 +111,39 @@ impl Samples {
             Some(Shares { function, start_ns, basis, amount: samples, plugins })
         };
         counted(&own, Basis::Attempt, ENOUGH)
-            .or_else(|| counted(&self.of_minute(call.end_ns), Basis::LastMinute, ENOUGH_OF_MINUTE))
+            .or_else(|| counted(&self.minute, Basis::LastMinute, ENOUGH_OF_MINUTE))
     }
 
-    fn of_minute(&self, end_ns: u64) -> BTreeMap<Pair, u64> {
-        let now = end_ns / 1_000_000_000;
-        let mut sum = BTreeMap::new();
-        for (_, counts) in self.minute.iter().filter(|(second, _)| second + MINUTE > now) {
-            counts.iter().for_each(|(pair, count)| *sum.entry(pair.clone()).or_default() += count);
+    /// Forgets the seconds that are not of the minute that ends with this one.
+    fn forget_before_minute(&mut self, last: u64) {
+        while self.seconds.front().is_some_and(|(oldest, _)| oldest + MINUTE <= last) {
+            for (pair, count) in self.seconds.pop_front().into_iter().flat_map(|(_, counts)| counts) {
+                if let Entry::Occupied(mut sum) = self.minute.entry(pair) {
+                    *sum.get_mut() -= count;
+                    if *sum.get() == 0 {
+                        sum.remove();
+                    }
+                }
+            }
         }
-        sum
     }
 }
 
-/// Adds to the count of a pair, unless there are too many pairs.
-pub(super) fn bounded(counts: &mut BTreeMap<Pair, u64>, pair: &Pair, more: u64) {
+const fn second(time_ns: u64) -> u64 {
+    time_ns / 1_000_000_000
+}
+
+/// Adds to the count of a pair, unless there are too many pairs. Returns whether it did.
+pub(super) fn bounded(counts: &mut BTreeMap<Pair, u64>, pair: &Pair, more: u64) -> bool {
     if let Some(count) = counts.get_mut(pair) {
         *count = count.saturating_add(more);
-    } else if counts.len() < MAX_PAIRS {
+        return true;
+    }
+    let has_room = counts.len() < MAX_PAIRS;
+    if has_room {
         counts.insert(pair.clone(), more);
     }
+    has_room
 }
 
 #[cfg(test)]
@@ -187,12 +203,33 @@ mod tests {
     }
 
     #[test]
+    fn the_sum_of_the_minute_is_that_of_its_seconds() {
+        let mut samples = Samples::default();
+        for n in 0..3_000 {
+            // Most seconds have many samples, some minutes have none.
+            let time_ns = (n * 40 + n / 500 * 45_000) * MS;
+            samples.add(sampled(time_ns, "filter", &format!("plugin-{}", n % 7 + n / 900)));
+            if n % 11 == 0 {
+                samples.shares(&call(Function::Filter, time_ns, time_ns + n * MS));
+            }
+            let mut sum = BTreeMap::<Pair, u64>::new();
+            for (pair, count) in samples.seconds.iter().flat_map(|(_, counts)| counts) {
+                *sum.entry(pair.clone()).or_default() += count;
+            }
+            assert_eq!(samples.minute, sum);
+            assert!(samples.seconds.len() <= MINUTE as usize);
+        }
+        assert!(samples.minute.len() < 10, "pairs that are over are gone");
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded() {
         let mut samples = Samples::default();
         for n in 0..2 * MAX_RECENT as u64 {
             samples.add(sampled(n * 1_000 * MS, "filter", &format!("plugin-{n}")));
         }
-        assert_eq!((samples.recent.len(), samples.minute.len()), (MAX_RECENT, MINUTE as usize));
+        assert_eq!((samples.recent.len(), samples.seconds.len()), (MAX_RECENT, MINUTE as usize));
+        assert_eq!(samples.minute.len(), MINUTE as usize);
         assert_eq!(samples.total_ns.len(), MAX_PAIRS);
     }
 }
