@@ -31,8 +31,8 @@ pub(crate) fn loss(loss: Counter, site: u16, target: u32) {
         Counter::GoroutineFault => {
             debug!((), "site {}, target {}: lost a hit, its goroutine cannot be read", site, target);
         }
-        Counter::OverBudget => {
-            debug!((), "site {}, target {}: lost a hit, the process is over its budget", site, target);
+        Counter::OverLimit => {
+            debug!((), "site {}, target {}: lost a hit, the process is over its limit", site, target);
         }
         _ => debug!((), "site {}, target {}: lost a hit, there is no such site", site, target),
     }

@@ -31,10 +31,10 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use wire::{
-    BUDGET, BURST, Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT,
-    LONG_TEXT_LEN, LongTextHit, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS,
-    MAX_WORDS, NO_POINTER, NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RING_BYTES,
-    Read, Site, TEXT_LEN, TEXTS, TEXTS_UNLESS, Target, TextHit, WINDOW_SHIFT,
+    BURST, Cookie, Counter, FIRST_AND_LAST, Hit, INITIAL_PID_NAMESPACE, LAST, LONG_TEXT, LONG_TEXT_LEN,
+    LongTextHit, MAX_PID_NAMESPACES, MAX_READS, MAX_SITES, MAX_STEPS, MAX_TARGETS, MAX_TEXTS, MAX_WORDS,
+    NO_POINTER, NO_TEXTS, PidNamespace, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, RECORD_LIMIT,
+    RING_BYTES, Read, Site, TEXT_LEN, TEXTS, TEXTS_UNLESS, TIMED_HITS, Target, TextHit, WINDOW_SHIFT,
 };
 
 use crate::regs::REGISTERS;
@@ -68,7 +68,7 @@ static SHARE: Global<u64> = Global::new(0);
 /// Bytes of records that a process may send in each window on average while the ring buffer has room; the daemon sets it.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-static LIMIT: Global<u64> = Global::new(BUDGET);
+static LIMIT: Global<u64> = Global::new(RECORD_LIMIT);
 /// One value: bytes in the ring buffer from which on there is no room for more than a share. The daemon sets it.
 #[map]
 static CROWDED: Array<u64> = Array::with_max_entries(1, 0);
@@ -77,26 +77,26 @@ static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(Counter::ALL.l
 
 /// Declares the two programs of a kind of record: one for `uprobe.multi` (kernel 6.6 and later), one for single uprobes.
 macro_rules! programs {
-    ($multi:ident, $single:ident, $goroutine:path, $record:path) => {
+    ($multi:ident, $single:ident, $goroutine:path, $record:path, $walks:literal) => {
         #[uprobe(multi)]
         fn $multi(ctx: ProbeContext) -> u32 {
-            on_hit(&ctx, $goroutine, $record);
+            on_hit(&ctx, $goroutine, $record, $walks);
             0
         }
 
         #[uprobe]
         fn $single(ctx: ProbeContext) -> u32 {
-            on_hit(&ctx, $goroutine, $record);
+            on_hit(&ctx, $goroutine, $record, $walks);
             0
         }
     };
 }
 
-programs!(on_hit_multi, on_hit_single, goroutine_at_once, hit);
+programs!(on_hit_multi, on_hit_single, goroutine_at_once, hit, false);
 // Separate programs, because the verifier follows every path through a program. Their hits are rare, and their stack has
 // no room for `goroutine_at_once`.
-programs!(on_top_multi, on_top_single, goroutine, top::top);
-programs!(on_map_multi, on_map_single, goroutine, map::map);
+programs!(on_top_multi, on_top_single, goroutine, top::top, true);
+programs!(on_map_multi, on_map_single, goroutine, map::map, true);
 
 /// Reads `goid` and `stack.hi` of a goroutine.
 type Goroutine = fn(g: u64, Cookie) -> Option<(u64, u64)>;
@@ -117,14 +117,32 @@ struct Head {
 }
 
 #[inline(always)]
-fn on_hit(ctx: &ProbeContext, goroutine: Goroutine, record: Record) {
+fn on_hit(ctx: &ProbeContext, goroutine: Goroutine, record: Record, walks: bool) {
     // SAFETY: the context is the one that the kernel passed in.
     let cookie = Cookie::from(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     let time_ns = if u32::from(cookie.time) == LAST { 0 } else { now() };
     let Some(target) = target() else { return };
-    count(Counter::Hits);
+    let hits = add(Counter::Hits, 1);
+    // What a hit costs is measured, and the clock costs as much as a read.
+    let is_timed = walks || hits & (TIMED_HITS - 1) == 0;
+    let began = if is_timed { now() } else { 0 };
     if let Err(loss) = try_record(ctx, cookie, time_ns, target, goroutine, record) {
         lose(loss, cookie.site, target);
+    }
+    if is_timed {
+        took(walks, began);
+    }
+}
+
+/// Adds the time of a program. Not inlined, because it is rare.
+#[inline(never)]
+fn took(walks: bool, began: u64) {
+    let ns = now() - began;
+    if walks {
+        add(Counter::WalkNs, ns);
+    } else {
+        add(Counter::TimedNs, ns);
+        count(Counter::TimedHits);
     }
 }
 
@@ -138,8 +156,8 @@ fn lose(loss: Counter, site: u16, target: *mut Target) {
     // SAFETY: the map's value is aligned and outlives the program; each field is written in one store.
     let number = unsafe {
         (&raw mut (*target).last_loss).write_volatile(now() ^ cpu << 48);
-        if loss as u32 == Counter::OverBudget as u32 {
-            let lost = &raw mut (*target).over_budget;
+        if loss as u32 == Counter::OverLimit as u32 {
+            let lost = &raw mut (*target).over_limit;
             lost.write_volatile(lost.read_volatile() + 1);
         }
         (*target).number
@@ -171,7 +189,7 @@ fn place() -> Option<(u32, *mut Target)> {
     None
 }
 
-/// Reserves a record of a process, within its budget.
+/// Reserves a record of a process, within its limit.
 #[inline(always)]
 fn reserve<T: 'static>(target: *mut Target) -> Result<RingBufEntry<T>, Counter> {
     let bytes = size_of::<T>() as u64;
@@ -181,15 +199,15 @@ fn reserve<T: 'static>(target: *mut Target) -> Result<RingBufEntry<T>, Counter> 
         spent.write_volatile(spent.read_volatile() + bytes);
         spent.read_volatile()
     };
-    if spent > SHARE.load() && is_over_budget(target, spent, bytes) {
-        return Err(Counter::OverBudget);
+    if spent > SHARE.load() && is_over_limit(target, spent, bytes) {
+        return Err(Counter::OverLimit);
     }
     EVENTS.reserve::<T>(0).ok_or(Counter::RingFull)
 }
 
 /// Whether a process that has had its share may send no more. The clock is asked only here: most windows end unnoticed.
 #[inline(never)]
-fn is_over_budget(target: *mut Target, spent: u64, bytes: u64) -> bool {
+fn is_over_limit(target: *mut Target, spent: u64, bytes: u64) -> bool {
     let window = now() >> WINDOW_SHIFT;
     let crowded = is_crowded();
     // SAFETY: as above, for each field.
@@ -541,10 +559,18 @@ fn repeat<T>(times: u32, function: unsafe extern "C" fn(u32, *mut T) -> c_long, 
 
 #[inline(always)]
 fn count(counter: Counter) {
-    if let Some(value) = COUNTERS.get_ptr_mut(counter as u32) {
-        // SAFETY: the slot is this CPU's own. Uprobe programs on one CPU do not interrupt one another, and samples have
-        // counters of their own.
-        unsafe { *value += 1 };
+    add(counter, 1);
+}
+
+/// Adds to a counter, and returns its value on this CPU.
+#[inline(always)]
+fn add(counter: Counter, more: u64) -> u64 {
+    let Some(value) = COUNTERS.get_ptr_mut(counter as u32) else { return 0 };
+    // SAFETY: the slot is this CPU's own. Uprobe programs on one CPU do not interrupt one another, and samples have
+    // counters of their own.
+    unsafe {
+        *value += more;
+        *value
     }
 }
 

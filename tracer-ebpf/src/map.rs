@@ -4,12 +4,12 @@ use aya_ebpf::{bindings::BPF_RB_NO_WAKEUP, cty::c_long, helpers::bpf_probe_read_
 use wire::{
     Cookie, Counter, MAP_CHUNK, MAX_ENTRY_BYTES, MAX_GROUP, MAX_MAP_CHUNKS, MAX_MAP_ENTRIES,
     MAX_PLAIN_ENTRIES, MAX_SLOTS, MAX_TABLES, MAX_VALUE, MAX_VALUE_TEXTS, MapChunk, MapEntry, MapHit,
-    MapLayout, Site, TEXT_LEN, TEXTS_PAUSE, ValueText,
+    MapLayout, NO_TEXTS, Site, TEXT_LEN, TEXTS_PAUSE, ValueText,
 };
 
 use crate::{
     EVENTS, Head, begin, count, end, fault, lose, now, read_word, regs::REGISTERS, repeat, reserve, site,
-    store_word,
+    store_word, words,
 };
 
 /// Slots of a group or bucket. It begins with a control byte for each.
@@ -77,6 +77,10 @@ struct Slots {
 #[inline(always)]
 pub(crate) fn map(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> Result<(), Counter> {
     let site = site(cookie)?;
+    if site.texts == NO_TEXTS {
+        // The daemon has taken the map off the site.
+        return words(cookie, site, registers, head, 0);
+    }
     let mut state = EVENTS.reserve::<Walk>(0).ok_or(Counter::RingFull)?;
     // SAFETY: the entry is a reserved Walk. Each field is written before it is read, but for the arrays of bytes, whose
     // content is not trusted.

@@ -19,7 +19,7 @@ use wire::{
 };
 
 use crate::{
-    EVENTS, count, is_crowded, now, place,
+    EVENTS, add, count, is_crowded, now, place,
     regs::{self, Leaf},
     repeat,
 };
@@ -52,11 +52,13 @@ fn on_sample(ctx: PerfEventContext) -> u32 {
     if code.text_len == 0 {
         return 0;
     }
+    let began = now();
     count(Counter::Samples);
     let sent = if STACKS.load() == 0 { folded(&ctx, code, target) } else { whole(&ctx, target) };
     if sent.is_none() {
         count(Counter::SampleRingFull);
     }
+    add(Counter::SampleNs, now() - began);
     0
 }
 

@@ -1,8 +1,8 @@
 //! All metrics of the daemon, on one registry.
 
 use api::{Daemon, health::Targets, queue::Board};
-use gotrace::account::Count;
-use kube_scheduler::attempt_log::AttemptLog;
+use gotrace::{account::Count, governor::meter::Governors};
+use kube_scheduler::{attempt_log::AttemptLog, last_minute::Overhead};
 use spans::{Trace, export::Live};
 use status::Health;
 use telemetry::{Counters, Registry};
@@ -75,6 +75,13 @@ impl Metrics {
     pub fn counts(&self, counts: &[Count]) {
         self.tracing.set_counts(counts);
         self.attempts.counts(counts);
+    }
+
+    /// Sets what tracing costs, and what is cut.
+    pub fn overhead(&self, governors: &Governors) {
+        self.tracing.set_overhead(governors);
+        let (totals, budget) = (governors.totals(), governors.budget());
+        self.attempts.overhead(Overhead { ratio: totals.ratio, budget, cut: totals.cut.name().to_owned() });
     }
 
     /// All losses by cause, including zeros.

@@ -4,6 +4,8 @@
 //! Every step is short and bounded, so that the ring buffer is drained several times a second. Sending a trace never
 //! blocks.
 
+mod govern;
+
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
@@ -20,6 +22,7 @@ use anyhow::Context as _;
 use gotrace::{
     decode,
     discover::{self, FileId, Handle, Process, ProcessId, Search, load_bias},
+    governor::{Cut, meter::Governors},
     memory::{Compared, Place},
     metrics::{RecordLoss, Total},
     pipeline::{Clocks, Found, Sites},
@@ -81,8 +84,12 @@ pub struct Supervisor {
     refusals: Refusals,
     /// Processes whose executable or memory could not be read.
     unread: Refusals,
-    /// Targets that were told to be over their budget.
-    over_budget: HashSet<u32>,
+    /// Targets that were told to be over their limit.
+    over_limit: HashSet<u32>,
+    /// `None` without a budget.
+    governors: Option<Governors>,
+    /// When they were asked last.
+    governed: Instant,
     next_target: u32,
     /// Whether all that was running at first has been looked at.
     looked: bool,
@@ -123,7 +130,8 @@ impl Supervisor {
         metrics: Metrics,
         health: Health,
     ) -> Result<Self, Error> {
-        let probes = Probes::load(object, limits)?;
+        let mut probes = Probes::load(object, limits)?;
+        let governors = limits.budget.map(|budget| govern::governors(budget, &mut probes));
         let discovery = Discovery::new(workers.iter().map(|worker| worker.planner()).collect());
         Ok(Self {
             probes,
@@ -135,7 +143,9 @@ impl Supervisor {
             targets: HashMap::new(),
             refusals: Refusals::default(),
             unread: Refusals::default(),
-            over_budget: HashSet::new(),
+            over_limit: HashSet::new(),
+            governors,
+            governed: Instant::now(),
             next_target: 0,
             looked: false,
             looks: 0,
@@ -164,6 +174,7 @@ impl Supervisor {
             }
             self.windows();
             self.drain();
+            self.govern();
             let answers = self.discovery.turn();
             if !self.looked && !answers.is_empty() {
                 // What is found at first is not to wait for the next look.
@@ -291,7 +302,7 @@ impl Supervisor {
             if let Some((target, process)) = self.targets.remove(&process) {
                 info!(pid = process.id.pid, "the process has ended");
                 self.probes.untrace(&process);
-                self.over_budget.remove(&target);
+                self.over_limit.remove(&target);
                 self.workers.iter_mut().for_each(|worker| worker.end(target));
                 self.hand_over();
                 self.send(Message::Gone(target));
@@ -406,12 +417,14 @@ impl Supervisor {
         let Traced { handle, plan, probed_as, foreign: _ } = traced;
         let known = Arc::clone(plan.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?);
         let (path, probed_as) = (handle.path.clone(), *probed_as);
-        let Known { summary, places } = &*known;
+        let Known { summary, places: _ } = &*known;
         let bias = load_bias(pid, summary.identity.entry_point)?;
         let other_name = self.other_name(process.file, &known);
+        let cut = probed_as.or(other_name).map_or(Cut::Nothing, |file| self.cut_of(file));
+        let places = known.live(cut);
         // Another process of the same file may have been looked at in the same search, and its probes attached since.
         let is_old = probed_as.is_none() && other_name.is_some() && compared.probed < places.len();
-        let compared = if is_old { memory(process, places, bias)? } else { compared };
+        let compared = if is_old || cut > Cut::Nothing { memory(process, &places, bias)? } else { compared };
         let Compared { probed, other, .. } = compared;
         if other > 0 {
             if probed_as.is_none() {
@@ -535,6 +548,7 @@ impl Supervisor {
 
     fn detach(&mut self, file: FileId) {
         self.executables.remove(&file);
+        self.governors.iter_mut().for_each(|governors| governors.forget(file));
         for worker in &mut self.workers {
             if let Err(error) = worker.detach(file, &mut self.probes) {
                 warn!("cannot detach: {error}");
@@ -543,15 +557,15 @@ impl Supervisor {
     }
 
     fn publish(&mut self) {
-        for (target, lost) in self.probes.over_budget() {
-            if self.over_budget.insert(target) {
+        for (target, lost) in self.probes.over_limit() {
+            if self.over_limit.insert(target) {
                 let pid =
                     self.targets.values().find(|(of, _)| *of == target).map(|(_, process)| process.id.pid);
                 warn!(
                     pid,
                     lost,
-                    "records are lost, because this process makes more than its budget: what is told of it is incomplete; \
-                     `--budget` and `--ring-buffer` are its limits"
+                    "records are lost, because this process makes more than its limit: what is told of it is incomplete; \
+                     `--record-limit` and `--ring-buffer` are its limits"
                 );
             }
         }

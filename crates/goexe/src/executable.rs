@@ -187,7 +187,7 @@ impl<'a> Executable<'a> {
 
     /// The disassembled instructions of a function.
     pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<Instruction>, Error> {
-        Ok(code::listing(self.machine(), &self.code(function)?, function.range.start))
+        Ok(code::instructions(self.machine(), &self.code(function)?, function.range.start))
     }
 
     /// The string constant that a function returns, such as a plugin's `Name`, and its address; `None` if it returns

@@ -247,6 +247,21 @@ impl ProcessId {
     }
 }
 
+/// CPU time of a process so far, nanoseconds; `None` if it does not exist.
+#[must_use]
+pub fn cpu_ns(pid: u32) -> Option<u64> {
+    of_cpu(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Of `/proc/PID/stat`: `utime` and `stime`, which the kernel reports in hundredths of a second whatever its clock is.
+fn of_cpu(stat: &str) -> Option<u64> {
+    const TICK_NS: u64 = 10_000_000;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    next()?.checked_add(next()?)?.checked_mul(TICK_NS)
+}
+
 /// The command name, in parentheses, may contain spaces and parentheses: fields are counted after the last one.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -286,6 +301,14 @@ mod tests {
         let stat = format!("42 (a) b) (c) S 1 {} 777 8", "0 ".repeat(17).trim());
         assert_eq!(start_ticks(&stat), Some(777));
         assert_eq!(start_ticks("42 (cut off"), None);
+    }
+
+    #[test]
+    fn the_cpu_time_is_that_of_user_and_kernel() {
+        let stat = format!("42 (a) b) (c) S {} 7 5 0 0", "0 ".repeat(10).trim());
+        assert_eq!(of_cpu(&stat), Some(120_000_000));
+        assert_eq!(of_cpu("42 (cut off"), None);
+        assert!(cpu_ns(std::process::id()).is_some());
     }
 
     #[test]

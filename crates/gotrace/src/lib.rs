@@ -11,6 +11,7 @@
 //! * [`pipeline`]: from events to finished traces, live or replayed.
 //! * [`metrics`]: the metrics of all this.
 //! * [`worker`]: plan, decoder and assembler of one program, as the supervisor runs them.
+//! * [`governor`]: what tracing costs, and what is cut so that it stays within a budget.
 //! * [`window`]: calls that are timed one by one, for one turn of a process.
 //! * [`profiler`]: a worker that collects whole stacks instead.
 //! * [`recording`]: events in a file, to be replayed elsewhere.
@@ -35,6 +36,7 @@ pub mod discover;
 #[cfg(test)]
 mod fixture;
 pub mod foreign;
+pub mod governor;
 pub mod memory;
 pub mod metrics;
 pub mod pipeline;

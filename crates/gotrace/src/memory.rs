@@ -3,6 +3,8 @@
 
 use std::io;
 
+use crate::program::Detail;
+
 /// Bytes that are compared at each site: an instruction and what follows it.
 pub const CODE: usize = 8;
 /// `int3`, which the kernel puts in the place of an instruction's first byte.
@@ -17,6 +19,8 @@ pub struct Place {
     pub address: u64,
     /// What the file has there.
     pub code: [u8; CODE],
+    /// The level of detail of the site.
+    pub detail: Detail,
 }
 
 /// What a process has at the places of a plan. The numbers add up to that of the places.
@@ -36,13 +40,13 @@ impl Compared {
     /// # Errors
     ///
     /// When a read fails.
-    pub fn of(
-        places: &[Place],
+    pub fn of<'a>(
+        places: impl IntoIterator<Item = &'a Place>,
         bias: u64,
         mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>,
     ) -> io::Result<Self> {
         let mut compared = Self::default();
-        for Place { address, code } in places {
+        for Place { address, code, detail: _ } in places {
             let mut there = [0; CODE];
             read(&mut there, address.wrapping_add(bias))?;
             let is_probed = (there[0] == INT3 && code[0] != INT3) || (there[..4] == BRK && code[..4] != BRK);
@@ -78,7 +82,7 @@ mod tests {
     const CODE_THERE: [u8; 8] = [0x55, 0x48, 0x89, 0xe5, 0x90, 0x91, 0x92, 0x93];
 
     fn compared(there: [u8; 8]) -> Compared {
-        let place = Place { address: 0x1000, code: CODE_THERE };
+        let place = Place { address: 0x1000, code: CODE_THERE, detail: Detail::Full };
         Compared::of(&[place], 0x500, |buffer, address| {
             assert_eq!(address, 0x1500);
             buffer.copy_from_slice(&there);
@@ -112,7 +116,8 @@ mod tests {
 
     #[test]
     fn all_places_are_compared() {
-        let places = [0, 1, 2, 3, 4, 5].map(|address| Place { address, code: CODE_THERE });
+        let places =
+            [0, 1, 2, 3, 4, 5].map(|address| Place { address, code: CODE_THERE, detail: Detail::Full });
         let compared = Compared::of(&places, 0, |buffer, address| {
             buffer.copy_from_slice(&CODE_THERE);
             match address {
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_read_that_fails_is_no_comparison() {
-        let place = Place { address: 0, code: CODE_THERE };
+        let place = Place { address: 0, code: CODE_THERE, detail: Detail::Full };
         assert!(Compared::of(&[place], 0, |_, _| Err(io::ErrorKind::NotFound.into())).is_err());
     }
 }

@@ -2,10 +2,11 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
-use telemetry::{Counters, Gauge, Gauges, Label as _, Registry, Totals};
+use telemetry::{Counters, Gauge, Gauges, Label as _, Ratio, Registry, Seconds, Totals};
 
 use crate::{
     account::{Account, Count, Counter, Fate, Loss, Stats},
+    governor::{Cut, Part, meter::Governors},
     probe::Probes,
     worker::Summary,
 };
@@ -15,8 +16,8 @@ telemetry::labels! {
     pub RecordLoss {
         /// Records dropped at a full ring buffer.
         RingFull = "ring_full",
-        /// Records of a process that sends more than its budget, or more than its share while the ring buffer fills.
-        OverBudget = "over_budget",
+        /// Records of a process that sends more than its limit, or more than its share while the ring buffer fills.
+        OverLimit = "over_limit",
         /// Hits whose goroutine cannot be read.
         GoroutineFault = "goroutine_fault",
         /// Hits at an address without a site.
@@ -60,6 +61,82 @@ telemetry::labels! {
     }
 }
 
+telemetry::labels! {
+    /// A step of [`Cut`].
+    pub Step {
+        /// No exact windows.
+        ExactWindows = "exact_windows",
+        /// Half of the samples.
+        HalfOfSamples = "half_of_samples",
+        /// No samples.
+        Samples = "samples",
+        /// No queue moves.
+        QueueMoves = "queue_moves",
+        /// No calls of plugins.
+        Plugins = "plugins",
+    }
+}
+
+impl Step {
+    /// Where the step is in the order.
+    const fn cut(self) -> Cut {
+        match self {
+            Self::ExactWindows => Cut::ExactWindows,
+            Self::HalfOfSamples => Cut::HalfOfSamples,
+            Self::Samples => Cut::Samples,
+            Self::QueueMoves => Cut::QueueMoves,
+            Self::Plugins => Cut::Plugins,
+        }
+    }
+}
+
+/// What tracing costs the traced processes, and what is cut.
+#[derive(Clone, Debug)]
+struct Overhead {
+    ratio: Ratio,
+    budget: Ratio,
+    cost: Seconds<1>,
+    cpu: Seconds<0>,
+    hits: Counters<Class>,
+    hit_ns: Gauges<Class>,
+    cut: Gauges<Step>,
+    cuts: Counters<Step>,
+    over: Gauge,
+}
+
+impl Overhead {
+    fn new(registry: &Registry) -> Self {
+        Self {
+            ratio: registry.ratio(
+                "overhead_ratio",
+                "What tracing costs the traced program for which it is most, as a part of its CPU time: in the last half second",
+            ),
+            budget: registry.ratio(
+                "budget_ratio",
+                "The part of a program's CPU time that tracing may cost; 0 if there is no limit",
+            ),
+            cost: registry.seconds(
+                "overhead",
+                "What tracing has cost traced processes: counted hits, samples and timed calls, times what each costs",
+                ["part"],
+            ),
+            cpu: registry.seconds("traced_cpu", "CPU time of traced processes, with what tracing costs", []),
+            hits: registry.counters("class_hits", "Hits by the class of their instruction", "class"),
+            hit_ns: registry.gauges(
+                "hit_nanoseconds",
+                "What a hit costs a traced process, nanoseconds: its trap, measured at the start, and its program",
+                "class",
+            ),
+            cut: registry.gauges("cut", "1 if this is cut now, so that the budget is kept", "what"),
+            cuts: registry.counters("cuts", "How often this was cut, so that the budget is kept", "what"),
+            over: registry.gauge(
+                "over_budget",
+                "Programs whose tracing costs more than the budget although nothing more can be cut",
+            ),
+        }
+    }
+}
+
 /// Metrics of tracing. Clones refer to the same metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -76,6 +153,7 @@ pub struct Metrics {
     foreign: Gauge,
     sites: Gauges<Class>,
     missing: Gauge,
+    overhead: Overhead,
     /// The programs' own counters, by name.
     counters: HashMap<&'static str, Totals>,
 }
@@ -114,6 +192,7 @@ impl Metrics {
                 "plan_missing_functions",
                 "Functions that were not found in traced schedulers: what they do is not in the traces",
             ),
+            overhead: Overhead::new(registry),
             counters: counters.into_iter().map(own).collect(),
             registry: registry.clone(),
         }
@@ -193,11 +272,40 @@ impl Metrics {
         }
     }
 
+    /// Sets what tracing costs, and what is cut.
+    pub fn set_overhead(&self, governors: &Governors) {
+        let Overhead { ratio, budget, cost, cpu, hits, hit_ns, cut, cuts: _, over } = &self.overhead;
+        let (totals, traps) = (governors.totals(), governors.traps());
+        ratio.set(totals.ratio);
+        budget.set(governors.budget());
+        for part in Part::ALL {
+            cost.set([part.label().into()], totals.ns[part.index()] / 1e9);
+        }
+        cpu.set([], totals.cpu_ns / 1e9);
+        for (class, trap_ns) in
+            [(Class::Emulated, traps.emulated_ns), (Class::SingleStepped, traps.single_stepped_ns)]
+        {
+            hits.set(class, totals.hits[class.index()]);
+            hit_ns.set(class, trap_ns as i64 + totals.program_ns.round() as i64);
+        }
+        for step in Step::ALL {
+            cut.set(*step, i64::from(totals.cut >= step.cut()));
+        }
+        over.set(totals.over as i64);
+    }
+
+    /// Counts a change of what is cut.
+    pub fn cut(&self, from: Cut, to: Cut) {
+        for step in Step::ALL.iter().filter(|step| from < step.cut() && step.cut() <= to) {
+            self.overhead.cuts.add(*step, 1);
+        }
+    }
+
     /// Copies the counters of the eBPF programs.
     pub fn set_probes(&self, probes: &Probes) {
         for (cause, counter) in [
             (RecordLoss::RingFull, wire::Counter::RingFull),
-            (RecordLoss::OverBudget, wire::Counter::OverBudget),
+            (RecordLoss::OverLimit, wire::Counter::OverLimit),
             (RecordLoss::GoroutineFault, wire::Counter::GoroutineFault),
             (RecordLoss::UnknownSite, wire::Counter::UnknownSite),
             (RecordLoss::SampleRingFull, wire::Counter::SampleRingFull),

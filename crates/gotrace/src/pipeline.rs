@@ -9,6 +9,7 @@ use crate::{
     account::{Account, Count, Stats},
     code::Sampled,
     discover::ProcessId,
+    governor::Cut,
     plan::{Identity, Missing},
     program::Assemble,
     program::Event,
@@ -99,6 +100,11 @@ impl<P: Program> Pipeline<P> {
     /// Hands a window to the assembler.
     pub fn window(&mut self, window: Window<P::Function>) {
         self.assembler.window(window);
+    }
+
+    /// From here on, this is cut of the tracing of a process.
+    pub fn cut(&mut self, target: u32, time_ns: u64, cut: Cut) {
+        self.assembler.cut(target, time_ns, cut);
     }
 
     /// Tick: re-anchors the clocks and expires what has had no event for too long.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     account::{Account, Count, Counter, Stats},
     code::{Rank, Sampled},
+    governor::Cut,
     plan::row::{Interface, Role, Row},
     values::{Value, Values},
     window::Window,
@@ -96,6 +97,10 @@ pub trait Assemble<P: Program>: Default + fmt::Debug + Send {
 
     /// Handles a window: it comes at the end of its turn or later, before or after the turn's last events.
     fn window(&mut self, _window: Window<P::Function>) {}
+
+    /// From here on, this is cut of the tracing of a process. Events of what is cut may still come, and tell nothing complete;
+    /// those of what has come back begin now. What is open is to be told as what it is: cut.
+    fn cut(&mut self, _target: u32, _time_ns: u64, _cut: Cut) {}
 
     /// Expires what has had no event for too long. `now_ns` is `CLOCK_MONOTONIC`.
     fn expire(&mut self, now_ns: u64);

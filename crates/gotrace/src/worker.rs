@@ -19,11 +19,12 @@ use crate::{
     code::{self, CodeMap},
     decode::{Decoder, Undecodable},
     discover::{FileId, Handle, Process},
+    governor::{Cut, Part, meter::Hits},
     memory::Place,
     pipeline::{Clocks, Found, Output, Pipeline},
     plan::{self, Identity, Missing, Plan, PlannedSite, Role},
     probe::{self, Attached, Probes},
-    program::{Detail, Named, Program},
+    program::{Detail, Function as _, Named, Program},
     recording::{End, Line},
     window::{Timing, timing},
 };
@@ -147,7 +148,8 @@ fn prepare<P: Program>(
     let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
     let single_stepped = sites.len() - emulated;
     let place = |site: &PlannedSite<P>| {
-        Some(Place { address: site.address, code: executable.code_at(site.address)? })
+        let code = executable.code_at(site.address)?;
+        Some(Place { address: site.address, code, detail: site.function.detail() })
     };
     let places = sites.iter().filter_map(place).collect();
     // Below that level, no plugin has a span.
@@ -164,6 +166,9 @@ fn prepare<P: Program>(
         errors,
         alike,
         attached: None,
+        kinds: Vec::new(),
+        cut: Cut::Nothing,
+        timed_calls: 0,
         codes: codes.into(),
         table: None,
         timing,
@@ -226,6 +231,32 @@ pub trait Worker<T>: Send {
     /// Handles a record of this site, or a sample; `None` if the site or the process belongs to another worker.
     fn take(&mut self, site: u32, record: &[u8]) -> Option<Result<(), Undecodable>>;
 
+    /// What the probes of an executable have done so far; `None` if it has none.
+    fn hits(&self, _file: FileId, _probes: &Probes) -> Option<Hits> {
+        None
+    }
+
+    /// Detaches what is cut of an executable from here on, and attaches what is not.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    fn cut(
+        &mut self,
+        _file: FileId,
+        _cut: Cut,
+        _probes: &mut Probes,
+        _handle: &Handle,
+    ) -> Result<(), probe::Error> {
+        Ok(())
+    }
+
+    /// From here on, events of an executable's processes are read as of this cut.
+    fn say_cut(&mut self, _file: FileId, _time_ns: u64, _cut: Cut) {}
+
+    /// From here on, a sample stands for this time.
+    fn sampled_every(&mut self, _period_ns: u64) {}
+
     /// Takes the window whose turn is over, and begins the next one, if it is due. `handle` gives the executables.
     ///
     /// # Errors
@@ -281,6 +312,11 @@ struct Planned<P: Program> {
     errors: Vec<(u64, String)>,
     alike: Vec<(u64, String)>,
     attached: Option<Attached>,
+    /// What the attached sites are, in their order: level of detail, class, and whether a list or a map is read.
+    kinds: Vec<(Detail, Class, bool)>,
+    cut: Cut,
+    /// Calls that were timed in windows.
+    timed_calls: u64,
     codes: Arc<CodeMap>,
     /// The place of its code ranges, while processes are sampled.
     table: Option<u32>,
@@ -319,11 +355,22 @@ impl<P: Program, T> ProgramWorker<P, T> {
         self
     }
 
+    /// From here on, this is cut of the tracing of a process.
+    fn say(&mut self, target: u32, time_ns: u64, cut: Cut) {
+        self.observe(Line::Cut { target, time_ns, cut });
+        self.pipeline.cut(target, time_ns, cut);
+    }
+
     fn observe(&mut self, line: Line<'_, P>) {
         if let Some(observer) = &mut self.observer {
             observer(line);
         }
     }
+}
+
+/// Whether a site with this [`wire::Site::texts`] reads a list or a map.
+fn is_list(texts: u32) -> bool {
+    [wire::TOP, wire::MAP_WALK].contains(&texts)
 }
 
 impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
@@ -363,7 +410,10 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         if planned.attached.is_some() {
             return Ok(());
         }
-        let sites: Vec<_> = planned.sites.iter().map(|site| (site.file_offset, site.spec)).collect();
+        let sites = planned.sites.iter();
+        let sites: Vec<_> = sites.map(|site| (site.file_offset, site.spec, site.function.detail())).collect();
+        let kind = |site: &PlannedSite<P>| (site.function.detail(), site.class, is_list(site.spec.texts));
+        planned.kinds = planned.sites.iter().map(kind).collect();
         let attached = probes.attach(&sites, handle)?;
         for (number, site) in attached.numbers.iter().zip(std::mem::take(&mut planned.sites)) {
             self.decoder.add(*number, &site);
@@ -388,12 +438,17 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     }
 
     fn begin(&mut self, file: FileId, bias: u64, found: &Found) {
-        let Some(Planned { names, errors, alike, .. }) = self.executables.get(&file) else { return };
+        let Some(planned) = self.executables.get(&file) else { return };
+        let Planned { names, errors, alike, .. } = planned;
         self.decoder.add_names(found.target, names, bias);
         self.decoder.add_errors(found.target, errors, bias);
         self.decoder.add_alike(found.target, alike, bias);
+        let cut = planned.cut;
         self.turns.insert(found.target, (file, 0));
         self.observe(Line::Found(Cow::Borrowed(found)));
+        if cut > Cut::Nothing {
+            self.say(found.target, 0, cut);
+        }
     }
 
     fn sample(
@@ -414,6 +469,9 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         }
         let Some(first) = planned.table else { return Ok(()) };
         probes.sample(process, &codes.code(bias, first))?;
+        if planned.cut >= Cut::Samples {
+            probes.pause_samples(process, true);
+        }
         self.sampled.insert(target, (Arc::clone(codes), period_ns));
         Ok(())
     }
@@ -463,8 +521,11 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         if let Some((target, file)) = self.window {
             let is_gone = !self.turns.contains_key(&target);
             let counted = probes.end_window(is_gone)?.filter(|_| !is_gone);
-            let timing = self.executables.get(&file).and_then(|planned| planned.timing.as_ref());
-            if let Some((counted, timing)) = counted.zip(timing) {
+            let planned = self.executables.get_mut(&file);
+            if let Some((planned, counted)) = planned.zip(counted)
+                && let Some(timing) = &planned.timing
+            {
+                planned.timed_calls += counted.sums.iter().map(|(_, sum)| sum.calls).sum::<u64>();
                 let window = timing.window(counted, |address| self.decoder.name(target, address));
                 self.observe(Line::Window(Cow::Borrowed(&window)));
                 self.pipeline.window(window);
@@ -481,11 +542,14 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         };
         *turns = 0;
         let (target, file) = (*target, *file);
-        let Some(Planned { attached: Some(attached), timing: Some(timing), timed, .. }) =
+        let Some(Planned { attached: Some(attached), timing: Some(timing), timed, cut, .. }) =
             self.executables.get_mut(&file)
         else {
             return Ok(());
         };
+        if cut.keeps(Part::Windows) == 0.0 {
+            return Ok(());
+        }
         if timed.is_none() {
             *timed = probes.add_timed(&timing.sites, attached)?;
         }
@@ -495,6 +559,47 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
             self.window = Some((target, file));
         }
         Ok(())
+    }
+
+    fn hits(&self, file: FileId, probes: &Probes) -> Option<Hits> {
+        let Planned { attached: Some(attached), kinds, timed_calls, .. } = self.executables.get(&file)?
+        else {
+            return None;
+        };
+        let mut hits = Hits { timed_calls: *timed_calls, ..Hits::default() };
+        for ((detail, class, is_list), number) in kinds.iter().zip(&attached.numbers) {
+            let seen = probes.seen(*number);
+            hits.sites.push((*detail, *class, seen));
+            hits.walks += if *is_list { seen } else { 0 };
+        }
+        Some(hits)
+    }
+
+    fn cut(
+        &mut self,
+        file: FileId,
+        cut: Cut,
+        probes: &mut Probes,
+        handle: &Handle,
+    ) -> Result<(), probe::Error> {
+        let Some(Planned { attached: Some(attached), cut: is_cut, .. }) = self.executables.get_mut(&file)
+        else {
+            return Ok(());
+        };
+        *is_cut = cut;
+        probes.read_maps(attached, cut.keeps(Part::Moves) > 0.0)?;
+        probes.detach_groups(attached, |detail| !cut.keeps_detail(detail))?;
+        probes.attach_groups(attached, |detail| cut.keeps_detail(detail), handle)
+    }
+
+    fn say_cut(&mut self, file: FileId, time_ns: u64, cut: Cut) {
+        let targets: Vec<u32> =
+            self.turns.iter().filter(|(_, (of, _))| *of == file).map(|(target, _)| *target).collect();
+        targets.into_iter().for_each(|target| self.say(target, time_ns, cut));
+    }
+
+    fn sampled_every(&mut self, period_ns: u64) {
+        self.sampled.values_mut().for_each(|(_, period)| *period = period_ns);
     }
 
     fn look(&mut self, clocks: Clocks) {

@@ -321,6 +321,9 @@ pub const CONFIG_DIFFERENCE: Strings = "k8s.scheduler.config.difference";
 pub const CONFIG_DIFFERENCE_LEFT_OUT: Int = "k8s.scheduler.config.difference.left_out";
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: Bool = "schedspan.incomplete";
+/// What the budget of tracing has cut while the attempt ran, or of its Pod's way through the queue: the last of `exact_windows`,
+/// `half_of_samples`, `samples`, `queue_moves`, `plugins` that is missing; those before it are missing too. On the root.
+pub const CUT: String = "schedspan.cut";
 /// True where the API server answers and has shown no pending Pod with the UID of the attempt: the records may be false.
 /// On the root.
 pub const UNVERIFIED: Bool = "schedspan.pod.unverified";

@@ -26,6 +26,7 @@ pub use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::
 pub use self::{
     label::Label,
     registry::{
-        Buckets, CONTENT_TYPE, Counters, Duration, Durations, Gauges, Labelled, Registry, Seconds, Totals,
+        Buckets, CONTENT_TYPE, Counters, Duration, Durations, Gauges, Labelled, Ratio, Registry, Seconds,
+        Totals,
     },
 };

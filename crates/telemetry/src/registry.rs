@@ -28,6 +28,9 @@ use crate::{Label, process::Process};
 /// `Content-Type` of [`Registry::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// A gauge of any number.
+pub type Ratio = Gauge<f64, AtomicU64>;
+
 type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 
 /// All metrics of a process. Clones are handles of the same registry.
@@ -68,6 +71,14 @@ impl Registry {
     #[must_use]
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
         let metric = Gauge::default();
+        self.metrics().own.register(name, help, metric.clone());
+        metric
+    }
+
+    /// Registers a gauge of a ratio.
+    #[must_use]
+    pub fn ratio(&self, name: &str, help: &str) -> Ratio {
+        let metric = Ratio::default();
         self.metrics().own.register(name, help, metric.clone());
         metric
     }

@@ -377,20 +377,20 @@ pub struct Target {
     pub spent: u64,
     /// Bytes of earlier windows beyond what they allow, up to [`BURST`] windows' worth.
     pub owed: u64,
-    /// Records that were lost to its budget.
-    pub over_budget: u64,
+    /// Records that were lost to its limit.
+    pub over_limit: u64,
     /// When texts of maps are read again: `CLOCK_MONOTONIC`, nanoseconds.
     pub texts_after: u64,
 }
 
 /// [`Target::key`] of a place in the list that is free.
 pub const FREE: u32 = u32::MAX;
-/// Budgets are for windows of `1 << WINDOW_SHIFT` nanoseconds, 67 ms: shorter than the interval of the daemon's reads.
+/// The limits are for windows of `1 << WINDOW_SHIFT` nanoseconds, 67 ms: shorter than the interval of the daemon's reads.
 pub const WINDOW_SHIFT: u32 = 26;
 /// Windows' worth of records, about a second's, that a process may send at once after it was quiet: work comes in bursts.
 pub const BURST: u64 = 16;
-/// Default budget of a process: bytes of records per second. A scheduler that schedules 1,000 Pods a second needs 14 MB.
-pub const BUDGET: u64 = 32 << 20;
+/// Default limit of a process: bytes of records per second. A scheduler that schedules 1,000 Pods a second needs 14 MB.
+pub const RECORD_LIMIT: u64 = 32 << 20;
 
 impl Target {
     /// Index into the map of [`PidNamespace`]s, and the process's id there, which is below 2²²
@@ -648,28 +648,43 @@ pub enum Counter {
     UnknownSite = 3,
     /// Reads of memory that is not resident. The record is sent without the value.
     ReadFault = 4,
-    /// Loss: the process had sent more than its budget, or more than its share while the ring buffer was nearly full.
-    OverBudget = 5,
+    /// Loss: the process had sent more than its limit, or more than its share while the ring buffer was nearly full.
+    OverLimit = 5,
     /// Samples in traced processes. Each one is a record or a loss.
     Samples = 6,
     /// Loss: the ring buffer had no room for a sample.
     SampleRingFull = 7,
     /// Samples whose stack cannot be read. The record is sent without classes.
     SampleFault = 8,
+    /// Hits whose program was timed: one of [`TIMED_HITS`], of those that read no list and no map.
+    TimedHits = 9,
+    /// Time of these programs, nanoseconds.
+    TimedNs = 10,
+    /// Time of all programs that read a list or a map, nanoseconds.
+    WalkNs = 11,
+    /// Time of the program of all samples in traced processes, nanoseconds.
+    SampleNs = 12,
 }
+
+/// One hit of so many is timed by its program, on each CPU: a power of two.
+pub const TIMED_HITS: u64 = 16;
 
 impl Counter {
     /// All counters, in the order of their indices.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Hits,
         Self::RingFull,
         Self::GoroutineFault,
         Self::UnknownSite,
         Self::ReadFault,
-        Self::OverBudget,
+        Self::OverLimit,
         Self::Samples,
         Self::SampleRingFull,
         Self::SampleFault,
+        Self::TimedHits,
+        Self::TimedNs,
+        Self::WalkNs,
+        Self::SampleNs,
     ];
 }
 
@@ -704,6 +719,7 @@ const _: () = assert!(
         && MAX_FRAMES.is_power_of_two()
         && MAX_WORDS.is_power_of_two()
         && MAX_TEXTS.is_power_of_two()
+        && TIMED_HITS.is_power_of_two()
 );
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ mod tests {
             share: 5,
             spent: 6,
             owed: 7,
-            over_budget: 8,
+            over_limit: 8,
             texts_after: 9,
         };
         let (head, rest) = bytes(&target).split_at(8);

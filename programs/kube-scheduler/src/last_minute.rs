@@ -71,6 +71,9 @@ pub struct LastMinute {
     /// Pods that wait now, by reason.
     #[serde(default)]
     pub waiting: Vec<Count>,
+    /// What tracing costs the scheduler, if it has a budget.
+    #[serde(default)]
+    pub overhead: Option<Overhead>,
     /// Attempts by result.
     pub attempts: Vec<Count>,
     /// Pods that entered a queue.
@@ -109,6 +112,18 @@ pub struct Figures {
     pub phases: Vec<Timing>,
     /// Plugins, by extension point.
     pub plugins: Vec<Timing>,
+}
+
+/// What tracing costs a traced program, and what is cut so that it stays within its budget.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overhead {
+    /// Its part of the program's CPU time in the last half second; of several programs, the highest.
+    pub ratio: f64,
+    /// What it may be.
+    pub budget: f64,
+    /// The last part that is cut, in the order of the documentation; `nothing` if none is.
+    pub cut: String,
 }
 
 /// A count with a name.
@@ -183,6 +198,7 @@ impl LastMinute {
                 stalls,
                 // Each daemon knows the same Pods by their objects.
                 waiting: _,
+                overhead,
                 attempts,
                 moves,
                 phases,
@@ -191,6 +207,9 @@ impl LastMinute {
                 losses,
             } = table;
             all.stalls.extend(stalls);
+            if overhead.as_ref().map(|of| of.ratio) > all.overhead.as_ref().map(|of| of.ratio) {
+                all.overhead = overhead;
+            }
             all.seconds = all.seconds.max(seconds);
             all.schedulers = all.schedulers.saturating_add(schedulers);
             for (list, more) in [(&mut all.attempts, attempts), (&mut all.losses, losses)] {

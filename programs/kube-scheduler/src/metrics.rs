@@ -13,7 +13,7 @@ use telemetry::{Counters, Gauge, Labelled, Registry, Seconds};
 use crate::{
     attempt::{CPU_NANOSECONDS, QUEUE_INCOMING_PODS},
     durations::Histograms,
-    last_minute::{self, Comparison, LastMinute, Window},
+    last_minute::{self, Comparison, LastMinute, Overhead, Window},
     queue::{Answer, stalls},
 };
 
@@ -41,6 +41,8 @@ struct Families {
     losses: Counters<Loss>,
     /// The Pods that wait, by reason, and the schedulers that stand still, as they were last told.
     queue: Mutex<(Vec<last_minute::Count>, Vec<String>)>,
+    /// What tracing costs, as it was told last.
+    overhead: Mutex<Option<Overhead>>,
     /// Queue move counts at the last update, to add only the difference.
     moves: Mutex<HashMap<Vec<String>, u64>>,
 }
@@ -71,6 +73,7 @@ impl Metrics {
             ),
             losses: registry.losses(),
             queue: Mutex::default(),
+            overhead: Mutex::default(),
             moves: Mutex::default(),
         }))
     }
@@ -134,11 +137,17 @@ impl Metrics {
         *self.0.queue.lock().unwrap_or_else(PoisonError::into_inner) = (waiting, stalls(answer));
     }
 
+    /// Takes what tracing costs.
+    pub fn overhead(&self, overhead: Overhead) {
+        *self.0.overhead.lock().unwrap_or_else(PoisonError::into_inner) = Some(overhead);
+    }
+
     /// Statistics of the last minute.
     #[must_use]
     pub fn last_minute(&self) -> LastMinute {
         let (waiting, stalls) = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        LastMinute { waiting, stalls, ..self.window(|window, second| window.figures(second)) }
+        let overhead = self.0.overhead.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        LastMinute { waiting, stalls, overhead, ..self.window(|window, second| window.figures(second)) }
     }
 
     /// The last minute beside so many minutes before it.

@@ -21,8 +21,10 @@ use crate::{
 
 /// Text form of [`wire::RING_BYTES`].
 const RING_BUFFER: &str = "4MiB";
-/// Text form of [`wire::BUDGET`].
-const BUDGET: &str = "32MiB";
+/// Text form of [`wire::RECORD_LIMIT`].
+const RECORD_LIMIT: &str = "32MiB";
+/// The part of a program's CPU time that tracing may cost.
+const BUDGET: &str = "5%";
 
 /// Headings of the help.
 const SCHEDULERS: &str = "Which schedulers";
@@ -63,8 +65,14 @@ pub struct Common {
     ///
     /// A scheduler that schedules 1,000 Pods a second needs 14 MB. While the ring buffer is nearly full, each of several processes has a
     /// sixteenth of it per 67 ms at most.
-    #[arg(long, default_value = BUDGET, value_name = "SIZE", value_parser = budget, help_heading = PROBES)]
-    pub budget: u64,
+    #[arg(long, default_value = RECORD_LIMIT, value_name = "SIZE", value_parser = record_limit, help_heading = PROBES)]
+    pub record_limit: u64,
+    /// How much of a scheduler's CPU time tracing may cost, such as 2%; what exceeds it is cut, and comes back. 100% cuts nothing
+    ///
+    /// The cost is measured. Cut are, in this order: exact windows, half of the samples, samples, queue moves, calls of plugins. Attempts and
+    /// their phases are never cut.
+    #[arg(long, default_value = BUDGET, value_name = "PERCENT", value_parser = budget, help_heading = PROBES)]
+    pub budget: f64,
     /// Samples per second and CPU, for the shares of `Filter` and `Score` plugins; 0 takes none
     #[arg(long, default_value_t = wire::SAMPLE_HZ, value_name = "HZ", value_parser = clap::value_parser!(u32).range(0..=1_000), help_heading = PROBES)]
     pub sample_hz: u32,
@@ -159,6 +167,7 @@ impl Common {
             programs,
             detail,
             ring_buffer,
+            record_limit,
             budget,
             sample_hz,
             exact_windows,
@@ -181,7 +190,8 @@ impl Common {
             trust: trust.trust,
             limits: Limits {
                 ring_bytes: ring_buffer,
-                budget,
+                record_limit,
+                budget: Some(budget),
                 sample_hz,
                 stacks: false,
                 window_every: exact_windows,
@@ -241,8 +251,17 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "a power of two from 4KiB to 1GiB is needed, such as 8MiB".to_owned())
 }
 
-/// Parses the budget of a process.
-fn budget(text: &str) -> Result<u64, String> {
+/// Parses a part of the CPU time.
+fn budget(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    percent
+        .filter(|percent| (0.1..=100.0).contains(percent))
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "a part from 0.1% to 100% is needed, such as 2%".to_owned())
+}
+
+/// Parses what a process may send.
+fn record_limit(text: &str) -> Result<u64, String> {
     parse_bytes(text)?
         .filter(|bytes| (64 << 10..1 << 32).contains(bytes))
         .ok_or_else(|| "a size from 64KiB to 3GiB is needed, such as 64MiB".to_owned())
@@ -250,15 +269,26 @@ fn budget(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BUDGET, RING_BUFFER, budget, ring_bytes};
+    use super::{BUDGET, RECORD_LIMIT, RING_BUFFER, budget, record_limit, ring_bytes};
 
     #[test]
-    fn a_budget_is_a_size() {
-        assert_eq!(budget(BUDGET), Ok(wire::BUDGET));
-        assert_eq!(budget("100000"), Ok(100_000));
-        assert_eq!(budget("3GiB"), Ok(3 << 30));
-        for bad in ["", "0", "1KiB", "4GiB", "32MB", "-1"] {
+    fn a_budget_is_a_part() {
+        assert!(budget(BUDGET).is_ok());
+        assert_eq!(budget("2%"), Ok(0.02));
+        assert_eq!(budget("0.5%"), Ok(0.005));
+        assert_eq!(budget("100%"), Ok(1.0));
+        for bad in ["", "2", "%", "0%", "101%", "-1%", "NaN%", "inf%", "32MiB"] {
             assert!(budget(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_records_is_a_size() {
+        assert_eq!(record_limit(RECORD_LIMIT), Ok(wire::RECORD_LIMIT));
+        assert_eq!(record_limit("100000"), Ok(100_000));
+        assert_eq!(record_limit("3GiB"), Ok(3 << 30));
+        for bad in ["", "0", "1KiB", "4GiB", "32MB", "-1"] {
+            assert!(record_limit(bad).is_err(), "{bad}");
         }
     }
 

@@ -83,8 +83,9 @@ pub struct Instruction {
 /// Maximum number of instructions searched in straight line after a call.
 const MAX_STRAIGHT_LINE: usize = 48;
 
-/// All instructions of a function, as far as they decode.
-pub(crate) fn listing(machine: Machine, code: &[u8], address: u64) -> Vec<Instruction> {
+/// All instructions in `code`, which begins at this address, as far as they decode.
+#[must_use]
+pub fn instructions(machine: Machine, code: &[u8], address: u64) -> Vec<Instruction> {
     match machine {
         Machine::Amd64 => amd64::listing(code, address),
         Machine::Arm64 => arm64::listing(code, address),

@@ -4,6 +4,7 @@ mod host;
 mod places;
 mod sampler;
 mod timer;
+mod traps;
 
 use std::{
     mem::MaybeUninit,
@@ -27,8 +28,8 @@ use log::{Level, Log, log_enabled};
 use rustix::{event::epoll, io::Errno};
 use tracing::warn;
 use wire::{
-    BUDGET, Code, CodeRange, Cookie, Counter, FREE, MAP_WALK, MAX_PID_NAMESPACES, MAX_PLANS, MAX_SITES,
-    MAX_TARGETS, NO_TEXTS, PidNamespace, RING_BYTES, SAMPLE_HZ, SITES_PER_PLAN, Site, TOP, Target,
+    Code, CodeRange, Cookie, Counter, FREE, MAP_WALK, MAX_PID_NAMESPACES, MAX_PLANS, MAX_SITES, MAX_TARGETS,
+    NO_TEXTS, PidNamespace, RECORD_LIMIT, RING_BYTES, SAMPLE_HZ, SITES_PER_PLAN, Site, TOP, Target,
     WINDOW_SHIFT,
     window::{MAX_CALLERS, MAX_SUMS},
 };
@@ -39,7 +40,10 @@ pub use self::{
 };
 use self::{places::Places, sampler::Sampler, timer::Timer};
 use crate::{
+    decode,
     discover::{Handle, Process},
+    governor::meter::{Kernel, Traps},
+    program::Detail,
     window::TimedAt,
 };
 
@@ -113,7 +117,9 @@ pub struct Limits {
     /// Size of the ring buffer: a power of two, and at least a page.
     pub ring_bytes: u32,
     /// Bytes of records per second that each process may send.
-    pub budget: u64,
+    pub record_limit: u64,
+    /// The part of a program's CPU time that tracing may cost, such as 0.05; what exceeds it is cut. `None` for no limit.
+    pub budget: Option<f64>,
     /// Samples per second and CPU; 0 takes none.
     pub sample_hz: u32,
     /// Whether samples have whole stacks instead of classes, for a profile.
@@ -124,14 +130,21 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { ring_bytes: RING_BYTES, budget: BUDGET, sample_hz: SAMPLE_HZ, stacks: false, window_every: 0 }
+        Self {
+            ring_bytes: RING_BYTES,
+            record_limit: RECORD_LIMIT,
+            budget: None,
+            sample_hz: SAMPLE_HZ,
+            stacks: false,
+            window_every: 0,
+        }
     }
 }
 
 impl Limits {
     /// Bytes of records of one process in a window, on average; and those that are let in even if the buffer is crowded.
     fn per_window(self) -> (u64, u64) {
-        let limit = u128::from(self.budget) * (1 << WINDOW_SHIFT) / 1_000_000_000;
+        let limit = u128::from(self.record_limit) * (1 << WINDOW_SHIFT) / 1_000_000_000;
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         (limit, limit.min(u64::from(self.ring_bytes) / SHARE_OF))
     }
@@ -202,18 +215,33 @@ pub struct Probes {
     /// Who uses each place of the map of processes, by key and number. An entry keeps its place: the programs write to it.
     known_targets: Places<(u32, u32)>,
     limits: Limits,
+    /// Number of records by site, or of its maps' chunks.
+    seen: Vec<u64>,
 }
 
 /// Forwards the lines of the log points to the daemon's log.
 type Logger = EbpfLogger<&'static dyn Log>;
 
-/// The attached sites of one executable. They are detached when the [`Probes`] are dropped, at the latest.
+/// Links, with the name of their eBPF program.
+type Links = Vec<(&'static str, UProbeLinkId)>;
+
+/// The sites of one executable that are or were attached. They are detached when the [`Probes`] are dropped, at the latest.
 #[derive(Debug)]
 pub struct Attached {
-    /// Links, with the name of their eBPF program.
-    links: Vec<(&'static str, UProbeLinkId)>,
+    /// By level of detail, so that one can be detached without the others.
+    groups: Vec<Group>,
     /// Site numbers, in the order of the plan's sites.
     pub numbers: Vec<u32>,
+}
+
+/// The sites of a level of detail.
+#[derive(Debug)]
+struct Group {
+    detail: Detail,
+    /// Offset in the file, what to read, and the site's number.
+    sites: Vec<(u64, Site, u32)>,
+    /// None while they are detached.
+    links: Links,
 }
 
 impl Probes {
@@ -223,7 +251,7 @@ impl Probes {
     ///
     /// When there is no object, capabilities or kernel do not suffice, or the kernel refuses it.
     pub fn load(file: Option<&Path>, limits: Limits) -> Result<Self, Error> {
-        let Limits { ring_bytes, sample_hz, stacks, window_every, budget: _ } = limits;
+        let Limits { ring_bytes, sample_hz, stacks, window_every, record_limit: _, budget: _ } = limits;
         let windows = window_every > 0;
         let (limit, share) = limits.per_window();
         let read;
@@ -296,6 +324,7 @@ impl Probes {
             known_namespaces: Places::new(MAX_PID_NAMESPACES),
             known_targets: Places::new(MAX_TARGETS),
             limits,
+            seen: vec![0; MAX_SITES as usize],
             ebpf,
         })
     }
@@ -306,44 +335,80 @@ impl Probes {
         self.lists
     }
 
-    /// Attaches sites, given by their file offset, in all present and future processes of this file.
+    /// Attaches sites, given by their file offset and their level of detail, in all present and future processes of this file.
     ///
     /// # Errors
     ///
     /// When the kernel refuses, or the number of sites exceeds a limit.
-    pub fn attach(&mut self, sites: &[(u64, Site)], file: &Handle) -> Result<Attached, Error> {
+    pub fn attach(&mut self, sites: &[(u64, Site, Detail)], file: &Handle) -> Result<Attached, Error> {
         if sites.len() > SITES_PER_PLAN as usize {
             return Err(Error::Full("site in this executable"));
         }
         let free = self.free_plans.checked_sub(1).ok_or(Error::Full("executable"))?;
         let left = self.free_sites.len().checked_sub(sites.len()).ok_or(Error::Full("executable"))?;
         let numbers = self.free_sites.split_off(left);
-        let result = self.attach_as(sites, &file.own_path(), &numbers);
-        match result {
-            Ok(links) => {
+        let mut groups: Vec<Group> = Vec::new();
+        for ((file_offset, site, detail), number) in sites.iter().zip(&numbers) {
+            let place = groups.iter().position(|group| group.detail == *detail).unwrap_or_else(|| {
+                groups.push(Group { detail: *detail, sites: Vec::new(), links: Vec::new() });
+                groups.len() - 1
+            });
+            groups[place].sites.push((*file_offset, *site, *number));
+        }
+        let mut attached = Attached { groups, numbers };
+        match self.attach_groups(&mut attached, |_| true, file) {
+            Ok(()) => {
                 self.free_plans = free;
-                Ok(Attached { links, numbers })
+                Ok(attached)
             }
             Err(error) => {
-                self.free_sites.extend(numbers);
+                self.free_sites.append(&mut attached.numbers);
+                self.detach_groups(&mut attached, |_| true)?;
                 Err(error)
             }
         }
     }
 
-    fn attach_as(
+    /// Attaches the sites of these levels of detail that are not attached.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses. Those that were attached before stay so.
+    pub fn attach_groups(
         &mut self,
-        planned: &[(u64, Site)],
-        path: &Path,
-        numbers: &[u32],
-    ) -> Result<Vec<(&'static str, UProbeLinkId)>, Error> {
+        attached: &mut Attached,
+        which: impl Fn(Detail) -> bool,
+        file: &Handle,
+    ) -> Result<(), Error> {
+        for group in attached.groups.iter_mut().filter(|group| which(group.detail) && group.links.is_empty())
+        {
+            group.links = self.attach_as(&group.sites, &file.own_path())?;
+        }
+        Ok(())
+    }
+
+    /// Detaches the sites of these levels of detail. Their numbers stay theirs.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn detach_groups(
+        &mut self,
+        attached: &mut Attached,
+        which: impl Fn(Detail) -> bool,
+    ) -> Result<(), Error> {
+        let mut groups = attached.groups.iter_mut().filter(|group| which(group.detail));
+        groups.try_for_each(|group| self.unlink(std::mem::take(&mut group.links)))
+    }
+
+    fn attach_as(&mut self, planned: &[(u64, Site, u32)], path: &Path) -> Result<Links, Error> {
         let texts = |site: &Site| match site.texts {
             // The list is skipped, the other reads stay.
             TOP | MAP_WALK if !self.lists => NO_TEXTS,
             texts => texts,
         };
         let mut sites = Vec::with_capacity(planned.len());
-        for ((file_offset, site), number) in planned.iter().zip(numbers) {
+        for (file_offset, site, number) in planned {
             let spec = Site { texts: texts(site), ..*site };
             let cookie = Cookie::of(&spec, *number).ok_or(Error::Full("site"))?;
             self.sites.set(*number, &spec, 0).map_err(|error| unfit("SITES", &error))?;
@@ -374,7 +439,23 @@ impl Probes {
         Ok(links)
     }
 
-    fn unlink(&mut self, links: Vec<(&'static str, UProbeLinkId)>) -> Result<(), Error> {
+    /// Reads the maps at attached sites from here on, or leaves them unread.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn read_maps(&mut self, attached: &Attached, are_read: bool) -> Result<(), Error> {
+        let sites = attached.groups.iter().flat_map(|group| &group.sites);
+        for (_, site, number) in sites.filter(|(_, site, _)| self.lists && site.texts == MAP_WALK) {
+            // The cookie still leads to the program for maps, which looks here first.
+            let texts = if are_read { MAP_WALK } else { NO_TEXTS };
+            let spec = Site { texts, ..*site };
+            self.sites.set(*number, &spec, 0).map_err(|error| unfit("SITES", &error))?;
+        }
+        Ok(())
+    }
+
+    fn unlink(&mut self, links: Links) -> Result<(), Error> {
         for (name, link) in links {
             uprobe(&mut self.ebpf, name)?.detach(link)?;
         }
@@ -386,11 +467,51 @@ impl Probes {
     /// # Errors
     ///
     /// When the kernel refuses.
-    pub fn detach(&mut self, attached: Attached) -> Result<(), Error> {
-        let Attached { links, numbers } = attached;
-        self.free_sites.extend(numbers);
+    pub fn detach(&mut self, mut attached: Attached) -> Result<(), Error> {
+        self.free_sites.append(&mut attached.numbers);
         self.free_plans += 1;
-        self.unlink(links)
+        self.detach_groups(&mut attached, |_| true)
+    }
+
+    /// Whether sites can be detached and attached again within a tenth of a second: from Linux 6.6 on.
+    #[must_use]
+    pub const fn is_quick(&self) -> bool {
+        self.multi
+    }
+
+    /// Number of hits of a site that have been taken from the ring buffer.
+    #[must_use]
+    pub fn seen(&self, number: u32) -> u64 {
+        self.seen.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// Measures what a trap costs here, in some 40 ms. Where that does not work, and on kernels that detach slowly, the result is
+    /// what is usual.
+    pub fn measure_traps(&mut self) -> Traps {
+        if !self.multi {
+            return Traps::default();
+        }
+        match traps::measure(&mut self.ebpf, "on_hit_multi") {
+            Ok(traps) => traps.unwrap_or_default(),
+            Err(error) => {
+                warn!("what a trap costs is assumed, not measured: {error}");
+                Traps::default()
+            }
+        }
+    }
+
+    /// The counters that the cost of tracing follows from.
+    #[must_use]
+    pub fn kernel(&self) -> Kernel {
+        let lost = [Counter::RingFull, Counter::GoroutineFault, Counter::UnknownSite];
+        Kernel {
+            lost: lost.into_iter().map(|cause| self.counter(cause)).sum(),
+            timed_hits: self.counter(Counter::TimedHits),
+            timed_ns: self.counter(Counter::TimedNs),
+            walk_ns: self.counter(Counter::WalkNs),
+            samples: self.counter(Counter::Samples),
+            sample_ns: self.counter(Counter::SampleNs),
+        }
     }
 
     /// Enables records of a process, under this target number.
@@ -414,6 +535,27 @@ impl Probes {
         self.known_targets.put(place, (key, target));
         self.share_out();
         Ok(())
+    }
+
+    /// Takes half of the samples from here on, or all.
+    pub fn halve_samples(&mut self, are_halved: bool) {
+        let Self { sampler, ebpf, .. } = self;
+        if let Some(sampler) = sampler
+            && let Err(error) = sampler.halve(ebpf, are_halved)
+        {
+            warn!("the rate of samples stays: {error}");
+        }
+    }
+
+    /// Takes no samples of a process from here on, or again those that it had.
+    pub fn pause_samples(&mut self, process: &Process, are_paused: bool) {
+        let Some(place) = self.place(process) else { return };
+        let Self { sampler, ebpf, .. } = self;
+        if let Some(sampler) = sampler
+            && let Err(error) = sampler.pause(ebpf, place, are_paused)
+        {
+            warn!("the samples of a process stay as they are: {error}");
+        }
     }
 
     /// CPU time that a sample stands for, nanoseconds; `None` if no samples are taken.
@@ -563,10 +705,10 @@ impl Probes {
         let _ = self.crowded.set(0, &if several { crowded } else { u64::MAX }, 0);
     }
 
-    /// Records that each process has lost to its budget, by the number of its target.
-    pub fn over_budget(&self) -> impl Iterator<Item = (u32, u64)> {
+    /// Records that each process has lost to its limit, by the number of its target.
+    pub fn over_limit(&self) -> impl Iterator<Item = (u32, u64)> {
         self.known_targets.all().filter_map(|(place, (_, number))| {
-            let lost = self.targets.get(&place, 0).ok()?.over_budget;
+            let lost = self.targets.get(&place, 0).ok()?.over_limit;
             (lost > 0).then_some((*number, lost))
         })
     }
@@ -578,7 +720,12 @@ impl Probes {
         }
         for count in 0..MAX_DRAIN {
             match self.ring.next() {
-                Some(record) => take(&record),
+                Some(record) => {
+                    let site =
+                        decode::site_of(&record).ok().and_then(|site| self.seen.get_mut(site as usize));
+                    site.into_iter().for_each(|seen| *seen += 1);
+                    take(&record);
+                }
                 None => return count,
             }
         }
@@ -629,8 +776,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_for_windows_and_a_sixteenth_of_the_buffer_is_for_everybody() {
-        let limits = |ring_bytes, budget| Limits { ring_bytes, budget, ..Limits::default() }.per_window();
+    fn a_limit_is_for_windows_and_a_sixteenth_of_the_buffer_is_for_everybody() {
+        let limits =
+            |ring_bytes, record_limit| Limits { ring_bytes, record_limit, ..Limits::default() }.per_window();
         // 67.1 ms of a second.
         assert_eq!(limits(1 << 30, 1_000_000), (67_108, 67_108));
         assert_eq!(limits(1 << 20, 10_000_000), (671_088, 65_536));

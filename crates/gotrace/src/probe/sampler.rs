@@ -32,13 +32,15 @@ const PROGRAM: &str = "on_sample";
 /// The eBPF program that takes samples, and its maps.
 pub(super) struct Sampler {
     hz: u64,
+    /// Whether half as many are taken.
+    is_halved: bool,
     /// Open while a process is sampled.
     links: Vec<PerfEventLinkId>,
     ranges: Array<MapData, CodeRange>,
     codes: Array<MapData, Code>,
     free_tables: Vec<u32>,
-    /// The places of sampled processes.
-    sampled: Vec<u32>,
+    /// The places of sampled processes with their code, and whether their samples are paused.
+    sampled: Vec<(u32, Code, bool)>,
 }
 
 impl Sampler {
@@ -53,6 +55,7 @@ impl Sampler {
         }
         Ok(Some(Self {
             hz: hz.into(),
+            is_halved: false,
             links: Vec::new(),
             ranges: take(ebpf, "RANGES")?,
             codes: take(ebpf, "CODES")?,
@@ -64,7 +67,7 @@ impl Sampler {
     /// Opens the events, if none are open, and closes them again.
     pub(super) fn check(&mut self, ebpf: &mut Ebpf) -> Result<(), Error> {
         if self.links.is_empty() {
-            self.links = open(program(ebpf)?, self.hz)?;
+            self.links = open(program(ebpf)?, self.rate())?;
             self.close(ebpf);
         }
         Ok(())
@@ -72,7 +75,24 @@ impl Sampler {
 
     /// CPU time that a sample stands for, nanoseconds.
     pub(super) fn period_ns(&self) -> u64 {
-        1_000_000_000 / self.hz
+        1_000_000_000 / self.rate()
+    }
+
+    /// Samples per second and CPU.
+    fn rate(&self) -> u64 {
+        if self.is_halved { (self.hz / 2).max(1) } else { self.hz }
+    }
+
+    /// Halves the rate, or takes that back. If the kernel refuses, the rate stays.
+    pub(super) fn halve(&mut self, ebpf: &mut Ebpf, is_halved: bool) -> Result<(), Error> {
+        let before = std::mem::replace(&mut self.is_halved, is_halved);
+        if before == is_halved || self.links.is_empty() {
+            return Ok(());
+        }
+        let links = open(program(ebpf)?, self.rate()).inspect_err(|_| self.is_halved = before)?;
+        self.close(ebpf);
+        self.links = links;
+        Ok(())
     }
 
     /// Writes a table of ranges and returns the place of the first.
@@ -93,9 +113,9 @@ impl Sampler {
     pub(super) fn start(&mut self, ebpf: &mut Ebpf, place: u32, code: &Code) -> Result<(), Error> {
         self.codes.set(place, code, 0).map_err(|error| unfit("CODES", &error))?;
         if self.links.is_empty() {
-            self.links = open(program(ebpf)?, self.hz)?;
+            self.links = open(program(ebpf)?, self.rate())?;
         }
-        self.sampled.push(place);
+        self.sampled.push((place, *code, false));
         Ok(())
     }
 
@@ -103,8 +123,28 @@ impl Sampler {
     pub(super) fn stop(&mut self, ebpf: &mut Ebpf, place: u32) {
         // The map has a slot for every place.
         let _ = self.codes.set(place, &Code::default(), 0);
-        self.sampled.retain(|sampled| *sampled != place);
-        if self.sampled.is_empty() {
+        self.sampled.retain(|(sampled, ..)| *sampled != place);
+        self.close_unused(ebpf);
+    }
+
+    /// Takes no samples of the process at this place, or again those that it had.
+    pub(super) fn pause(&mut self, ebpf: &mut Ebpf, place: u32, is_paused: bool) -> Result<(), Error> {
+        let Some((_, code, paused)) = self.sampled.iter_mut().find(|(sampled, ..)| *sampled == place) else {
+            return Ok(());
+        };
+        let code = if is_paused { Code::default() } else { *code };
+        self.codes.set(place, &code, 0).map_err(|error| unfit("CODES", &error))?;
+        *paused = is_paused;
+        self.close_unused(ebpf);
+        if self.links.is_empty() && !is_paused {
+            self.links = open(program(ebpf)?, self.rate())?;
+        }
+        Ok(())
+    }
+
+    /// Where no process is sampled, no event is left.
+    fn close_unused(&mut self, ebpf: &mut Ebpf) {
+        if self.sampled.iter().all(|(.., is_paused)| *is_paused) {
             self.close(ebpf);
         }
     }

@@ -5,7 +5,7 @@
 //! One JSON object a line, each with one key for its kind; see [`Line`].
 //!
 //! * `header`, first: the version of the format and of schedspan.
-//! * `found`, `event`, `sample`, `window`, `clocks`, `gone`: the input of the [pipeline](crate::pipeline), in order. Values that were not
+//! * `found`, `event`, `sample`, `window`, `cut`, `clocks`, `gone`: the input of the [pipeline](crate::pipeline), in order. Values that were not
 //!   read are absent.
 //! * `end`, last: the losses by cause, and the assembler's counts. A file without it was cut off.
 //!
@@ -40,6 +40,7 @@ pub use self::{
 use crate::{
     account::{Account, Stats},
     code::Sampled,
+    governor::Cut,
     pipeline::{Clocks, Found},
     program::Event,
     program::Program,
@@ -72,6 +73,15 @@ pub enum Line<'a, P: Program> {
     Sample(Cow<'a, Sampled>),
     /// The calls of one turn of a process.
     Window(Cow<'a, Window<P::Function>>),
+    /// What is cut of the tracing of a process from here on.
+    Cut {
+        /// Its target number.
+        target: u32,
+        /// When that was decided, `CLOCK_MONOTONIC`, nanoseconds.
+        time_ns: u64,
+        /// What is cut.
+        cut: Cut,
+    },
     /// A process has ended.
     Gone {
         /// Its target number.

@@ -159,6 +159,10 @@ impl<R: BufRead, P: Program> Reader<R, P> {
                 [*begin_ns, *end_ns].into_iter().chain(ends).chain(sums).try_for_each(time)?;
                 self.known(*target)?;
             }
+            Line::Cut { target, time_ns, cut: _ } => {
+                time(*time_ns)?;
+                self.known(*target)?;
+            }
             Line::Gone { target } => self.known(*target)?,
             Line::End(_) => self.state = State::Ended,
         }
@@ -289,6 +293,7 @@ impl<R: BufRead, P: Program> Replay<R, P> {
             }
             Line::Sample(sample) => self.pipeline.sample(sample.into_owned()),
             Line::Window(window) => self.pipeline.window(window.into_owned()),
+            Line::Cut { target, time_ns, cut } => self.pipeline.cut(target, time_ns, cut),
             Line::Gone { target } => {
                 self.targets.remove(&target);
                 self.pipeline.exit(target);

@@ -36,6 +36,7 @@ impl<P: Program> Redactor<P> {
             // Phases and plugins are names of functions.
             Line::Sample(_)
             | Line::Window(_)
+            | Line::Cut { .. }
             | Line::Header(_)
             | Line::Clocks(_)
             | Line::Gone { .. }

@@ -85,7 +85,9 @@ impl<W: Write, P: Program> Recorder<W, P> {
             Line::Event(_) => (0, 1, false, false),
             // Flushes once a second, so that a crash loses little.
             Line::Clocks(_) => (0, 0, false, true),
-            Line::Sample(_) | Line::Window(_) | Line::Header(_) | Line::Gone { .. } => (0, 0, false, false),
+            Line::Sample(_) | Line::Window(_) | Line::Cut { .. } | Line::Header(_) | Line::Gone { .. } => {
+                (0, 0, false, false)
+            }
             Line::End(_) => (0, 0, true, true),
         };
         if last {

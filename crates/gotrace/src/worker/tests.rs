@@ -25,6 +25,7 @@ fn own(line: Line<'_, Kitchen>) -> Line<'static, Kitchen> {
         Line::Event(event) => Line::Event(Cow::Owned(event.into_owned())),
         Line::Sample(sample) => Line::Sample(Cow::Owned(sample.into_owned())),
         Line::Window(window) => Line::Window(Cow::Owned(window.into_owned())),
+        Line::Cut { target, time_ns, cut } => Line::Cut { target, time_ns, cut },
         Line::Gone { target } => Line::Gone { target },
         Line::End(end) => Line::End(end),
     }
@@ -65,6 +66,9 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
         errors: Vec::new(),
         alike: Vec::new(),
         attached: None,
+        kinds: Vec::new(),
+        cut: Cut::Nothing,
+        timed_calls: 0,
         codes: Arc::default(),
         table: None,
         timing: None,

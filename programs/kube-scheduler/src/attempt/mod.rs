@@ -22,6 +22,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use gotrace::{
     decode::{Entries, Top},
+    governor::Cut,
     window::Calls,
 };
 use spans::text::Text;
@@ -137,6 +138,8 @@ pub struct Attempt {
     pub window: Option<bool>,
     /// For a Pod of a group: the index of the trial whose result was used, from 0.
     pub chosen_trial: Option<usize>,
+    /// The most that was cut while it ran, or of the way of its Pod through the queue.
+    pub cut: Cut,
     /// Bound, failed, or unknown.
     pub outcome: Outcome,
     /// Records were lost: a call without an end, or an attempt whose end was not seen.

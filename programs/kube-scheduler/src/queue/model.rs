@@ -2,7 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use gotrace::{Role, pipeline::Clocks, recording::Line};
+use gotrace::{
+    Role,
+    governor::Cut,
+    pipeline::Clocks,
+    program::{Detail, Function as _},
+    recording::Line,
+};
 use spans::{Source, Trace, TraceKind, attributes};
 
 use crate::{
@@ -65,6 +71,8 @@ pub(super) struct Process {
     /// Number of Pods and groups that it took.
     pub(super) taken: u64,
     last_loss: u64,
+    /// What is cut of its tracing.
+    cut: Cut,
     /// Another scheduler process handles Pods that are in its queue.
     pub(super) stands_by: bool,
 }
@@ -137,6 +145,9 @@ impl Model {
             }
             Line::Gone { target } => drop(self.processes.remove(target)),
             Line::Clocks(clocks) => self.clocks(*clocks),
+            Line::Cut { target, time_ns: _, cut } => {
+                self.processes.entry(*target).or_default().cut(*cut);
+            }
             Line::Header(_) | Line::Sample(_) | Line::Window(_) | Line::End(_) => {}
         }
     }
@@ -166,6 +177,10 @@ impl Model {
         if std::mem::replace(&mut process.last_loss, event.last_loss) != event.last_loss {
             process.pods.values_mut().for_each(|entry| entry.doubtful = true);
             process.moving.clear();
+        }
+        if !process.cut.keeps_detail(event.function.detail()) {
+            // It was on its way when that was cut.
+            return;
         }
         let has_room = match event.function.about() {
             Part::EntersQueue { active } => process.enter(event, active, unix_ns, room),
@@ -237,6 +252,22 @@ impl Model {
 }
 
 impl Process {
+    /// From here on, this is cut of its tracing.
+    fn cut(&mut self, cut: Cut) {
+        let before = std::mem::replace(&mut self.cut, cut);
+        if before.keeps_detail(Detail::Full) != cut.keeps_detail(Detail::Full) {
+            // Where Pods have moved meanwhile is not known.
+            for entry in self.pods.values_mut() {
+                entry.doubtful = true;
+                if matches!(entry.place, Place::Backoff | Place::Unschedulable) {
+                    entry.place = Place::Unseen;
+                }
+            }
+            self.moving.clear();
+            self.counts_moves = false;
+        }
+    }
+
     pub(super) fn has_profile(&mut self, profile: &str) {
         if self.profiles.len() < MAX_PROFILES && !self.profiles.contains(profile) {
             self.profiles.insert(profile.to_owned());

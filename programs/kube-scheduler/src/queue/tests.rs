@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use gotrace::{
     Role,
+    governor::Cut,
     pipeline::{Clocks, Found},
 };
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -333,6 +334,28 @@ fn what_was_known_before_a_loss_is_no_evidence() {
     bench.active(1, "a").pop(2, "a", 1).active(3, UID);
     bench.send(TARGET, 4, 1, Function::QueueMove, Values::default(), 9);
     assert!(stalls(&bench, 60, None).is_empty());
+}
+
+#[test]
+fn where_a_pod_waits_is_not_known_while_queue_moves_are_cut_nor_after_that_until_it_moves() {
+    let bench = Bench::new();
+    let cut = |seconds: u64, cut| bench.0.take(&Line::Cut { target: TARGET, time_ns: seconds * SECOND, cut });
+    let fails = |seconds| {
+        bench.pop(seconds, UID, 1);
+        bench.event(seconds, 1, Function::EnqueueUnschedulable, pod(UID).with(Value::Attempts, 1));
+        bench.event(seconds, 1, Function::QueueMove, counted("unschedulable", "ScheduleAttemptFailure"));
+    };
+    fails(1);
+    cut(2, Cut::Samples);
+    assert_eq!(bench.only(3, None).reason, Reason::Unschedulable);
+    cut(3, Cut::Plugins);
+    assert_eq!(bench.only(4, None).reason, Reason::Failed, "it may be in backoff by now");
+    // What is on its way is not taken, and attempts are.
+    fails(5);
+    assert_eq!(bench.only(6, None).reason, Reason::Trying);
+    cut(7, Cut::Nothing);
+    fails(8);
+    assert_eq!(bench.only(9, None).reason, Reason::Unschedulable);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::{
 
 use gotrace::{
     decode::{Element, Entries, Group, Listed, Top},
+    governor::Cut,
     window::Calls,
 };
 use spans::{
@@ -422,6 +423,9 @@ fn root_attributes(attempt: &Attempt, profile: &Arc<str>, anchor: Anchor) -> Att
         list.push((attributes::PREEMPTION_VICTIM_NAMES, AttributeValue::Strings(names.clone())));
     }
     push_queue(&mut list, attempt, anchor);
+    if attempt.cut > Cut::Nothing {
+        list.push((attributes::CUT, attempt.cut.name().into()));
+    }
     if attempt.incomplete {
         list.push((attributes::INCOMPLETE, AttributeValue::Bool(true)));
     }

@@ -611,3 +611,15 @@ fn a_plugin_whose_calls_were_timed_has_an_exact_share_and_its_attempt_says_so() 
     assert_eq!(text(trace.root(), attributes::EXACT_WINDOW).as_deref(), Some("incomplete"));
     assert_eq!(text(with(None, Vec::new()).root(), attributes::EXACT_WINDOW), None);
 }
+
+#[test]
+fn what_was_cut_is_on_the_root() {
+    let cut = |cut| {
+        text(
+            build(&Attempt { cut, ..bound(Code::SUCCESS) }, ANCHOR, Origin::default()).root(),
+            attributes::CUT,
+        )
+    };
+    assert_eq!(cut(Cut::Nothing), None);
+    assert_eq!(cut(Cut::QueueMoves).as_deref(), Some("queue_moves"));
+}

@@ -107,8 +107,8 @@ fn room(stage: &mut Stage, model: &Model) -> Result<()> {
 fn flood(stage: &Stage, model: &Model) -> Result<()> {
     let fake = model.start("flooding-scheduler", Does::Hits(FLOODED), "0")?;
     let mut schedspan = stage.trace()?;
-    schedspan.wait_for("both to be traced, and the fake to be over its budget", TIMEOUT, |metrics| {
-        metrics.sum("schedspan_schedulers", &[]) == 2.0 && over_budget(metrics) > 0.0
+    schedspan.wait_for("both to be traced, and the fake to be over its limit", TIMEOUT, |metrics| {
+        metrics.sum("schedspan_schedulers", &[]) == 2.0 && over_limit(metrics) > 0.0
     })?;
     // Until the scheduler was traced too, the whole buffer was the fake's.
     let before = ring_full(&schedspan.metrics()?);
@@ -123,7 +123,7 @@ fn flood(stage: &Stage, model: &Model) -> Result<()> {
     let full = ring_full(&metrics) - before;
     ensure!(full == 0.0, "the ring buffer was full {full} times");
     let log = schedspan.log()?;
-    let told: Vec<_> = log.lines().filter(|line| line.contains("makes more than its budget")).collect();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("makes more than its limit")).collect();
     ensure!(
         matches!(told[..], [line] if line.contains(&format!("pid={}", fake.pid()))),
         "not one line names the fake: {told:?}"
@@ -131,9 +131,9 @@ fn flood(stage: &Stage, model: &Model) -> Result<()> {
     drop(fake);
     schedspan.stop()?;
     println!(
-        "         {} hits of a fake are over its budget; {PODS} attempts of the scheduler are whole, and so are \
+        "         {} hits of a fake are over its limit; {PODS} attempts of the scheduler are whole, and so are \
          {PODS_IN_PAUSE} while the daemon was stopped for {PAUSE:?}",
-        over_budget(&metrics)
+        over_limit(&metrics)
     );
     Ok(())
 }
@@ -142,8 +142,8 @@ fn ring_full(metrics: &Metrics) -> f64 {
     metrics.sum("schedspan_losses_total", &[("cause", "ring_full")])
 }
 
-fn over_budget(metrics: &Metrics) -> f64 {
-    metrics.sum("schedspan_losses_total", &[("cause", "over_budget")])
+fn over_limit(metrics: &Metrics) -> f64 {
+    metrics.sum("schedspan_losses_total", &[("cause", "over_limit")])
 }
 
 /// Starts fakes that wait.

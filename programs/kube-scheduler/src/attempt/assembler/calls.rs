@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use gotrace::Role;
+use gotrace::{
+    Role,
+    program::{Detail, Function as _},
+};
 
 use super::{Building, Goroutine, MAX_CALLS, MAX_GOROUTINES, MAX_OPEN, Process, Progress, turns::Turns};
 use crate::{
@@ -279,10 +282,19 @@ impl Process {
             building.seen(call.end_ns);
             building.attempt.incomplete |= !returned;
             building.outstanding -= u64::from(late && building.outstanding > 0);
-            if !returned {
-                call.plugin = call.plugin.or_else(|| self.orders.next(function, &turns, &building.attempt));
+            let cut = building.attempt.cut;
+            if !cut.keeps_detail(function.detail()) {
+                // Others of its kind, or what it began with, were not seen.
+                self.books.account.unrelated += call.events;
+                return;
             }
-            self.orders.learn(function, &turns, &building.attempt);
+            if cut.keeps_detail(Detail::Plugins) {
+                if !returned {
+                    call.plugin =
+                        call.plugin.or_else(|| self.orders.next(function, &turns, &building.attempt));
+                }
+                self.orders.learn(function, &turns, &building.attempt);
+            }
             if building.attempt.shares.len() < MAX_SHARED {
                 building.attempt.shares.extend(shares);
                 timed.into_iter().for_each(|timed| building.take_timed(timed));

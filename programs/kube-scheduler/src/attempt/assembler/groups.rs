@@ -81,6 +81,7 @@ impl Process {
             ..queued.attempt(target, time_ns)
         };
         attempt.previous = self.pending.remove(&*attempt.identity());
+        attempt.cut = self.cuts.of(&attempt);
         let id = self.next_id;
         self.next_id += 1;
         let mut members = HashMap::default();

@@ -32,7 +32,7 @@ pub const QUEUE_PHASE_NANOSECONDS: Counter = Counter {
 };
 
 /// Number of events of a call: its entry and its end.
-const EVENTS: u64 = 2;
+pub(super) const EVENTS: u64 = 2;
 /// Label of codes that no version has. A recording may hold any number.
 const UNKNOWN: &str = "unknown";
 

@@ -7,7 +7,7 @@ use super::{
     super::{ApiCall, Attempt, Call},
     Goroutine, HashMap, MAX_CALLS, MAX_MOVING, Membership, Process,
 };
-use gotrace::Role;
+use gotrace::{Role, program::Function as _};
 
 use crate::{Event, values::Value};
 
@@ -73,6 +73,19 @@ impl Late {
         self.waiting.values_mut().for_each(|waiting| waiting.attempt.incomplete = true);
     }
 
+    /// Finished attempts that wait.
+    pub(super) fn waiting(&mut self) -> impl Iterator<Item = &mut Attempt> {
+        self.waiting.values_mut().map(|waiting| &mut waiting.attempt)
+    }
+
+    /// Nothing more is seen of late work that is known.
+    pub(super) fn forget(&mut self) {
+        let Self { queued, adding, candidates, waiting: _, closed: _ } = self;
+        queued.clear();
+        adding.clear();
+        candidates.clear();
+    }
+
     /// From now on no attempt waits.
     pub(super) fn close(&mut self) {
         self.closed = true;
@@ -127,9 +140,12 @@ impl Process {
     pub(super) fn close_late(&mut self, id: u64, mut call: Call) {
         let Some(waiting) = self.late.waiting.get_mut(&id) else { return };
         let Waiting { attempt, outstanding, .. } = waiting;
+        let is_seen = attempt.cut.keeps_detail(call.function.detail());
         call.start_ns = call.start_ns.max(attempt.start_ns);
         call.end_ns = call.end_ns.max(call.start_ns);
-        if attempt.calls.len() < MAX_CALLS {
+        if !is_seen {
+            self.books.account.unrelated += call.events;
+        } else if attempt.calls.len() < MAX_CALLS {
             attempt.events += call.events;
             attempt.incomplete |= !call.returned;
             attempt.calls.push(call);

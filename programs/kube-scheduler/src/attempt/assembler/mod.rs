@@ -6,9 +6,11 @@
 //!   the other.
 //! * [`queues`]: Pods before they are popped. [`in_queue`]: what runs for them there. [`groups`]: Pods that are scheduled as a group.
 //! * [`samples`]: the shares of plugins that run on many Nodes. [`windows`]: those whose calls were timed.
+//! * [`cuts`]: what is left out so that tracing stays within its budget.
 //! * [`late`]: work on goroutines that the attempt does not wait for.
 
 mod calls;
+mod cuts;
 mod groups;
 mod in_queue;
 mod late;
@@ -24,6 +26,7 @@ use gotrace::{
     Role,
     account::{Account, Books as BooksOf, Count, Losses, Stats},
     code::Sampled,
+    governor::Cut,
     program::Assemble,
     window::Window,
 };
@@ -32,6 +35,7 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) use self::queues::{POPPED_FROM_BACKOFF, moved};
 use self::{
     calls::Open,
+    cuts::Cuts,
     groups::Membership,
     in_queue::{QueuePhases, Running},
     late::Late,
@@ -127,6 +131,7 @@ struct Process {
     pending: HashMap<String, Previous>,
     late: Late,
     orders: Orders,
+    cuts: Cuts,
     /// The assembler's samples of this process, while it handles an event.
     samples: Samples,
     /// The assembler's books, while this process handles an event.
@@ -185,10 +190,11 @@ impl Assembler {
         result
     }
 
-    /// Drops everything that is open in a process.
-    fn discard(&mut self, target: u32) {
-        let Some(mut process) = self.processes.remove(&target) else { return };
+    /// Drops everything that is open in a process. What is cut of it stays cut.
+    fn discard(&mut self, target: u32) -> Cuts {
+        let Some(mut process) = self.processes.remove(&target) else { return Cuts::default() };
         Self::with(&mut self.books, &mut process, Process::exit);
+        process.cuts
     }
 }
 
@@ -197,7 +203,8 @@ impl Assemble<KubeScheduler> for Assembler {
 
     fn on(&mut self, event: Event) {
         if self.losses.came(event.target, event.last_loss) {
-            self.discard(event.target);
+            let cuts = self.discard(event.target);
+            self.processes.entry(event.target).or_default().cuts = cuts;
         }
         let Self { processes, books, queue_moves, queue_phases, losses, samples, cpu_before: _ } = self;
         books.account.events += 1;
@@ -221,6 +228,11 @@ impl Assemble<KubeScheduler> for Assembler {
 
     fn window(&mut self, window: Window<Function>) {
         self.take_window(window);
+    }
+
+    fn cut(&mut self, target: u32, time_ns: u64, cut: Cut) {
+        let Self { processes, books, .. } = self;
+        Self::with(books, processes.entry(target).or_default(), |process| process.cut(time_ns, cut));
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -268,6 +280,11 @@ impl Assemble<KubeScheduler> for Assembler {
 
 impl Process {
     fn on(&mut self, event: Event) {
+        if !self.cuts.sees(event.function) {
+            // It was on its way when that was cut, or comes before all the others.
+            self.books.account.unrelated += 1;
+            return;
+        }
         let part = event.function.about();
         match part {
             Part::EntersQueue { active } => self.enqueue(&event, active),
@@ -427,7 +444,7 @@ impl Process {
             queued.in_queue.add(call);
         }
         let uid = values.take_text(Value::PodUid).unwrap_or_default();
-        Attempt {
+        let mut attempt = Attempt {
             previous: self.pending.remove(&uid),
             pod: Pod {
                 uid,
@@ -440,7 +457,9 @@ impl Process {
             queue_timestamp: values.number(Value::QueueTimestamp),
             calls: Vec::with_capacity(USUAL_CALLS),
             ..queued.attempt(target, time_ns)
-        }
+        };
+        attempt.cut = self.cuts.of(&attempt);
+        attempt
     }
 
     /// Settles the attempt that the scheduling loop leaves for the next Pod.

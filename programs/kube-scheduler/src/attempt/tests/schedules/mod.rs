@@ -2,6 +2,7 @@
 //! true, and every event is accounted for.
 
 mod checks;
+mod cuts;
 mod model;
 mod script;
 

@@ -1,0 +1,143 @@
+//! What a trap costs on this machine: measured on two functions of this program, with cold caches, as a traced program's are
+//! when it has worked between two hits.
+
+use std::{fs, hint::black_box, path::Path, time::Instant};
+
+use aya::{
+    Ebpf,
+    programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
+};
+use goexe::{Class, Instruction, Machine, instructions};
+
+use super::{Error, uprobe};
+use crate::governor::meter::Traps;
+
+/// This program.
+const SELF: &str = "/proc/self/exe";
+/// Calls of each function, with a probe and without.
+const ROUNDS: usize = 32;
+/// Bytes that are read between two calls: about a CPU's own cache.
+const CACHE: usize = 2 << 20;
+const CACHE_LINE: usize = 64;
+/// Bytes of a function that are looked at.
+const CODE: usize = 96;
+#[cfg(target_arch = "x86_64")]
+const MACHINE: Machine = Machine::Amd64;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: Machine = Machine::Arm64;
+
+// Two functions with other constants, or the compiler makes them one.
+
+#[inline(never)]
+fn called(number: u64) -> u64 {
+    black_box(number)
+}
+
+#[inline(never)]
+fn emulated(number: u64) -> u64 {
+    called(black_box(number)).wrapping_add(1)
+}
+
+#[inline(never)]
+fn single_stepped(number: u64) -> u64 {
+    called(black_box(number)).wrapping_add(2)
+}
+
+/// Measures with this eBPF program, which ends at once because this process is not traced. `None` if the functions have no such
+/// instruction.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub(super) fn measure(ebpf: &mut Ebpf, program: &'static str) -> Result<Option<Traps>, Error> {
+    let functions: [fn(u64) -> u64; 2] = [emulated, single_stepped];
+    let classes = [Class::Emulated, Class::SingleStepped];
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return Ok(None) };
+    let mut places =
+        functions.iter().zip(classes).map(|(function, class)| place(&maps, *function as usize as u64, class));
+    let (Some(Some(first)), Some(Some(second))) = (places.next(), places.next()) else { return Ok(None) };
+    let cache = vec![1_u8; CACHE];
+    let times = || functions.map(|function| time(function, &cache));
+    let without = times();
+    let point = |offset| UProbeAttachPoint {
+        location: UProbeAttachLocation::AbsoluteOffset(offset),
+        cookie: Some(0),
+    };
+    let link = uprobe(ebpf, program)?.attach(
+        [first, second].map(point),
+        Path::new(SELF),
+        UProbeScope::AllProcesses,
+    )?;
+    let with = times();
+    uprobe(ebpf, program)?.detach(link)?;
+    let [emulated_ns, single_stepped_ns] = [0, 1].map(|which| with[which].saturating_sub(without[which]));
+    Ok((emulated_ns > 0 && single_stepped_ns > 0).then_some(Traps {
+        emulated_ns,
+        single_stepped_ns,
+        is_measured: true,
+    }))
+}
+
+/// The median time of a call with cold caches, nanoseconds.
+fn time(function: fn(u64) -> u64, cache: &[u8]) -> u64 {
+    let mut times: Vec<u64> = (0..ROUNDS as u64)
+        .map(|round| {
+            black_box(cache.iter().step_by(CACHE_LINE).map(|byte| u64::from(*byte)).sum::<u64>());
+            let began = Instant::now();
+            black_box(function(round));
+            u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The offset in this program's file of an instruction of this class that each call of the function executes.
+fn place(maps: &str, function: u64, class: Class) -> Option<u64> {
+    let offset = offset(maps, function)?;
+    let mut code = [0; CODE];
+    let file = fs::File::open(SELF).ok()?;
+    let read = std::os::unix::fs::FileExt::read_at(&file, &mut code, offset).ok()?;
+    let all = instructions(MACHINE, &code[..read], offset);
+    // Up to the first jump, all are executed: calls return.
+    let jumps = |text: &str| !["call", "bl "].iter().any(|call| text.starts_with(call));
+    let is_end = |it: &Instruction| it.text.starts_with("ret") || it.target.is_some() && jumps(&it.text);
+    let end = all.iter().position(is_end)?;
+    all[..=end].iter().find(|instruction| instruction.class == class).map(|found| found.address)
+}
+
+/// The offset in its file of what is at an address, by `/proc/PID/maps`.
+fn offset(maps: &str, address: u64) -> Option<u64> {
+    let of = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).ok());
+        let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
+        (start?..end?).contains(&address).then_some(address.checked_sub(start?)?.checked_add(offset)?)
+    };
+    maps.lines().find_map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_an_offset_in_its_file() {
+        let maps =
+            "00400000-00452000 r-xp 00001000 08:02 173521 /usr/bin/x\n7f00-7f10 rw-p 00000000 00:00 0\n";
+        assert_eq!(offset(maps, 0x40_0123), Some(0x1123));
+        assert_eq!(offset(maps, 0x7f01), Some(1));
+        assert_eq!(offset(maps, 0x45_2000), None);
+        assert_eq!(offset("x\n1-z r 0\n", 1), None);
+    }
+
+    #[test]
+    fn the_own_functions_have_an_instruction_of_each_class() {
+        let maps = fs::read_to_string("/proc/self/maps").expect("it is there");
+        let place = |function: fn(u64) -> u64, class| place(&maps, function as usize as u64, class);
+        assert!(place(emulated, Class::Emulated).is_some());
+        assert!(place(single_stepped, Class::SingleStepped).is_some());
+        assert_eq!((emulated(1), single_stepped(1)), (2, 3));
+    }
+}
