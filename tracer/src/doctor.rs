@@ -8,6 +8,7 @@ use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 use gotrace::{
     Detail,
     discover::{self, Process, Search},
+    governor::meter::Traps,
     memory::Compared,
     probe::{self, Limits, Probes},
     worker::Summary,
@@ -114,6 +115,7 @@ fn host() -> Vec<Finding> {
                 let text = "the kernel refuses the programs that go through all Nodes: no scores and no rejections by plugin";
                 Finding::new("eBPF", State::Doubtful, text)
             });
+            findings.push(cost(probes.measure_traps(), probes.is_quick()));
             findings.push(match probes.check_samples() {
                 Ok(true) => Finding::new("samples", State::Fine, "the kernel samples the clock of each CPU"),
                 Ok(false) => Finding::new(
@@ -133,6 +135,22 @@ fn host() -> Vec<Finding> {
         Err(error) => findings.push(Finding::new("eBPF", State::Broken, sentence(&error))),
     }
     findings
+}
+
+/// What a hit costs here, and what can be cut where that is more than the budget.
+fn cost(traps: Traps, is_quick: bool) -> Finding {
+    let Traps { emulated_ns, single_stepped_ns, is_measured } = traps;
+    let us = |ns: u64| format!("{:.1} us", ns as f64 / 1e3);
+    let how = if is_measured { "costs" } else { "is taken to cost" };
+    let what = if is_quick {
+        "what exceeds --budget is cut"
+    } else {
+        "of what exceeds --budget, only samples are cut: detaching is slow"
+    };
+    let [emulated, stepped] = [emulated_ns, single_stepped_ns].map(us);
+    let text =
+        format!("a hit {how} {emulated}, at a single-stepped instruction {stepped}, and its program; {what}");
+    Finding::new("budget", State::Fine, text)
 }
 
 /// Whether eBPF programs may read memory, by the modes of lockdown.

@@ -10,7 +10,7 @@ mod tests;
 
 use std::cmp::Reverse;
 
-use kube_scheduler::last_minute::{LastMinute, Slow, Timing};
+use kube_scheduler::last_minute::{LastMinute, Overhead, Slow, Timing};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
@@ -108,7 +108,7 @@ impl View<'_> {
         let rows = self.recent.map_or(0, |recent| recent.phases.len().max(recent.plugins.len()));
         let slowest = self.recent.map_or(0, |recent| recent.slowest.len());
         let stalls = self.recent.map_or(0, |recent| recent.stalls.len());
-        let height = u16::try_from(rows + slowest + stalls + 13).unwrap_or(u16::MAX).min(MAX_ROWS);
+        let height = u16::try_from(rows + slowest + stalls + 14).unwrap_or(u16::MAX).min(MAX_ROWS);
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
         self.render(area, &mut buffer);
@@ -224,6 +224,14 @@ fn head(recent: Option<&LastMinute>, server: &str, trouble: Option<&str>) -> Vec
     lines.extend(recent.stalls.iter().map(|stall| Line::styled(clean(stall), BAD)));
     if !waiting.is_empty() {
         lines.push(Line::from(vec![Span::styled(format!("{:11}", "waiting"), LABEL), Span::raw(waiting)]));
+    }
+    if let Some(Overhead { ratio, budget, cut }) = &recent.overhead {
+        let percent = |part: f64| format!("{:.1} %", part * 100.0);
+        let is_cut = cut != "nothing";
+        let cost = format!("  {} of {} of the CPU time", percent(*ratio), percent(*budget));
+        let cut = if is_cut { format!("  cut: {}", clean(cut)) } else { String::new() };
+        let label = Span::styled(format!("{:11}", "tracing"), LABEL);
+        lines.push(Line::from(vec![label, Span::raw(cost), Span::styled(cut, BAD)]));
     }
     lines.extend([
         figures("attempts/s", attempts.to_vec()),

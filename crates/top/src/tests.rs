@@ -1,4 +1,4 @@
-use kube_scheduler::last_minute::{Count, Moves};
+use kube_scheduler::last_minute::{Count, Moves, Overhead};
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -306,4 +306,18 @@ fn a_scheduler_that_stands_still_is_the_first_thing_said() {
     let lines: Vec<_> = text.lines().take(3).collect();
     assert_eq!(lines[1], "The scheduler with pid 7 stands still for 40 s?[2J");
     assert_eq!(lines[2], "waiting      active 40");
+}
+
+#[test]
+fn what_tracing_costs_is_said_and_what_is_cut_for_that() {
+    let mut recent = recent();
+    let line = |recent: &LastMinute| {
+        let text = screen(&view(recent), 80, 24);
+        text.lines().find(|line| line.starts_with("tracing")).map(str::to_owned)
+    };
+    assert_eq!(line(&recent), None, "a daemon without a budget says nothing");
+    recent.overhead = Some(Overhead { ratio: 0.0123, budget: 0.05, cut: "nothing".to_owned() });
+    assert_eq!(line(&recent).as_deref(), Some("tracing      1.2 % of 5.0 % of the CPU time"));
+    recent.overhead = Some(Overhead { ratio: 0.061, budget: 0.05, cut: "plugins".to_owned() });
+    assert_eq!(line(&recent).as_deref(), Some("tracing      6.1 % of 5.0 % of the CPU time  cut: plugins"));
 }
