@@ -24,6 +24,7 @@ mod errors;
 mod export;
 mod extenders;
 mod faults;
+mod governor;
 mod groups;
 mod hostile;
 mod inject;

@@ -23,8 +23,8 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, operators, page,
-    plugins, profile, prometheus, queue, sampling, truth, versions, viewers,
+    faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, operators,
+    page, plugins, profile, prometheus, queue, sampling, truth, versions, viewers,
 };
 
 #[derive(clap::Args)]
@@ -183,6 +183,7 @@ const TESTS: &[Test] = &[
     Test { name: "viewers", run: viewers::run, ..TEST },
     Test { name: "profile", nodes: profile::NODES, run: profile::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
+    Test { name: "governor", nodes: governor::NODES, run: governor::run, ..TEST },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
     Test { name: "faults-api-server", nodes: 1, run: faults::api_server, ..TEST },
     Test { name: "faults-kills", nodes: 100, run: faults::kills, ..TEST },

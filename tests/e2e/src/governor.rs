@@ -1,0 +1,209 @@
+//! The budget: with 1 % of the scheduler's CPU time, thousands of Pods that are tried again at once cost no more than that for longer
+//! than a second. What is cut meanwhile is said, no attempt is missing, and it comes back.
+
+use std::{
+    collections::BTreeMap,
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use harness::{
+    api::{Api, is_bound, is_unschedulable, pod},
+    figures::Comparison,
+    metrics::Metrics,
+    schedspan::{Options, Schedspan},
+    spans::Span,
+    stage::Stage,
+    wait::wait_until,
+};
+use serde_json::json;
+
+use crate::{load::create_all, truth};
+
+/// Nodes, of 32 CPUs each: each attempt looks at all of them.
+pub(super) const NODES: u32 = 1_000;
+/// Pods that fit on no Node.
+const PODS: usize = 5_000;
+/// What each of them requests, CPUs.
+const CPUS: &str = "1000";
+const BUDGET: f64 = 0.01;
+/// The cost of a second may be this part higher than the budget: the kernel reports the CPU time in hundredths of a second, and the
+/// last decision was made half a second before.
+const TOLERANCE: f64 = 0.1;
+/// What tracing may cost in a second in which the scheduler is nearly idle, in which it is taken to use this part of a CPU.
+const LEAST_CPUS: f64 = 0.1;
+/// The kernel reports CPU time in hundredths of a second.
+const TICK_S: f64 = 0.01;
+const SECOND: Duration = Duration::from_secs(1);
+/// The limit for all Pods to be tried.
+const TRIED: Duration = Duration::from_secs(300);
+/// The limit for what was cut to come back after the last attempt.
+const BACK: Duration = Duration::from_secs(60);
+/// The longest backoff of a Pod, and some more: Pods that are not in backoff are all tried at once.
+const BACKOFF: Duration = Duration::from_secs(12);
+const ATTEMPTS: &str = "scheduler_schedule_attempts_total";
+
+/// What was measured at one moment.
+struct Reading {
+    at: Instant,
+    /// What hits have cost so far, seconds: all hits that the eBPF programs have counted, times what one costs.
+    cost: f64,
+    /// CPU time of the scheduler so far, seconds.
+    cpu: f64,
+    metrics: Metrics,
+}
+
+pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    let api = stage.cluster.api()?;
+    let arguments = &["--budget=1%", "--exact-windows=200"];
+    let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
+    let comparison = Comparison::begin(&stage.cluster)?;
+    create_all(&api, PODS, |number| ("default", pod(&format!("storm-{number}"), CPUS)))?;
+    api.wait_for_pods("all Pods to be unschedulable", |pods| {
+        pods.iter().filter(|pod| is_unschedulable(pod)).count() == PODS
+    })?;
+    comes_back(&schedspan)?;
+    thread::sleep(BACKOFF);
+
+    let pid = stage.cluster.scheduler()?.pid;
+    let tried = || -> Result<f64> { Ok(stage.cluster.scheduler_metrics()?.sum(ATTEMPTS, &[])) };
+    let before = tried()?;
+    let mut readings = vec![reading(&schedspan, pid)?];
+    // The scheduler moves all Pods that could fit there.
+    let larger = json!({ "status": { "allocatable": { "cpu": CPUS }, "capacity": { "cpu": CPUS } } });
+    api.patch(&format!("/api/v1/nodes/{}/status", first_node(&api)?), &larger)?;
+    wait_until("all Pods to be tried again", TRIED, || {
+        thread::sleep(SECOND / 2);
+        readings.push(reading(&schedspan, pid)?);
+        Ok((tried()? - before >= PODS as f64).then_some(()))
+    })?;
+    stays_within(&readings)?;
+    comes_back(&schedspan)?;
+
+    api.create_pod("default", &pod("calm", "10m"))?;
+    api.wait_for_pods("a Pod to be bound after the storm", |pods| {
+        pods.iter().any(|pod| is_bound(pod) && pod["metadata"]["name"] == "calm")
+    })?;
+    let figures = comparison.end()?;
+    let wrong = truth::counts(&figures);
+    ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
+    truth::trees(&figures.spans)?;
+    says_what_is_cut(&figures.spans)?;
+    nothing_lost(&schedspan.metrics()?)?;
+    schedspan.stop()
+}
+
+/// The name of a Node.
+fn first_node(api: &Api) -> Result<String> {
+    let nodes = api.get("/api/v1/nodes?limit=1")?;
+    Ok(nodes["items"][0]["metadata"]["name"].as_str().context("there is no Node")?.to_owned())
+}
+
+fn reading(schedspan: &Schedspan, pid: i32) -> Result<Reading> {
+    let (metrics, at) = (schedspan.metrics()?, Instant::now());
+    let cost = |class| metrics.sum("schedspan_hit_nanoseconds", &[("class", class)]) / 1e9;
+    let stepped = metrics.sum("schedspan_class_hits_total", &[("class", "single_stepped")]);
+    let hits = metrics.sum("schedspan_hits_total", &[]);
+    let parts = ["exact_windows", "samples"];
+    // What is no hit at a site is as the daemon has measured it.
+    let others: f64 =
+        parts.iter().map(|part| metrics.sum("schedspan_overhead_seconds_total", &[("part", part)])).sum();
+    let cost = (hits - stepped) * cost("emulated") + stepped * cost("single_stepped") + others;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').context("the kernel describes the scheduler otherwise")?;
+    let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>());
+    let cpu = ticks.sum::<Result<f64, _>>()? * TICK_S;
+    Ok(Reading { at, cost, cpu, metrics })
+}
+
+/// Checks that each second after the first cost no more than the budget, and that something was cut.
+///
+/// # Errors
+///
+/// If one cost more.
+fn stays_within(readings: &[Reading]) -> Result<()> {
+    let begin = readings.first().context("nothing was measured")?.at;
+    println!("         {:>6} {:>8} {:>8} {:>7}  CUT", "TIME", "CPU s", "COST ms", "RATIO");
+    let (mut exceeded, mut most) = (Vec::new(), 0.0);
+    for (index, now) in readings.iter().enumerate() {
+        let Some(before) = readings[..index].iter().rev().find(|before| now.at - before.at >= SECOND) else {
+            continue;
+        };
+        let (cost, cpu) = (now.cost - before.cost, now.cpu - before.cpu);
+        let elapsed = (now.at - before.at).as_secs_f64();
+        let allowed = BUDGET * f64::max(cpu + TICK_S, LEAST_CPUS * elapsed);
+        let cut: Vec<_> =
+            now.metrics.by("schedspan_cut", ["what"]).into_iter().filter(|(_, cut)| *cut > 0.0).collect();
+        let cut: Vec<&str> = cut.iter().map(|([what], _)| what.as_str()).collect();
+        println!(
+            "         {:>5.1}s {cpu:>8.2} {:>8.2} {:>6.2}%  {}",
+            (now.at - begin).as_secs_f64(),
+            cost * 1e3,
+            cost / cpu.max(TICK_S) * 100.0,
+            cut.join(" ")
+        );
+        // The first second is that in which the storm is noticed.
+        if before.at - begin >= SECOND {
+            most = f64::max(most, cost / cpu.max(LEAST_CPUS * elapsed));
+            if cost > allowed * (1.0 + TOLERANCE) {
+                exceeded.push(format!("{:.2} % after {:.1?}", cost / cpu * 100.0, now.at - begin));
+            }
+        }
+    }
+    ensure!(exceeded.is_empty(), "tracing costs more than {} %: {}", BUDGET * 100.0, exceeded.join(", "));
+    let cuts = readings.last().map_or(0.0, |last| last.metrics.sum("schedspan_cuts_total", &[]));
+    ensure!(cuts > 0.0, "nothing was cut: the test proves nothing");
+    println!("         at most {:.2} % after the first second", most * 100.0);
+    Ok(())
+}
+
+/// Waits until nothing is cut.
+fn comes_back(schedspan: &Schedspan) -> Result<()> {
+    let since = Instant::now();
+    wait_until("what was cut to come back", BACK, || {
+        thread::sleep(SECOND / 4);
+        Ok((schedspan.metrics()?.sum("schedspan_cut", &[]) == 0.0).then_some(()))
+    })?;
+    println!("         nothing is cut {:.1?} after the last attempt", since.elapsed());
+    Ok(())
+}
+
+/// Checks that attempts say what was cut, that those show no plugin whose calls were, and that one after the storm is whole.
+///
+/// # Errors
+///
+/// If one does not.
+fn says_what_is_cut(spans: &[Span]) -> Result<()> {
+    let mut traces: BTreeMap<&str, (Option<&Span>, usize)> = BTreeMap::new();
+    for span in spans {
+        let (root, plugins) = traces.entry(&span.trace_id).or_default();
+        if span.is_root() {
+            *root = Some(span);
+        }
+        *plugins += usize::from(span.name.starts_with("plugin"));
+    }
+    let (mut by_cut, mut calm) = (BTreeMap::<String, usize>::new(), false);
+    for (id, (root, plugins)) in traces {
+        let root = root.with_context(|| format!("trace {id} has no root"))?;
+        ensure!(!root.is_incomplete(), "the attempt of {} is incomplete", root.pod());
+        let cut = root.attribute("schedspan.cut");
+        if root.pod().ends_with("calm") {
+            calm = true;
+            ensure!(cut.is_empty() && plugins > 0, "after the storm `{cut}` is cut, with {plugins} plugins");
+        }
+        *by_cut.entry(cut).or_default() += 1;
+    }
+    println!("         attempts by what was cut: {by_cut:?}");
+    ensure!(calm, "the Pod after the storm has no attempt");
+    ensure!(by_cut.keys().any(|cut| !cut.is_empty()), "no attempt says what was cut");
+    Ok(())
+}
+
+/// Checks that no record is lost. An end may come whose begin was cut.
+fn nothing_lost(metrics: &Metrics) -> Result<()> {
+    let lost: BTreeMap<_, _> =
+        metrics.by("schedspan_losses_total", ["cause"]).into_iter().filter(|(_, lost)| *lost > 0.0).collect();
+    ensure!(lost.is_empty(), "schedspan has lost something: {lost:?}");
+    Ok(())
+}
