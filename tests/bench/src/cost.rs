@@ -15,7 +15,7 @@ use xtask::{build, components::SCHEDULER, paths, process, setup};
 
 use crate::{
     draw,
-    options::{Detail, Options, Output},
+    options::{Detail, Options, Output, Shares},
     report::{Report, Spread},
     round::{self, PODS, Round, SETTLE, Way},
 };
@@ -41,9 +41,13 @@ pub(crate) fn main(options: &Options) -> Result<()> {
     let executable = options.executable.clone().map_or_else(build::build, Ok)?;
     let peer = woven(SCHEDULER.version)?.0.executable()?;
     let mut ways = vec![Way::Untraced];
-    ways.extend((!options.no_peer).then_some(Way::InProcess));
+    ways.extend((!options.no_peer && !options.plugins).then_some(Way::InProcess));
     let asked = |detail: &&Detail| options.detail.contains(detail);
-    ways.extend(Detail::value_variants().iter().rev().filter(asked).copied().map(Way::Schedspan));
+    if options.plugins {
+        ways.extend(Shares::ALL.map(Way::Shares));
+    } else {
+        ways.extend(Detail::value_variants().iter().rev().filter(asked).copied().map(Way::Schedspan));
+    }
     let highest = Detail::value_variants().iter().rev().copied().find(|detail| asked(&detail));
     ways.extend(highest.filter(|_| options.against.is_some()).map(Way::Against));
     let cluster = cluster::Options {

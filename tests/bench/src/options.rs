@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Without the scheduler that makes spans itself
     #[arg(long)]
     pub(crate) no_peer: bool,
+    /// Measure what plugins' shares cost, instead: probes without samples, the default with them, and exact windows in one attempt of 200
+    #[arg(long, conflicts_with_all = ["detail", "against", "store", "picture", "draw"])]
+    pub(crate) plugins: bool,
     /// This executable of schedspan, such as the image's, instead of the one that `cargo xtask build` makes
     #[arg(long, value_name = "FILE")]
     pub(crate) executable: Option<PathBuf>,
@@ -59,12 +62,45 @@ pub(crate) enum Detail {
     Full,
 }
 
-impl Detail {
+/// How the work of plugins on each Node is seen, at full detail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shares {
+    /// Not at all.
+    No,
+    /// By samples.
+    Samples,
+    /// By samples, and one by one in some attempts.
+    Windows,
+}
+
+impl Shares {
+    pub(crate) const ALL: [Self; 3] = [Self::No, Self::Samples, Self::Windows];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Phases => "phases",
-            Self::Plugins => "plugins",
-            Self::Full => "full",
+            Self::No => "without-samples",
+            Self::Samples => "samples",
+            Self::Windows => "samples-windows",
+        }
+    }
+
+    /// The arguments of `schedspan run`.
+    pub(crate) const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::No => &["--sample-hz=0"],
+            Self::Samples => &[],
+            Self::Windows => &["--exact-windows=200"],
+        }
+    }
+}
+
+impl Detail {
+    /// The arguments of `schedspan run`.
+    pub(crate) const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Phases => &["--detail=phases"],
+            Self::Plugins => &["--detail=plugins"],
+            Self::Full => &["--detail=full"],
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::{
     histogram,
-    options::{Detail, Options},
+    options::{Detail, Options, Shares},
     usage::{cpu_ms, resident_mib},
 };
 
@@ -41,6 +41,8 @@ pub(crate) enum Way {
     Schedspan(Detail),
     /// The schedspan of `--against`, at this level of detail.
     Against(Detail),
+    /// schedspan with such shares of plugins.
+    Shares(Shares),
 }
 
 impl Way {
@@ -52,15 +54,21 @@ impl Way {
             Self::Schedspan(Detail::Plugins) => "schedspan-plugins",
             Self::Schedspan(Detail::Phases) => "schedspan-phases",
             Self::Against(_) => "against",
+            Self::Shares(shares) => shares.name(),
         }
     }
 
-    /// schedspan's level of detail, and its executable.
-    fn traced<'a>(self, stage: &'a Stage, options: &'a Options) -> Option<(Detail, &'a Path)> {
+    /// schedspan's arguments, and its executable.
+    fn traced<'a>(
+        self,
+        stage: &'a Stage,
+        options: &'a Options,
+    ) -> Option<(&'static [&'static str], &'a Path)> {
         match self {
             Self::Untraced | Self::InProcess => None,
-            Self::Schedspan(detail) => Some((detail, &stage.executable)),
-            Self::Against(detail) => Some((detail, options.against.as_deref()?)),
+            Self::Schedspan(detail) => Some((detail.arguments(), &stage.executable)),
+            Self::Shares(shares) => Some((shares.arguments(), &stage.executable)),
+            Self::Against(detail) => Some((detail.arguments(), options.against.as_deref()?)),
         }
     }
 }
@@ -98,12 +106,11 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     let scheduler = match way {
         Way::InProcess => stage.cluster.scheduler_named(way.name())?,
         // The same process for both, so that not even its memory layout differs.
-        Way::Untraced | Way::Schedspan(_) | Way::Against(_) => stage.cluster.scheduler()?,
+        Way::Untraced | Way::Schedspan(_) | Way::Against(_) | Way::Shares(_) => stage.cluster.scheduler()?,
     };
     let pid = scheduler.pid.cast_unsigned();
     let pods = f64::from(options.pods);
-    let start = |(detail, executable): (Detail, &Path)| {
-        let arguments: &[&str] = &["--detail", detail.name()];
+    let start = |(arguments, executable): (&[&str], &Path)| {
         Schedspan::start(&schedspan::Options { executable, arguments, ..stage.options()? })
     };
     let schedspan = way.traced(stage, options).map(start).transpose()?;
