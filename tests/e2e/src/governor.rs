@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, is_bound, is_unschedulable, pod},
+    api::{Api, is_bound, pod},
     figures::Comparison,
     metrics::Metrics,
     schedspan::{Options, Schedspan},
@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::{load::create_all, truth};
 
 /// Nodes, of 32 CPUs each: each attempt looks at all of them.
-pub(super) const NODES: u32 = 1_000;
+pub(super) const NODES: u32 = 2_000;
 /// Pods that fit on no Node.
 const PODS: usize = 5_000;
 /// What each of them requests, CPUs.
@@ -60,14 +60,15 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     let comparison = Comparison::begin(&stage.cluster)?;
     create_all(&api, PODS, |number| ("default", pod(&format!("storm-{number}"), CPUS)))?;
-    api.wait_for_pods("all Pods to be unschedulable", |pods| {
-        pods.iter().filter(|pod| is_unschedulable(pod)).count() == PODS
+    let tried = || -> Result<f64> { Ok(stage.cluster.scheduler_metrics()?.sum(ATTEMPTS, &[])) };
+    wait_until("all Pods to be tried", TRIED, || {
+        thread::sleep(SECOND);
+        Ok((tried()? >= PODS as f64).then_some(()))
     })?;
     comes_back(&schedspan)?;
     thread::sleep(BACKOFF);
 
     let pid = stage.cluster.scheduler()?.pid;
-    let tried = || -> Result<f64> { Ok(stage.cluster.scheduler_metrics()?.sum(ATTEMPTS, &[])) };
     let before = tried()?;
     let mut readings = vec![reading(&schedspan, pid)?];
     // The scheduler moves all Pods that could fit there.
@@ -82,8 +83,8 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     comes_back(&schedspan)?;
 
     api.create_pod("default", &pod("calm", "10m"))?;
-    api.wait_for_pods("a Pod to be bound after the storm", |pods| {
-        pods.iter().any(|pod| is_bound(pod) && pod["metadata"]["name"] == "calm")
+    wait_until("a Pod to be bound after the storm", BACK, || {
+        Ok(is_bound(&api.get("/api/v1/namespaces/default/pods/calm")?).then_some(()))
     })?;
     let figures = comparison.end()?;
     let wrong = truth::counts(&figures);
