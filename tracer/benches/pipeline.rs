@@ -108,6 +108,7 @@ fn events() -> Vec<Event<KubeScheduler>> {
         | Line::Clocks(_)
         | Line::Sample(_)
         | Line::Window(_)
+        | Line::Cut { .. }
         | Line::Gone { .. }
         | Line::End(_) => None,
     };

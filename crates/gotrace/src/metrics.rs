@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
-use telemetry::{Counters, Gauge, Gauges, Label as _, Ratio, Registry, Seconds, Totals};
+use telemetry::{Counters, Gauge, Gauges, Label as _, Ratio, Registry, Seconds, SecondsInAll, Totals};
 
 use crate::{
     account::{Account, Count, Counter, Fate, Loss, Stats},
@@ -96,7 +96,7 @@ struct Overhead {
     ratio: Ratio,
     budget: Ratio,
     cost: Seconds<1>,
-    cpu: Seconds<0>,
+    cpu: SecondsInAll,
     hits: Counters<Class>,
     hit_ns: Gauges<Class>,
     cut: Gauges<Step>,
@@ -106,7 +106,7 @@ struct Overhead {
 
 impl Overhead {
     fn new(registry: &Registry) -> Self {
-        Self {
+        let overhead = Self {
             ratio: registry.ratio(
                 "overhead_ratio",
                 "What tracing costs the traced program for which it is most, as a part of its CPU time: in the last half second",
@@ -120,7 +120,7 @@ impl Overhead {
                 "What tracing has cost traced processes: counted hits, samples and timed calls, times what each costs",
                 ["part"],
             ),
-            cpu: registry.seconds("traced_cpu", "CPU time of traced processes, with what tracing costs", []),
+            cpu: registry.seconds_in_all("traced_cpu", "CPU time of traced processes, with what tracing costs"),
             hits: registry.counters("class_hits", "Hits by the class of their instruction", "class"),
             hit_ns: registry.gauges(
                 "hit_nanoseconds",
@@ -133,7 +133,10 @@ impl Overhead {
                 "over_budget",
                 "Programs whose tracing costs more than the budget although nothing more can be cut",
             ),
-        }
+        };
+        // They are there from the start.
+        Part::ALL.iter().for_each(|part| overhead.cost.set([part.label().into()], 0.0));
+        overhead
     }
 }
 
@@ -281,7 +284,7 @@ impl Metrics {
         for part in Part::ALL {
             cost.set([part.label().into()], totals.ns[part.index()] / 1e9);
         }
-        cpu.set([], totals.cpu_ns / 1e9);
+        cpu.set(totals.cpu_ns / 1e9);
         for (class, trap_ns) in
             [(Class::Emulated, traps.emulated_ns), (Class::SingleStepped, traps.single_stepped_ns)]
         {
@@ -412,6 +415,34 @@ mod tests {
                 "hits_total 60",
             ],
         );
+    }
+
+    #[test]
+    fn what_tracing_costs_is_there_from_the_start_and_a_cut_counts_each_of_its_steps() {
+        let (metrics, registry) = metrics();
+        assert_has(
+            &registry,
+            &[
+                "overhead_seconds_total{part=\"plugins\"} 0.0",
+                "traced_cpu_seconds_total 0.0",
+                "over_budget 0",
+            ],
+        );
+        metrics.cut(Cut::ExactWindows, Cut::Samples);
+        metrics.cut(Cut::Samples, Cut::Nothing);
+        metrics.cut(Cut::Nothing, Cut::ExactWindows);
+        assert_has(
+            &registry,
+            &[
+                "cuts_total{what=\"exact_windows\"} 1",
+                "cuts_total{what=\"half_of_samples\"} 1",
+                "cuts_total{what=\"samples\"} 1",
+                "cuts_total{what=\"queue_moves\"} 0",
+            ],
+        );
+        for (step, cut) in Step::ALL.iter().zip(&Cut::ALL[1..]) {
+            assert_eq!((step.label(), step.cut()), (cut.name(), *cut));
+        }
     }
 
     #[test]

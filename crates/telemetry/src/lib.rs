@@ -27,6 +27,6 @@ pub use self::{
     label::Label,
     registry::{
         Buckets, CONTENT_TYPE, Counters, Duration, Durations, Gauges, Labelled, Ratio, Registry, Seconds,
-        Totals,
+        SecondsInAll, Totals,
     },
 };

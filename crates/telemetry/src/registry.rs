@@ -139,6 +139,14 @@ impl Registry {
         Seconds { family, keys }
     }
 
+    /// Registers a counter of seconds, whose total is counted elsewhere.
+    #[must_use]
+    pub fn seconds_in_all(&self, name: &str, help: &str) -> SecondsInAll {
+        let metric = Counter::default();
+        self.metrics().own.register_with_unit(name, help, Unit::Seconds, metric.clone());
+        SecondsInAll(metric)
+    }
+
     /// Registers counters whose keys are data, and whose totals are counted elsewhere. Callers bound the number of values.
     #[must_use]
     pub fn totals(&self, name: &str, help: &str, keys: &'static [&'static str]) -> Totals {
@@ -245,6 +253,17 @@ impl<const N: usize> Seconds<N> {
     pub fn set(&self, values: [Cow<'static, str>; N], seconds: f64) {
         let labels = labels(self.keys, values);
         self.family.get_or_create_owned(&labels).inner().store(seconds.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// A counter of seconds. Clones are handles of the same counter.
+#[derive(Clone, Debug)]
+pub struct SecondsInAll(Counter<f64, AtomicU64>);
+
+impl SecondsInAll {
+    /// Sets it to a total.
+    pub fn set(&self, seconds: f64) {
+        self.0.inner().store(seconds.to_bits(), Ordering::Relaxed);
     }
 }
 

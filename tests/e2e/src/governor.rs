@@ -113,7 +113,7 @@ fn reading(schedspan: &Schedspan, pid: i32) -> Result<Reading> {
     let cost = (hits - stepped) * cost("emulated") + stepped * cost("single_stepped") + others;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').context("the kernel describes the scheduler otherwise")?;
-    let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>());
+    let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
     let cpu = ticks.sum::<Result<f64, _>>()? * TICK_S;
     Ok(Reading { at, cost, cpu, metrics })
 }
