@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `export`, `faults`, `hostile` and `version` stand for all whose names begin with it [default: all]
+    /// Which tests; `export`, `faults`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `compare` and `plugins`
@@ -63,6 +63,8 @@ struct Test {
     audit: bool,
     /// Feature gates besides those that the scheduler's version needs.
     gates: Option<&'static str>,
+    /// Why it runs only if it is named.
+    only_if_named: Option<&'static str>,
     run: fn(&mut Stage) -> Result<()>,
 }
 
@@ -99,6 +101,7 @@ const TEST: Test = Test {
     apiserver_tracing: false,
     audit: false,
     gates: None,
+    only_if_named: None,
     run: inspect::run,
 };
 /// The test of a scheduler of another version.
@@ -183,7 +186,13 @@ const TESTS: &[Test] = &[
     Test { name: "viewers", run: viewers::run, ..TEST },
     Test { name: "profile", nodes: profile::NODES, run: profile::run, ..TEST },
     Test { name: "load", nodes: load::NODES, run: load::run, ..TEST },
-    Test { name: "governor", nodes: governor::NODES, run: governor::run, ..TEST },
+    Test {
+        name: "governor",
+        nodes: governor::NODES,
+        only_if_named: Some("it takes the CPUs for some minutes, and measures them"),
+        run: governor::run,
+        ..TEST
+    },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
     Test { name: "faults-api-server", nodes: 1, run: faults::api_server, ..TEST },
     Test { name: "faults-kills", nodes: 100, run: faults::kills, ..TEST },
@@ -223,7 +232,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 /// If schedspan cannot be built, or a test does not take the version.
 fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &mut Tally) -> Result<()> {
     let named = |test: &&Test| names.iter().any(|name| name == test.name || Some(&**name) == test.group());
-    let chosen = || TESTS.iter().filter(|test| names.is_empty() || named(test));
+    let by_default = |test: &&Test| names.is_empty() && test.only_if_named.is_none();
+    let chosen = || TESTS.iter().filter(|test| by_default(test) || named(test));
     if version.is_some()
         && let Some(Test { name, .. }) =
             chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))
@@ -239,6 +249,11 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
     }
     let version = version.unwrap_or(SCHEDULER.version);
     let executable = build::build()?;
+    for Test { name, only_if_named, .. } in TESTS.iter().filter(|_| names.is_empty()) {
+        if let Some(why) = only_if_named {
+            println!("skipped  e2e {name}: {why}; `cargo xtask e2e {name}` runs it");
+        }
+    }
     for test in chosen() {
         let Test {
             name,
@@ -251,6 +266,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
             apiserver_tracing,
             audit,
             gates: own_gates,
+            only_if_named: _,
             run,
         } = test;
         tally.run(&format!("e2e {name}"), || {
