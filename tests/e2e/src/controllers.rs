@@ -119,6 +119,9 @@ fn without_idle(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
     let arguments = &["--program", "client-go,kube-scheduler", "--lifecycle"];
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
+    // Until a request of the process is seen, no reconcile is known to be idle.
+    api.post(DEPLOYMENTS, &deployment("first", 1))?;
+    bound(api, "first-", 1)?;
     let before = idle(stage, manager, &schedspan)?;
     api.post(DEPLOYMENTS, &deployment("few", FEW_REPLICAS))?;
     bound(api, "few-", FEW_REPLICAS)?;
