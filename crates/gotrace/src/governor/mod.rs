@@ -12,7 +12,7 @@
 //!   the budget, [`Governor::is_over`] says so.
 //! * What was cut is known: each change of the [`Cut`] is handed to the assemblers, and is part of every trace that it concerns.
 //! * What costs more than the budget is cut at the first tick that shows it. It comes back later than that, and only where it
-//!   would fit well: see [`ROOM`].
+//!   would fit well: see `ROOM`.
 
 pub mod meter;
 #[cfg(test)]
