@@ -48,8 +48,10 @@ const ATTEMPTS: &str = "scheduler_schedule_attempts_total";
 /// What was measured at one moment.
 struct Reading {
     at: Instant,
-    /// What hits have cost so far, seconds: all hits that the eBPF programs have counted, times what one costs.
-    cost: f64,
+    /// Hits so far, by class, as the eBPF programs have counted them, and what one costs at this time, seconds.
+    hits: [(f64, f64); 2],
+    /// What is no hit at a site has cost so far, seconds, as the daemon has measured it.
+    others: f64,
     /// CPU time of the scheduler so far, seconds.
     cpu: f64,
     metrics: Metrics,
@@ -108,15 +110,23 @@ fn reading(schedspan: &Schedspan, pid: i32) -> Result<Reading> {
     let stepped = metrics.sum("schedspan_class_hits_total", &[("class", "single_stepped")]);
     let hits = metrics.sum("schedspan_hits_total", &[]);
     let parts = ["exact_windows", "samples"];
-    // What is no hit at a site is as the daemon has measured it.
     let others: f64 =
         parts.iter().map(|part| metrics.sum("schedspan_overhead_seconds_total", &[("part", part)])).sum();
-    let cost = (hits - stepped) * cost("emulated") + stepped * cost("single_stepped") + others;
+    let hits = [(hits - stepped, cost("emulated")), (stepped, cost("single_stepped"))];
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').context("the kernel describes the scheduler otherwise")?;
     let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
     let cpu = ticks.sum::<Result<f64, _>>()? * TICK_S;
-    Ok(Reading { at, cost, cpu, metrics })
+    Ok(Reading { at, hits, others, cpu, metrics })
+}
+
+impl Reading {
+    /// What tracing has cost since an earlier one, seconds.
+    fn cost_since(&self, before: &Self) -> f64 {
+        let of_class = |((now, each), (earlier, _)): (&(f64, f64), &(f64, f64))| (now - earlier) * each;
+        let hits: f64 = self.hits.iter().zip(&before.hits).map(of_class).sum();
+        hits + self.others - before.others
+    }
 }
 
 /// Checks that each second after the first cost no more than the budget, and that something was cut.
@@ -132,7 +142,7 @@ fn stays_within(readings: &[Reading]) -> Result<()> {
         let Some(before) = readings[..index].iter().rev().find(|before| now.at - before.at >= SECOND) else {
             continue;
         };
-        let (cost, cpu) = (now.cost - before.cost, now.cpu - before.cpu);
+        let (cost, cpu) = (now.cost_since(before), now.cpu - before.cpu);
         let elapsed = (now.at - before.at).as_secs_f64();
         let allowed = BUDGET * f64::max(cpu + TICK_S, LEAST_CPUS * elapsed);
         let cut: Vec<_> =
