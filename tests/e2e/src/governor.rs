@@ -29,7 +29,7 @@ const PODS: usize = 5_000;
 /// What each of them requests, CPUs.
 const CPUS: &str = "1000";
 const BUDGET: f64 = 0.01;
-/// The cost of a second may be this part higher than the budget: the kernel reports the CPU time in hundredths of a second, and the
+/// The cost of a period may be this part higher than the budget: the kernel reports the CPU time in hundredths of a second, and the
 /// last decision was made half a second before.
 const TOLERANCE: f64 = 0.1;
 /// What tracing may cost in a second in which the scheduler is nearly idle, in which it is taken to use this part of a CPU.
@@ -37,6 +37,8 @@ const LEAST_CPUS: f64 = 0.1;
 /// The kernel reports CPU time in hundredths of a second.
 const TICK_S: f64 = 0.01;
 const SECOND: Duration = Duration::from_secs(1);
+/// What tracing costs for longer than a second is within the budget. A single second may exceed it: a cut takes that long.
+const PERIOD: Duration = Duration::from_secs(2);
 /// The limit for all Pods to be tried.
 const TRIED: Duration = Duration::from_secs(400);
 /// The limit for what was cut to come back after the last attempt.
@@ -129,17 +131,17 @@ impl Reading {
     }
 }
 
-/// Checks that each second after the first cost no more than the budget, and that something was cut.
+/// Checks that no two seconds after the first cost more than the budget together, and that something was cut.
 ///
 /// # Errors
 ///
-/// If one cost more.
+/// If two did.
 fn stays_within(readings: &[Reading]) -> Result<()> {
     let begin = readings.first().context("nothing was measured")?.at;
     println!("         {:>6} {:>8} {:>8} {:>7}  CUT", "TIME", "CPU s", "COST ms", "RATIO");
     let (mut exceeded, mut most) = (Vec::new(), 0.0);
     for (index, now) in readings.iter().enumerate() {
-        let Some(before) = readings[..index].iter().rev().find(|before| now.at - before.at >= SECOND) else {
+        let Some(before) = readings[..index].iter().rev().find(|before| now.at - before.at >= PERIOD) else {
             continue;
         };
         let (cost, cpu) = (now.cost_since(before), now.cpu - before.cpu);
