@@ -224,12 +224,7 @@ mod tests {
         ]
         .into();
         let mut tried = span(SpanKind::Stage(Stage::Attempt), 2, Some(1), names::ROOT, (100, 105));
-        let context = RemoteContext {
-            trace_id: attempt.trace_id,
-            span_id: attempt.root().span_id,
-            flags: 1,
-            trace_state: String::new(),
-        };
+        let context = RemoteContext::sampled(attempt.trace_id, attempt.root().span_id);
         tried.links.push(Link { context, relation: Relation::Attempt });
         let kubelet = span(SpanKind::Stage(Stage::Kubelet), 3, Some(1), "kubelet", (105, end));
         let (kind, source) = (TraceKind::Lifecycle, Source::Schedspan);

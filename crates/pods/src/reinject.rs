@@ -176,7 +176,7 @@ fn bound(trace_id: [u8; 16], span: &Span) -> Option<Bound> {
         _ => None,
     };
     let node = text(attributes::SELECTED_NODE).filter(|_| span.kind == SpanKind::Root(TraceKind::Attempt))?;
-    let context = RemoteContext { trace_id, span_id: span.span_id, flags: 1, trace_state: String::new() };
+    let context = RemoteContext::sampled(trace_id, span.span_id);
     Some(Bound {
         namespace: text(attributes::POD_NAMESPACE)?,
         name: text(attributes::POD_NAME)?,

@@ -11,10 +11,17 @@ pub struct RemoteContext {
     pub trace_state: String,
 }
 
+const SAMPLED: u8 = 1;
 /// Sampled; the trace id is random.
 const KNOWN_FLAGS: u8 = 3;
 
 impl RemoteContext {
+    /// The context of a sampled span without a `tracestate`.
+    #[must_use]
+    pub fn sampled(trace_id: [u8; 16], span_id: [u8; 8]) -> Self {
+        Self { trace_id, span_id, flags: SAMPLED, trace_state: String::new() }
+    }
+
     /// The context as a `traceparent` of version 00, without flags that this version does not define.
     ///
     /// <https://www.w3.org/TR/trace-context-2/#traceparent-header>

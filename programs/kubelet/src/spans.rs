@@ -88,7 +88,7 @@ impl Story for Start {
             status: call.status(),
         };
         let spans = [root].into_iter().chain(self.calls.iter().enumerate().map(call)).collect();
-        let context = RemoteContext { trace_id, span_id: lifecycle, flags: 1, trace_state: String::new() };
+        let context = RemoteContext::sampled(trace_id, lifecycle);
         let (source, parent, beside) = (Source::Process(*target), Some(context), Vec::new());
         let mut trace = Trace { kind, source, trace_id, parent, selected: None, names: None, spans, beside };
         if extras.monotonic {

@@ -61,12 +61,7 @@ impl Attempt {
             Some(AttributeValue::Double(ms)) => Some((ms * 1e6) as u64),
             _ => None,
         };
-        let context = RemoteContext {
-            trace_id: trace.trace_id,
-            span_id: root.span_id,
-            flags: 1,
-            trace_state: String::new(),
-        };
+        let context = RemoteContext::sampled(trace.trace_id, root.span_id);
         let attempt = Self {
             link: Link { context, relation: Relation::Attempt },
             start_ns: root.start_unix_ns,

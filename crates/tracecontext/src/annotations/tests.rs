@@ -14,7 +14,7 @@ const OLD: &str = "trace.kubernetes.io/context";
 const TEKTON: &str = "tekton.dev/taskrunSpanContext";
 
 fn context() -> RemoteContext {
-    RemoteContext { trace_id: TRACE_ID, span_id: SPAN_ID, flags: 1, trace_state: String::new() }
+    RemoteContext::sampled(TRACE_ID, SPAN_ID)
 }
 
 fn annotations(list: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -37,7 +37,7 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
     let root = &mut trace.spans[0];
     root.attributes.extend(list);
     root.links.extend(creator.map(|Creator { trace_id, evidence }| Link {
-        context: context(trace_id, identity::span_id(&trace_id, 0)),
+        context: RemoteContext::sampled(trace_id, identity::span_id(&trace_id, 0)),
         relation: Relation::Creator(evidence),
     }));
     let (trace_id, parent_id) = (trace.trace_id, root.span_id);
@@ -56,7 +56,7 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
         };
         if let Some(object) = request.created().filter(|object| is_pod(request.about().resource, object)) {
             let creation = creation(request, object, &about, trace.source, &span, trace_id);
-            let context = context(creation.trace_id, creation.root().span_id);
+            let context = RemoteContext::sampled(creation.trace_id, creation.root().span_id);
             span.links.push(Link { context, relation: Relation::Pod });
             trace.beside.push(creation);
         }
@@ -93,23 +93,22 @@ fn creation(
         parent_id: None,
         name: kind.name().into(),
         attributes: list,
-        links: vec![Link { context: context(trace_id, span.span_id), relation: Relation::Request }],
+        links: vec![Link {
+            context: RemoteContext::sampled(trace_id, span.span_id),
+            relation: Relation::Request,
+        }],
         ..span.clone()
     };
     Trace {
         kind,
         source,
         trace_id: id,
-        parent: Some(context(id, identity::span_id(&id, 0))),
+        parent: Some(RemoteContext::sampled(id, identity::span_id(&id, 0))),
         selected: None,
         spans: vec![creation],
         names: None,
         beside: Vec::new(),
     }
-}
-
-fn context(trace_id: [u8; 16], span_id: [u8; 8]) -> RemoteContext {
-    RemoteContext { trace_id, span_id, flags: 1, trace_state: String::new() }
 }
 
 impl Request {

@@ -360,8 +360,7 @@ fn previous(attempt: &Attempt, parent: Option<&RemoteContext>) -> Option<Link> {
 }
 
 pub(crate) fn link(trace_id: [u8; 16], span_id: [u8; 8], relation: Relation) -> Link {
-    let context = RemoteContext { trace_id, span_id, flags: 1, trace_state: String::new() };
-    Link { context, relation }
+    Link { context: RemoteContext::sampled(trace_id, span_id), relation }
 }
 
 /// The event of a plugin that rejects the Pod.

@@ -343,12 +343,7 @@ fn attempt_links_to_the_previous_one() {
 #[test]
 fn attempt_below_a_parent_joins_its_trace() {
     let cause = |number: u8| Link {
-        context: RemoteContext {
-            trace_id: [number; 16],
-            span_id: [number; 8],
-            flags: 1,
-            trace_state: String::new(),
-        },
+        context: RemoteContext::sampled([number; 16], [number; 8]),
         relation: Relation::Cause { annotation: "traceparent".into(), owner: None },
     };
     let origin = Origin { causes: vec![cause(1), cause(2)], parent: true, ..Origin::default() };

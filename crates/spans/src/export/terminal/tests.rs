@@ -203,12 +203,7 @@ SchedulePod                     ████████████████
 fn calls_that_outlast_the_attempt_follow_it_and_stays_in_queues_do_not() {
     let mut trace = unschedulable();
     let root = trace.root().clone();
-    let context = RemoteContext {
-        trace_id: trace.trace_id,
-        span_id: root.span_id,
-        flags: 1,
-        trace_state: String::new(),
-    };
+    let context = RemoteContext::sampled(trace.trace_id, root.span_id);
     let late = |id: u64, kind, name: &'static str, after_ns, links| Span {
         kind,
         span_id: id.to_be_bytes(),
