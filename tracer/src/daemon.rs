@@ -140,8 +140,7 @@ pub async fn run(options: Options) -> Result<()> {
         health.clone(),
     );
     let supervisor = match (supervisor, options.status.health_listen) {
-        (Ok(supervisor), _) if options.idle => supervisor,
-        (Ok(supervisor), _) => supervisor.without_idle(),
+        (Ok(supervisor), _) => supervisor.with_idle(options.idle),
         (Err(error), None) => return Err(error.into()),
         (Err(error), Some(_)) => return refuse(error.into(), options.status, metrics, health).await,
     };

@@ -158,10 +158,10 @@ impl Supervisor {
         })
     }
 
-    /// Without stories of which nothing came: they are counted, and become no traces.
+    /// Whether stories of which nothing came become traces; they are counted in any case.
     #[must_use]
-    pub fn without_idle(self) -> Self {
-        Self { idle: false, ..self }
+    pub fn with_idle(self, idle: bool) -> Self {
+        Self { idle, ..self }
     }
 
     /// Runs until `stop` is set. The probes then stay until this process ends, and are not followed any more.
@@ -223,8 +223,7 @@ impl Supervisor {
     /// Hands all records of the ring buffer to the workers.
     fn drain(&mut self) {
         let Self { probes, workers, metrics, records, .. } = self;
-        probes.drain(|record| {
-            let site = decode::site_of(record);
+        probes.drain(|site, record| {
             let is_sample = matches!(site, Ok(wire::NO_SITE));
             *records += u64::from(!is_sample);
             let taken = site.and_then(|site| {

@@ -12,6 +12,7 @@ use std::{
         unix::fs::MetadataExt as _,
     },
     path::PathBuf,
+    str::SplitAsciiWhitespace,
 };
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, makedev, open, statx};
@@ -242,30 +243,35 @@ impl ProcessId {
     /// The process with this pid now; `None` if it does not exist or is not accessible.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some(Self { pid, start_ticks: start_ticks(&stat)? })
+        Some(Self { pid, start_ticks: start_ticks(&stat(pid)?)? })
     }
 }
 
 /// CPU time of a process so far, nanoseconds; `None` if it does not exist.
 #[must_use]
 pub fn cpu_ns(pid: u32) -> Option<u64> {
-    of_cpu(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    of_cpu(&stat(pid)?)
+}
+
+fn stat(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+}
+
+/// The fields of `/proc/PID/stat` from the third on: the second, the name in parentheses, may contain spaces and parentheses.
+fn fields(stat: &str) -> Option<SplitAsciiWhitespace<'_>> {
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
 }
 
 /// Of `/proc/PID/stat`: `utime` and `stime`, which the kernel reports in hundredths of a second whatever its clock is.
 fn of_cpu(stat: &str) -> Option<u64> {
     const TICK_NS: u64 = 10_000_000;
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut fields = fields(stat)?.skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     next()?.checked_add(next()?)?.checked_mul(TICK_NS)
 }
 
-/// The command name, in parentheses, may contain spaces and parentheses: fields are counted after the last one.
 fn start_ticks(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    fields(stat)?.nth(19)?.parse().ok()
 }
 
 /// The initial PID namespace if the daemon runs in it and therefore sees the kernel's own pids; else the namespace of

@@ -40,7 +40,7 @@ pub use self::{
 };
 use self::{places::Places, sampler::Sampler, timer::Timer};
 use crate::{
-    decode,
+    decode::{self, Undecodable},
     discover::{Handle, Process},
     governor::meter::{Kernel, Traps},
     program::Detail,
@@ -713,18 +713,19 @@ impl Probes {
         })
     }
 
-    /// Hands over available records, oldest first, up to a limit. Returns their number.
-    pub fn drain(&mut self, mut take: impl FnMut(&[u8])) -> usize {
+    /// Hands over available records with the number of their site, oldest first, up to a limit. Returns their number.
+    pub fn drain(&mut self, mut take: impl FnMut(Result<u32, Undecodable>, &[u8])) -> usize {
         if let Some(logger) = &mut self.logger {
             logger.flush();
         }
         for count in 0..MAX_DRAIN {
             match self.ring.next() {
                 Some(record) => {
-                    let site =
-                        decode::site_of(&record).ok().and_then(|site| self.seen.get_mut(site as usize));
-                    site.into_iter().for_each(|seen| *seen += 1);
-                    take(&record);
+                    let site = decode::site_of(&record);
+                    if let Some(seen) = site.ok().and_then(|site| self.seen.get_mut(site as usize)) {
+                        *seen += 1;
+                    }
+                    take(site, &record);
                 }
                 None => return count,
             }
