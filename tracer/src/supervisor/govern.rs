@@ -22,17 +22,19 @@ use super::{Known, Supervisor, memory, nanoseconds};
 
 const TICK: Duration = Duration::from_nanos(TICK_NS);
 
+fn percent(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
+}
+
 /// The governors, for a budget that is a part of the CPU time.
 pub(super) fn governors(budget: f64, probes: &mut Probes) -> Governors {
-    let began = Instant::now();
     let traps = probes.measure_traps();
     info!(
         emulated_ns = traps.emulated_ns,
         single_stepped_ns = traps.single_stepped_ns,
         measured = traps.is_measured,
-        "tracing may cost {} % of a program's CPU time: what a trap costs took {:?} to measure",
-        budget * 100.0,
-        began.elapsed()
+        "tracing may cost {} of a program's CPU time",
+        percent(budget)
     );
     // Where detaching takes seconds, sites stay.
     let most = if probes.is_quick() { Cut::MOST } else { Cut::Samples };
@@ -55,7 +57,7 @@ impl Supervisor {
     /// Decides what is cut, if it is time for that.
     pub(super) fn govern(&mut self) {
         let elapsed = self.governed.elapsed();
-        if elapsed < TICK {
+        if self.governors.is_none() || elapsed < TICK {
             return;
         }
         let running = self.running();
@@ -101,30 +103,31 @@ impl Supervisor {
     }
 
     fn carry_out(&mut self, Change { file, from, to, ratio }: Change) {
-        let cost = format!("{:.1} %", ratio * 100.0);
+        let (cost, cut) = (percent(ratio), to.name());
+        let path = self.executables.get(&file).map(|traced| traced.handle.path.display().to_string());
         if to > from {
-            warn!(cost, "tracing costs more than its budget: {} is cut, and what is before it", to.name());
+            warn!(cost, cut, path, "tracing costs more than its budget");
             // What comes from here on is not whole, and what is in the ring buffer is.
             self.drain();
             self.say_cut(file, to);
             if let Err(error) = self.apply(file, to) {
-                warn!("what costs too much cannot be detached: {error:#}");
+                warn!(cut, path, "what is cut cannot be detached: {error:#}");
             }
         } else {
             match self.restore(file, to) {
                 Ok(()) => {
-                    info!(cost, "tracing is within its budget again: what is cut is {}", to.name());
+                    info!(cost, cut, path, "tracing is within its budget again");
                     // Records of calls that began before all sites were there.
                     self.drain();
                     self.say_cut(file, to);
                 }
                 Err(error) => {
-                    warn!("what was cut cannot be attached again: {error:#}");
+                    warn!(path, "what was cut cannot be attached again: {error:#}");
                     if let Some(governors) = &mut self.governors {
                         governors.stays(file, from);
                     }
                     if let Err(error) = self.apply(file, from) {
-                        warn!("{error:#}");
+                        warn!(path, "what is cut cannot be detached again: {error:#}");
                     }
                     return;
                 }
