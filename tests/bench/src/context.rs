@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{Api, pod},
     cluster,
+    processes::cpu_ms,
     proxy::Proxy,
     schedspan::{Options as SchedspanOptions, Schedspan},
     stage::Stage,
@@ -18,7 +19,7 @@ use harness::{
 use serde_json::{Value, json};
 use xtask::{image, machine, setup};
 
-use crate::usage::{cpu_ms, resident_mib, resident_once_mib};
+use crate::usage::{resident_mib, resident_once_mib};
 
 /// More requests a second than the scheduler makes.
 const QPS: u32 = 5000;

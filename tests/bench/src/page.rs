@@ -12,16 +12,13 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::{Api, pod},
     browser, cluster,
+    processes::cpu_ms,
     schedspan::{self, Schedspan},
     stage::Stage,
 };
 use xtask::{build, setup};
 
-use crate::{
-    report::Difference,
-    round::SETTLE,
-    usage::{cpu_ms, resident_once_mib},
-};
+use crate::{report::Difference, round::SETTLE, usage::resident_once_mib};
 
 /// Requests a second that the scheduler may send: more than it makes.
 const QPS: u32 = 5000;

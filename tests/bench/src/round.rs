@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Result, ensure};
 use harness::{
     api::{Api, pod},
+    processes::cpu_ms,
     schedspan::{self, Schedspan},
     stage::Stage,
     wait::wait_until,
@@ -18,7 +19,7 @@ use serde::Serialize;
 use crate::{
     histogram,
     options::{Detail, Options, Shares},
-    usage::{cpu_ms, resident_mib},
+    usage::resident_mib,
 };
 
 /// The limit for all Pods of a round to be bound.

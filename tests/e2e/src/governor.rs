@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, thread,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,7 @@ use harness::{
     api::{Api, is_bound, pod},
     figures::Comparison,
     metrics::Metrics,
+    processes::cpu_ms,
     schedspan::{Options, Schedspan},
     spans::Span,
     stage::Stage,
@@ -34,7 +35,7 @@ const BUDGET: f64 = 0.01;
 const TOLERANCE: f64 = 0.1;
 /// What tracing may cost in a second in which the scheduler is nearly idle, in which it is taken to use this part of a CPU.
 const LEAST_CPUS: f64 = 0.1;
-/// The kernel reports CPU time in hundredths of a second.
+/// The daemon decides by CPU time in hundredths of a second.
 const TICK_S: f64 = 0.01;
 const SECOND: Duration = Duration::from_secs(1);
 /// What tracing costs for longer than a second is within the budget. A single second may exceed it: a cut takes that long.
@@ -117,10 +118,7 @@ fn reading(schedspan: &Schedspan, pid: i32) -> Result<Reading> {
     let others: f64 =
         parts.iter().map(|part| metrics.sum("schedspan_overhead_seconds_total", &[("part", part)])).sum();
     let hits = [(hits - stepped, cost("emulated")), (stepped, cost("single_stepped"))];
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, fields) = stat.rsplit_once(')').context("the kernel describes the scheduler otherwise")?;
-    let ticks = fields.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
-    let cpu = ticks.sum::<Result<f64, _>>()? * TICK_S;
+    let cpu = cpu_ms(pid.cast_unsigned())? / 1e3;
     Ok(Reading { at, hits, others, cpu, metrics })
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use serde::{Deserialize, Serialize};
 use xtask::process;
@@ -171,6 +171,24 @@ impl Process {
     }
 }
 
+/// The CPU time of a process, summed over its threads: Go's and tokio's workers do not end. `/proc/PID/stat` includes ended
+/// threads, but counts in steps of 10 ms.
+///
+/// # Errors
+///
+/// If there is no such process, or the kernel does not account for its threads.
+pub fn cpu_ms(pid: u32) -> Result<f64> {
+    let mut nanoseconds = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread that has just ended is missing from the next reading as well.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let time = text.split(' ').next().and_then(|word| word.parse::<u64>().ok());
+        nanoseconds += time.with_context(|| format!("/proc/{pid}/task/*/schedstat begins with no number"))?;
+    }
+    ensure!(nanoseconds > 0, "process {pid} has no schedstat: it needs a kernel with CONFIG_SCHED_INFO");
+    Ok(nanoseconds as f64 / 1e6)
+}
+
 /// State and start time of a process.
 fn stat(pid: i32) -> Option<(char, u64)> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -224,6 +242,18 @@ mod tests {
         down(&dir).unwrap();
         assert!(!state.processes[0].alive());
         assert!(!dir.exists());
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_busy_process_grows() {
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let before = cpu_ms(busy.id()).unwrap_or_default();
+        let grown = wait_until("CPU time to pass", Duration::from_secs(10), || {
+            Ok(cpu_ms(busy.id()).is_ok_and(|now| now > before).then_some(()))
+        });
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        grown.unwrap();
     }
 
     #[test]
