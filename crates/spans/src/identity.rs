@@ -28,7 +28,7 @@ pub fn lifecycle_id(uid: &str) -> [u8; 16] {
     not_zero(hasher.finish128().as_bytes())
 }
 
-/// The id of the span of this Pod's creation in that trace: the same whoever saw it.
+/// The id of the span `create Pod` in that trace: the same in all daemons.
 #[must_use]
 pub fn creation_id(uid: &str) -> [u8; 8] {
     span_id(&lifecycle_id(uid), CREATION)
