@@ -29,6 +29,7 @@ use super::{
     engine::Provider,
     images,
     operations::{TIMEOUT, chart_path, create, helm, metrics, pod, traced, wait_for_pods},
+    per_node,
 };
 use crate::{
     checks::nothing_lost,
@@ -48,37 +49,48 @@ const MANIFEST: &str = "/etc/kubernetes/manifests/kube-scheduler.yaml";
 /// # Errors
 ///
 /// If a step fails, or the spans do not agree: the error ends with schedspan's log.
-pub(super) fn run(provider: Provider) -> Result<()> {
+pub(super) fn run(provider: Provider, per_node: bool) -> Result<()> {
     let executable = build::build()?;
     let (component, _) = woven(SCHEDULER.version)?;
     let peer = images::scheduler(&component)?;
+    let timed = per_node.then(per_node::scheduler).transpose()?;
     let archives = archives()?;
     let begin = Instant::now();
     in_cluster(provider, 1, Tracing::Off, |cluster| {
         step("images loaded", || load(cluster, &archives))?;
         step("Collector", || collector(cluster))?;
-        step("scheduler with spans", || replace(cluster, &component, &peer))?;
+        step("scheduler with spans", || {
+            let environment = OwnSpans::Timed.environment(&format!("http://{ENDPOINT}")).into_iter();
+            let environment = environment.map(|(name, value)| json!({ "name": name, "value": value }));
+            let environment: Value = environment.collect();
+            replace(cluster, &component, &peer, |pod| pod["containers"][0]["env"] = environment)
+        })?;
         step("helm install", || install(cluster))?;
         let file = step("Pods", || schedule(cluster))?;
-        step("compared", || compare(&executable, &file))
+        step("compared", || compare(&executable, &file))?;
+        timed.iter().try_for_each(|(component, archive)| per_node::steps(cluster, component, archive))
     })?;
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())
 }
 
-/// Makes the scheduler that has spans of its own the static Pod.
-fn replace(cluster: &Cluster, component: &Component, archive: &Path) -> Result<((), String)> {
+/// Makes this scheduler the static Pod, with a change of the Pod's `spec`.
+pub(super) fn replace(
+    cluster: &Cluster,
+    component: &Component,
+    archive: &Path,
+    change: impl FnOnce(&mut Value),
+) -> Result<((), String)> {
     cluster.load(archive)?;
     let old = cluster.pid()?;
     let read = ["kubectl", "create", "--dry-run=client", "--output=json", "--filename", MANIFEST];
     let mut manifest: Value = serde_json::from_str(&cluster.on_node(CONTROL_PLANE, &read)?)?;
-    let container = &mut manifest["spec"]["containers"][0];
-    container["image"] = images::name(component.name, component.version).into();
-    let environment = OwnSpans::Timed.environment(&format!("http://{ENDPOINT}")).into_iter();
-    container["env"] = environment.map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    let spec = &mut manifest["spec"];
+    spec["containers"][0]["image"] = images::name(component.name, component.version).into();
+    change(spec);
     fs::write(cluster.shared().join("scheduler.json"), manifest.to_string())?;
     cluster.on_node(CONTROL_PLANE, &["cp", "/shared/scheduler.json", MANIFEST])?;
-    let new = wait_until("the scheduler with spans of its own", TIMEOUT, || {
+    let new = wait_until("the new scheduler", TIMEOUT, || {
         thread::sleep(Duration::from_secs(1));
         Ok(cluster.pid().ok().filter(|pid| *pid != old))
     })?;
@@ -92,11 +104,18 @@ fn replace(cluster: &Cluster, component: &Component, archive: &Path) -> Result<(
 }
 
 fn install(cluster: &Cluster) -> Result<((), String)> {
-    // What is compared must not depend on how busy the machine is.
-    let values = format!("otlp.endpoint=http://{ENDPOINT},budget=100%,args={{--monotonic}}");
-    helm(cluster, &["install", RELEASE, &chart_path(), "--wait", "--timeout=2m", "--set", &values])?;
-    traced(cluster, 1)?;
+    daemon(cluster, "--monotonic")?;
     Ok(((), String::new()))
+}
+
+/// Installs schedspan with these arguments, or changes them.
+pub(super) fn daemon(cluster: &Cluster, arguments: &str) -> Result<()> {
+    // What is compared must not depend on how busy the machine is.
+    let values = format!("otlp.endpoint=http://{ENDPOINT},budget=100%,args={{{arguments}}}");
+    let upgrade =
+        ["upgrade", "--install", RELEASE, &chart_path(), "--wait", "--timeout=2m", "--set", &values];
+    helm(cluster, &upgrade)?;
+    traced(cluster, 1).map(drop)
 }
 
 /// Schedules the Pods. Returns the file with the spans of both sides.
@@ -129,16 +148,19 @@ fn schedule(cluster: &Cluster) -> Result<(PathBuf, String)> {
 /// A Node without a kubelet.
 fn node(number: usize) -> Value {
     let size = NodeSize { cpu: "32", memory: "64Gi", pods: 110, zone: None };
-    let mut node = api::node(&format!("object-{number}"), size);
+    let mut node = api::node(&format!("object-{number:04}"), size);
     (node["apiVersion"], node["kind"]) = ("v1".into(), "Node".into());
     node["metadata"]["labels"][NODE_LABEL] = "true".into();
     node
 }
 
-/// A Pod for one of these Nodes, which are soon taken for lost.
 fn twin(number: usize) -> Value {
     let cpu = if number % NEVER == NEVER - 1 { "1000" } else { "10m" };
-    let mut pod = pod(&format!("twin-{number}"), cpu);
+    on_objects(pod(&format!("twin-{number}"), cpu))
+}
+
+/// The Pod, for these Nodes alone, which are soon taken for lost.
+pub(super) fn on_objects(mut pod: Value) -> Value {
     pod["spec"]["nodeSelector"] = json!({ NODE_LABEL: "true" });
     pod["spec"]["tolerations"] = json!([{ "operator": "Exists" }]);
     pod

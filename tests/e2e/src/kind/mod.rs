@@ -9,7 +9,8 @@
 //! - `registry`: the chart for it, as a release publishes it
 //! - `plugin`: `kubectl schedspan`, a step of `e2e`
 //! - `leaders`: `kubectl schedspan` while the leading one of three schedulers changes, in a cluster of its own
-//! - `compare`: schedspan's spans next to those that the scheduler of the static Pod makes itself
+//! - `compare`: schedspan's spans next to those that the scheduler of the static Pod makes itself; `per_node`: Filter and Score
+//!   next to a scheduler that times its plugins
 //! - `lifecycle`: a Pod from the request until it is Ready, traced by all components; `kubelet`: its step about kubelets
 //!
 //! Scripts that run on nodes are in `tests/kind`.
@@ -24,6 +25,7 @@ mod kubelet;
 mod leaders;
 mod lifecycle;
 mod operations;
+mod per_node;
 mod plugin;
 mod registry;
 mod root;
@@ -74,7 +76,11 @@ enum Command {
     /// Compare schedspan's spans with those that the scheduler makes itself, within the limits of `cargo xtask compare`
     ///
     /// In a new cluster whose static Pod is the scheduler with spans of its own.
-    Compare,
+    Compare {
+        /// Also compare the plugins' calls and shares of Filter and Score, with a scheduler that times each call itself
+        #[arg(long)]
+        per_node: bool,
+    },
     /// Trace a Pod from the request until it is Ready, and draw docs/lifecycle.svg
     ///
     /// In a new cluster without the tracing of API server and kubelets, and in another with it. In the first one, also compares what is traced
@@ -102,7 +108,7 @@ pub fn run(Arguments { provider, command }: Arguments) -> Result<()> {
         }
         Command::E2e => e2e::run(provider),
         Command::Leaders => leaders::run(provider, &e2e::archives()?),
-        Command::Compare => compare::run(provider),
+        Command::Compare { per_node } => compare::run(provider, per_node),
         Command::Lifecycle => lifecycle::run(provider),
         Command::Guard => guard::run(|| cluster::down(provider)),
     }
