@@ -2,7 +2,7 @@
 
 use aya_ebpf::{bindings::BPF_RB_NO_WAKEUP, cty::c_long, helpers::bpf_probe_read_user_buf};
 use wire::{
-    Cookie, Counter, MAP_CHUNK, MAX_ENTRY_BYTES, MAX_GROUP, MAX_MAP_CHUNKS, MAX_MAP_ENTRIES,
+    BASE_BITS, Cookie, Counter, MAP_CHUNK, MAX_ENTRY_BYTES, MAX_GROUP, MAX_MAP_CHUNKS, MAX_MAP_ENTRIES,
     MAX_PLAIN_ENTRIES, MAX_SLOTS, MAX_TABLES, MAX_VALUE, MAX_VALUE_TEXTS, MapChunk, MapEntry, MapHit,
     MapLayout, NO_TEXTS, Site, TEXT_LEN, TEXTS_PAUSE, ValueText,
 };
@@ -99,8 +99,12 @@ pub(crate) fn map(cookie: Cookie, registers: &[u64; REGISTERS], head: Head) -> R
     walk.with_texts = with_texts.into();
     walk.over = 0;
     walk.known = [[0; 2]; KNOWN];
-    let base = registers[site.layout[0] as usize & (REGISTERS - 1)];
-    let found = tables(walk, &MapLayout::from(site.layout), base).is_some();
+    let register = registers[site.layout[0] as usize & (REGISTERS - 1)];
+    let base = match site.layout[0] >> BASE_BITS {
+        0 => Some(register),
+        offset => read_word(register + u64::from(offset)),
+    };
+    let found = base.and_then(|base| tables(walk, &MapLayout::from(site.layout), base)).is_some();
     if found && walk.entries_in_map != 0 {
         let mut context = Chunks { walk, site, cookie, head, id };
         repeat(MAX_MAP_CHUNKS, walk_chunk, &mut context);

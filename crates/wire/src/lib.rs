@@ -82,6 +82,11 @@ pub const STACK_POINTER: Register = 15;
 /// arm64.
 pub const GOROUTINE: Register = 14;
 
+/// Bits of [`MapLayout::base`] for the register.
+pub const BASE_BITS: u32 = 8;
+/// The largest offset in [`MapLayout::base`].
+pub const MAX_BASE_OFFSET: u32 = u32::MAX >> BASE_BITS;
+
 /// [`Read::kind`]: the value itself goes into a word.
 pub const READ_WORD: u8 = 0;
 /// [`Read::kind`]: a string header is [`Read::last`] bytes behind the value.
@@ -292,7 +297,8 @@ pub struct TopLayout {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapLayout {
-    /// The register with the map's address, or with that of its holder.
+    /// In the lowest [`BASE_BITS`], the register with the map's address, or with that of its holder; above them 0, or, if that address
+    /// is in memory, its offset from what is in the register.
     pub base: u32,
     /// 1 if there is a holder: a struct of the map and, behind it, the value of every key that the map does not have.
     pub has_holder: u32,

@@ -2,9 +2,10 @@
 
 use goexe::{Kind, Location, Path, Type};
 use wire::{
-    GOROUTINE, LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_GROUP, MAX_PER_CHUNK, MAX_STEPS, MAX_TEXTS, MAX_VALUE,
-    MAX_WORDS, MapLayout, NO_TEXTS, PART_SIZE, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read,
-    STACK_POINTER, Site, TEXTS, TEXTS_UNLESS, TOP, TOP_CHUNK, TopLayout,
+    BASE_BITS, GOROUTINE, LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_BASE_OFFSET, MAX_GROUP, MAX_PER_CHUNK,
+    MAX_STEPS, MAX_TEXTS, MAX_VALUE, MAX_WORDS, MapLayout, NO_TEXTS, PART_SIZE, READ_TEXT,
+    READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TEXTS, TEXTS_UNLESS, TOP, TOP_CHUNK,
+    TopLayout,
 };
 
 use super::{
@@ -273,10 +274,22 @@ impl<'a, P: Program> Builder<'a, P> {
     /// Layout of a map for [`MAP_WALK`].
     fn entries(&self, typ: &Type, location: Location, of: EntriesOf) -> Result<[u32; LAYOUT_LEN], Why> {
         let EntriesOf { holder: (package, holder, map, absent), fields: (number, text, texts) } = of;
-        let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is not in a register", self.name(typ))));
+        // The second word of an interface points to the value.
+        let word = u32::from(typ.kind == Kind::Interface);
+        let base = match location {
+            Location::Registers { first, .. } => u32::from(first) + word,
+            Location::Stack { offset } => {
+                let offset = on_stack(offset + INTERFACE_DATA * u64::from(word))?;
+                if offset > MAX_BASE_OFFSET {
+                    return Err(Why(format!("`{}` is {offset} bytes away", self.name(typ))));
+                }
+                u32::from(STACK_POINTER) | offset << BASE_BITS
+            }
+            Location::Elsewhere => {
+                return Err(Why(format!("`{}` is not in an integer register", self.name(typ))));
+            }
         };
-        let has_holder = typ.kind == Kind::Interface;
+        let has_holder = matches!(typ.kind, Kind::Interface | Kind::Pointer);
         let map = if has_holder {
             let typ = self.types.find(package, holder)?;
             let map = follow(self.types, &self.structs, &typ, &[map])?;
@@ -314,7 +327,7 @@ impl<'a, P: Program> Builder<'a, P> {
         }
         let offset = |field: &str| follow(self.types, &self.structs, &value, &[field]);
         Ok(MapLayout {
-            base: u32::from(first) + u32::from(has_holder),
+            base,
             has_holder: has_holder.into(),
             swiss: swiss.into(),
             group: group.size as u32,
