@@ -48,7 +48,11 @@ const STATUSES: Want = Want {
         holder: (FRAMEWORK, "NodeToStatus", "nodeToStatus", "absentNodesStatus"),
         fields: ("code", "plugin", "reasons"),
     }),
-    ..Want::declared(Value::Statuses, &["framework.NodeToStatusReader", "framework.NodeToStatusMap"], &[])
+    ..Want::declared(
+        Value::Statuses,
+        &["framework.NodeToStatusReader", "framework.NodeToStatusMap", "*framework.NodeToStatus"],
+        &[],
+    )
 };
 const THE_POD: Want = Want::declared(Value::Pod, POD, &[]);
 const NODE: Want = Want::declared(Value::NodeName, STRING, &[]);
@@ -341,6 +345,20 @@ const VICTIMS: &[Want] = &[
     of_candidate(Value::VictimNames, &["victims", "Pods", "*2", "Name"]),
 ];
 
+const NODE_TO_STATUS: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.NodeToStatus";
+
+/// The Nodes that plugins rejected.
+const REJECTED_NODES: Row = Row {
+    symbols: &["k8s.io/kubernetes/pkg/scheduler.findNodesThatPassExtenders"],
+    signature: Signature::Unused,
+    begin: Begin::Entry,
+    at_entry: &[THE_POD, STATUSES],
+    end: End::Unused,
+    at_end: &[],
+    since: None,
+    without: "no Nodes that a scheduled Pod did not fit",
+};
+
 /// Choice of the victims.
 const PREEMPTION: Row = Row {
     symbols: &[],
@@ -483,6 +501,8 @@ pub enum Fact {
     NodeHint,
     /// The highest scores of Nodes.
     Scores,
+    /// The Nodes that plugins rejected.
+    RejectedNodes,
     /// Victims, and the Node that their eviction frees.
     Preemption,
     /// Message of the Pod's condition.
@@ -1098,6 +1118,47 @@ functions! {
                 at_end: &[],
                 since: None,
                 without: "no `filter` span",
+            },
+        ],
+    }
+    /// The Nodes that plugins rejected, once `Filter` is over and before extenders are asked.
+    // If all are rejected, `PostFilter` has them as well, with those that extenders rejected.
+    RejectedNodes {
+        detail: Nodes,
+        about: Part::Fact(Fact::RejectedNodes),
+        rows: [
+            Row {
+                // 1.34 and later.
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    "[]framework.Extender",
+                    POD_TYPE,
+                    "[]framework.NodeInfo",
+                    NODE_TO_STATUS,
+                ]),
+                ..REJECTED_NODES
+            },
+            Row {
+                // 1.32 and 1.33.
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    "[]framework.Extender",
+                    POD_TYPE,
+                    "[]*framework.NodeInfo",
+                    NODE_TO_STATUS,
+                ]),
+                ..REJECTED_NODES
+            },
+            Row {
+                // Up to 1.31. In 1.29 the fourth is a slice of Nodes, which takes as many words.
+                signature: Signature::Declared(&[
+                    CONTEXT,
+                    "[]framework.Extender",
+                    POD_TYPE,
+                    "[]*framework.NodeInfo",
+                    "k8s.io/kubernetes/pkg/scheduler/framework.FitError#Diagnosis#NodeToStatusMap",
+                ]),
+                ..REJECTED_NODES
             },
         ],
     }

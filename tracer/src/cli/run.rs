@@ -231,6 +231,8 @@ pub enum Level {
     /// Adds queue moves, top Nodes and rejections per plugin
     #[default]
     Full,
+    /// Adds the Nodes that a scheduled Pod did not fit: one more hit an attempt, and the time to read up to 1,024 Nodes
+    Nodes,
 }
 
 impl From<Level> for Detail {
@@ -239,6 +241,7 @@ impl From<Level> for Detail {
             Level::Phases => Self::Phases,
             Level::Plugins => Self::Plugins,
             Level::Full => Self::Full,
+            Level::Nodes => Self::Nodes,
         }
     }
 }

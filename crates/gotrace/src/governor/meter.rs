@@ -52,9 +52,6 @@ impl Traps {
     }
 }
 
-/// Levels of detail with sites that stay attached unless they are cut.
-pub const DETAILS: [Detail; 3] = [Detail::Phases, Detail::Plugins, Detail::Full];
-
 /// What an executable's probes have done so far. Everything only grows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hits {

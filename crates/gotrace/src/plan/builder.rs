@@ -18,6 +18,8 @@ use crate::program::Program;
 pub(super) const ANY_ARGUMENTS: &str = "[...]";
 /// Placeholder for the type arguments of an instantiation by GC shape in a row's symbols.
 const ANY_SHAPE: &str = "[go.shape...]";
+/// Before the name of a field, behind the type that has it.
+const FIELD: char = '#';
 
 /// Size of an itab before the first method: interface, type, hash.
 /// <https://github.com/golang/go/blob/go1.26.5/src/internal/abi/iface.go#L14-L19>
@@ -227,11 +229,16 @@ impl<'a, P: Program> Builder<'a, P> {
         self.checked(function, goexe::Signature { parameters, results: Vec::new() }, false)
     }
 
-    /// The types with these names.
+    /// The types with these names: see [`Signature::Declared`].
     fn types_named(&self, names: &[&str]) -> Result<Vec<Type>, Why> {
         let is_unnamed = |name: &str| name.starts_with("[]") || name.starts_with("map[");
-        let types = names.iter().map(|name| {
-            if is_unnamed(name) { self.types.find_unnamed(name) } else { self.types.by_name(name) }
+        let types = names.iter().map(|name| match name.split_once(FIELD) {
+            Some((of, fields)) => {
+                let fields: Vec<&str> = fields.split(FIELD).collect();
+                Ok(self.types.path(&self.types.by_name(of)?, &fields)?.typ)
+            }
+            None if is_unnamed(name) => self.types.find_unnamed(name),
+            None => self.types.by_name(name),
         });
         Ok(types.collect::<Result<_, _>>()?)
     }

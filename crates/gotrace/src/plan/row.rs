@@ -33,7 +33,8 @@ pub enum Signature {
     Called(Field),
     /// The type of a closure that this field holds.
     Closure(Field),
-    /// These parameters, for a function that no type descriptor describes. They must agree with its argument info.
+    /// These parameters, for a function that no type descriptor describes. They must agree with its argument info. `example.com/a.B#C#d`
+    /// is the type of the field `d` of the field `C`: a named type has no descriptor of its own unless there is a pointer to it.
     Declared(&'static [&'static str]),
     /// The same, and these results, which nothing in an executable confirms: for functions whose results are alike in all versions.
     DeclaredWith(&'static [&'static str], &'static [&'static str]),

@@ -31,7 +31,7 @@ pub use self::assembler::{
     Assembler, CPU_NANOSECONDS, QUEUE_INCOMING_PODS, QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS,
 };
 pub(crate) use self::assembler::{POPPED_FROM_BACKOFF, moved};
-use crate::table::Function;
+use crate::{Values, table::Function, values::Value};
 
 /// The Pod that an attempt is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,6 +157,16 @@ impl PodGroup {
 }
 
 impl Attempt {
+    /// Takes the statuses of Nodes, if they are among these values. Those of before may be the only ones with names: soon after one
+    /// walk over a map, the next one is without.
+    pub(crate) fn take_statuses(&mut self, values: &mut Values) {
+        let Some(mut statuses) = values.take_entries(Value::Statuses) else { return };
+        if let Some(before) = self.statuses.take().filter(|_| statuses.listed.is_empty()) {
+            statuses.listed = before.listed;
+        }
+        self.statuses = Some(statuses);
+    }
+
     /// Identity common to the attempts of one Pod or group: the Pod's UID, or the group's namespace and name.
     #[must_use]
     pub fn identity(&self) -> Cow<'_, str> {

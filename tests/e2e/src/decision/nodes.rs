@@ -1,5 +1,6 @@
 //! Nodes by name: of Pods that fit nowhere, each Node is rejected by the plugin, and for the reasons, that follow from the
-//! Node itself, from the message in the Pod's condition and from the scheduler's log.
+//! Node itself, from the message in the Pod's condition and from the scheduler's log. Of a Pod that is scheduled, likewise those
+//! that it does not fit on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +12,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{
-    api::{Api, NodeSize, is_unschedulable, pod},
-    schedspan::Schedspan,
+    api::{Api, NodeSize, is_bound, is_unschedulable, pod},
+    schedspan::{Options, Schedspan},
     stage::Stage,
     wait::wait_until,
 };
@@ -65,6 +66,11 @@ pub(super) fn run(stage: &Stage, api: &Api) -> Result<()> {
     }
     let metrics = schedspan.metrics()?;
     schedspan.stop()?;
+    nothing_lost(&metrics)?;
+    let schedspan = Schedspan::start(&Options { arguments: &["--detail", "nodes"], ..stage.options()? })?;
+    scheduled(stage, api, &schedspan)?;
+    let metrics = schedspan.metrics()?;
+    schedspan.stop()?;
     nothing_lost(&metrics)
 }
 
@@ -82,67 +88,50 @@ fn create(api: &Api, number: u32) -> Result<()> {
     api.patch(&format!("/api/v1/nodes/{name}"), &change).map(drop)
 }
 
-/// What becomes of a Pod that asks for the label, 2 CPUs and 2 GiB, in the order of the default plugins.
-fn expected(node: &Value) -> Result<Rejection> {
+/// What becomes of a Pod that asks for the label, 2 GiB, and this number of CPUs, in the order of the default plugins; `None` if it
+/// fits.
+fn expected(node: &Value, cpus: u32) -> Result<Option<Rejection>> {
     let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-    Ok(if node["spec"]["unschedulable"] == true {
+    Ok(Some(if node["spec"]["unschedulable"] == true {
         ("NodeUnschedulable", 1)
     } else if taints.into_iter().any(|taint| taint["effect"] != "PreferNoSchedule") {
         ("TaintToleration", 1)
     } else if node["metadata"]["labels"][LABEL] != "yes" {
         ("NodeAffinity", 1)
     } else {
-        match (text(node, "/status/allocatable/cpu"), text(node, "/status/allocatable/memory")) {
-            ("1", "64Gi") => ("NodeResourcesFit", 1),
-            ("1", "1Gi") => ("NodeResourcesFit", 2),
-            (cpu, memory) => bail!("the Pod fits on a Node with {cpu} CPUs and {memory}"),
+        let few = match text(node, "/status/allocatable/cpu") {
+            "1" => usize::from(cpus > 1),
+            other => bail!("a Node with the label has {other} CPUs"),
+        };
+        match few + usize::from(text(node, "/status/allocatable/memory") == "1Gi") {
+            0 => return Ok(None),
+            reasons => ("NodeResourcesFit", reasons),
         }
-    })
+    }))
+}
+
+/// [`expected`] of all Nodes that reject the Pod.
+fn rejections(api: &Api, total: usize, cpus: u32) -> Result<BTreeMap<String, Rejection>> {
+    let list = api.get("/api/v1/nodes?limit=2000")?;
+    let nodes = list["items"].as_array().context("no Nodes")?;
+    ensure!(nodes.len() == total, "there are {} Nodes", nodes.len());
+    let name = |node| text(node, "/metadata/name").to_owned();
+    nodes
+        .iter()
+        .filter_map(|node| Some(expected(node, cpus).transpose()?.map(|by| (name(node), by))))
+        .collect()
 }
 
 /// Creates a Pod that fits nowhere, and compares the names that schedspan has with what is known of the Nodes.
 fn by_name(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str, total: usize) -> Result<()> {
-    let list = api.get("/api/v1/nodes?limit=2000")?;
-    let nodes = list["items"].as_array().context("no Nodes")?;
-    ensure!(nodes.len() == total, "there are {} Nodes", nodes.len());
-    let expected = nodes
-        .iter()
-        .map(|node| Ok((text(node, "/metadata/name").to_owned(), expected(node)?)))
-        .collect::<Result<BTreeMap<_, _>>>()?;
-    // After a walk over a map, the next ones are read without names for a moment, and others that wait may be tried just before.
-    let mut tries = (1..=TRIES).map(|number| format!("{name}-{number}"));
-    let (name, attempt) = loop {
-        let name = tries.next().with_context(|| format!("no Node has a name in {TRIES} tries"))?;
-        let attempt = fails(stage, api, schedspan, &name)?;
-        if attempt["rejectedNodes"]["groups"].is_array() {
-            break (name, attempt);
-        }
-        api.delete_pod("default", &name)?;
-        sleep(PAUSE);
-    };
-    let (message, rejected) = (text(&attempt, "/message"), &attempt["rejectedNodes"]);
-    let groups: Vec<_> = rejected["groups"].as_array().into_iter().flatten().map(Group::of).collect();
-    let left_out = rejected["leftOut"].as_u64().context("nothing is said of the others")? as usize;
-    let named: usize = groups.iter().map(|group| group.nodes.len()).sum();
-    ensure!(named + left_out == total, "{named} names, and {left_out} left out, of {total}");
-    // The kernel moves memory, and then it cannot be read for a moment.
-    let faults = schedspan.metrics()?.sum("schedspan_read_faults_total", &[]);
-    ensure!(
-        named == total.min(NAMED) || named < total.min(NAMED) && faults > 0.0,
-        "{named} of {total} Nodes are named"
-    );
-
-    let mut seen = BTreeSet::new();
+    let expected = rejections(api, total, 2)?;
+    ensure!(expected.len() == total, "the Pod fits on {} Nodes", total - expected.len());
+    let (name, attempt) = named(stage, api, schedspan, name, "2")?;
+    let message = text(&attempt, "/message");
+    let (groups, left_out) = groups(&attempt, &expected, schedspan)?;
+    let named = total - left_out;
     let mut by_reason = BTreeMap::<&str, u64>::new();
-    for Group { plugin, reasons, nodes } in &groups {
-        for node in nodes {
-            ensure!(seen.insert(node), "{node} is there twice");
-            let (by, number) = expected.get(node).with_context(|| format!("there is no Node {node}"))?;
-            ensure!(
-                plugin == by && reasons.len() == *number,
-                "{node} is rejected by {plugin} for {reasons:?}, and not by {by} for {number} reasons"
-            );
-        }
+    for Group { reasons, nodes, .. } in &groups {
         for reason in reasons {
             *by_reason.entry(reason).or_default() += nodes.len() as u64;
         }
@@ -172,14 +161,86 @@ fn by_name(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str, total: u
     in_words(stage, schedspan, &name, &groups, left_out)
 }
 
-/// Creates a Pod that fits nowhere. Returns its last attempt.
-fn fails(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str) -> Result<Value> {
-    let mut never = pod(name, "2");
-    never["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi".into();
-    never["spec"]["nodeSelector"] = json!({ LABEL: "yes" });
-    api.create_pod("default", &never)?;
-    api.wait_for_pods("a Pod to be found unschedulable", |pods| {
-        pods.iter().any(|pod| text(pod, "/metadata/name") == name && is_unschedulable(pod))
+/// Creates a Pod that fits on some Nodes, and compares the names of the others with what is known of them.
+fn scheduled(stage: &Stage, api: &Api, schedspan: &Schedspan) -> Result<()> {
+    let total = MANY[1] as usize;
+    let expected = rejections(api, total, 1)?;
+    ensure!(expected.len() < total.min(NAMED), "the Pod fits on too few Nodes: that proves nothing");
+    let (name, attempt) = named(stage, api, schedspan, "somewhere", "1")?;
+    let node = text(&attempt, "/node");
+    ensure!(!node.is_empty() && !expected.contains_key(node), "{name} is on the Node `{node}`");
+    ensure!(attempt["evaluatedNodes"] == total, "{} Nodes of {total} were tried", attempt["evaluatedNodes"]);
+    let (groups, left_out) = groups(&attempt, &expected, schedspan)?;
+    println!(
+        "         {} of the {} Nodes by name that a scheduled Pod does not fit on, of {total}",
+        expected.len() - left_out,
+        expected.len()
+    );
+    in_words(stage, schedspan, &name, &groups, left_out)
+}
+
+/// The rejected Nodes of an attempt and the number of those without names, which are all of these.
+fn groups(
+    attempt: &Value,
+    expected: &BTreeMap<String, Rejection>,
+    schedspan: &Schedspan,
+) -> Result<(Vec<Group>, usize)> {
+    let rejected = &attempt["rejectedNodes"];
+    let groups: Vec<_> = rejected["groups"].as_array().into_iter().flatten().map(Group::of).collect();
+    let left_out = rejected["leftOut"].as_u64().context("nothing is said of the others")? as usize;
+    let (named, total) = (groups.iter().map(|group| group.nodes.len()).sum::<usize>(), expected.len());
+    ensure!(named + left_out == total, "{named} names, and {left_out} left out, of {total}");
+    // The kernel moves memory, and then it cannot be read for a moment.
+    let faults = schedspan.metrics()?.sum("schedspan_read_faults_total", &[]);
+    ensure!(
+        named == total.min(NAMED) || named < total.min(NAMED) && faults > 0.0,
+        "{named} of {total} Nodes are named"
+    );
+    let mut seen = BTreeSet::new();
+    for Group { plugin, reasons, nodes } in &groups {
+        for node in nodes {
+            ensure!(seen.insert(node), "{node} is there twice");
+            let (by, number) =
+                expected.get(node).with_context(|| format!("{node} does not reject the Pod"))?;
+            ensure!(
+                plugin == by && reasons.len() == *number,
+                "{node} is rejected by {plugin} for {reasons:?}, and not by {by} for {number} reasons"
+            );
+        }
+    }
+    Ok((groups, left_out))
+}
+
+/// The first Pod with this prefix, and its last attempt, whose Nodes have names.
+fn named(
+    stage: &Stage,
+    api: &Api,
+    schedspan: &Schedspan,
+    prefix: &str,
+    cpus: &str,
+) -> Result<(String, Value)> {
+    // After a walk over a map, the next ones are read without names for a moment, and others that wait may be tried just before.
+    for number in 1..=TRIES {
+        let name = format!("{prefix}-{number}");
+        let attempt = tried(stage, api, schedspan, &name, cpus)?;
+        if attempt["rejectedNodes"]["groups"].is_array() {
+            return Ok((name, attempt));
+        }
+        api.delete_pod("default", &name)?;
+        sleep(PAUSE);
+    }
+    bail!("no Node has a name in {TRIES} tries")
+}
+
+/// Creates a Pod, and waits until it was tried. Returns its last attempt.
+fn tried(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str, cpus: &str) -> Result<Value> {
+    let mut tried = pod(name, cpus);
+    tried["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi".into();
+    tried["spec"]["nodeSelector"] = json!({ LABEL: "yes" });
+    api.create_pod("default", &tried)?;
+    api.wait_for_pods("a Pod to be bound or found unschedulable", |pods| {
+        let is_done = |pod: &Value| is_bound(pod) || is_unschedulable(pod);
+        pods.iter().any(|pod| text(pod, "/metadata/name") == name && is_done(pod))
     })?;
     wait_until("the attempt to be explained", ANSWERED, || {
         let output = explain(stage, schedspan, &[name, "--nodes", "-o", "json"])?;

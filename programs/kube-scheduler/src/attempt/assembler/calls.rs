@@ -126,9 +126,7 @@ impl Process {
         self.learn(id, values.number(Value::CycleState), values.number(Value::Pod));
         if let Some(building) = self.attempts.get_mut(&id) {
             building.enter(function, time_ns, values);
-            if let Some(statuses) = values.take_entries(Value::Statuses) {
-                building.attempt.statuses = Some(statuses);
-            }
+            building.attempt.take_statuses(values);
         }
         if function == Function::HandleFailure {
             // The Pod returns to the queue and may be popped before this call returns.

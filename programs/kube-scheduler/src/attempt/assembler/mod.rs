@@ -385,6 +385,7 @@ impl Process {
                 }
             }
             Fact::Scores => attempt.scores = values.take_top(Value::Scores).or(attempt.scores.take()),
+            Fact::RejectedNodes => attempt.take_statuses(&mut values),
             Fact::NodeHint => {
                 attempt.batched = values.number(Value::HintLength).is_some_and(|length| length > 0);
             }

@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
-use gotrace::{Role, account::Stats, program::Assemble as _};
+use gotrace::{
+    Role,
+    account::Stats,
+    decode::{Entries, Listed},
+    program::Assemble as _,
+};
 
 use super::{LOOP, event, status};
 use crate::{
@@ -400,6 +405,40 @@ fn an_attempt_is_batched_if_it_is_given_a_node() {
         let (attempts, _) = play([one]);
         assert_eq!(attempts[0].batched, batched, "{hint:?}");
     }
+}
+
+#[test]
+fn a_scheduled_pod_has_the_nodes_that_it_did_not_fit_on() {
+    let mut one = scene(0, Fate::Bound, 1);
+    one.scheduling
+        .insert(4, event(LOOP, Function::RejectedNodes, Role::Entry, 300, rejecting(3, &["a", "b", "c"])));
+    let (attempts, _) = play([one]);
+    let statuses = attempts[0].statuses.as_deref().expect("they were read");
+    assert_eq!((statuses.keys, &statuses.listed), (3, &vec![listed(&["a", "b", "c"])]));
+}
+
+#[test]
+fn names_of_nodes_stay_if_they_are_read_again_without() {
+    let mut one = scene(0, Fate::Bound, 1);
+    for (ns, keys, names) in [(300, 2, &["a", "b"][..]), (310, 3, &[])] {
+        let event = event(LOOP, Function::RejectedNodes, Role::Entry, ns, rejecting(keys, names));
+        one.scheduling.insert(4, event);
+    }
+    one.scheduling[4..6].reverse();
+    let (attempts, _) = play([one]);
+    let statuses = attempts[0].statuses.as_deref().expect("they were read");
+    assert_eq!((statuses.keys, &statuses.listed), (3, &vec![listed(&["a", "b"])]));
+}
+
+fn rejecting(keys: u64, names: &[&str]) -> Values {
+    let listed = if names.is_empty() { Vec::new() } else { vec![listed(names)] };
+    let entries = Entries { keys, looked_at: keys, listed, ..Entries::default() };
+    Values::default().with(Value::Statuses, entries)
+}
+
+fn listed(names: &[&str]) -> Listed {
+    let keys = names.iter().map(|name| Arc::from(*name)).collect();
+    Listed { name: Some("NodeResourcesFit".into()), code: 2, texts: Vec::new(), keys }
 }
 
 #[test]
