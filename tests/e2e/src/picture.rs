@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use xtask::{build, paths, setup};
 
-use crate::{groups::create_group, svg};
+use crate::{groups::create_group, profile, svg};
 
 /// Columns: enough to see the bars' proportions, and no wider than a page.
 const COLUMNS: &str = "104";
@@ -28,22 +28,53 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time in which `schedspan trace` attaches its probes.
 const ATTACHED: Duration = Duration::from_secs(3);
 
-/// A picture and its scene.
+/// A picture and its cluster.
 struct Picture {
     name: &'static str,
-    /// The Pods whose attempts are shown.
-    pods: &'static str,
-    attempts: usize,
+    nodes: u32,
     /// Whether the scheduler takes Pods as groups, which is an alpha feature.
     pod_groups: bool,
-    play: fn(&Api) -> Result<()>,
+    shows: Shows,
 }
 
-const PICTURES: [Picture; 3] = [
-    Picture { name: "waterfall", pods: "shop-*", attempts: 2, pod_groups: false, play: found_and_not_found },
-    Picture { name: "preemption", pods: "urgent-*", attempts: 2, pod_groups: false, play: preempting },
-    Picture { name: "pod-group", pods: "train-*", attempts: 1, pod_groups: true, play: grouped },
+enum Shows {
+    /// Attempts of the Pods with such names, while this happens.
+    Waterfalls { pods: &'static str, attempts: usize, play: fn(&Api) -> Result<()> },
+    /// A profile of the scheduler.
+    FlameGraph,
+}
+
+const PICTURES: [Picture; 5] = [
+    Picture {
+        name: "waterfall",
+        nodes: 100,
+        pod_groups: false,
+        shows: Shows::Waterfalls { pods: "shop-*", attempts: 2, play: found_and_not_found },
+    },
+    Picture {
+        name: "preemption",
+        nodes: 100,
+        pod_groups: false,
+        shows: Shows::Waterfalls { pods: "urgent-*", attempts: 2, play: preempting },
+    },
+    Picture {
+        name: "pod-group",
+        nodes: 100,
+        pod_groups: true,
+        shows: Shows::Waterfalls { pods: "train-*", attempts: 1, play: grouped },
+    },
+    Picture {
+        name: "plugins",
+        nodes: MANY_NODES,
+        pod_groups: false,
+        shows: Shows::Waterfalls { pods: "shop-*", attempts: 1, play: among_many },
+    },
+    Picture { name: "flame", nodes: MANY_NODES, pod_groups: false, shows: Shows::FlameGraph },
 ];
+/// So many that Filter and Score take most of an attempt.
+const MANY_NODES: u32 = 1_000;
+/// Pods before the one whose plugins are shown, so that the samples of the last minute say how each plugin shares in a phase.
+const BEFORE: usize = 400;
 /// Lines of a picture: more are taller than a page.
 const MAX_LINES: usize = 39;
 
@@ -58,23 +89,44 @@ pub fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
     let executable = build::build()?;
     let Options { names } = options;
-    for picture in PICTURES {
-        let pod_groups = picture.pod_groups;
-        let cluster = cluster::Options { nodes: 100, pod_groups, ..cluster::Options::default() };
-        if names.is_empty() || names.iter().any(|name| name == picture.name) {
-            Stage::play(&cluster, &executable, |stage| draw(stage, &picture))?;
+    for Picture { name, nodes, pod_groups, shows } in PICTURES {
+        if !names.is_empty() && !names.iter().any(|wanted| wanted == name) {
+            continue;
         }
+        let cluster = cluster::Options { nodes, pod_groups, ..cluster::Options::default() };
+        let file = paths::repository().join(format!("docs/{name}.svg"));
+        Stage::play(&cluster, &executable, |stage| {
+            let api = stage.cluster.api()?;
+            create(&api, "warm-up", WARM_UP)?;
+            match shows {
+                Shows::Waterfalls { pods, attempts, play } => {
+                    let text = waterfalls(stage, pods, attempts, || play(&api))?;
+                    fs::write(&file, svg::draw(&first_lines(&text)))
+                        .with_context(|| format!("cannot write `{}`", file.display()))
+                }
+                Shows::FlameGraph => profile::taken(stage, &api, "flame", &file),
+            }
+        })?;
+        println!("{}", file.display());
     }
     Ok(())
 }
 
-fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
-    let Picture { name, pods, attempts, pod_groups: _, play } = picture;
-    let api = stage.cluster.api()?;
-    for number in 0..WARM_UP {
-        api.create_pod("default", &pod(&format!("warm-up-{number}"), "10m"))?;
+/// Creates Pods, and waits until all are bound.
+fn create(api: &Api, prefix: &str, number: usize) -> Result<()> {
+    for number in 0..number {
+        api.create_pod("default", &pod(&format!("{prefix}-{number}"), "10m"))?;
     }
-    api.wait_for_pods("the scheduler to be warm", |pods| pods.iter().all(is_bound))?;
+    api.wait_for_pods("the Pods to be bound", |pods| pods.iter().all(is_bound)).map(drop)
+}
+
+/// What `schedspan trace` prints of these Pods' attempts.
+fn waterfalls(
+    stage: &Stage,
+    pods: &str,
+    attempts: usize,
+    play: impl FnOnce() -> Result<()>,
+) -> Result<String> {
     let printed = stage.cluster.dir().join("waterfalls");
     // The kernel kills it when this process ends.
     let mut trace = Command::new("setpriv")
@@ -89,20 +141,15 @@ fn draw(stage: &Stage, picture: &Picture) -> Result<()> {
         .stderr(File::create(stage.options()?.log)?)
         .spawn()?;
     thread::sleep(ATTACHED);
-    play(&api)?;
+    play()?;
     let text = wait_until("the waterfalls", TIMEOUT, || {
         let text = fs::read_to_string(&printed)?;
-        Ok((text.matches("SchedulePod").count() >= *attempts && text.ends_with("\n\n")).then_some(text))
+        Ok((text.matches("SchedulePod").count() >= attempts && text.ends_with("\n\n")).then_some(text))
     });
     kill_process(Pid::from_child(&trace), Signal::TERM)?;
     let status = trace.wait()?;
     ensure!(status.success(), "schedspan ended with {status}");
-    let file = paths::repository().join(format!("docs/{name}.svg"));
-    let text = text?;
-    fs::write(&file, svg::draw(&first_lines(&text)))
-        .with_context(|| format!("cannot write `{}`", file.display()))?;
-    println!("{}", file.display());
-    Ok(())
+    text
 }
 
 /// As many lines as a picture has, and how many more there are.
@@ -124,6 +171,18 @@ fn found_and_not_found(api: &Api) -> Result<()> {
     api.wait_for_pods("the first Pod to be bound", |pods| pods.iter().all(is_bound))?;
     api.create_pod("default", &pod("shop-batch-0", "64"))?;
     api.wait_for_pods("the second Pod to fit nowhere", |pods| pods.iter().any(is_unschedulable)).map(drop)
+}
+
+/// A Pod with affinity among many Nodes, after others.
+fn among_many(api: &Api) -> Result<()> {
+    create(api, "load", BEFORE)?;
+    let mut spread = pod("shop-web-7d4b9c-x2x8k", "500m");
+    spread["metadata"]["labels"] = json!({ "app": "web" });
+    spread["spec"]["affinity"] = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [{
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": { "matchLabels": { "app": "web" } },
+    }] } });
+    api.create_pod("default", &spread)?;
+    api.wait_for_pods("the Pod to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }
 
 /// Two Pods that are bound together or not at all.

@@ -41,22 +41,14 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let agent = http::agent(&stage.cluster.certificates())?;
     let (ours, theirs) = (dir.join("schedspan.pprof"), dir.join("scheduler.pprof"));
 
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let load = scope.spawn(|| create_until(&api, &done));
-        let taken = (|| {
-            let mut profiler = Profiler::start(&stage.executable, scheduler.pid, &ours)?;
-            let answer = agent
-                .get(&own)
-                .call()
-                .and_then(|mut answer| answer.body_mut().with_config().limit(u64::MAX).read_to_vec());
-            fs::write(&theirs, answer.with_context(|| format!("cannot read {own}"))?)?;
-            profiler.end()
-        })();
-        done.store(true, Ordering::Relaxed);
-        let created = load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        println!("         {created} Pods in {SECONDS} s");
-        taken
+    during_load(&api, || {
+        let mut profiler = Profiler::start(&stage.executable, scheduler.pid, "pprof", &ours)?;
+        let answer = agent
+            .get(&own)
+            .call()
+            .and_then(|mut answer| answer.body_mut().with_config().limit(u64::MAX).read_to_vec());
+        fs::write(&theirs, answer.with_context(|| format!("cannot read {own}"))?)?;
+        profiler.end()
     })?;
 
     let (ours, theirs) = (Shares::read(&ours)?, Shares::read(&theirs)?);
@@ -84,6 +76,25 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
+/// Writes a profile of the scheduler under load.
+pub(crate) fn taken(stage: &Stage, api: &Api, output: &str, file: &Path) -> Result<()> {
+    let pid = stage.cluster.scheduler()?.pid;
+    during_load(api, || Profiler::start(&stage.executable, pid, output, file)?.end())
+}
+
+/// Does this while Pods are created.
+fn during_load(api: &Api, what: impl FnOnce() -> Result<()>) -> Result<()> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| create_until(api, &done));
+        let result = what();
+        done.store(true, Ordering::Relaxed);
+        let created = load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        println!("         {created} Pods in {SECONDS} s");
+        result
+    })
+}
+
 /// Creates Pods, one after the other, until the profiles are done.
 fn create_until(api: &Api, done: &AtomicBool) -> Result<usize> {
     for number in 0..PODS {
@@ -99,10 +110,10 @@ fn create_until(api: &Api, done: &AtomicBool) -> Result<usize> {
 struct Profiler(Child);
 
 impl Profiler {
-    fn start(executable: &Path, pid: i32, file: &Path) -> Result<Self> {
+    fn start(executable: &Path, pid: i32, output: &str, file: &Path) -> Result<Self> {
         let seconds = format!("{SECONDS}s");
         let child = Command::new(executable)
-            .args(["profile", &pid.to_string(), "--duration", &seconds, "--output", "pprof", "--file"])
+            .args(["profile", &pid.to_string(), "--duration", &seconds, "--output", output, "--file"])
             .arg(file)
             .stdout(Stdio::null())
             .spawn();
