@@ -20,6 +20,9 @@ const SWISS_UNUSED: u8 = 0x80;
 /// Least control byte of a used slot in a bucket.
 /// <https://github.com/golang/go/blob/go1.23.4/src/runtime/map.go#L88-L99>
 const BUCKET_USED: u8 = 5;
+/// Bit of a map's flags: the buckets that it moves to are as many as the old ones.
+/// <https://github.com/golang/go/blob/go1.23.4/src/runtime/map.go#L81-L86>
+const SAME_SIZE: u64 = 8;
 /// Texts that a walk remembers, each at the place that its address gives.
 const KNOWN: usize = 16;
 
@@ -162,8 +165,15 @@ fn tables(walk: &mut Walk, layout: &MapLayout, base: u64) -> Option<()> {
     if layout.swiss == 0 {
         // `hmap`: behind the count are the flags and the binary logarithm of the number of buckets.
         // <https://github.com/golang/go/blob/go1.23.4/src/runtime/map.go#L116-L130>
-        let buckets_log = read_word(map + 8)? >> 8 & 63;
+        let flags = read_word(map + 8)?;
+        let buckets_log = flags >> 8 & 63;
         walk.tables[0] = [read_word(map + 16)?, 1 << buckets_log];
+        // A map that grows has buckets that it has not moved yet: half as many, or as many. In those that it has moved no slot is used.
+        let old = read_word(map + 24)?;
+        if old != 0 {
+            let less = u64::from(flags & SAME_SIZE == 0);
+            walk.tables[1] = [old, 1 << (buckets_log.wrapping_sub(less) & 63)];
+        }
         return Some(());
     }
     let (directory, length) = (read_word(map + 16)?, read_word(map + 24)?);
