@@ -38,8 +38,8 @@ struct Picture {
 }
 
 enum Shows {
-    /// Attempts of the Pods with such names, while this happens.
-    Waterfalls { pods: &'static str, attempts: usize, play: fn(&Api) -> Result<()> },
+    /// What `schedspan trace` prints with these arguments of so many attempts, while this happens.
+    Waterfalls { arguments: &'static [&'static str], attempts: usize, play: fn(&Api) -> Result<()> },
     /// A profile of the scheduler.
     FlameGraph,
 }
@@ -49,25 +49,25 @@ const PICTURES: [Picture; 5] = [
         name: "waterfall",
         nodes: 100,
         pod_groups: false,
-        shows: Shows::Waterfalls { pods: "shop-*", attempts: 2, play: found_and_not_found },
+        shows: Shows::Waterfalls { arguments: &["shop-*"], attempts: 2, play: found_and_not_found },
     },
     Picture {
         name: "preemption",
         nodes: 100,
         pod_groups: false,
-        shows: Shows::Waterfalls { pods: "urgent-*", attempts: 2, play: preempting },
+        shows: Shows::Waterfalls { arguments: &["urgent-*"], attempts: 2, play: preempting },
     },
     Picture {
         name: "pod-group",
         nodes: 100,
         pod_groups: true,
-        shows: Shows::Waterfalls { pods: "train-*", attempts: 1, play: grouped },
+        shows: Shows::Waterfalls { arguments: &["train-*"], attempts: 1, play: grouped },
     },
     Picture {
         name: "plugins",
         nodes: MANY_NODES,
         pod_groups: false,
-        shows: Shows::Waterfalls { pods: "shop-*", attempts: 1, play: among_many },
+        shows: Shows::Waterfalls { arguments: &["shop-*", "--wide"], attempts: 1, play: among_many },
     },
     Picture { name: "flame", nodes: MANY_NODES, pod_groups: false, shows: Shows::FlameGraph },
 ];
@@ -99,8 +99,8 @@ pub fn main(options: &Options) -> Result<()> {
             let api = stage.cluster.api()?;
             create(&api, "warm-up", WARM_UP)?;
             match shows {
-                Shows::Waterfalls { pods, attempts, play } => {
-                    let text = waterfalls(stage, pods, attempts, || play(&api))?;
+                Shows::Waterfalls { arguments, attempts, play } => {
+                    let text = waterfalls(stage, arguments, attempts, || play(&api))?;
                     fs::write(&file, svg::draw(&first_lines(&text)))
                         .with_context(|| format!("cannot write `{}`", file.display()))
                 }
@@ -120,10 +120,10 @@ fn create(api: &Api, prefix: &str, number: usize) -> Result<()> {
     api.wait_for_pods("the Pods to be bound", |pods| pods.iter().all(is_bound)).map(drop)
 }
 
-/// What `schedspan trace` prints of these Pods' attempts.
+/// See [`Shows::Waterfalls`].
 fn waterfalls(
     stage: &Stage,
-    pods: &str,
+    arguments: &[&str],
     attempts: usize,
     play: impl FnOnce() -> Result<()>,
 ) -> Result<String> {
@@ -132,7 +132,9 @@ fn waterfalls(
     let mut trace = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(&stage.executable)
-        .args(["trace", pods, "--kubeconfig"])
+        .arg("trace")
+        .args(arguments)
+        .arg("--kubeconfig")
         .arg(stage.cluster.schedspan_kubeconfig())
         .env("CLICOLOR_FORCE", "1")
         .env("COLUMNS", COLUMNS)
