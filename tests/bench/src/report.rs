@@ -50,6 +50,8 @@ pub(super) struct Cost {
     pub(super) resident_mib: Spread,
     hits_per_attempt: Option<Spread>,
     records_per_attempt: Option<Spread>,
+    samples_percent: Option<Spread>,
+    windows_percent: Option<Spread>,
 }
 
 /// This schedspan relative to another one, by the rounds of the same turn; CPU times in etcd's time.
@@ -117,7 +119,7 @@ impl Report {
         let Self { nodes, pods, pace, rounds, lost, sites_emulated, sites_single_stepped, .. } = self;
         println!("{nodes} Nodes, {pods} Pods a round at {pace} a second, {rounds} rounds of each way");
         println!("{:<32} {:<18} {:>10} {:>10} {:>10}", "", "", "MEDIAN", "MIN", "MAX");
-        let rows: [Figure; 12] = [
+        let rows: [Figure; 14] = [
             ("scheduler CPU ms/Pod", |cost| Some(&cost.scheduler_cpu_ms_per_pod)),
             ("schedspan CPU ms/Pod", |cost| cost.daemon_cpu_ms_per_pod.as_ref()),
             ("both CPU ms/Pod", |cost| Some(&cost.cpu_ms_per_pod)),
@@ -130,6 +132,8 @@ impl Report {
             ("both resident MiB", |cost| Some(&cost.resident_mib)),
             ("hits/attempt", |cost| cost.hits_per_attempt.as_ref()),
             ("records/attempt", |cost| cost.records_per_attempt.as_ref()),
+            ("% of CPU: samples", |cost| cost.samples_percent.as_ref()),
+            ("% of CPU: windows", |cost| cost.windows_percent.as_ref()),
         ];
         for (name, spread) in rows {
             for cost in &self.ways {
@@ -288,6 +292,8 @@ impl Cost {
             resident_mib: of(Round::resident),
             hits_per_attempt: of_daemon(|daemon| daemon.hits_per_attempt),
             records_per_attempt: of_daemon(|daemon| daemon.records_per_attempt),
+            samples_percent: of_daemon(|daemon| daemon.samples_percent),
+            windows_percent: of_daemon(|daemon| daemon.windows_percent),
         }
     }
 }
@@ -418,6 +424,8 @@ mod tests {
                 resident_mib: 30.0,
                 hits_per_attempt: 82.0,
                 records_per_attempt: 82.0,
+                samples_percent: 0.1,
+                windows_percent: 0.0,
                 lost: 0.0,
             }),
             ..Round::default()
@@ -451,6 +459,8 @@ mod tests {
                 resident_mib: 30.0,
                 hits_per_attempt: 51.0,
                 records_per_attempt: 51.0,
+                samples_percent: 0.1,
+                windows_percent: 0.0,
                 lost: 0.0,
             }),
             ..Round::default()

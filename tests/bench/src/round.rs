@@ -98,6 +98,9 @@ pub(crate) struct Daemon {
     pub(crate) resident_mib: f64,
     pub(crate) hits_per_attempt: f64,
     pub(crate) records_per_attempt: f64,
+    /// What the daemon measures itself of samples, and of exact windows: part of the scheduler's CPU time, percent.
+    pub(crate) samples_percent: f64,
+    pub(crate) windows_percent: f64,
     pub(crate) lost: f64,
 }
 
@@ -114,6 +117,7 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     let start = |(arguments, executable): (&[&str], &Path)| {
         Schedspan::start(&schedspan::Options { executable, arguments, ..stage.options()? })
     };
+    let begun = cpu_ms(pid)?;
     let schedspan = way.traced(stage, options).map(start).transpose()?;
     let mut made = 0..;
     let mut create = |count| create(&api, way, made.by_ref().take(count as usize), options.pace);
@@ -135,11 +139,16 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
         let metrics = schedspan.metrics()?;
         let attempts = metrics.sum("schedspan_attempts_total", &[]);
         ensure!(attempts >= pods, "only {attempts} attempts of {pods} were traced");
+        let of_scheduler = (cpu_ms(pid)? - begun) / 1e3;
+        let percent =
+            |part| 100.0 * metrics.sum("schedspan_overhead_seconds_total", &[("part", part)]) / of_scheduler;
         let daemon = Daemon {
             cpu_ms_per_pod: (cpu_ms(schedspan.pid())? - before) / pods,
             resident_mib: resident_mib(schedspan.pid())?,
             hits_per_attempt: metrics.sum("schedspan_hits_total", &[]) / attempts,
             records_per_attempt: metrics.sum("schedspan_records_total", &[]) / attempts,
+            samples_percent: percent("samples"),
+            windows_percent: percent("exact_windows"),
             lost: metrics.sum("schedspan_losses_total", &[]),
         };
         schedspan.stop()?;
