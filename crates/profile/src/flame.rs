@@ -52,7 +52,7 @@ impl<'a> Node<'a> {
 pub fn flame(taken: &Taken) -> String {
     let mut root = Node::default();
     for (Stack { whole, part, functions }, count) in &taken.profile.stacks {
-        let classes = [&**whole, part.as_deref().unwrap_or("—")];
+        let classes = [&**whole, part.as_deref().unwrap_or("no plugin")];
         root.add(classes.into_iter().chain(functions.iter().rev().map(|name| &**name)), *count);
     }
     let scale = (WIDTH - 2.0 * MARGIN) / root.count.max(1) as f64;

@@ -29,8 +29,13 @@ const LINE_MARKS: [&str; 6] = ["//!", "///", "//", "#", ">", "-"];
 const OF_RESULTS: [&str; 6] =
     ["README.md", "docs/performance.md", "docs/compare.md", "docs/operate.md", "docs/install.md", "deploy/"];
 /// Pictures and pages that show recorded attempts, as they were printed.
-const RECORDED: [&str; 4] =
-    ["docs/waterfall.svg", "docs/preemption.svg", "docs/lifecycle.svg", "docs/tutorials/"];
+const RECORDED: [&str; 5] = [
+    "docs/waterfall.svg",
+    "docs/preemption.svg",
+    "docs/plugins.svg",
+    "docs/lifecycle.svg",
+    "docs/tutorials/",
+];
 
 /// A file that may state a figure.
 #[derive(Clone, Debug)]
