@@ -346,18 +346,24 @@ const VICTIMS: &[Want] = &[
 ];
 
 const NODE_TO_STATUS: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.NodeToStatus";
+const NODE_TO_STATUS_MAP: &str =
+    "k8s.io/kubernetes/pkg/scheduler/framework.FitError#Diagnosis#NodeToStatusMap";
 
-/// The Nodes that plugins rejected.
-const REJECTED_NODES: Row = Row {
-    symbols: &["k8s.io/kubernetes/pkg/scheduler.findNodesThatPassExtenders"],
-    signature: Signature::Unused,
-    begin: Begin::Entry,
-    at_entry: &[THE_POD, STATUSES],
-    end: End::Unused,
-    at_end: &[],
-    since: None,
-    without: "no Nodes that a scheduled Pod did not fit",
-};
+/// The call that asks extenders, with these types of the Nodes that fit and of the statuses of the others.
+macro_rules! after_filter {
+    ($nodes:literal, $statuses:ident) => {
+        Row {
+            symbols: &["k8s.io/kubernetes/pkg/scheduler.findNodesThatPassExtenders"],
+            signature: Signature::Declared(&[CONTEXT, "[]framework.Extender", POD_TYPE, $nodes, $statuses]),
+            begin: Begin::Entry,
+            at_entry: &[THE_POD, STATUSES],
+            end: End::Unused,
+            at_end: &[],
+            since: None,
+            without: "no Nodes that a scheduled Pod did not fit",
+        }
+    };
+}
 
 /// Choice of the victims.
 const PREEMPTION: Row = Row {
@@ -1127,39 +1133,10 @@ functions! {
         detail: Nodes,
         about: Part::Fact(Fact::RejectedNodes),
         rows: [
-            Row {
-                // 1.34 and later.
-                signature: Signature::Declared(&[
-                    CONTEXT,
-                    "[]framework.Extender",
-                    POD_TYPE,
-                    "[]framework.NodeInfo",
-                    NODE_TO_STATUS,
-                ]),
-                ..REJECTED_NODES
-            },
-            Row {
-                // 1.32 and 1.33.
-                signature: Signature::Declared(&[
-                    CONTEXT,
-                    "[]framework.Extender",
-                    POD_TYPE,
-                    "[]*framework.NodeInfo",
-                    NODE_TO_STATUS,
-                ]),
-                ..REJECTED_NODES
-            },
-            Row {
-                // Up to 1.31. In 1.29 the fourth is a slice of Nodes, which takes as many words.
-                signature: Signature::Declared(&[
-                    CONTEXT,
-                    "[]framework.Extender",
-                    POD_TYPE,
-                    "[]*framework.NodeInfo",
-                    "k8s.io/kubernetes/pkg/scheduler/framework.FitError#Diagnosis#NodeToStatusMap",
-                ]),
-                ..REJECTED_NODES
-            },
+            after_filter!("[]framework.NodeInfo", NODE_TO_STATUS), // 1.34 and later
+            after_filter!("[]*framework.NodeInfo", NODE_TO_STATUS), // 1.32 and 1.33
+            // Up to 1.31. In 1.29 the first is a slice of Nodes, which takes as many words.
+            after_filter!("[]*framework.NodeInfo", NODE_TO_STATUS_MAP),
         ],
     }
     /// `PostFilter` plugins, including preemption.

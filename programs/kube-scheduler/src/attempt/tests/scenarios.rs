@@ -420,11 +420,9 @@ fn a_scheduled_pod_has_the_nodes_that_it_did_not_fit_on() {
 #[test]
 fn names_of_nodes_stay_if_they_are_read_again_without() {
     let mut one = scene(0, Fate::Bound, 1);
-    for (ns, keys, names) in [(300, 2, &["a", "b"][..]), (310, 3, &[])] {
-        let event = event(LOOP, Function::RejectedNodes, Role::Entry, ns, rejecting(keys, names));
-        one.scheduling.insert(4, event);
-    }
-    one.scheduling[4..6].reverse();
+    let read =
+        |ns, keys, names| event(LOOP, Function::RejectedNodes, Role::Entry, ns, rejecting(keys, names));
+    one.scheduling.splice(4..4, [read(300, 2, &["a", "b"]), read(310, 3, &[])]);
     let (attempts, _) = play([one]);
     let statuses = attempts[0].statuses.as_deref().expect("they were read");
     assert_eq!((statuses.keys, &statuses.listed), (3, &vec![listed(&["a", "b"])]));
