@@ -182,8 +182,8 @@ pub enum Detail {
     /// Adds moves between queues, and values read from lists and maps.
     #[default]
     Full,
-    /// Adds what is read in every turn of a program, however long its lists and maps are.
-    Nodes,
+    /// Adds maps that are read in every turn of a program, however large they are.
+    Maps,
     /// Calls that are too many to be probed but for one turn: see [`Turn`]. No level of a user's.
     Windows,
 }

@@ -1130,7 +1130,7 @@ functions! {
     /// The Nodes that plugins rejected, once `Filter` is over and before extenders are asked.
     // If all are rejected, `PostFilter` has them as well, with those that extenders rejected.
     RejectedNodes {
-        detail: Nodes,
+        detail: Maps,
         about: Part::Fact(Fact::RejectedNodes),
         rows: [
             after_filter!("[]framework.NodeInfo", NODE_TO_STATUS), // 1.34 and later

@@ -241,7 +241,7 @@ impl From<Level> for Detail {
             Level::Phases => Self::Phases,
             Level::Plugins => Self::Plugins,
             Level::Full => Self::Full,
-            Level::Nodes => Self::Nodes,
+            Level::Nodes => Self::Maps,
         }
     }
 }

@@ -44,7 +44,7 @@ telemetry::labels! {
         Windows = "exact_windows",
         /// Samples of CPU time.
         Samples = "samples",
-        /// Hits of [`Detail::Full`] and [`Detail::Nodes`], and reads of lists and maps.
+        /// Hits of [`Detail::Full`] and [`Detail::Maps`], and reads of lists and maps.
         Moves = "queue_moves",
         /// Hits of [`Detail::Plugins`].
         Plugins = "plugins",
@@ -62,7 +62,7 @@ pub const fn part(detail: Detail) -> Part {
     match detail {
         Detail::Phases => Part::Phases,
         Detail::Plugins => Part::Plugins,
-        Detail::Full | Detail::Nodes => Part::Moves,
+        Detail::Full | Detail::Maps => Part::Moves,
         Detail::Windows => Part::Windows,
     }
 }
