@@ -121,7 +121,7 @@ fn attempt(account: &Account) -> Markup {
             (way(queue, account.duration_ns))
             (waterfall(account))
             (nodes(account))
-            (rejections(rejected_by))
+            (rejections(account.rejected_heading(), rejected_by))
             @if let Some(nodes) = rejected_nodes { (by_name(nodes)) }
             dl.ids {
                 dt { "Trace" } dd { code { (Foreign(trace_id)) } }
@@ -287,10 +287,10 @@ fn nodes(account: &Account) -> Markup {
 }
 
 /// Who said no.
-fn rejections(rejections: &[Rejection]) -> Markup {
+fn rejections(heading: &str, rejections: &[Rejection]) -> Markup {
     html! {
         @if !rejections.is_empty() {
-            h3 { "Rejected by" }
+            h3 { (heading) }
             div.scroll tabindex="0" role="group" aria-label="Rejections" {
                 table {
                     thead { tr { th { "Plugin" } th { "In" } th { "Says" } } }

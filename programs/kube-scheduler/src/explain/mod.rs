@@ -324,6 +324,12 @@ impl Report {
 }
 
 impl Account {
+    /// Heading of [`Self::rejected_by`], which for a scheduled Pod has Nodes that it did not fit.
+    #[must_use]
+    pub fn rejected_heading(&self) -> &'static str {
+        if self.node.is_some() { "Did not fit" } else { "Rejected by" }
+    }
+
     /// Summarizes an attempt.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {

@@ -241,7 +241,7 @@ fn attempt(account: &Account, same: bool, with_nodes: bool, now_unix_us: u64, wi
     for (label, lines) in [
         ("Why", why(account)),
         ("Best Nodes", account.candidates.clone()),
-        (if node.is_some() { "Did not fit" } else { "Rejected by" }, rejected(&account.rejected_by)),
+        (account.rejected_heading(), rejected(&account.rejected_by)),
         ("Nodes", nodes.map(RejectedNodes::lines).unwrap_or_default()),
         ("Queue", queue(&account.queue)),
         ("Slowest", slowest(account)),
