@@ -28,7 +28,7 @@ use super::{
     e2e::{RELEASE, archives, collector, in_cluster, load, step},
     engine::Provider,
     images,
-    operations::{TIMEOUT, chart_path, create, helm, metrics, pod, traced, wait_for_pods},
+    operations::{TIMEOUT, chart_path, create, create_at_pace, helm, metrics, pod, traced, wait_for_pods},
     per_node,
 };
 use crate::{
@@ -39,9 +39,9 @@ use crate::{
 /// Nodes that are objects alone: no kubelet starts their Pods, which would take the scheduler's time.
 const NODES: usize = 100;
 const NODE_LABEL: &str = "schedspan.test/object";
-/// Pods, of which each twentieth fits nowhere, in batches of a second each.
+/// Pods, of which each twentieth fits nowhere, and how many are created in a second.
 const PODS: usize = 600;
-const BATCH: usize = 50;
+const PACE: usize = 50;
 const NEVER: usize = 20;
 /// The static Pod of the scheduler, as kubeadm writes it.
 const MANIFEST: &str = "/etc/kubernetes/manifests/kube-scheduler.yaml";
@@ -63,7 +63,10 @@ pub(super) fn run(provider: Provider, per_node: bool) -> Result<()> {
             let environment = OwnSpans::Timed.environment(&format!("http://{ENDPOINT}")).into_iter();
             let environment = environment.map(|(name, value)| json!({ "name": name, "value": value }));
             let environment: Value = environment.collect();
-            replace(cluster, &component, &peer, |pod| pod["containers"][0]["env"] = environment)
+            replace(cluster, &component, &peer, |spec| {
+                spec["containers"][0]["env"] = environment;
+                Ok(())
+            })
         })?;
         step("helm install", || install(cluster))?;
         let file = step("Pods", || schedule(cluster))?;
@@ -79,7 +82,7 @@ pub(super) fn replace(
     cluster: &Cluster,
     component: &Component,
     archive: &Path,
-    change: impl FnOnce(&mut Value),
+    change: impl FnOnce(&mut Value) -> Result<()>,
 ) -> Result<((), String)> {
     cluster.load(archive)?;
     let old = cluster.pid()?;
@@ -87,7 +90,7 @@ pub(super) fn replace(
     let mut manifest: Value = serde_json::from_str(&cluster.on_node(CONTROL_PLANE, &read)?)?;
     let spec = &mut manifest["spec"];
     spec["containers"][0]["image"] = images::name(component.name, component.version).into();
-    change(spec);
+    change(spec)?;
     fs::write(cluster.shared().join("scheduler.json"), manifest.to_string())?;
     cluster.on_node(CONTROL_PLANE, &["cp", "/shared/scheduler.json", MANIFEST])?;
     let new = wait_until("the new scheduler", TIMEOUT, || {
@@ -126,12 +129,7 @@ fn schedule(cluster: &Cluster) -> Result<(PathBuf, String)> {
     Comparison::begin(cluster)?.end()?;
     let skip = fs::metadata(cluster.spans())?.len();
     let comparison = Comparison::begin(cluster)?;
-    let start = Instant::now();
-    for first in (0..PODS).step_by(BATCH) {
-        let due = Duration::from_secs((first / BATCH) as u64);
-        thread::sleep(due.saturating_sub(start.elapsed()));
-        create(cluster, &(first..first + BATCH).map(twin).collect::<Vec<_>>())?;
-    }
+    create_at_pace(cluster, PACE, &(0..PODS).map(twin).collect::<Vec<_>>())?;
     wait_for_pods(cluster, "all Pods to be bound or found unschedulable", |pods| {
         pods.len() == PODS && pods.iter().all(|pod| is_bound(pod) || is_unschedulable(pod))
     })?;

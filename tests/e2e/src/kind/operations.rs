@@ -1,6 +1,10 @@
 //! Operations on a cluster that several tests need.
 
-use std::{path::PathBuf, thread, time::Duration};
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{figures::Observed, metrics::Metrics, wait::wait_until};
@@ -124,6 +128,16 @@ pub(super) fn pod(name: &str, cpu: &str) -> Value {
 pub(super) fn create(cluster: &Cluster, pods: &[Value]) -> Result<()> {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": pods });
     cluster.manifest("create", &list.to_string()).map(drop)
+}
+
+/// Creates so many of these Pods in a second.
+pub(super) fn create_at_pace(cluster: &Cluster, pace: usize, pods: &[Value]) -> Result<()> {
+    let start = Instant::now();
+    for (second, pods) in (0..).zip(pods.chunks(pace)) {
+        thread::sleep(Duration::from_secs(second).saturating_sub(start.elapsed()));
+        create(cluster, pods)?;
+    }
+    Ok(())
 }
 
 pub(super) fn items(cluster: &Cluster) -> Result<Vec<Value>> {

@@ -3,17 +3,15 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use harness::{
     api::is_bound,
     figures::{Comparison, Observed as _},
     schedulers::timed_version,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use xtask::components::{Component, SCHEDULER};
 
 use super::{
@@ -21,7 +19,7 @@ use super::{
     compare::{daemon, on_objects, replace},
     e2e::step,
     images,
-    operations::{NAMESPACE, create, delete, metrics, pod, wait_for_pods},
+    operations::{NAMESPACE, create_at_pace, delete, metrics, pod, wait_for_pods},
 };
 use crate::{checks::nothing_lost, plugins};
 
@@ -56,36 +54,29 @@ fn configured(cluster: &Cluster, component: &Component, archive: &Path) -> Resul
     fs::write(cluster.shared().join("configuration.json"), configuration.to_string())?;
     cluster.on_node(CONTROL_PLANE, &["cp", "/shared/configuration.json", CONFIGURATION])?;
     replace(cluster, component, archive, |spec| {
-        let container = &mut spec["containers"][0];
-        container["env"] = json!([]);
-        let mut push = |list: &str, value| {
-            if let Some(list) = container[list].as_array_mut() {
-                list.push(value);
-            }
-        };
-        push("command", format!("--config={CONFIGURATION}").into());
-        push(
-            "volumeMounts",
-            json!({ "name": "configuration", "mountPath": CONFIGURATION, "readOnly": true }),
-        );
-        if let Some(volumes) = spec["volumes"].as_array_mut() {
-            volumes.push(
-                json!({ "name": "configuration", "hostPath": { "path": CONFIGURATION, "type": "File" } }),
-            );
+        spec["containers"][0]["env"] = json!([]);
+        let mount = json!({ "name": "configuration", "mountPath": CONFIGURATION, "readOnly": true });
+        let file = json!({ "name": "configuration", "hostPath": { "path": CONFIGURATION, "type": "File" } });
+        for (list, value) in [
+            ("/containers/0/command", format!("--config={CONFIGURATION}").into()),
+            ("/containers/0/volumeMounts", mount),
+            ("/volumes", file),
+        ] {
+            let list = spec
+                .pointer_mut(list)
+                .and_then(Value::as_array_mut)
+                .with_context(|| format!("no list `{list}`"))?;
+            list.push(value);
         }
+        Ok(())
     })
 }
 
 fn compare(cluster: &Cluster) -> Result<((), String)> {
     let comparison = Comparison::begin(cluster)?;
-    let start = Instant::now();
-    for first in (0..plugins::PODS).step_by(plugins::PACE as usize) {
-        let due = Duration::from_secs((first / plugins::PACE).into());
-        thread::sleep(due.saturating_sub(start.elapsed()));
-        let pods = (first..first + plugins::PACE)
-            .map(|number| plugins::timed(number, on_objects(pod(&format!("timed-{number}"), "10m"))));
-        create(cluster, &pods.collect::<Vec<_>>())?;
-    }
+    let timed = |number| plugins::timed(number, on_objects(pod(&format!("timed-{number}"), "10m")));
+    let pods = (0..plugins::PODS).map(timed).collect::<Vec<_>>();
+    create_at_pace(cluster, plugins::PACE as usize, &pods)?;
     wait_for_pods(cluster, "all Pods to be bound", |pods| {
         pods.len() == plugins::PODS as usize && pods.iter().all(is_bound)
     })?;
