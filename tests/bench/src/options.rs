@@ -15,8 +15,8 @@ pub(crate) struct Options {
     /// Nodes of the cluster
     #[arg(long, default_value_t = 1000)]
     pub(crate) nodes: u32,
-    /// Pods in a round
-    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Pods in a round; with `--plugins` 400 unless given, so that each round has a window
+    #[arg(long, default_value_t = 150, default_value_if("plugins", "true", "400"), value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pods: u32,
     /// Pods created in a second: less than the scheduler's limit, or the figures show its saturation
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]

@@ -139,6 +139,10 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
         let metrics = schedspan.metrics()?;
         let attempts = metrics.sum("schedspan_attempts_total", &[]);
         ensure!(attempts >= pods, "only {attempts} attempts of {pods} were traced");
+        ensure!(
+            way != Way::Shares(Shares::Windows) || metrics.sum("schedspan_exact_windows_total", &[]) > 0.0,
+            "no attempt of {pods} had an exact window: more are needed, with `--pods`"
+        );
         let of_scheduler = (cpu_ms(pid)? - begun) / 1e3;
         let percent =
             |part| 100.0 * metrics.sum("schedspan_overhead_seconds_total", &[("part", part)]) / of_scheduler;
