@@ -32,13 +32,17 @@ pub(crate) fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()>
     Ok(())
 }
 
-/// Addresses of the sites in a plan of `inspect` that have a probe all the time, not in windows only.
+/// Levels of detail whose sites have a probe all the time, in a daemon without `--detail`.
+const DEFAULT: [&str; 3] = ["phases", "plugins", "full"];
+
+/// Addresses of the sites in a plan of `inspect` that a daemon without `--detail` probes all the time.
 ///
 /// # Errors
 ///
 /// If there is none, or one has no address.
 pub(crate) fn probed_sites(plan: &Value) -> Result<BTreeSet<u64>> {
-    let sites = plan["sites"].as_array().into_iter().flatten().filter(|site| site["detail"] != "windows");
+    let sites = plan["sites"].as_array().into_iter().flatten();
+    let sites = sites.filter(|site| site["detail"].as_str().is_some_and(|detail| DEFAULT.contains(&detail)));
     let sites: BTreeSet<u64> = sites.map(address).collect::<Result<_>>()?;
     ensure!(!sites.is_empty(), "inspect shows no site");
     Ok(sites)
