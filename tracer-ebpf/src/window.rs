@@ -26,6 +26,8 @@ use crate::{
 
 /// The longest time between two hits in a row that counts as that of a probe: a longer one was interrupted.
 const LONGEST_PROBE_NS: u64 = 16_384;
+/// Hits of a call: two at its begin, one at its end.
+const HITS_PER_CALL: u64 = 3;
 /// The average of the probes' time is over about `1 << WEIGHT` hits.
 const WEIGHT: u32 = 5;
 
@@ -49,6 +51,8 @@ struct ProbeTime {
     g: u64,
     /// End of that hit.
     end_ns: u64,
+    /// What its program took, nanoseconds.
+    program_ns: u64,
     /// Average, in units of `1 << -WEIGHT` nanoseconds.
     average: u64,
 }
@@ -114,7 +118,9 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
             // SAFETY: the slot is this CPU's own, and uprobe programs on one CPU do not interrupt one another.
             unsafe {
                 (*probe).g = regs::g(ctx);
-                (*probe).end_ns = now();
+                let end_ns = now();
+                (*probe).end_ns = end_ns;
+                (*probe).program_ns = end_ns - time_ns;
             }
         }
         Kind::CallBegins => begin(ctx, site, window, time_ns)?,
@@ -126,7 +132,7 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
 #[inline(always)]
 fn begin(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64) -> Option<()> {
     let g = regs::g(ctx);
-    let probe_ns = probe_ns(g, time_ns)?;
+    let (probe_ns, program_ns) = probe_time(g, time_ns)?;
     let Some((value, depth)) = read(ctx, site, g) else {
         lose(window);
         return None;
@@ -143,13 +149,19 @@ fn begin(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64)
     let before = unsafe { *open };
     if before.begin_ns != 0 {
         // A panic has left it.
-        add(window, site, before.begin, NO_END, 0);
+        let sum = sum_of(window, site, before.begin, NO_END)?;
+        // SAFETY: as in `end`.
+        unsafe {
+            (*sum).calls += 1;
+            (*sum).probes_ns += (HITS_PER_CALL - 1) * before.probe_ns + before.programs_ns;
+        }
     }
     // SAFETY: as above. The time is taken last.
     unsafe {
         (&raw mut (*open).begin).write_volatile(value);
         (&raw mut (*open).depth).write_volatile(depth);
         (&raw mut (*open).probe_ns).write_volatile(probe_ns);
+        (&raw mut (*open).programs_ns).write_volatile(program_ns + (now() - time_ns));
         (&raw mut (*open).begin_ns).write_volatile(now());
     }
     Some(())
@@ -160,7 +172,7 @@ fn end(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64) -
     let g = regs::g(ctx);
     let open = OPEN_CALLS.get_ptr_mut(&Caller { g, function: site.function.into() })?;
     // SAFETY: as in `begin`.
-    let OpenCall { begin_ns, begin, depth, probe_ns } = unsafe { *open };
+    let OpenCall { begin_ns, begin, depth, probe_ns, programs_ns } = unsafe { *open };
     let read = read(ctx, site, g);
     if begin_ns == 0 || read.is_some_and(|(_, here)| here != depth) {
         // The code comes here on other ways too.
@@ -172,13 +184,22 @@ fn end(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64) -
         lose(window);
         return None;
     };
-    add(window, site, begin, value, (time_ns - begin_ns).wrapping_sub(probe_ns));
+    let took_ns = (time_ns - begin_ns).wrapping_sub(probe_ns);
+    let sum = sum_of(window, site, begin, value)?;
+    // SAFETY: the value is this CPU's own, is not removed while the window is open, and uprobe programs on one CPU do not
+    // interrupt one another. The slot is masked to the length of the list.
+    unsafe {
+        (*sum).calls += 1;
+        (*sum).total_ns = (*sum).total_ns.wrapping_add(took_ns);
+        (*sum).slots[slot(took_ns) & (SLOTS - 1)] += 1;
+        (*sum).probes_ns += HITS_PER_CALL * probe_ns + programs_ns + (now() - time_ns);
+    }
     Some(())
 }
 
-/// The average time of a probe on this CPU, with that of this hit.
+/// The average time of a probe on this CPU, with that of this hit, and what the program of the hit before took.
 #[inline(always)]
-fn probe_ns(g: u64, time_ns: u64) -> Option<u64> {
+fn probe_time(g: u64, time_ns: u64) -> Option<(u64, u64)> {
     let probe = PROBE_TIME.get_ptr_mut(0)?;
     // SAFETY: the slot is this CPU's own.
     let probe = unsafe { &mut *probe };
@@ -190,7 +211,7 @@ fn probe_ns(g: u64, time_ns: u64) -> Option<u64> {
             probe.average + took - (probe.average >> WEIGHT)
         };
     }
-    Some(probe.average >> WEIGHT)
+    Some((probe.average >> WEIGHT, probe.program_ns))
 }
 
 /// The first value of a site, and the stack depth of the call.
@@ -203,26 +224,21 @@ fn read(ctx: &ProbeContext, TimedSite { site, above, .. }: TimedSite, g: u64) ->
     Some((value, stack_hi - registers[REGISTERS - 1] + u64::from(above)))
 }
 
-/// Adds a call.
+/// The sum of calls with these values, on this CPU.
 #[inline(always)]
-fn add(window: *mut Window, site: TimedSite, begin: u64, end: u64, took_ns: u64) {
+fn sum_of(window: *mut Window, site: TimedSite, begin: u64, end: u64) -> Option<*mut Sum> {
     // SAFETY: the map's value is aligned and outlives the program; the field is read in one load.
     let marks = unsafe { (&raw const (*window).marks_len).read_volatile() };
     let key = SumKey { begin, end, function: site.function.into(), marks };
     if SUMS.get_ptr_mut(&key).is_none() && SUMS.insert(&key, &Sum::default(), 0).is_err() {
         lose(window);
-        return;
+        return None;
     }
-    let Some(sum) = SUMS.get_ptr_mut(&key) else { return lose(window) };
-    // SAFETY: the value is this CPU's own, is not removed while the window is open, and uprobe programs on one CPU do not
-    // interrupt one another. The slot is masked to the length of the list.
-    unsafe {
-        (*sum).calls += 1;
-        if end != NO_END {
-            (*sum).total_ns = (*sum).total_ns.wrapping_add(took_ns);
-            (*sum).slots[slot(took_ns) & (SLOTS - 1)] += 1;
-        }
+    let sum = SUMS.get_ptr_mut(&key);
+    if sum.is_none() {
+        lose(window);
     }
+    sum
 }
 
 /// The slot of a call in the histogram. The average that was taken off may be longer than the call.

@@ -210,9 +210,10 @@ impl Supervisor {
 
     /// Takes windows that are over, and begins those that are due.
     fn windows(&mut self) {
-        let Self { probes, workers, executables, .. } = self;
-        let executables = &*executables;
-        let handle = |file: FileId| executables.get(&file).map(|traced| &traced.handle);
+        let Self { probes, workers, executables, governors, .. } = self;
+        let (executables, governors) = (&*executables, governors.as_ref());
+        let has_room = |file: FileId| governors.is_none_or(|governors| governors.has_room_for_window(file));
+        let handle = |file| executables.get(&file).filter(|_| has_room(file)).map(|traced| &traced.handle);
         for worker in workers {
             if let Err(error) = worker.window(probes, &handle) {
                 warn!("an exact window is lost: {error}");

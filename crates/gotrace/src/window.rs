@@ -231,7 +231,10 @@ mod tests {
         let (begin, end, function, marks) = key;
         let mut slots = [0; SLOTS];
         slots[slot] = u32::try_from(calls).expect("they are few");
-        (SumKey { begin, end, function, marks }, Sum { calls, total_ns: total_ns.cast_unsigned(), slots })
+        (
+            SumKey { begin, end, function, marks },
+            Sum { calls, total_ns: total_ns.cast_unsigned(), probes_ns: 0, slots },
+        )
     }
 
     fn window(counted: Counted) -> Window<&'static str> {
@@ -284,7 +287,7 @@ mod tests {
     #[test]
     fn a_call_that_a_panic_has_left_is_counted_and_has_no_time() {
         let open = |function, begin_ns| {
-            let call = OpenCall { begin_ns, begin: BOB, depth: 0, probe_ns: 0 };
+            let call = OpenCall { begin_ns, begin: BOB, ..OpenCall::default() };
             (Caller { g: begin_ns, function }, call)
         };
         let window = window(Counted {

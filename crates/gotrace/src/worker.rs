@@ -168,7 +168,7 @@ fn prepare<P: Program>(
         attached: None,
         kinds: Vec::new(),
         cut: Cut::Nothing,
-        timed_calls: 0,
+        windows_ns: 0,
         codes: codes.into(),
         table: None,
         timing,
@@ -257,7 +257,8 @@ pub trait Worker<T>: Send {
     /// From here on, a sample stands for this time.
     fn sampled_every(&mut self, _period_ns: u64) {}
 
-    /// Takes the window whose turn is over, and begins the next one, if it is due. `handle` gives the executables.
+    /// Takes the window whose turn is over, and begins the next one, if it is due. `handle` gives the executables
+    /// that may have one now.
     ///
     /// # Errors
     ///
@@ -315,8 +316,8 @@ struct Planned<P: Program> {
     /// What the attached sites are, in their order: level of detail, class, and whether a list or a map is read.
     kinds: Vec<(Detail, Class, bool)>,
     cut: Cut,
-    /// Calls that were timed in windows.
-    timed_calls: u64,
+    /// What the probes of windows cost, nanoseconds.
+    windows_ns: u64,
     codes: Arc<CodeMap>,
     /// The place of its code ranges, while processes are sampled.
     table: Option<u32>,
@@ -525,7 +526,7 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
             if let Some((planned, counted)) = planned.zip(counted)
                 && let Some(timing) = &planned.timing
             {
-                planned.timed_calls += counted.sums.iter().map(|(_, sum)| sum.calls).sum::<u64>();
+                planned.windows_ns += counted.sums.iter().map(|(_, sum)| sum.probes_ns).sum::<u64>();
                 let window = timing.window(counted, |address| self.decoder.name(target, address));
                 self.observe(Line::Window(Cow::Borrowed(&window)));
                 self.pipeline.window(window);
@@ -537,9 +538,9 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         }
         let Some(every) = probes.window_every() else { return Ok(()) };
         let mut turns = self.turns.iter_mut();
-        let Some((target, (file, turns))) = turns.find(|(_, (_, turns))| *turns >= every) else {
-            return Ok(());
-        };
+        let is_due =
+            |(_, (file, turns)): &(&u32, &mut (FileId, u64))| *turns >= every && handle(*file).is_some();
+        let Some((target, (file, turns))) = turns.find(is_due) else { return Ok(()) };
         *turns = 0;
         let (target, file) = (*target, *file);
         let Some(Planned { attached: Some(attached), timing: Some(timing), timed, cut, .. }) =
@@ -562,11 +563,10 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     }
 
     fn hits(&self, file: FileId, probes: &Probes) -> Option<Hits> {
-        let Planned { attached: Some(attached), kinds, timed_calls, .. } = self.executables.get(&file)?
-        else {
+        let Planned { attached: Some(attached), kinds, windows_ns, .. } = self.executables.get(&file)? else {
             return None;
         };
-        let mut hits = Hits { timed_calls: *timed_calls, ..Hits::default() };
+        let mut hits = Hits { windows_ns: *windows_ns, ..Hits::default() };
         for ((detail, class, is_list), number) in kinds.iter().zip(&attached.numbers) {
             let seen = probes.seen(*number);
             hits.sites.push((*detail, *class, seen));

@@ -107,15 +107,15 @@ mod tests {
         assert_eq!(head, [1, 2].map(u64::to_ne_bytes).as_flattened());
         assert_eq!(rest, [3, 4].map(u32::to_ne_bytes).as_flattened());
 
-        let sum = Sum { calls: 1, total_ns: 2, slots: [3; SLOTS] };
-        let (head, rest) = bytes(&sum).split_at(16);
-        assert_eq!(head, [1, 2].map(u64::to_ne_bytes).as_flattened());
+        let sum = Sum { calls: 1, total_ns: 2, probes_ns: 4, slots: [3; SLOTS] };
+        let (head, rest) = bytes(&sum).split_at(24);
+        assert_eq!(head, [1, 2, 4].map(u64::to_ne_bytes).as_flattened());
         assert_eq!(rest, [3; SLOTS].map(u32::to_ne_bytes).as_flattened());
 
         let caller = Caller { g: 1, function: 2 };
         assert_eq!(bytes(&caller), [1, 2].map(u64::to_ne_bytes).as_flattened());
-        let call = OpenCall { begin_ns: 1, begin: 2, depth: 3, probe_ns: 4 };
-        assert_eq!(bytes(&call), [1, 2, 3, 4].map(u64::to_ne_bytes).as_flattened());
+        let call = OpenCall { begin_ns: 1, begin: 2, depth: 3, probe_ns: 4, programs_ns: 5 };
+        assert_eq!(bytes(&call), [1, 2, 3, 4, 5].map(u64::to_ne_bytes).as_flattened());
 
         let code = Code { text: 1, text_len: 2, first: 3, len: 4, believes_outside: 5 };
         let (head, rest) = bytes(&code).split_at(8);

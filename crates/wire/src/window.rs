@@ -140,6 +140,8 @@ pub struct Sum {
     pub calls: u64,
     /// Their time, without that of the probes, nanoseconds: a signed number, since the probes' time is an average.
     pub total_ns: u64,
+    /// What their probes took, nanoseconds: the traps and the programs.
+    pub probes_ns: u64,
     /// Histogram.
     pub slots: [u32; SLOTS],
 }
@@ -164,10 +166,12 @@ pub struct OpenCall {
     pub begin: u64,
     /// Stack depth: see [`Hit::depth`](crate::Hit::depth).
     pub depth: u64,
-    /// Time of a probe, nanoseconds.
+    /// Time of a probe outside of its program, nanoseconds.
     pub probe_ns: u64,
+    /// What the programs took that ran before the call, nanoseconds.
+    pub programs_ns: u64,
 }
 
 const _: () = assert!(size_of::<Window>() == 40 + 16 * MAX_MARKS && MAX_MARKS.is_power_of_two());
-const _: () = assert!(size_of::<Sum>() == 16 + 4 * SLOTS && SLOTS.is_power_of_two());
-const _: () = assert!(size_of::<SumKey>() == 24 && size_of::<Caller>() == 16 && size_of::<OpenCall>() == 32);
+const _: () = assert!(size_of::<Sum>() == 24 + 4 * SLOTS && SLOTS.is_power_of_two());
+const _: () = assert!(size_of::<SumKey>() == 24 && size_of::<Caller>() == 16 && size_of::<OpenCall>() == 40);

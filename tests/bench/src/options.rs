@@ -89,7 +89,8 @@ impl Shares {
         match self {
             Self::No => &["--sample-hz=0"],
             Self::Samples => &[],
-            Self::Windows => &["--exact-windows=200"],
+            // The default budget: it limits windows.
+            Self::Windows => &["--exact-windows=200", "--budget=5%"],
         }
     }
 }

@@ -52,6 +52,7 @@ pub(super) struct Cost {
     records_per_attempt: Option<Spread>,
     samples_percent: Option<Spread>,
     windows_percent: Option<Spread>,
+    windows_per_1000: Option<Spread>,
 }
 
 /// This schedspan relative to another one, by the rounds of the same turn; CPU times in etcd's time.
@@ -119,7 +120,7 @@ impl Report {
         let Self { nodes, pods, pace, rounds, lost, sites_emulated, sites_single_stepped, .. } = self;
         println!("{nodes} Nodes, {pods} Pods a round at {pace} a second, {rounds} rounds of each way");
         println!("{:<32} {:<18} {:>10} {:>10} {:>10}", "", "", "MEDIAN", "MIN", "MAX");
-        let rows: [Figure; 14] = [
+        let rows: [Figure; 15] = [
             ("scheduler CPU ms/Pod", |cost| Some(&cost.scheduler_cpu_ms_per_pod)),
             ("schedspan CPU ms/Pod", |cost| cost.daemon_cpu_ms_per_pod.as_ref()),
             ("both CPU ms/Pod", |cost| Some(&cost.cpu_ms_per_pod)),
@@ -134,6 +135,7 @@ impl Report {
             ("records/attempt", |cost| cost.records_per_attempt.as_ref()),
             ("% of CPU: samples", |cost| cost.samples_percent.as_ref()),
             ("% of CPU: windows", |cost| cost.windows_percent.as_ref()),
+            ("windows/1,000 attempts", |cost| cost.windows_per_1000.as_ref()),
         ];
         for (name, spread) in rows {
             for cost in &self.ways {
@@ -294,6 +296,7 @@ impl Cost {
             records_per_attempt: of_daemon(|daemon| daemon.records_per_attempt),
             samples_percent: of_daemon(|daemon| daemon.samples_percent),
             windows_percent: of_daemon(|daemon| daemon.windows_percent),
+            windows_per_1000: of_daemon(|daemon| daemon.windows_per_1000),
         }
     }
 }
@@ -426,6 +429,7 @@ mod tests {
                 records_per_attempt: 82.0,
                 samples_percent: 0.1,
                 windows_percent: 0.0,
+                windows_per_1000: 0.0,
                 lost: 0.0,
             }),
             ..Round::default()
@@ -461,6 +465,7 @@ mod tests {
                 records_per_attempt: 51.0,
                 samples_percent: 0.1,
                 windows_percent: 0.0,
+                windows_per_1000: 0.0,
                 lost: 0.0,
             }),
             ..Round::default()

@@ -101,6 +101,7 @@ pub(crate) struct Daemon {
     /// What the daemon measures itself of samples, and of exact windows: part of the scheduler's CPU time, percent.
     pub(crate) samples_percent: f64,
     pub(crate) windows_percent: f64,
+    pub(crate) windows_per_1000: f64,
     pub(crate) lost: f64,
 }
 
@@ -139,10 +140,13 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
         let metrics = schedspan.metrics()?;
         let attempts = metrics.sum("schedspan_attempts_total", &[]);
         ensure!(attempts >= pods, "only {attempts} attempts of {pods} were traced");
+        let windows = metrics.sum("schedspan_exact_windows_total", &[]);
         ensure!(
-            way != Way::Shares(Shares::Windows) || metrics.sum("schedspan_exact_windows_total", &[]) > 0.0,
+            way != Way::Shares(Shares::Windows) || windows > 0.0,
             "no attempt of {pods} had an exact window: more are needed, with `--pods`"
         );
+        let cuts = metrics.sum("schedspan_cuts_total", &[]);
+        ensure!(cuts == 0.0, "the budget has cut something {cuts} times: this is the cost of less");
         let of_scheduler = (cpu_ms(pid)? - begun) / 1e3;
         let percent =
             |part| 100.0 * metrics.sum("schedspan_overhead_seconds_total", &[("part", part)]) / of_scheduler;
@@ -153,6 +157,7 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
             records_per_attempt: metrics.sum("schedspan_records_total", &[]) / attempts,
             samples_percent: percent("samples"),
             windows_percent: percent("exact_windows"),
+            windows_per_1000: 1e3 * windows / attempts,
             lost: metrics.sum("schedspan_losses_total", &[]),
         };
         schedspan.stop()?;

@@ -1,8 +1,8 @@
 //! What tracing costs: counted hits, times what a hit of their class costs here.
 //!
 //! A hit costs its trap, which is measured when the daemon starts (see [`crate::probe`]), and its eBPF program, whose time the
-//! program itself measures in the traced process. Calls in a window cost three hits each. A sample costs an interrupt and its
-//! program.
+//! program itself measures in the traced process. What the probes of a window cost is measured in the window. A sample costs an
+//! interrupt and its program.
 
 use std::collections::HashMap;
 
@@ -20,8 +20,8 @@ const PROGRAM_NS: f64 = 900.0;
 const ENOUGH: u64 = 8;
 /// What an interrupt costs that takes a sample, nanoseconds, besides its program.
 const INTERRUPT_NS: f64 = 1_000.0;
-/// Hits of a call in a window.
-const HITS_PER_CALL: f64 = 3.0;
+/// The part of the budget that windows may cost. They come less often where they would cost more.
+const WINDOWS: f64 = 0.1;
 
 /// What the trap of a hit costs on this machine, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +61,18 @@ pub struct Hits {
     pub walks: u64,
     /// Hits of its processes that were lost to their limit.
     pub lost: u64,
-    /// Calls that were timed in windows.
-    pub timed_calls: u64,
+    /// What the probes of windows cost, nanoseconds.
+    pub windows_ns: u64,
 }
 
 impl Hits {
     /// Adds those of another program in the same executable.
     pub fn add(&mut self, other: Self) {
-        let Self { sites, walks, lost, timed_calls } = other;
+        let Self { sites, walks, lost, windows_ns } = other;
         self.sites.extend(sites);
         self.walks += walks;
         self.lost += lost;
-        self.timed_calls += timed_calls;
+        self.windows_ns += windows_ns;
     }
 
     fn seen(&self) -> u64 {
@@ -89,7 +89,7 @@ impl Hits {
             sites: self.sites.iter().enumerate().map(more).collect(),
             walks: self.walks.saturating_sub(before.walks),
             lost: self.lost.saturating_sub(before.lost),
-            timed_calls: self.timed_calls.saturating_sub(before.timed_calls),
+            windows_ns: self.windows_ns.saturating_sub(before.windows_ns),
         }
     }
 }
@@ -186,6 +186,8 @@ struct Governed {
     cpu_ns: HashMap<u32, u64>,
     /// CPU time since the last window.
     since_window_ns: f64,
+    /// What the last window cost.
+    last_window_ns: f64,
     /// What windows cost per CPU time.
     window_rate: f64,
     ratio: f64,
@@ -222,6 +224,15 @@ impl Governors {
     #[must_use]
     pub fn cut(&self, file: FileId) -> Cut {
         self.files.get(&file).map_or(Cut::Nothing, |governed| governed.governor.cut())
+    }
+
+    /// Whether the next window of an executable may begin: with the last one, windows would cost less than their part of the
+    /// budget. A budget of all CPU time limits nothing.
+    #[must_use]
+    pub fn has_room_for_window(&self, file: FileId) -> bool {
+        let of =
+            |governed: &Governed| governed.last_window_ns <= WINDOWS * self.budget * governed.since_window_ns;
+        self.budget >= 1.0 || self.files.get(&file).is_none_or(of)
     }
 
     /// The sums so far.
@@ -279,8 +290,7 @@ impl Governors {
             totals.hits.iter_mut().zip(counts).for_each(|(sum, more)| *sum += more.round() as u64);
             ns[Part::Moves.index()] += more.walk_ns as f64 * share(hits.walks as f64, walks as f64);
             ns[Part::Samples.index()] = sampled_ns * share(cpu_ns, cpu);
-            let call_ns = HITS_PER_CALL * (traps.emulated_ns as f64 + *program_ns);
-            ns[Part::Windows.index()] = governed.windows_ns(hits.timed_calls as f64 * call_ns, cpu_ns);
+            ns[Part::Windows.index()] = governed.windows_ns(hits.windows_ns as f64, cpu_ns);
             let spent = Spent { ns, cpu_ns, elapsed_ns: elapsed_ns as f64 };
             let from = governed.governor.cut();
             let to = governed.governor.tick(&spent);
@@ -301,7 +311,15 @@ impl Governors {
 
 impl Governed {
     fn new(governor: Governor, hits: Hits, cpu_ns: HashMap<u32, u64>) -> Self {
-        Self { governor, hits, cpu_ns, since_window_ns: 0.0, window_rate: 0.0, ratio: 0.0 }
+        Self {
+            governor,
+            hits,
+            cpu_ns,
+            since_window_ns: 0.0,
+            last_window_ns: 0.0,
+            window_rate: 0.0,
+            ratio: 0.0,
+        }
     }
 
     /// What hits cost by part, and their number by class. Hits that were lost are like the others.
@@ -328,6 +346,7 @@ impl Governed {
         if ended_ns > 0.0 && self.since_window_ns > 0.0 {
             self.window_rate = ended_ns / self.since_window_ns;
             self.since_window_ns = 0.0;
+            self.last_window_ns = ended_ns;
         }
         if self.governor.cut() >= Cut::ExactWindows { 0.0 } else { self.window_rate * cpu_ns }
     }

@@ -187,19 +187,16 @@ fn hits_that_were_lost_cost_as_much_and_those_of_one_process_are_no_other_one_s(
 }
 
 #[test]
-fn a_window_costs_its_hits_spread_over_the_time_since_the_one_before() {
+fn a_window_costs_what_it_took_spread_over_the_time_since_the_one_before() {
     let mut governors = Governors::new(0.02, TRAPS, Cut::MOST);
     let kernel = Kernel { timed_hits: 8, timed_ns: 0, ..Kernel::default() };
-    let at = |timed_calls, cpu_ns| vec![running(FILE, Hits { timed_calls, ..hits(0, 0) }, cpu_ns)];
+    let at = |windows_ns, cpu_ns| vec![running(FILE, Hits { windows_ns, ..hits(0, 0) }, cpu_ns)];
     let second = 1_000_000_000;
     governors.tick(TICK_NS, kernel, at(0, 0));
     governors.tick(TICK_NS, kernel, at(0, 9 * second));
-    // 3,000 calls, 9 ms, of ten seconds.
-    assert_eq!(governors.tick(TICK_NS, Kernel { timed_hits: 16, ..kernel }, at(3_000, 10 * second)), []);
-    let ns = governors.totals().ns[Part::Windows.index()];
-    assert!((0.89e6..0.91e6).contains(&ns) || ns > 0.0, "{ns}");
-    // As many in half a second.
-    let changes = governors.tick(TICK_NS, kernel, at(6_000, 10 * second + second / 4));
+    assert_eq!(governors.tick(TICK_NS, kernel, at(9_000_000, 10 * second)), []);
+    assert_eq!(governors.totals().ns[Part::Windows.index()], 9e6 / 10.0, "of the last of ten seconds");
+    let changes = governors.tick(TICK_NS, kernel, at(18_000_000, 10 * second + second / 4));
     assert_eq!(
         changes.iter().map(|change| (change.from, change.to)).collect::<Vec<_>>(),
         [(Cut::Nothing, Cut::ExactWindows)]
@@ -209,6 +206,25 @@ fn a_window_costs_its_hits_spread_over_the_time_since_the_one_before() {
     assert_eq!(governors.cut(FILE), Cut::Nothing);
     governors.tick(TICK_NS, kernel, Vec::new());
     assert_eq!(governors.totals().cut, Cut::Nothing, "it has ended");
+}
+
+#[test]
+fn windows_come_only_as_often_as_a_tenth_of_the_budget_allows() {
+    let after = |budget, cpu_ms: u64| {
+        let mut governors = Governors::new(budget, TRAPS, Cut::MOST);
+        let at = |windows_ns, cpu_ms: u64| {
+            vec![running(FILE, Hits { windows_ns, ..hits(0, 0) }, cpu_ms * 1_000_000)]
+        };
+        governors.tick(TICK_NS, Kernel::default(), at(0, 0));
+        assert!(governors.has_room_for_window(FILE), "the first one");
+        // One of 5 ms.
+        governors.tick(TICK_NS, Kernel::default(), at(5_000_000, 60_000));
+        governors.tick(TICK_NS, Kernel::default(), at(5_000_000, 60_000 + cpu_ms));
+        governors.has_room_for_window(FILE)
+    };
+    assert!(!after(0.05, 999) && after(0.05, 1_000), "half a percent");
+    assert!(!after(0.5, 99) && after(0.5, 100));
+    assert!(after(1.0, 0), "nothing is limited");
 }
 
 #[test]

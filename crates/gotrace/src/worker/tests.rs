@@ -68,7 +68,7 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
         attached: None,
         kinds: Vec::new(),
         cut: Cut::Nothing,
-        timed_calls: 0,
+        windows_ns: 0,
         codes: Arc::default(),
         table: None,
         timing: None,
