@@ -44,7 +44,8 @@ impl Question {
         };
         let slower_than = slower_than.as_deref().map(parse_duration).transpose();
         let slower_than = slower_than.map_err(|error| format!("`slower-than`: {error}"))?;
-        Ok(Filter { namespace, pod, failed, slower_than, lifecycles: false })
+        let pod = pod.map(|pod| pod.parse()).transpose().map_err(|error| format!("`pod`: {error}"))?;
+        Filter { namespace, pod, failed, slower_than, lifecycles: false }.of_attempts()
     }
 }
 

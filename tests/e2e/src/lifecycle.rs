@@ -326,21 +326,25 @@ fn others(stage: &Stage, api: &Api, schedspan: &Schedspan) -> Result<()> {
     Ok(())
 }
 
-/// Checks that `schedspan trace --lifecycle` prints lifecycles and no attempts.
+/// Checks that `schedspan trace --lifecycle` prints the lifecycles of a Deployment's Pods, and no attempts.
 fn drawn(stage: &Stage, api: &Api) -> Result<()> {
     let printed = stage.cluster.dir().join("lives");
     let mut trace = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(&stage.executable)
-        .args(["trace", "--lifecycle", "drawn", "--kubeconfig"])
+        .args(["trace", "--lifecycle", "deploy/web", "--kubeconfig"])
         .arg(stage.cluster.schedspan_kubeconfig())
         .stdin(Stdio::null())
         .stdout(File::create(&printed)?)
         .stderr(File::create(stage.options()?.log)?)
         .spawn()?;
     thread::sleep(ATTACHED);
-    for name in ["drawn", "other"] {
-        api.create_pod("default", &pod(name, "10m"))?;
+    for (name, owner) in [("drawn", "web-6d5f8c9b7"), ("other", "web-api-7c9d4b8f6")] {
+        let mut pod = pod(name, "10m");
+        pod["metadata"]["ownerReferences"] = json!([
+            { "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": name, "controller": true }
+        ]);
+        api.create_pod("default", &pod)?;
         wait_for(api, "the Pod to be bound", name, is_bound)?;
         let at = now()?;
         let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": at }]);

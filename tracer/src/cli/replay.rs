@@ -2,7 +2,7 @@
 
 use std::{fs::File, io::BufReader, path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use gotrace::recording::{Replay, Step};
 use kube_scheduler::{KubeScheduler, attempt::Subject};
 use spans::{
@@ -49,6 +49,7 @@ pub struct Options {
 /// When the file cannot be read, or is not a complete recording. Attempts before the fault are shown.
 pub async fn run(options: Options) -> Result<()> {
     let Options { file, filter, output, wide, queue_spans } = options;
+    let filter = filter.of_attempts().map_err(Error::msg)?;
     let name = file.display();
     let input = File::open(&file).with_context(|| format!("cannot read `{name}`"))?;
     let metrics = Metrics::default();

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use futures::{StreamExt as _, stream::select_all};
 use reach::{Daemon, Event, Reach, events};
 use spans::{
@@ -49,6 +49,7 @@ pub struct Options {
 pub async fn run(options: Options) -> Result<()> {
     let Options { filter, lifecycle, output, server, context, daemon_namespace, common } = options;
     if server.is_none() && context.is_none() && !super::is_plugin() {
+        let filter = if lifecycle { filter } else { filter.of_attempts().map_err(Error::msg)? };
         let filter = Filter { lifecycles: lifecycle, ..filter };
         return daemon::run(daemon::Options { lifecycle, ..common.daemon(output, filter) }).await;
     }
@@ -56,6 +57,7 @@ pub async fn run(options: Options) -> Result<()> {
         !lifecycle,
         "a daemon does not show lifecycles: run `schedspan trace --lifecycle` beside the scheduler"
     );
+    let filter = filter.of_attempts().map_err(Error::msg)?;
     // KUBECONFIG may name several files.
     let variable = env::var_os("KUBECONFIG");
     let kubeconfig = common.context.kubeconfig.filter(|path| variable.as_deref() != Some(path.as_os_str()));
@@ -115,7 +117,7 @@ fn question(filter: &Filter) -> Vec<(&'static str, String)> {
     let Filter { namespace, pod, failed, slower_than, lifecycles: _ } = filter;
     let mut question = Vec::new();
     question.extend(namespace.clone().map(|namespace| ("namespace", namespace)));
-    question.extend(pod.clone().map(|pod| ("pod", pod)));
+    question.extend(pod.as_ref().map(|pod| ("pod", pod.to_string())));
     question.extend(failed.then(|| ("failed", "true".to_owned())));
     question.extend(slower_than.map(|limit| ("slower-than", format!("{}us", limit.as_micros()))));
     question

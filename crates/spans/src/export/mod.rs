@@ -31,7 +31,7 @@ use tracing::info;
 
 use self::{chrome::Chrome, perfetto::Perfetto};
 pub use self::{
-    filter::Filter,
+    filter::{Filter, Pods},
     live::{Live, Seen, Watcher},
     mermaid::chart,
     otlp::{encode::encode, spool::Options as SpoolOptions, try_once},
