@@ -20,7 +20,8 @@ const PROGRAM_NS: f64 = 900.0;
 const ENOUGH: u64 = 8;
 /// What an interrupt costs that takes a sample, nanoseconds, besides its program.
 const INTERRUPT_NS: f64 = 1_000.0;
-/// The part of the budget that windows may cost. They come less often where they would cost more.
+/// The part of the budget that windows may cost: what a window costs is spread over as much time as that takes, and only then may
+/// the next one begin.
 const WINDOWS: f64 = 0.1;
 
 /// What the trap of a hit costs on this machine, nanoseconds.
@@ -184,12 +185,8 @@ struct Governed {
     governor: Governor,
     hits: Hits,
     cpu_ns: HashMap<u32, u64>,
-    /// CPU time since the last window.
-    since_window_ns: f64,
-    /// What the last window cost.
-    last_window_ns: f64,
-    /// What windows cost per CPU time.
-    window_rate: f64,
+    /// What windows have cost that is not spread yet.
+    windows_left_ns: f64,
     ratio: f64,
 }
 
@@ -226,13 +223,10 @@ impl Governors {
         self.files.get(&file).map_or(Cut::Nothing, |governed| governed.governor.cut())
     }
 
-    /// Whether the next window of an executable may begin: with the last one, windows would cost less than their part of the
-    /// budget. A budget of all CPU time limits nothing.
+    /// Whether the next window of an executable may begin.
     #[must_use]
     pub fn has_room_for_window(&self, file: FileId) -> bool {
-        let of =
-            |governed: &Governed| governed.last_window_ns <= WINDOWS * self.budget * governed.since_window_ns;
-        self.budget >= 1.0 || self.files.get(&file).is_none_or(of)
+        self.files.get(&file).is_none_or(|governed| governed.windows_left_ns == 0.0)
     }
 
     /// The sums so far.
@@ -290,9 +284,11 @@ impl Governors {
             totals.hits.iter_mut().zip(counts).for_each(|(sum, more)| *sum += more.round() as u64);
             ns[Part::Moves.index()] += more.walk_ns as f64 * share(hits.walks as f64, walks as f64);
             ns[Part::Samples.index()] = sampled_ns * share(cpu_ns, cpu);
-            ns[Part::Windows.index()] = governed.windows_ns(hits.windows_ns as f64, cpu_ns);
-            let spent = Spent { ns, cpu_ns, elapsed_ns: elapsed_ns as f64 };
+            let mut spent = Spent { ns, cpu_ns, elapsed_ns: elapsed_ns as f64 };
+            ns[Part::Windows.index()] = governed.spread(hits.windows_ns as f64, &spent);
             let from = governed.governor.cut();
+            // What is left of the last one is no reason to cut anything else.
+            spent.ns[Part::Windows.index()] = from.keeps(Part::Windows) * ns[Part::Windows.index()];
             let to = governed.governor.tick(&spent);
             governed.ratio = share(spent.total(), cpu_ns);
             totals.ns.iter_mut().zip(ns).for_each(|(sum, ns)| *sum += ns);
@@ -311,15 +307,7 @@ impl Governors {
 
 impl Governed {
     fn new(governor: Governor, hits: Hits, cpu_ns: HashMap<u32, u64>) -> Self {
-        Self {
-            governor,
-            hits,
-            cpu_ns,
-            since_window_ns: 0.0,
-            last_window_ns: 0.0,
-            window_rate: 0.0,
-            ratio: 0.0,
-        }
+        Self { governor, hits, cpu_ns, windows_left_ns: 0.0, ratio: 0.0 }
     }
 
     /// What hits cost by part, and their number by class. Hits that were lost are like the others.
@@ -340,14 +328,13 @@ impl Governed {
         (ns, counts)
     }
 
-    /// What windows cost in this tick, if the cost of each is spread over the time since the one before.
-    fn windows_ns(&mut self, ended_ns: f64, cpu_ns: f64) -> f64 {
-        self.since_window_ns += cpu_ns;
-        if ended_ns > 0.0 && self.since_window_ns > 0.0 {
-            self.window_rate = ended_ns / self.since_window_ns;
-            self.since_window_ns = 0.0;
-            self.last_window_ns = ended_ns;
-        }
-        if self.governor.cut() >= Cut::ExactWindows { 0.0 } else { self.window_rate * cpu_ns }
+    /// What windows cost in this tick, if the cost of each is spread. A budget of all CPU time limits nothing.
+    fn spread(&mut self, ended_ns: f64, spent: &Spent) -> f64 {
+        let all = self.windows_left_ns + ended_ns;
+        let is_limited = self.governor.budget() < 1.0;
+        let most = if is_limited { WINDOWS * self.governor.allowed_ns(spent) } else { all };
+        let now = all.min(most);
+        self.windows_left_ns = all - now;
+        now
     }
 }

@@ -186,45 +186,44 @@ fn hits_that_were_lost_cost_as_much_and_those_of_one_process_are_no_other_one_s(
     assert_eq!(governors.totals().ns[Part::Phases.index()].round(), (55.0 + 2_010.0) * 1_000.0);
 }
 
+/// Governors after so many ticks of half a second of CPU time each, the first of them with a window of 5 ms.
+fn after_window(budget: f64, ticks: u64) -> Governors {
+    let mut governors = Governors::new(budget, TRAPS, Cut::MOST);
+    for tick in 0..=ticks {
+        let windows_ns = if tick == 0 { 0 } else { 5_000_000 };
+        let of_window = Hits { windows_ns, ..hits(0, 0) };
+        governors.tick(TICK_NS, Kernel::default(), vec![running(FILE, of_window, tick * TICK_NS)]);
+    }
+    governors
+}
+
 #[test]
-fn a_window_costs_what_it_took_spread_over_the_time_since_the_one_before() {
-    let mut governors = Governors::new(0.02, TRAPS, Cut::MOST);
+fn a_window_is_spread_over_as_much_time_as_a_tenth_of_the_budget_takes_and_then_comes_the_next_one() {
+    // Half a percent of half a second is 2.5 ms.
+    let rooms = [0, 1, 2, 3].map(|ticks| after_window(0.05, ticks).has_room_for_window(FILE));
+    assert_eq!(rooms, [true, false, true, true]);
+    assert!(after_window(0.1, 1).has_room_for_window(FILE));
+    assert!(after_window(1.0, 1).has_room_for_window(FILE), "nothing is limited");
+    let ratios = [1, 2, 3].map(|ticks| (after_window(0.05, ticks).totals().ratio * 1e6).round());
+    assert_eq!(ratios, [5_000.0, 5_000.0, 0.0]);
+    assert_eq!(after_window(1.0, 1).totals().ratio, 0.01);
+    let sums = [1, 2, 3].map(|ticks| after_window(0.05, ticks).totals().ns[Part::Windows.index()]);
+    assert_eq!(sums, [2.5e6, 5e6, 5e6]);
+}
+
+#[test]
+fn windows_are_cut_when_the_rest_leaves_no_room_for_them() {
+    assert_eq!(after_window(0.001, 1).cut(FILE), Cut::Nothing, "they alone never exceed the budget");
+    let mut governors = after_window(0.05, 1);
+    // 24.9 ms of 500 ms, and 2.5 ms of the window.
+    let seen = Hits { windows_ns: 5_000_000, ..hits(24_900, 0) };
     let kernel = Kernel { timed_hits: 8, timed_ns: 0, ..Kernel::default() };
-    let at = |windows_ns, cpu_ns| vec![running(FILE, Hits { windows_ns, ..hits(0, 0) }, cpu_ns)];
-    let second = 1_000_000_000;
-    governors.tick(TICK_NS, kernel, at(0, 0));
-    governors.tick(TICK_NS, kernel, at(0, 9 * second));
-    assert_eq!(governors.tick(TICK_NS, kernel, at(9_000_000, 10 * second)), []);
-    assert_eq!(governors.totals().ns[Part::Windows.index()], 9e6 / 10.0, "of the last of ten seconds");
-    let changes = governors.tick(TICK_NS, kernel, at(18_000_000, 10 * second + second / 4));
-    assert_eq!(
-        changes.iter().map(|change| (change.from, change.to)).collect::<Vec<_>>(),
-        [(Cut::Nothing, Cut::ExactWindows)]
-    );
+    governors.tick(TICK_NS, kernel, vec![running(FILE, seen, 2 * TICK_NS)]);
     assert_eq!(governors.cut(FILE), Cut::ExactWindows);
     governors.stays(FILE, Cut::Nothing);
     assert_eq!(governors.cut(FILE), Cut::Nothing);
     governors.tick(TICK_NS, kernel, Vec::new());
     assert_eq!(governors.totals().cut, Cut::Nothing, "it has ended");
-}
-
-#[test]
-fn windows_come_only_as_often_as_a_tenth_of_the_budget_allows() {
-    let after = |budget, cpu_ms: u64| {
-        let mut governors = Governors::new(budget, TRAPS, Cut::MOST);
-        let at = |windows_ns, cpu_ms: u64| {
-            vec![running(FILE, Hits { windows_ns, ..hits(0, 0) }, cpu_ms * 1_000_000)]
-        };
-        governors.tick(TICK_NS, Kernel::default(), at(0, 0));
-        assert!(governors.has_room_for_window(FILE), "the first one");
-        // One of 5 ms.
-        governors.tick(TICK_NS, Kernel::default(), at(5_000_000, 60_000));
-        governors.tick(TICK_NS, Kernel::default(), at(5_000_000, 60_000 + cpu_ms));
-        governors.has_room_for_window(FILE)
-    };
-    assert!(!after(0.05, 999) && after(0.05, 1_000), "half a percent");
-    assert!(!after(0.5, 99) && after(0.5, 100));
-    assert!(after(1.0, 0), "nothing is limited");
 }
 
 #[test]
