@@ -45,7 +45,7 @@ const ARRIVAL: Duration = Duration::from_secs(30);
 const NOTICED: Duration = Duration::from_secs(30);
 const POLICY_TIMEOUT: Duration = Duration::from_secs(30);
 
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const JOBS_PATH: &str = "/apis/batch/v1/namespaces/default/jobs";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const POLICY_BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -303,7 +303,8 @@ fn work(api: &Api) -> Result<Vec<Value>> {
     Ok(pods)
 }
 
-fn deployment(name: &str, replicas: usize) -> Value {
+/// A Deployment whose Pods have its name as the label `app`.
+pub(crate) fn deployment(name: &str, replicas: usize) -> Value {
     let labels = json!({ "app": name });
     let mut template = pod(name, "10m");
     template["metadata"] = json!({ "labels": labels });

@@ -19,7 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use xtask::process;
 
-use crate::checks;
+use crate::checks::{self, text};
+use crate::controllers::{DEPLOYMENTS, deployment};
 use crate::truth::workload::{create_storage_class, create_volume};
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -328,43 +329,47 @@ fn others(stage: &Stage, api: &Api, schedspan: &Schedspan) -> Result<()> {
 
 /// Checks that `schedspan trace --lifecycle` prints the lifecycles of a Deployment's Pods, and no attempts.
 fn drawn(stage: &Stage, api: &Api) -> Result<()> {
-    let printed = stage.cluster.dir().join("lives");
+    let file = stage.cluster.dir().join("lives");
     let mut trace = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(&stage.executable)
         .args(["trace", "--lifecycle", "deploy/web", "--kubeconfig"])
         .arg(stage.cluster.schedspan_kubeconfig())
         .stdin(Stdio::null())
-        .stdout(File::create(&printed)?)
+        .stdout(File::create(&file)?)
         .stderr(File::create(stage.options()?.log)?)
         .spawn()?;
     thread::sleep(ATTACHED);
-    for (name, owner) in [("drawn", "web-6d5f8c9b7"), ("other", "web-api-7c9d4b8f6")] {
-        let mut pod = pod(name, "10m");
-        pod["metadata"]["ownerReferences"] = json!([
-            { "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": name, "controller": true }
-        ]);
-        api.create_pod("default", &pod)?;
-        wait_for(api, "the Pod to be bound", name, is_bound)?;
-        let at = now()?;
-        let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": at }]);
-        let status = json!({ "phase": "Running", "startTime": at, "conditions": ready, "containerStatuses": [running(&at)] });
-        kubelet(api, name, status)?;
+    // The name of the second one begins like that of a ReplicaSet of the first one.
+    for name in ["web", "web-api"] {
+        api.post(DEPLOYMENTS, &deployment(name, 2))?;
+        let of = |pods: &[Value]| -> Vec<String> {
+            let own = pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == name && is_bound(pod));
+            own.map(|pod| text(pod, "/metadata/name").to_owned()).collect()
+        };
+        api.wait_for_pods("the Deployment's Pods to be bound", |pods| of(pods).len() == 2)?;
+        for pod in of(&api.pods("default")?) {
+            let at = now()?;
+            let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": at }]);
+            let status = json!({ "phase": "Running", "startTime": at, "conditions": ready, "containerStatuses": [running(&at)] });
+            kubelet(api, &pod, status)?;
+        }
     }
-    let text = wait_until("the life to be drawn", ARRIVAL, || {
-        let text = fs::read_to_string(&printed)?;
-        Ok(text.ends_with("\n\n").then_some(text))
+    let printed = wait_until("the lives to be drawn", ARRIVAL, || {
+        let printed = fs::read_to_string(&file)?;
+        let whole = printed.ends_with("\n\n") && printed.matches("PodLifecycle").count() == 2;
+        Ok(whole.then_some(printed))
     });
     kill_process(Pid::from_child(&trace), Signal::TERM)?;
     let status = trace.wait()?;
     ensure!(status.success(), "schedspan ended with {status}");
-    let text = text?;
-    for word in ["default/drawn", "Ready", "1 attempt", "PodLifecycle", "SchedulePod", "container: main", "█"]
+    let printed = printed?;
+    for word in ["default/web-", "Ready", "1 attempt", "PodLifecycle", "SchedulePod", "container: main", "█"]
     {
-        ensure!(text.contains(word), "`{word}` is not in {text}");
+        ensure!(printed.contains(word), "`{word}` is not in {printed}");
     }
-    for word in ["schedulingCycle", "default/other"] {
-        ensure!(!text.contains(word), "`{word}` is in {text}");
+    for word in ["schedulingCycle", "default/web-api-"] {
+        ensure!(!printed.contains(word), "`{word}` is in {printed}");
     }
     Ok(())
 }
