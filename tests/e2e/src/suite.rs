@@ -173,7 +173,7 @@ const TESTS: &[Test] = &[
         ..TEST
     },
     Test { name: "operators", run: operators::run, ..TEST },
-    Test { name: "groups", pod_groups: true, run: groups::run, ..TEST },
+    Test { name: "groups", pod_groups: true, gates: Some(groups::GATES), run: groups::run, ..TEST },
     Test {
         name: "compare",
         nodes: compare::test::NODES,
