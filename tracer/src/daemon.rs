@@ -33,6 +33,7 @@ use pods::{
 use spans::{
     Gatherer, Origin, Source, Trace,
     export::{Filter, Output, Resource, Sinks, SpoolOptions},
+    identity::LifecycleTrace,
     sample::{self, Sampler},
     story::Extras,
     wakeups,
@@ -112,6 +113,8 @@ pub struct Options {
     pub queue_spans: bool,
     /// Whether Pod lifecycles are traced.
     pub lifecycle: bool,
+    /// Whose traces they are in.
+    pub lifecycle_trace: LifecycleTrace,
     /// Whether each span has its start and end by `CLOCK_MONOTONIC`.
     pub monotonic: bool,
 }
@@ -165,7 +168,10 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let (lifecycles, mut lives) = options
         .lifecycle
-        .then(|| Lifecycles::start(&contexts, options.context.context_wait, metrics.pods.clone()))
+        .then(|| {
+            let wait = options.context.context_wait;
+            Lifecycles::start(&contexts, options.lifecycle_trace, wait, metrics.pods.clone())
+        })
         .unzip();
     if lifecycles.is_some() {
         outlet.sinks.register(&Resource::of_schedspan());
@@ -195,7 +201,8 @@ pub async fn run(options: Options) -> Result<()> {
     // When the reader of stdout, such as `head`, goes away, the daemon stops.
     let for_reader = options.outputs.iter().any(|output| output.is_for_reader());
     let wait = options.context.context_wait;
-    let extras = Extras { queue_spans: options.queue_spans, monotonic: options.monotonic };
+    let Options { queue_spans, monotonic, lifecycle_trace, .. } = options;
+    let extras = Extras { queue_spans, monotonic, lifecycle: lifecycle_trace };
     let contexts = &contexts;
     let attempts = futures::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|message| (message, receiver))

@@ -9,6 +9,27 @@ use crate::names::LIFECYCLE;
 /// A number that no span of a lifecycle has: they count from 0.
 const CREATION: u64 = u64::MAX;
 
+/// Whose trace the lifecycle of a Pod is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LifecycleTrace {
+    /// The Pod's own
+    #[default]
+    Pod,
+    /// That of its first owner, such as a ReplicaSet or a Job, with the owner's other Pods and the reconciles that created them
+    Owner,
+}
+
+impl LifecycleTrace {
+    /// The trace id of what has this one by itself, and belongs to Pods whose first owner has this UID.
+    #[must_use]
+    pub fn of(self, own: [u8; 16], owner: Option<&str>) -> [u8; 16] {
+        match self {
+            Self::Pod => own,
+            Self::Owner => owner.map_or(own, lifecycle_id),
+        }
+    }
+}
+
 /// The trace id of `what`, which began at `start_ns` in the process with this number.
 #[must_use]
 pub fn trace_id(what: &str, start_ns: u64, process: u32) -> [u8; 16] {
@@ -19,7 +40,7 @@ pub fn trace_id(what: &str, start_ns: u64, process: u32) -> [u8; 16] {
     not_zero(hasher.finish128().as_bytes())
 }
 
-/// The trace id of the lifecycle of the Pod with this UID: the same on every node.
+/// The trace id of the lifecycle of the Pod with this UID, or of an owner's Pods: the same on every node.
 #[must_use]
 pub fn lifecycle_id(uid: &str) -> [u8; 16] {
     let mut hasher = SipHasher13::new();
@@ -28,7 +49,13 @@ pub fn lifecycle_id(uid: &str) -> [u8; 16] {
     not_zero(hasher.finish128().as_bytes())
 }
 
-/// The id of the span `create Pod` in that trace: the same in all daemons.
+/// The id of the root of that lifecycle, whosever trace it is in.
+#[must_use]
+pub fn lifecycle_root(uid: &str) -> [u8; 8] {
+    span_id(&lifecycle_id(uid), 0)
+}
+
+/// The id of the span `create Pod` beside it: the same in all daemons.
 #[must_use]
 pub fn creation_id(uid: &str) -> [u8; 8] {
     span_id(&lifecycle_id(uid), CREATION)
@@ -68,7 +95,21 @@ mod tests {
         assert_eq!(HashSet::from(spans).len(), spans.len());
         assert_eq!(span_id(&one, 1), spans[1]);
         assert_ne!(creation_id("a"), creation_id("b"));
-        assert_ne!(creation_id("a"), span_id(&lifecycle_id("a"), 0));
+        assert_ne!(creation_id("a"), lifecycle_root("a"));
+    }
+
+    #[test]
+    fn pods_of_an_owner_share_a_trace_only_if_that_is_asked_for() {
+        let [a, b] = ["a", "b"].map(lifecycle_id);
+        for (of, owner, together) in [
+            (LifecycleTrace::Pod, Some("owner"), false),
+            (LifecycleTrace::Owner, None, false),
+            (LifecycleTrace::Owner, Some("owner"), true),
+        ] {
+            assert_eq!(of.of(a, owner) == of.of(b, owner), together, "{of:?} {owner:?}");
+        }
+        assert_eq!(LifecycleTrace::Pod.of(a, Some("owner")), a);
+        assert_ne!(lifecycle_root("a"), lifecycle_root("b"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     AttributeValue, Attributes, Origin, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
-    identity,
+    identity::{self, LifecycleTrace},
 };
 
 /// What `CLOCK_REALTIME` says when `CLOCK_MONOTONIC` says zero, nanoseconds. One anchor serves all spans of a trace.
@@ -29,6 +29,8 @@ pub struct Extras {
     pub queue_spans: bool,
     /// On each span when it began and ended by `CLOCK_MONOTONIC`: the wall clock may be set meanwhile.
     pub monotonic: bool,
+    /// Whose trace lifecycles of Pods are in.
+    pub lifecycle: LifecycleTrace,
 }
 
 /// Something that has ended, of which a trace is made. Whatever the program, the rest of the daemon sees this.

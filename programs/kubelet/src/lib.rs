@@ -64,7 +64,7 @@ impl Program for Kubelet {
 /// Which kind of object a value names, if that is a user's.
 fn named(value: Value) -> Option<&'static str> {
     match value {
-        Value::PodUid => Some("uid"),
+        Value::PodUid | Value::OwnerUid => Some("uid"),
         Value::PodName => Some("pod"),
         Value::PodNamespace => Some("namespace"),
         Value::FieldPath | Value::Container => Some("container"),

@@ -56,10 +56,10 @@ impl Story for Start {
     }
 
     fn trace(&self, anchor: Anchor, _: Origin, extras: Extras) -> Trace {
-        let Self { target, uid, start_ns, end_ns, .. } = self;
+        let Self { target, uid, owner, start_ns, end_ns, .. } = self;
         let kind = TraceKind::PodStart;
-        let trace_id = identity::lifecycle_id(uid);
-        let lifecycle = identity::span_id(&trace_id, 0);
+        let trace_id = extras.lifecycle.of(identity::lifecycle_id(uid), owner.as_deref());
+        let lifecycle = identity::lifecycle_root(uid);
         let seed = identity::trace_id(&[kind.name(), uid].join("/"), *start_ns, *target);
         let id = |number: usize| identity::span_id(&seed, number as u64);
         let last_ns = self.calls.iter().filter_map(|call| call.end_ns).fold(*end_ns, u64::max);

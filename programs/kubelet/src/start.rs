@@ -85,6 +85,8 @@ pub struct Start {
     pub name: Option<String>,
     /// Namespace of the Pod, if it could be read.
     pub namespace: Option<String>,
+    /// UID of its first owner, if it has one that could be read.
+    pub owner: Option<String>,
     /// When the kubelet first looked at it.
     pub start_ns: u64,
     /// When it ended.
@@ -375,6 +377,7 @@ impl Assembler {
             uid: Arc::clone(uid),
             name: values.take_text(Value::PodName),
             namespace: values.take_text(Value::PodNamespace),
+            owner: values.take_text(Value::OwnerUid).filter(|uid| !uid.is_empty()),
             start_ns,
             end_ns: start_ns,
             end: End::Unfinished,

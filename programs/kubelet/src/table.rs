@@ -29,6 +29,7 @@ const STATUS_TYPE: &str = "*k8s.io/api/core/v1.PodStatus";
 const UID: Want = Want::declared(Value::PodUid, POD, &["UID"]);
 const NAME: Want = Want::declared(Value::PodName, POD, &["Name"]);
 const NAMESPACE: Want = Want::declared(Value::PodNamespace, POD, &["Namespace"]);
+const OWNER: Want = Want::declared(Value::OwnerUid, POD, &["OwnerReferences", "*", "UID"]);
 const UID_OF_SANDBOX: Want = Want::declared(Value::PodUid, SANDBOX, &["Metadata", "Uid"]);
 const ID: Want = Want::declared(Value::Id, STRING, &[]);
 const FAILED: Want = Want::failure(Value::Failed);
@@ -100,7 +101,7 @@ gotrace::functions! {
     Admit { detail: Phases, about: Part::Step(NodeStep::Admission), rows: [call(
         &["k8s.io/kubernetes/pkg/kubelet/allocation.(*manager).AddPod"],
         of(&["k8s.io/kubernetes/pkg/kubelet/allocation"], "Manager", "AddPod"),
-        &[UID, NAME, NAMESPACE],
+        &[UID, NAME, NAMESPACE, OWNER],
         &[Want::declared(Value::Admitted, &["bool"], &[]), Want::declared(Value::Reason, STRING, &[])],
         "no spans `admit`, and Pods that are not admitted are not seen",
     )] }
@@ -108,7 +109,7 @@ gotrace::functions! {
     Sync { detail: Phases, about: Part::Step(NodeStep::Sync), rows: [call(
         &[SYNC],
         of(&[KUBELET], "podSyncer", "SyncPod"),
-        &[Want::declared(Value::SyncType, &["types.SyncPodType"], &[]), UID, NAME, NAMESPACE],
+        &[Want::declared(Value::SyncType, &["types.SyncPodType"], &[]), UID, NAME, NAMESPACE, OWNER],
         &[FAILED, MESSAGE],
         "no spans `syncPod`, and Pods that are admitted without being seen are not traced",
     )] }

@@ -10,6 +10,8 @@ gotrace::values! {
     PodName: Text,
     /// Namespace of the Pod.
     PodNamespace: Text,
+    /// UID of the Pod's first owner.
+    OwnerUid: Text,
     /// Why the Pod is synced: a `SyncPodType`.
     SyncType: Number,
     /// Number of the sandbox, from 0.

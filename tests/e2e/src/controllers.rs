@@ -109,6 +109,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     creations::of_pods(&stage.cluster.spans_file(), &pods, &spans, &requests)?;
     creations::chain(&pods, &spans, &requests)?;
     without_idle(stage, &api, &manager)?;
+    of_owner(stage, &api, &manager)?;
     ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
     Ok(())
 }
@@ -192,6 +193,21 @@ fn without_idle(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
     nothing_lost(&schedspan.metrics()?)?;
     schedspan.stop()?;
     Ok(())
+}
+
+/// Checks that Pods share a trace with the others of their owner where that is asked for.
+fn of_owner(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
+    let arguments = &["--program", "client-go,kube-scheduler", "--lifecycle", "--lifecycle-trace", "owner"];
+    let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
+    is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
+    api.post(JOBS_PATH, &job("whole"))?;
+    bound(api, "whole-", COMPLETIONS)?;
+    let mut pods = api.pods("default")?;
+    pods.retain(|pod| name(pod).starts_with("whole-"));
+    succeed(api, pods.iter())?;
+    creations::of_owner(&stage.executable, &stage.cluster.spans_file(), &pods)?;
+    nothing_lost(&schedspan.metrics()?)?;
+    schedspan.stop()
 }
 
 /// Lets Pods succeed, as a kubelet would say.

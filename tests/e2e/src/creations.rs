@@ -171,6 +171,58 @@ pub(super) fn in_lifecycles(file: &Path, creations: &[Span], wanted: usize) -> R
     Ok(both.len())
 }
 
+/// Checks that the lifecycles of these Pods of one owner, their creations and the reconciles that created them are in one trace, and
+/// nothing else is.
+pub(super) fn of_owner(executable: &Path, file: &Path, pods: &[Value]) -> Result<()> {
+    let uids: BTreeSet<_> = pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str()).collect();
+    let read = || -> Result<Vec<Span>> {
+        let all = spans::read(file, 0)?;
+        let is_meant =
+            |span: &&Span| uids.contains(&*span.attribute("k8s.pod.uid")) && span.name == "PodLifecycle";
+        let traces: BTreeSet<_> = all.iter().filter(is_meant).map(|span| span.trace_id.clone()).collect();
+        Ok(all.into_iter().filter(|span| traces.contains(&span.trace_id)).collect())
+    };
+    let named = |spans: &[Span], name| -> Vec<Span> {
+        spans.iter().filter(|span| span.name == name).cloned().collect()
+    };
+    let all = wait_until("the lives of an owner's Pods", ARRIVAL, || {
+        let spans = read()?;
+        Ok((named(&spans, "PodLifecycle").len() == uids.len()).then_some(spans))
+    })?;
+    let traces: BTreeSet<_> = all.iter().map(|span| &*span.trace_id).collect();
+    ensure!(traces.len() == 1, "the Pods of one owner are in {} traces", traces.len());
+    let by_id: BTreeMap<_, _> = all.iter().map(|span| (id(span), span)).collect();
+    ensure!(by_id.len() == all.len(), "two spans have the same ids");
+    let [lives, creations, reconciles] =
+        ["PodLifecycle", "create Pod", "Reconcile"].map(|name| named(&all, name));
+    ensure!(creations.len() == uids.len(), "{} creations of {} Pods", creations.len(), uids.len());
+    let mut by = BTreeSet::new();
+    for creation in &creations {
+        let life = by_id.get(&(&*creation.trace_id, &*creation.parent_span_id));
+        let of = life.map(|life| life.attribute("k8s.pod.uid"));
+        ensure!(of == Some(creation.attribute("k8s.pod.uid")), "a creation is below the lifecycle of {of:?}");
+        let request = related(creation, "request")?;
+        let request =
+            by_id.get(&(&*request.trace_id, &*request.span_id)).context("its request is elsewhere")?;
+        by.insert(&*request.parent_span_id);
+    }
+    let own: BTreeSet<_> = reconciles.iter().map(|span| &*span.span_id).collect();
+    ensure!(own == by, "{} reconciles are in the trace, and {} created the Pods", own.len(), by.len());
+    let roots = all.iter().filter(|span| span.parent_span_id.is_empty()).count();
+    ensure!(roots == lives.len() + reconciles.len(), "{roots} roots");
+    let pod = lives[0].pod();
+    let drawn = process::output(Command::new(executable).args(["lifecycle", &*pod]).arg(file))?;
+    let pictured = ["PodLifecycle", "create Pod"].map(|name| drawn.matches(name).count());
+    ensure!(pictured == [1, 1], "the picture of {pod} has other Pods: {drawn}");
+    println!(
+        "         {} Pods of one owner and the {} reconciles that created them are in one trace of {} spans",
+        lives.len(),
+        reconciles.len(),
+        all.len()
+    );
+    Ok(())
+}
+
 /// Checks that `schedspan lifecycle` draws a Pod with the reconcile that created it.
 pub(super) fn drawn(executable: &Path, file: &Path, pod: &str) -> Result<()> {
     let text = process::output(Command::new(executable).args(["lifecycle", pod]).arg(file))?;

@@ -65,7 +65,7 @@ pub async fn run(options: Options) -> Result<()> {
             Ok(Step::Finished(attempt, clocks)) => {
                 let anchor = Anchor { unix_ns_at_zero: clocks.unix_ns_at_zero };
                 let trace =
-                    attempt.trace(anchor, Origin::default(), Extras { queue_spans, monotonic: false });
+                    attempt.trace(anchor, Origin::default(), Extras { queue_spans, ..Extras::default() });
                 attempts += usize::from(!matches!(attempt.subject, Subject::Group { .. }));
                 spans += trace.spans.len();
                 outlet.sinks.room().await;

@@ -8,6 +8,7 @@ use pods::{context, reinject};
 use spans::{
     export::{Filter, Output, SpoolOptions},
     figures::parse_bytes,
+    identity::LifecycleTrace,
     sample,
 };
 
@@ -112,6 +113,17 @@ pub struct Options {
     /// Make a trace of the lifecycle of each Pod until it is Ready, `PodLifecycle`; reads complete Pods
     #[arg(long, env = "SCHEDSPAN_LIFECYCLE", help_heading = SPANS)]
     lifecycle: bool,
+    /// Whose trace lifecycles are in, with what `kubelet`, `client-go` and `controller-runtime` show of a Pod's creation and start; all daemons
+    /// need the same
+    #[arg(
+        long,
+        value_enum,
+        default_value = "pod",
+        env = "SCHEDSPAN_LIFECYCLE_TRACE",
+        value_name = "WHOSE",
+        help_heading = SPANS
+    )]
+    lifecycle_trace: LifecycleTrace,
     /// Add the start and end by CLOCK_MONOTONIC to each span, for `schedspan compare`
     #[arg(long, help_heading = SPANS)]
     monotonic: bool,
@@ -138,6 +150,7 @@ pub async fn run(options: Options) -> Result<()> {
         spool,
         queue_spans,
         lifecycle,
+        lifecycle_trace,
         monotonic,
         status,
         debug,
@@ -151,6 +164,7 @@ pub async fn run(options: Options) -> Result<()> {
         history,
         queue_spans,
         lifecycle,
+        lifecycle_trace,
         monotonic,
         status,
         debug: debug.address(),
@@ -201,6 +215,7 @@ impl Common {
             idle: reconciles == Reconciles::All,
             queue_spans: false,
             lifecycle: false,
+            lifecycle_trace: LifecycleTrace::default(),
             monotonic: false,
         }
     }

@@ -65,6 +65,8 @@ pub(super) struct About {
     pub(super) gates: Listed,
     pub(super) images: Listed,
     pub(super) owners: Listed,
+    /// UID of the first one.
+    pub(super) owner_uid: Option<Box<str>>,
     pub(super) claims: Listed,
     /// Each with its count.
     pub(super) volume_kinds: Listed,
@@ -156,6 +158,7 @@ impl About {
             qos_class: status.qos_class.as_deref().map(|text| short(text, cut)),
             gates: Listed::of(spec.scheduling_gates.iter().map(|gate| gate.name.clone()), cut),
             images: Listed::of(containers().map(|container| container.image.clone()), cut),
+            owner_uid: owners.clone().next().map(|owner| short(&owner.uid, cut).into()),
             owners: Listed::of(owners.map(|owner| format!("{}/{}", owner.kind, owner.name)), cut),
             claims: Listed::of(spec.volumes.iter().filter_map(|volume| volume.claim.clone()), cut),
             volume_kinds: Listed::of(kinds.iter().map(|(kind, count)| format!("{kind}: {count}")), cut),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use spans::{
     AttributeValue, Link, Origin, Phase, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
     attributes,
+    identity::{LifecycleTrace, lifecycle_id, lifecycle_root},
     names::{LIFECYCLE, ROOT},
 };
 use telemetry::Registry;
@@ -146,7 +147,7 @@ fn progress(looks: &[(u64, Value)], attempts: Vec<Trace>) -> Trace {
     for trace in attempts {
         progress.attempt(Attempt::of(&trace).unwrap().1, true);
     }
-    build("u", &progress, Origin::default()).unwrap()
+    build("u", &progress, Origin::default(), LifecycleTrace::Pod).unwrap()
 }
 
 fn bound(mut pod: Value) -> Value {
@@ -247,13 +248,21 @@ fn attempts_are_linked_to_their_own_traces_and_the_root_to_the_creator_of_the_po
         Link { context: context(id), relation }
     };
     let origin = |parent| Origin { causes: vec![cause(7), cause(8)], parent, ..Origin::default() };
-    let linked = build("u", &progress, origin(false)).unwrap();
+    let linked = build("u", &progress, origin(false), LifecycleTrace::Pod).unwrap();
     assert_eq!((&linked.root().links, &linked.parent), (&vec![cause(7), cause(8)], &None));
-    let below = build("u", &progress, origin(true)).unwrap();
+    let below = build("u", &progress, origin(true), LifecycleTrace::Pod).unwrap();
     assert_eq!((&below.root().links, &below.parent), (&vec![cause(8)], &Some(context(7))));
     assert_eq!(below.trace_id, [7; 16]);
     assert_ne!(linked.trace_id, [7; 16]);
-    assert_eq!(linked, build("u", &progress, origin(false)).unwrap(), "the same Pod has the same ids");
+    let shared = build("u", &progress, origin(false), LifecycleTrace::Owner).unwrap();
+    assert_eq!((shared.trace_id, shared.root().span_id), (lifecycle_id("o"), lifecycle_root("u")));
+    assert_eq!((&shared.spans, linked.trace_id), (&linked.spans, lifecycle_id("u")));
+    assert_eq!(build("u", &progress, origin(true), LifecycleTrace::Owner).unwrap(), below);
+    assert_eq!(
+        linked,
+        build("u", &progress, origin(false), LifecycleTrace::Pod).unwrap(),
+        "the same Pod has the same ids"
+    );
     let short = linked.spans.iter().find(|span| span.name == ROOT).unwrap();
     assert_eq!((short.links[0].context.trace_id, short.links[0].context.span_id), ([2; 16], [1; 8]));
 }
@@ -291,7 +300,7 @@ fn the_phases_that_a_pod_did_not_reach_are_incomplete() {
             progress.attempt(Attempt::of(&trace).unwrap().1, true);
         }
         progress.gone(at(5_000));
-        let trace = build("u", &progress, Origin::default()).unwrap();
+        let trace = build("u", &progress, Origin::default(), LifecycleTrace::Pod).unwrap();
         let found = tree(&trace).replace(" moved", "");
         assert_eq!(found, expected);
         assert_eq!(text(trace.root(), attributes::LIFECYCLE_RESULT), "Deleted");
@@ -559,7 +568,7 @@ proptest! {
         table.gone(&read(&looks[0].0), at(60_000));
         for (uid, progress) in table.due(at(0), true) {
             prop_assert!(progress.bytes() < 200_000, "{} bytes", progress.bytes());
-            if let Some(trace) = build(&uid, &progress, Origin::default()) {
+            if let Some(trace) = build(&uid, &progress, Origin::default(), LifecycleTrace::Owner) {
                 well_formed(&trace);
             }
         }

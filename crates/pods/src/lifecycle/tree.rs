@@ -6,7 +6,7 @@
 
 use spans::{
     AttributeValue, Event, Origin, Source, Span, SpanKind, Stage, Status, Trace, TraceKind, attributes,
-    identity::{lifecycle_id, span_id},
+    identity::{LifecycleTrace, lifecycle_id, span_id},
     text::Text,
 };
 use telemetry::Label as _;
@@ -52,9 +52,15 @@ fn place(when: When, floor: u64, ceiling: u64) -> Moment {
 
 /// Makes the trace of a complete lifecycle; `None` if the Pod or its end was not seen.
 #[must_use]
-pub(super) fn build(uid: &str, progress: &Progress, origin: Origin) -> Option<Trace> {
+pub(super) fn build(uid: &str, progress: &Progress, origin: Origin, of: LifecycleTrace) -> Option<Trace> {
     let (end, ended) = progress.end?;
-    until(uid, progress, origin, Some(end), ended)
+    let mut trace = until(uid, progress, origin, Some(end), ended)?;
+    // The trace of a parent is the parent's business.
+    if trace.parent.is_none() {
+        let owner = progress.about.as_ref().and_then(|about| about.owner_uid.as_deref());
+        trace.trace_id = of.of(trace.trace_id, owner);
+    }
+    Some(trace)
 }
 
 /// The same of a Pod that may go on: until now.

@@ -13,7 +13,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use spans::{Trace, text::sentence};
+use spans::{Trace, identity::LifecycleTrace, text::sentence};
 use tokio::{
     select,
     sync::{
@@ -37,6 +37,7 @@ const WAITING: usize = 256;
 pub struct Lifecycles {
     table: Arc<Mutex<Table>>,
     contexts: PodContexts,
+    of: LifecycleTrace,
     wait: Duration,
     /// Wakes the task that sends, for the last time.
     over: Arc<Notify>,
@@ -44,14 +45,19 @@ pub struct Lifecycles {
 
 impl Lifecycles {
     /// Starts to follow Pods as soon as their contexts are needed, within a tokio runtime. The receiver gets the traces of complete lifecycles. `wait` limits the wait
-    /// for the context of each Pod.
+    /// for the context of each Pod, and `of` says whose trace each is in.
     ///
     /// Without an API server it logs that once, and sends nothing.
     #[must_use]
-    pub fn start(contexts: &PodContexts, wait: Duration, metrics: Metrics) -> (Self, Receiver<Trace>) {
+    pub fn start(
+        contexts: &PodContexts,
+        of: LifecycleTrace,
+        wait: Duration,
+        metrics: Metrics,
+    ) -> (Self, Receiver<Trace>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let table = Arc::new(Mutex::new(Table::new(metrics.clone())));
-        let lifecycles = Self { table, contexts: contexts.clone(), wait, over: Arc::default() };
+        let lifecycles = Self { table, contexts: contexts.clone(), of, wait, over: Arc::default() };
         match contexts.client() {
             Some((client, url)) => {
                 let lifecycles = lifecycles.clone();
@@ -106,7 +112,7 @@ impl Lifecycles {
 
     async fn trace(&self, (uid, progress): (Box<str>, Progress)) -> Option<Trace> {
         let origin = self.contexts.origin(&uid, self.wait).await;
-        tree::build(&uid, &progress, origin)
+        tree::build(&uid, &progress, origin, self.of)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

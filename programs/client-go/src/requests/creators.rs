@@ -6,9 +6,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
-use ::spans::Evidence;
+use ::spans::{Evidence, identity::LifecycleTrace};
 
 use super::{Request, spans::is_pod};
 
@@ -21,11 +24,36 @@ const MAX_CREATED: usize = 16_384;
 const OTHER_NAMES: [(&str, &str); 2] =
     [("claims", "persistentvolumeclaim"), ("replicationmanager", "replicationcontroller")];
 
+/// A reconcile that may create something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maker {
+    /// The id of its trace, if that is its own. The ids of its spans follow from it in any case.
+    pub id: [u8; 16],
+    owner: Arc<OnceLock<Box<str>>>,
+}
+
+impl Maker {
+    pub(super) fn new(id: [u8; 16]) -> Self {
+        Self { id, owner: Arc::default() }
+    }
+
+    /// UID of the first owner of the first Pod that it has created.
+    pub(super) fn owner(&self) -> Option<&str> {
+        self.owner.get().map(|uid| &**uid)
+    }
+
+    /// The id of its trace.
+    #[must_use]
+    pub fn trace_id(&self, lifecycle: LifecycleTrace) -> [u8; 16] {
+        lifecycle.of(self.id, self.owner())
+    }
+}
+
 /// The reconcile that created an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Creator {
-    /// Its trace.
-    pub trace_id: [u8; 16],
+    /// The reconcile.
+    pub maker: Maker,
     /// What says that it was this object.
     pub evidence: Evidence,
 }
@@ -81,7 +109,7 @@ struct Known {
     number: u64,
     typ: Arc<str>,
     uid: String,
-    trace_id: [u8; 16],
+    maker: Maker,
 }
 
 impl Created {
@@ -93,15 +121,19 @@ impl Created {
 }
 
 impl Creators {
-    /// A request of the reconcile with this trace was answered. Pods are left out: their own trace says who created them.
+    /// A request of this reconcile was answered. Pods are left out: their own trace says who created them.
     pub(super) fn answered(
         &mut self,
         target: u32,
-        trace_id: [u8; 16],
+        maker: &Maker,
         request: &Request,
         part: impl Fn(usize) -> usize,
     ) {
-        if request.created().is_none_or(|object| is_pod(request.about().resource, object)) {
+        let Some(object) = request.created() else { return };
+        if is_pod(request.about().resource, object) {
+            if let Some(owner) = &object.owner {
+                maker.owner.get_or_init(|| owner.as_str().into());
+            }
             return;
         }
         let Some((subject, typ, uid)) = Subject::of_answer(request) else { return };
@@ -111,9 +143,10 @@ impl Creators {
         let number = created.last;
         self.remembered += 1;
         created.order.insert(number, subject.clone());
-        created
-            .objects
-            .insert(subject, Known { number, typ: Arc::clone(typ), uid: uid.to_owned(), trace_id });
+        created.objects.insert(
+            subject,
+            Known { number, typ: Arc::clone(typ), uid: uid.to_owned(), maker: maker.clone() },
+        );
         while created.objects.len() > part(MAX_CREATED).max(1) {
             let Some((_, oldest)) = created.order.pop_first() else { break };
             created.objects.remove(&oldest);
@@ -124,11 +157,11 @@ impl Creators {
     /// Who created what a reconcile is about, which made these requests.
     pub(super) fn of(&mut self, target: u32, subject: &Subject, requests: &[Request]) -> Option<Creator> {
         let created = self.by_process.get_mut(&target)?;
-        let Known { typ, uid, trace_id, .. } = created.objects.get(subject)?;
+        let Known { typ, uid, maker, .. } = created.objects.get(subject)?;
         let is = |other: &(Subject, &Arc<str>, &str)| other.0 == *subject && other.1 == typ;
         let mut same =
             requests.iter().filter_map(Subject::of_answer).filter(is).map(|(_, _, other)| other == uid);
-        let creator = |evidence| Some(Creator { trace_id: *trace_id, evidence });
+        let creator = |evidence| Some(Creator { maker: maker.clone(), evidence });
         match same.next() {
             None => creator(Evidence::Name),
             Some(first) if first || same.any(|same| same) => creator(Evidence::Uid),

@@ -28,7 +28,7 @@ use gotrace::{
     values::{Datum, Value},
 };
 
-pub use self::creators::Creator;
+pub use self::creators::{Creator, Maker};
 use self::creators::{Creators, Subject};
 
 /// Requests that can be open at once. Processes share this limit in equal parts.
@@ -86,6 +86,7 @@ pub trait Slots: Value {
     const OBJECT_UID: Self;
     const OBJECT_NAME: Self;
     const OBJECT_VERSION: Self;
+    const OBJECT_OWNER: Self;
 }
 
 /// Replaces what a value of a request names, if that is an object of a user.
@@ -95,6 +96,7 @@ pub fn redact<V: Slots>(value: V, datum: &mut Datum, replace: &mut dyn FnMut(&'s
         (V::NAME, "object"),
         (V::OBJECT_NAME, "object"),
         (V::OBJECT_UID, "uid"),
+        (V::OBJECT_OWNER, "uid"),
         (V::PATH, "path"),
         (V::ERROR, "message"),
     ];
@@ -167,6 +169,8 @@ pub struct Object {
     pub name: Option<String>,
     /// Its resource version.
     pub version: Option<String>,
+    /// UID of its first owner.
+    pub owner: Option<String>,
 }
 
 /// One request, with all attempts.
@@ -215,13 +219,15 @@ pub struct Made {
     pub are_seen: bool,
     /// The reconcile that created the object which this one is about, if that is known.
     pub creator: Option<Creator>,
+    /// UID of the first owner of the first Pod that it created.
+    pub owner: Option<Box<str>>,
 }
 
 impl Made {
     /// Whether it is certain that nothing was written, and that no request failed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let Self { requests, left_out, are_seen, creator: _ } = self;
+        let Self { requests, left_out, are_seen, creator: _, owner: _ } = self;
         *are_seen && *left_out == 0 && requests.iter().all(Request::is_plain_read)
     }
 }
@@ -261,7 +267,7 @@ pub struct Requests {
 #[derive(Debug)]
 struct OpenReconcile {
     target: u32,
-    trace_id: [u8; 16],
+    maker: Maker,
     subject: Option<Subject>,
 }
 
@@ -290,7 +296,7 @@ impl Requests {
         let Began { target, trace_id, name, key } = began;
         self.last += 1;
         let subject = key.map(|key| Subject::of_key(name, key));
-        self.reconciles.insert(self.last, OpenReconcile { target, trace_id, subject });
+        self.reconciles.insert(self.last, OpenReconcile { target, maker: Maker::new(trace_id), subject });
         self.last
     }
 
@@ -308,10 +314,11 @@ impl Requests {
             books.account.in_attempts += request.events;
             books.stats.unwound_calls += u64::from(request.incomplete);
         }
-        if let Some(OpenReconcile { target, trace_id, subject }) = self.reconciles.remove(&reconcile) {
+        if let Some(OpenReconcile { target, maker, subject }) = self.reconciles.remove(&reconcile) {
             own.are_seen = seen.contains(&target);
             let creator = subject.and_then(|subject| creators.of(target, &subject, &own.requests));
-            own.creator = creator.filter(|creator| creator.trace_id != trace_id);
+            own.creator = creator.filter(|creator| creator.maker.id != maker.id);
+            own.owner = maker.owner().map(Box::from);
         }
         own
     }
@@ -373,8 +380,8 @@ impl Requests {
             }
             Step::Answer => {
                 request.object = object(&mut values);
-                if let Some(OpenReconcile { trace_id, .. }) = self.reconciles.get(reconcile) {
-                    self.creators.answered(target, *trace_id, request, part);
+                if let Some(OpenReconcile { maker, .. }) = self.reconciles.get(reconcile) {
+                    self.creators.answered(target, maker, request, part);
                 }
             }
         }
@@ -469,7 +476,8 @@ fn object<V: Slots>(values: &mut Values<V>) -> Option<Object> {
     let typ = values.take_name(V::OBJECT_TYPE)?;
     let uid = values.take_text(V::OBJECT_UID).filter(|uid| !uid.is_empty())?;
     let mut text = |value| values.take_text(value).filter(|text| !text.is_empty());
-    Some(Object { typ, uid, name: text(V::OBJECT_NAME), version: text(V::OBJECT_VERSION) })
+    let [name, version, owner] = [V::OBJECT_NAME, V::OBJECT_VERSION, V::OBJECT_OWNER].map(&mut text);
+    Some(Object { typ, uid, name, version, owner })
 }
 
 /// What a request is about, by its fields or its path.

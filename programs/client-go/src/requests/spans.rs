@@ -1,8 +1,8 @@
 //! Spans out of requests, below that of their reconcile.
 
 use ::spans::{
-    Anchor, AttributeValue, Attributes, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
-    attributes, identity,
+    Anchor, AttributeValue, Attributes, Link, Relation, Span, SpanKind, Status, Trace, TraceKind, attributes,
+    identity::{self, LifecycleTrace},
     story::{Extras, Single, add_monotonic},
 };
 use tracecontext::RemoteContext;
@@ -27,24 +27,27 @@ pub(super) fn is_pod(resource: &str, object: &Object) -> bool {
 /// The trace of a reconcile and of what it asked for. Beside it are the creations of Pods, in the traces of these.
 #[must_use]
 pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras) -> Trace {
-    let Made { requests, left_out, are_seen: _, creator } = made;
+    let Made { requests, left_out, are_seen: _, creator, owner } = made;
     let [_, end_ns] = reconcile.times;
     let about = reconcile.attributes.iter().filter(|(key, _)| ABOUT_CREATOR.contains(key));
     let about: Attributes = about.cloned().collect();
     let mut trace = reconcile.trace(anchor, Extras { monotonic: false, ..extras });
+    // The ids of spans follow from it, whosever trace they are in.
+    let seed = trace.trace_id;
+    trace.trace_id = extras.lifecycle.of(seed, owner.as_deref());
     let left_out = (*left_out > 0).then(|| vec![format!("requests: {left_out}")]);
     let list = left_out.map(|list| (attributes::LEFT_OUT, AttributeValue::Strings(list)));
     let root = &mut trace.spans[0];
     root.attributes.extend(list);
-    root.links.extend(creator.map(|Creator { trace_id, evidence }| Link {
-        context: RemoteContext::sampled(trace_id, identity::span_id(&trace_id, 0)),
-        relation: Relation::Creator(evidence),
+    root.links.extend(creator.iter().map(|Creator { maker, evidence }| Link {
+        context: RemoteContext::sampled(maker.trace_id(extras.lifecycle), identity::span_id(&maker.id, 0)),
+        relation: Relation::Creator(*evidence),
     }));
-    let (trace_id, parent_id) = (trace.trace_id, root.span_id);
+    let parent_id = root.span_id;
     for (number, request) in (1..).zip(requests) {
         let mut span = Span {
             kind: SpanKind::Request,
-            span_id: identity::span_id(&trace_id, number),
+            span_id: identity::span_id(&seed, number),
             parent_id: Some(parent_id),
             name: request.title().into(),
             start_unix_ns: anchor.unix(request.start_ns),
@@ -55,7 +58,7 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
             status: request.span_status(),
         };
         if let Some(object) = request.created().filter(|object| is_pod(request.about().resource, object)) {
-            let creation = creation(request, object, &about, trace.source, &span, trace_id);
+            let creation = creation(request, object, &about, &trace, &span, extras.lifecycle);
             let context = RemoteContext::sampled(creation.trace_id, creation.root().span_id);
             span.links.push(Link { context, relation: Relation::Pod });
             trace.beside.push(creation);
@@ -69,18 +72,18 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
     trace
 }
 
-/// The creation of a Pod by a request with this span, in the Pod's trace: its ids follow from the UID.
+/// The creation of a Pod by a request of a reconcile, with this span, in the trace of the Pod's lifecycle.
 fn creation(
     request: &Request,
     object: &Object,
     creator: &Attributes,
-    source: Source,
+    reconcile: &Trace,
     span: &Span,
-    trace_id: [u8; 16],
+    lifecycle: LifecycleTrace,
 ) -> Trace {
-    let Object { uid, name, .. } = object;
+    let Object { uid, name, owner, .. } = object;
     let kind = TraceKind::PodCreation;
-    let id = identity::lifecycle_id(uid);
+    let trace_id = lifecycle.of(identity::lifecycle_id(uid), owner.as_deref());
     let mut list = Attributes::new();
     let namespace = request.about().namespace;
     list.extend((!namespace.is_empty()).then(|| (attributes::POD_NAMESPACE, namespace.into())));
@@ -94,16 +97,16 @@ fn creation(
         name: kind.name().into(),
         attributes: list,
         links: vec![Link {
-            context: RemoteContext::sampled(trace_id, span.span_id),
+            context: RemoteContext::sampled(reconcile.trace_id, span.span_id),
             relation: Relation::Request,
         }],
         ..span.clone()
     };
     Trace {
         kind,
-        source,
-        trace_id: id,
-        parent: Some(RemoteContext::sampled(id, identity::span_id(&id, 0))),
+        source: reconcile.source,
+        trace_id,
+        parent: Some(RemoteContext::sampled(trace_id, identity::lifecycle_root(uid))),
         selected: None,
         spans: vec![creation],
         names: None,

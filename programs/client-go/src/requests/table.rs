@@ -128,6 +128,8 @@ macro_rules! request_values {
             ObjectName: Text,
             /// Its resource version.
             ObjectVersion: Text,
+            /// UID of its first owner.
+            ObjectOwner: Text,
         }
 
         impl $crate::requests::Slots for $name {
@@ -146,6 +148,7 @@ macro_rules! request_values {
             const OBJECT_UID: Self = Self::ObjectUid;
             const OBJECT_NAME: Self = Self::ObjectName;
             const OBJECT_VERSION: Self = Self::ObjectVersion;
+            const OBJECT_OWNER: Self = Self::ObjectOwner;
         }
     };
 }
@@ -169,6 +172,7 @@ macro_rules! of_request {
             | $value::ObjectUid
             | $value::ObjectName
             | $value::ObjectVersion
+            | $value::ObjectOwner
     };
 }
 
@@ -220,6 +224,7 @@ macro_rules! request_functions {
                     $crate::requests::table::of_object($value::ObjectUid, &["UID"]),
                     $crate::requests::table::of_object($value::ObjectName, &["Name"]),
                     $crate::requests::table::of_object($value::ObjectVersion, &["ResourceVersion"]),
+                    $crate::requests::table::of_object($value::ObjectOwner, &["OwnerReferences", "*", "UID"]),
                 ]),
             ] }
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ::spans::{
     Anchor, Evidence, Origin, Relation, Span, SpanKind, Status, Story as _, Trace, TraceKind, attributes,
-    identity::{creation_id, lifecycle_id, span_id},
+    identity::{LifecycleTrace, creation_id, lifecycle_id, lifecycle_root, span_id},
     story::Extras,
 };
 use gotrace::{Role, program::Assemble as _, values::Datum};
@@ -114,6 +114,7 @@ fn a_request_has_what_it_is_about_and_what_came_back() {
         uid: "u-1".to_owned(),
         name: Some("a-1".to_owned()),
         version: Some("77".to_owned()),
+        owner: None,
     };
     let expected = Request {
         start_ns: 20,
@@ -345,6 +346,57 @@ fn a_pod_that_is_created_has_a_span_in_its_own_trace_and_both_traces_are_linked(
     assert_eq!(leads_to(root), [(Relation::Request, whole.trace_id, request.span_id)]);
     assert_eq!(leads_to(request), [(Relation::Pod, id, root.span_id)]);
     assert!(root.attribute(attributes::MONOTONIC_END).is_some());
+}
+
+#[test]
+fn pods_of_an_owner_and_the_reconciles_that_created_them_are_in_one_trace_if_that_is_asked_for() {
+    let of_pod = |at, uid: &str, owner| {
+        let mut events = [begin(at, 1, 0, ""), answered(at + 1, 1, 201), decoded(at + 2, 1, uid)];
+        events[2].values.set(Value::ObjectOwner, owner);
+        events
+    };
+    let extras = Extras { lifecycle: LifecycleTrace::Owner, ..Extras::default() };
+    let of = |reconcile: &Reconcile| reconcile.trace(Anchor::default(), Origin::default(), extras);
+    let (first, _) = reconcile([of_pod(20, "u-1", "o"), of_pod(30, "u-2", "o")].concat());
+    let whole = of(&first);
+    let id = lifecycle_id("o");
+    let created = ["u-1", "u-2"].map(|uid| (id, Some((id, lifecycle_root(uid))), creation_id(uid)));
+    let parent = |trace: &Trace| trace.parent.as_ref().map(|parent| (parent.trace_id, parent.span_id));
+    let beside = |trace: &Trace| (trace.trace_id, parent(trace), trace.root().span_id);
+    assert_eq!(whole.beside.iter().map(beside).collect::<Vec<_>>(), created);
+    assert_eq!((whole.trace_id, whole.parent.is_none()), (id, true));
+    assert_eq!(leads_to(whole.beside[0].root()), [(Relation::Request, id, whole.spans[1].span_id)]);
+    // The ids of spans are those of any other reconcile.
+    let ids = |trace: &Trace| trace.spans.iter().map(|span| span.span_id).collect::<Vec<_>>();
+    assert_eq!(ids(&whole), ids(&trace(&first)));
+    assert_ne!(trace(&first).trace_id, id);
+    let (alone, _) = reconcile(of_pod(20, "u-3", ""));
+    assert_eq!(of(&alone).trace_id, trace(&alone).trace_id, "a Pod without an owner");
+    assert_eq!(of(&alone).beside[0].trace_id, lifecycle_id("u-3"));
+}
+
+#[test]
+fn a_link_to_a_creator_leads_to_the_trace_that_it_is_in() {
+    let deployment = |at, what| of_named(of_queue(at, 1, what, "default/web"), 1, "deployment");
+    let replica_set = |at, what| of_named(of_queue(at, 2, what, "default/web-1"), 2, "replicaset");
+    // A controller that creates a Pod of its own, too.
+    let mut pod = [begin(30, 1, 0, ""), answered(31, 1, 201), decoded(32, 1, "u-1")];
+    pod[2].values.set(Value::ObjectOwner, "o");
+    let mut events = vec![deployment(10, Function::Get)];
+    events.extend(of_replica_set(20, 1, "POST", 201, "r-1"));
+    events.extend(pod);
+    events.extend([replica_set(40, Function::Get), replica_set(50, Function::Done)]);
+    events.push(deployment(60, Function::Done));
+    let mut finished = after(events).take_finished();
+    let (by, of) = (finished.remove(1), finished.remove(0));
+    for lifecycle in [LifecycleTrace::Pod, LifecycleTrace::Owner] {
+        let extras = Extras { lifecycle, ..Extras::default() };
+        let [by, of] =
+            [&by, &of].map(|reconcile| reconcile.trace(Anchor::default(), Origin::default(), extras));
+        assert_eq!(by.trace_id == lifecycle_id("o"), lifecycle == LifecycleTrace::Owner);
+        let creator = (Relation::Creator(Evidence::Name), by.trace_id, by.root().span_id);
+        assert_eq!(leads_to(of.root()), [creator]);
+    }
 }
 
 #[test]

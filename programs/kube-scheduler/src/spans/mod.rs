@@ -338,12 +338,12 @@ impl Story for Attempt {
         }
     }
 
-    fn trace(&self, anchor: Anchor, origin: Origin, Extras { queue_spans, monotonic }: Extras) -> Trace {
+    fn trace(&self, anchor: Anchor, origin: Origin, extras: Extras) -> Trace {
         let mut trace = build(self, anchor, origin);
-        if queue_spans {
+        if extras.queue_spans {
             trace = with_queue_spans(trace, self, anchor);
         }
-        if monotonic {
+        if extras.monotonic {
             add_monotonic(&mut trace, anchor);
         }
         trace

@@ -1,6 +1,10 @@
 //! What is said of a start.
 
-use ::spans::{Anchor, NodeStep, Origin, Status, Story as _, Trace, TraceKind, identity, story::Extras};
+use ::spans::{
+    Anchor, NodeStep, Origin, Status, Story as _, Trace, TraceKind,
+    identity::{self, LifecycleTrace},
+    story::Extras,
+};
 
 use crate::start::{Call, End, Start};
 
@@ -40,6 +44,7 @@ fn start() -> Start {
         uid: "uid".into(),
         name: Some("web".to_owned()),
         namespace: Some("default".to_owned()),
+        owner: Some("owner".to_owned()),
         start_ns: 90,
         end_ns: 350,
         end: End::Ready,
@@ -103,6 +108,19 @@ fn a_start_is_in_the_trace_of_the_pods_lifecycle_below_its_root() {
     let parent = trace.parent.as_ref().map(|parent| (parent.trace_id, parent.span_id));
     assert_eq!(parent, Some((id, identity::span_id(&id, 0))));
     assert_eq!(trace.root().parent_id, None);
+}
+
+#[test]
+fn it_is_in_the_trace_of_the_pods_owner_if_that_is_asked_for() {
+    let extras = Extras { lifecycle: LifecycleTrace::Owner, ..Extras::default() };
+    let of = |start: &Start| start.trace(ANCHOR, Origin::default(), extras);
+    let (own, shared) = (build(&start()), of(&start()));
+    let id = identity::lifecycle_id("owner");
+    let parent = shared.parent.as_ref().map(|parent| (parent.trace_id, parent.span_id));
+    assert_eq!((shared.trace_id, parent), (id, Some((id, identity::lifecycle_root("uid")))));
+    assert_eq!(shared.root().span_id, own.root().span_id);
+    let alone = of(&Start { owner: None, ..start() });
+    assert_eq!((alone.trace_id, alone.parent), (own.trace_id, own.parent), "a Pod without an owner");
 }
 
 #[test]

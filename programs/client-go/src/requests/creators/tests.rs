@@ -6,7 +6,13 @@ use crate::requests::Object;
 const BY: [u8; 16] = [7; 16];
 
 fn answer(method: &str, status: u64, typ: &str, name: &str, uid: &str) -> Request {
-    let object = Object { typ: typ.into(), uid: uid.to_owned(), name: Some(name.to_owned()), version: None };
+    let object = Object {
+        typ: typ.into(),
+        uid: uid.to_owned(),
+        name: Some(name.to_owned()),
+        version: None,
+        owner: None,
+    };
     Request {
         method: Some(method.to_owned()),
         path: Some("/apis/apps/v1".to_owned()),
@@ -20,7 +26,7 @@ fn answer(method: &str, status: u64, typ: &str, name: &str, uid: &str) -> Reques
 
 fn after(requests: &[Request]) -> Creators {
     let mut creators = Creators::default();
-    requests.iter().for_each(|request| creators.answered(1, BY, request, |limit| limit));
+    requests.iter().for_each(|request| creators.answered(1, &Maker::new(BY), request, |limit| limit));
     creators
 }
 
@@ -30,7 +36,7 @@ fn created() -> Request {
 
 fn evidence(creators: &mut Creators, subject: &Subject, requests: &[Request]) -> Option<Evidence> {
     let creator = creators.of(1, subject, requests)?;
-    assert_eq!(creator.trace_id, BY);
+    assert_eq!(creator.maker.id, BY);
     Some(creator.evidence)
 }
 
@@ -98,7 +104,7 @@ fn queues_with_other_names_and_objects_without_a_namespace_are_found() {
 fn the_oldest_are_forgotten_and_counted() {
     let mut creators = Creators::default();
     for name in ["a", "b", "a", "c"] {
-        creators.answered(1, BY, &answer("POST", 201, "*v1.Job", name, "u"), |_| 2);
+        creators.answered(1, &Maker::new(BY), &answer("POST", 201, "*v1.Job", name, "u"), |_| 2);
     }
     assert_eq!(creators.fates(), [("remembered", 4), ("forgotten", 1)]);
     let known = ["a", "b", "c"]
