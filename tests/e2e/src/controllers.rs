@@ -198,8 +198,13 @@ fn without_idle(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
 /// Checks that Pods share a trace with the others of their owner where that is asked for.
 fn of_owner(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
     let arguments = &["--program", "client-go,kube-scheduler", "--lifecycle", "--lifecycle-trace", "owner"];
-    let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
+    let mut schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
+    is_traced(&schedspan, "kube-scheduler", stage.cluster.scheduler()?.pid)?;
+    // A Pod that has succeeded when the watch begins has no lifecycle.
+    schedspan.wait_for("schedspan to watch Pods", NOTICED, |metrics| {
+        metrics.sum("schedspan_lifecycle_watch_up", &[]) == 1.0
+    })?;
     api.post(JOBS_PATH, &job("whole"))?;
     bound(api, "whole-", COMPLETIONS)?;
     let mut pods = api.pods("default")?;
