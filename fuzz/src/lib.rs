@@ -23,9 +23,9 @@ pub mod memory;
 pub mod otlp;
 pub mod record;
 pub mod recording;
-pub mod review;
 #[cfg(test)]
 mod regressions;
+pub mod review;
 
 use std::sync::Once;
 

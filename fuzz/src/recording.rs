@@ -43,7 +43,11 @@ pub fn run(case: &[u8]) {
     for step in replay {
         let Ok(Step::Finished(attempt, clocks)) = step else { continue };
         let anchor = Anchor { unix_ns_at_zero: clocks.unix_ns_at_zero };
-        let trace = attempt.trace(anchor, Origin::default(), Extras { queue_spans: true, monotonic: true, ..Extras::default() });
+        let trace = attempt.trace(
+            anchor,
+            Origin::default(),
+            Extras { queue_spans: true, monotonic: true, ..Extras::default() },
+        );
         check(&trace);
         black_box(waterfall(&trace, &STYLE));
         log.add(&trace);
