@@ -93,7 +93,9 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     tree.spans[root] = Span { attributes: shown(lifecycle), ..whole };
     let short = tree.spans[root].duration_ns() / SHORT_PART;
     // Spans without a collected parent belong to the root. Other Pods of an owner may be in the same trace.
-    let is_own = |other: &&Read| id(other) != id(top) && other.shows() != Shown::LIFECYCLE;
+    let is_other_pods =
+        |span: &Read| span.shows() == Shown::LIFECYCLE && span.attribute(attributes::POD_UID) != uid;
+    let is_own = |other: &&Read| id(other) != id(top) && !is_other_pods(other);
     let others = tree.below.remove(&None).unwrap_or_default().into_iter().filter(is_own);
     let mut parts = tree.below.remove(&Some(id(top))).unwrap_or_default();
     parts.extend(others);
