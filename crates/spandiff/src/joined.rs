@@ -378,6 +378,22 @@ mod tests {
     }
 
     #[test]
+    fn other_pods_in_the_trace_of_an_owner_are_not_in_the_picture() {
+        let of = |uid, name| {
+            [(attributes::POD_UID, uid), (attributes::POD_NAME, name), (attributes::POD_NAMESPACE, "default")]
+        };
+        let spans = [
+            read(1, 1, 0, RECONCILE, "kube-controller-manager", [0, 20]),
+            with(read(1, 2, 0, LIFECYCLE, "schedspan", [1, 900]), &of("u", "shop")),
+            with(read(1, 3, 0, LIFECYCLE, "schedspan", [1, 800]), &of("v", "other")),
+            read(1, 4, 3, "of another Pod", "schedspan", [2, 700]),
+        ];
+        let text = drawn(&spans);
+        assert!(text.contains("kube-controller-manager: Reconcile"), "{text}");
+        assert_eq!((text.matches(LIFECYCLE).count(), text.contains("another Pod")), (1, false), "{text}");
+    }
+
+    #[test]
     fn a_file_with_inconsistent_spans_is_drawn() {
         let pod = [
             (attributes::POD_UID, ""),
