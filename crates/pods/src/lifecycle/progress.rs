@@ -66,7 +66,7 @@ pub(super) struct About {
     pub(super) images: Listed,
     pub(super) owners: Listed,
     /// UID of the first one.
-    pub(super) owner_uid: Option<Box<str>>,
+    pub(super) owner_uid: Option<String>,
     pub(super) claims: Listed,
     /// Each with its count.
     pub(super) volume_kinds: Listed,
@@ -158,7 +158,7 @@ impl About {
             qos_class: status.qos_class.as_deref().map(|text| short(text, cut)),
             gates: Listed::of(spec.scheduling_gates.iter().map(|gate| gate.name.clone()), cut),
             images: Listed::of(containers().map(|container| container.image.clone()), cut),
-            owner_uid: owners.clone().next().map(|owner| short(&owner.uid, cut).into()),
+            owner_uid: owners.clone().next().map(|owner| short(&owner.uid, cut)),
             owners: Listed::of(owners.map(|owner| format!("{}/{}", owner.kind, owner.name)), cut),
             claims: Listed::of(spec.volumes.iter().filter_map(|volume| volume.claim.clone()), cut),
             volume_kinds: Listed::of(kinds.iter().map(|(kind, count)| format!("{kind}: {count}")), cut),
@@ -268,7 +268,8 @@ impl Progress {
             let lists = [&about.gates, &about.images, &about.owners, &about.claims, &about.volume_kinds]
                 .map(Listed::bytes);
             let words = about.namespace.len() + about.name.len() + about.profile.len();
-            lists.iter().sum::<usize>() + words + text(&about.priority_class) + text(&about.qos_class)
+            let texts = [&about.owner_uid, &about.priority_class, &about.qos_class].map(text);
+            lists.iter().sum::<usize>() + words + texts.iter().sum::<usize>()
         });
         let containers = self.containers.iter().map(|container| {
             let events = container.events.iter().map(|event| size_of::<Happened>() + event.reason.len());
