@@ -48,8 +48,8 @@ pub struct Options {
 /// Those of [`daemon::run`]; when no daemon can be asked, or all have ended.
 pub async fn run(options: Options) -> Result<()> {
     let Options { filter, lifecycle, output, server, context, daemon_namespace, common } = options;
+    let filter = if lifecycle { filter } else { filter.of_attempts().map_err(Error::msg)? };
     if server.is_none() && context.is_none() && !super::is_plugin() {
-        let filter = if lifecycle { filter } else { filter.of_attempts().map_err(Error::msg)? };
         let filter = Filter { lifecycles: lifecycle, ..filter };
         return daemon::run(daemon::Options { lifecycle, ..common.daemon(output, filter) }).await;
     }
@@ -57,7 +57,6 @@ pub async fn run(options: Options) -> Result<()> {
         !lifecycle,
         "a daemon does not show lifecycles: run `schedspan trace --lifecycle` beside the scheduler"
     );
-    let filter = filter.of_attempts().map_err(Error::msg)?;
     // KUBECONFIG may name several files.
     let variable = env::var_os("KUBECONFIG");
     let kubeconfig = common.context.kubeconfig.filter(|path| variable.as_deref() != Some(path.as_os_str()));

@@ -14,8 +14,8 @@ pub struct Filter {
     /// Only attempts of Pods in this namespace
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Only attempts of the Pod of this name, or, with a `*` at its end, of Pods whose names begin like this; with `--lifecycle`
-    /// also those of a workload, such as `deploy/web`
+    /// Only attempts of the Pod of this name, or, with a `*` at its end, of Pods whose names begin like this; with
+    /// `trace --lifecycle` also those of a workload, such as `deploy/web`
     #[arg(value_name = "POD|PREFIX*|KIND/NAME")]
     pub pod: Option<Pods>,
     /// Only attempts that did not succeed
@@ -95,26 +95,19 @@ impl Pods {
         match self {
             Self::Named(name) => text(root, attributes::POD_NAME) == name,
             Self::Prefixed(prefix) => text(root, attributes::POD_NAME).starts_with(prefix),
-            Self::Of { kind, name } => match root.attribute(attributes::OWNERS) {
-                Some(AttributeValue::Strings(owners)) => owners.iter().any(|owner| is_of(owner, kind, name)),
-                _ => false,
-            },
+            Self::Of { kind, name } => owners(root).iter().any(|owner| is_of(owner, kind, name)),
         }
     }
 }
 
 /// A text of a root; empty if it has none.
 fn text<'a>(root: &'a Span, key: &str) -> &'a str {
-    match root.attribute(key) {
-        Some(AttributeValue::String(text)) => text,
-        Some(
-            AttributeValue::Int(_)
-            | AttributeValue::Double(_)
-            | AttributeValue::Bool(_)
-            | AttributeValue::Strings(_),
-        )
-        | None => "",
-    }
+    if let Some(AttributeValue::String(text)) = root.attribute(key) { text } else { "" }
+}
+
+/// The owners of a lifecycle's Pod, each as `Kind/name`.
+fn owners(root: &Span) -> &[String] {
+    if let Some(AttributeValue::Strings(owners)) = root.attribute(attributes::OWNERS) { owners } else { &[] }
 }
 
 /// Whether an owner of a Pod, `Kind/name`, is this workload or was made by it. The names of what a Deployment and a `CronJob` make are
