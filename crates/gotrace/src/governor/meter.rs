@@ -331,7 +331,7 @@ impl Governed {
     /// What windows cost in this tick, if the cost of each is spread. A budget of all CPU time limits nothing.
     fn spread(&mut self, ended_ns: f64, spent: &Spent) -> f64 {
         let all = self.windows_left_ns + ended_ns;
-        let is_limited = self.governor.budget() < 1.0;
+        let is_limited = self.governor.budget < 1.0;
         let most = if is_limited { WINDOWS * self.governor.allowed_ns(spent) } else { all };
         let now = all.min(most);
         self.windows_left_ns = all - now;

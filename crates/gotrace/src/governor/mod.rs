@@ -188,12 +188,6 @@ impl Governor {
         Self { budget, most, cut: Cut::Nothing, rates: [0.0; PARTS], calm: None, is_over: false }
     }
 
-    /// The part of the CPU time that tracing may cost.
-    #[must_use]
-    pub const fn budget(&self) -> f64 {
-        self.budget
-    }
-
     /// What is cut.
     #[must_use]
     pub const fn cut(&self) -> Cut {
