@@ -25,7 +25,7 @@ const OTHER_NAMES: [(&str, &str); 2] =
     [("claims", "persistentvolumeclaim"), ("replicationmanager", "replicationcontroller")];
 
 /// A reconcile that may create something.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maker {
     /// The id of its trace, if that is its own. The ids of its spans follow from it in any case.
     pub id: [u8; 16],
