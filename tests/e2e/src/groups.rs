@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::checks::{nothing_lost, text};
 
-/// With it, 1.36 takes Pods out of the backoff queue while the active queue is empty, and tries a group that does not fit 2,600 times a
+/// By default, 1.36 takes Pods out of the backoff queue while the active queue is empty, and tries a group that does not fit 2,600 times a
 /// second: more than the limit of records, so that the numbers could not be equal.
 pub(crate) const GATES: &str = "SchedulerPopFromBackoffQ=false";
 /// Zones that a group may be restricted to, with the same number of Nodes each.

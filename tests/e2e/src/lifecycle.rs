@@ -340,8 +340,8 @@ fn drawn(stage: &Stage, api: &Api) -> Result<()> {
         .stderr(File::create(stage.options()?.log)?)
         .spawn()?;
     thread::sleep(ATTACHED);
-    // The name of the second one begins like that of a ReplicaSet of the first one.
-    for name in ["web", "web-api"] {
+    // The name of the first one begins like that of a ReplicaSet of the other one. Its Pods are Ready before.
+    for name in ["web-api", "web"] {
         api.post(DEPLOYMENTS, &deployment(name, 2))?;
         let of = |pods: &[Value]| -> Vec<String> {
             let own = pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == name && is_bound(pod));
