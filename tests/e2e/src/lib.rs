@@ -45,6 +45,7 @@ mod prometheus;
 mod queue;
 mod requests;
 mod sampling;
+mod slow;
 pub mod suite;
 mod svg;
 mod truth;

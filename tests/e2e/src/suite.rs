@@ -24,12 +24,12 @@ use xtask::{
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
     faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, operators,
-    page, plugins, profile, prometheus, queue, sampling, truth, versions, viewers,
+    page, plugins, profile, prometheus, queue, sampling, slow, truth, versions, viewers,
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `export`, `faults`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`]
+    /// Which tests; `export`, `faults`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor` and `slow-attempts`]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `compare` and `plugins`
@@ -191,6 +191,13 @@ const TESTS: &[Test] = &[
         nodes: governor::NODES,
         only_if_named: Some("it takes the CPUs for some minutes, and measures them"),
         run: governor::run,
+        ..TEST
+    },
+    Test {
+        name: "slow-attempts",
+        nodes: slow::NODES,
+        only_if_named: Some("it creates 5,000 Nodes for two attempts"),
+        run: slow::run,
         ..TEST
     },
     Test { name: "sampling", nodes: sampling::NODES, run: sampling::run, ..TEST },
