@@ -161,8 +161,9 @@ fn begin(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64)
         (&raw mut (*open).begin).write_volatile(value);
         (&raw mut (*open).depth).write_volatile(depth);
         (&raw mut (*open).probe_ns).write_volatile(probe_ns);
-        (&raw mut (*open).programs_ns).write_volatile(program_ns + (now() - time_ns));
-        (&raw mut (*open).begin_ns).write_volatile(now());
+        let begin_ns = now();
+        (&raw mut (*open).programs_ns).write_volatile(program_ns + (begin_ns - time_ns));
+        (&raw mut (*open).begin_ns).write_volatile(begin_ns);
     }
     Some(())
 }
