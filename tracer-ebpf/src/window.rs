@@ -4,7 +4,8 @@
 //! closes it: however long attaching takes, exactly one turn is covered. The sums stay here until the daemon reads them.
 //!
 //! A hit takes longer than many of the calls. What is between the end of one hit and the begin of the next one belongs to the
-//! probes, too: that is measured at two instructions that follow one another, on each CPU, and taken off the calls.
+//! probes, too: that is measured at two instructions that follow one another, on each CPU, and taken off the calls, with what it
+//! takes longer where the program runs between the two hits, which the daemon has measured.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -132,7 +133,9 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
 #[inline(always)]
 fn begin(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64) -> Option<()> {
     let g = regs::g(ctx);
-    let (probe_ns, program_ns) = probe_time(g, time_ns)?;
+    let (in_a_row_ns, program_ns) = probe_time(g, time_ns)?;
+    // SAFETY: the map's value is aligned and outlives the program; the field is read in one load.
+    let probe_ns = in_a_row_ns + unsafe { (&raw const (*window).apart_ns).read_volatile() };
     let Some((value, depth)) = read(ctx, site, g) else {
         lose(window);
         return None;

@@ -93,14 +93,16 @@ mod tests {
             lost: 5,
             marks_len: 6,
             reserved: 7,
-            marks: [Mark { time_ns: 8, function: 9 }; MAX_MARKS],
+            apart_ns: 8,
+            marks: [Mark { time_ns: 9, function: 10 }; MAX_MARKS],
         };
         let (head, rest) = bytes(&window).split_at(8);
         let (times, rest) = rest.split_at(24);
-        let (len, marks) = rest.split_at(8);
+        let (len, rest) = rest.split_at(8);
+        let (apart, marks) = rest.split_at(8);
         assert_eq!([head, len].concat(), [1, 2, 6, 7].map(u32::to_ne_bytes).as_flattened());
-        assert_eq!(times, [3, 4, 5].map(u64::to_ne_bytes).as_flattened());
-        assert_eq!(marks, [[8, 9].map(u64::to_ne_bytes); MAX_MARKS].as_flattened().as_flattened());
+        assert_eq!([times, apart].concat(), [3, 4, 5, 8].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(marks, [[9, 10].map(u64::to_ne_bytes); MAX_MARKS].as_flattened().as_flattened());
 
         let key = SumKey { begin: 1, end: 2, function: 3, marks: 4 };
         let (head, rest) = bytes(&key).split_at(16);

@@ -104,6 +104,8 @@ pub struct Window {
     pub marks_len: u32,
     /// Explicit padding.
     pub reserved: u32,
+    /// What a probe takes longer, if the program has run since the last one, than right behind another one, nanoseconds.
+    pub apart_ns: u64,
     /// Ends of phases, oldest first.
     pub marks: [Mark; MAX_MARKS],
 }
@@ -172,6 +174,6 @@ pub struct OpenCall {
     pub programs_ns: u64,
 }
 
-const _: () = assert!(size_of::<Window>() == 40 + 16 * MAX_MARKS && MAX_MARKS.is_power_of_two());
+const _: () = assert!(size_of::<Window>() == 48 + 16 * MAX_MARKS && MAX_MARKS.is_power_of_two());
 const _: () = assert!(size_of::<Sum>() == 24 + 4 * SLOTS && SLOTS.is_power_of_two());
 const _: () = assert!(size_of::<SumKey>() == 24 && size_of::<Caller>() == 16 && size_of::<OpenCall>() == 40);
