@@ -188,6 +188,9 @@ pub const LINK_ANNOTATION: String = "schedspan.link.annotation";
 pub const LINK_OWNER: String = "schedspan.link.owner";
 /// The trace or the request that the Pod began with, where its annotation names one. On the root.
 pub const INITIAL: String = "k8s.pod.annotation.trace.kubernetes.io/initial";
+/// Kinds of terms in the Pod's spec that plugins evaluate, such as `required Pod anti-affinity` or `volume claims`, never
+/// their values. On the root, where the watch of Pods has shown some.
+pub const POD_TERMS: Strings = "k8s.pod.scheduling_terms";
 /// How the lifecycle ended: `Ready`, `Running` without a condition of readiness, `Succeeded`, `Failed` or `Deleted`. On
 /// `PodLifecycle`, and on `StartPod`, where it is also `Rejected` by the kubelet, `Unfinished` after half an hour, or `Lost` with the
 /// kubelet's process.

@@ -4,7 +4,7 @@
 //!
 //! * [`Trace`], [`Span`]: the data. [`TraceKind`], [`SpanKind`]: what they are about. [`Source`]: which process a trace is of.
 //! * [`attributes`]: all attribute keys. [`names`]: names of spans. [`identity`]: ids of traces and spans.
-//! * [`Story`]: what becomes a trace.
+//! * [`Story`]: what becomes a trace. [`terms`]: what a Pod asks of a scheduler's plugins.
 //! * [`Gatherer`]: puts the traces of a group of Pods together.
 //! * [`sample`]: which traces are kept.
 //! * [`export`]: OTLP, waterfalls in a terminal, JSON lines; the filter and the resource of a trace.
@@ -38,6 +38,7 @@ pub mod sample;
 pub mod screen;
 mod span;
 pub mod story;
+pub mod terms;
 pub mod text;
 pub mod wakeups;
 
