@@ -2,12 +2,14 @@
 //!
 //! Only Pods without a Node are watched: attempts are made for those only. The watch of a Pod ends when it gets a Node, but a
 //! bounded cache keeps its context for the attempts that end a little later. Only the contexts are kept of a Pod, the selectors
-//! that it matches, and its owner if owners are enabled; and of Pods without a Node why they have none, if that is asked for.
+//! that it matches, the kinds of terms in its spec, and its owner if owners are enabled; and of Pods without a Node why they have
+//! none, if that is asked for.
 
 mod options;
 mod owners;
 mod pending;
 mod pod;
+mod terms;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -33,7 +35,9 @@ use kube::{
 };
 use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
-use spans::{AttributeValue, Link, Origin, Relation, attributes, sample::Selector, text::sentence};
+use spans::{
+    AttributeValue, Link, Origin, Relation, attributes, sample::Selector, terms::Terms, text::sentence,
+};
 use telemetry::Label as _;
 use tokio::{
     sync::{Notify, SetOnce},
@@ -87,8 +91,7 @@ pub enum Error {
 pub struct PodContexts(Arc<Shared>);
 
 struct Shared {
-    /// By a keyed hash of the UID: 16 bytes whatever the UID is, and collisions cannot be chosen.
-    pods: Cache<u128, Option<Arc<Known>>, Weight>,
+    pods: Cache<Key, Entry, Weight>,
     keys: (u64, u64),
     carriers: Carriers,
     /// Names of attributes for the selected members of baggage.
@@ -114,7 +117,18 @@ struct Shared {
     needed: SetOnce<()>,
 }
 
-/// What is known of a Pod. Pods without any of it have no entry.
+/// A keyed hash of a UID: 16 bytes whatever the UID is, and collisions cannot be chosen. As two words: the alignment of one would
+/// cost each Pod 16 bytes.
+type Key = (u64, u64);
+
+/// A Pod in the cache.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    known: Option<Arc<Known>>,
+    terms: Terms,
+}
+
+/// What is known of a Pod beside its terms. Most Pods have none of it.
 #[derive(Debug)]
 struct Known {
     found: Recovered,
@@ -128,9 +142,9 @@ struct Known {
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<u128, Option<Arc<Known>>> for Weight {
-    fn weight(&self, _: &u128, known: &Option<Arc<Known>>) -> u64 {
-        let bytes = known.as_ref().map_or(0, |known| {
+impl Weighter<Key, Entry> for Weight {
+    fn weight(&self, _: &Key, entry: &Entry) -> u64 {
+        let bytes = entry.known.as_ref().map_or(0, |known| {
             let Recovered { causes, baggage, initial } = &known.found;
             let states: usize = causes.iter().map(|cause| cause.context.trace_state.len()).sum();
             let values: usize =
@@ -276,14 +290,14 @@ impl PodContexts {
 
     /// Adds a Pod that the watch does not see because it has a Node.
     pub(crate) fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
-        self.0.learn(metadata, priority_class);
+        self.0.learn(metadata, priority_class, None);
     }
 
     async fn find(&self, uid: &str, wait: Duration) -> (Origin, Lookup) {
         // A very long wait would overflow the deadline.
         let deadline = Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + FOREVER);
         let shared = &*self.0;
-        let Ok(Some(known)) = timeout_at(deadline, shared.known(uid)).await else {
+        let Ok(Some(Entry { known, terms })) = timeout_at(deadline, shared.known(uid)).await else {
             // Where the API server is silent, nothing speaks against the Pod.
             let answers =
                 shared.listed.load(Ordering::Relaxed) && shared.failures.load(Ordering::Relaxed) == 0;
@@ -292,7 +306,8 @@ impl PodContexts {
             return (Origin { attributes, ..Origin::default() }, Lookup::Unknown);
         };
         let Some(known) = known else {
-            return (Origin { selected: Some(0), ..Origin::default() }, Lookup::None);
+            let attributes = terms.attribute().into_iter().collect();
+            return (Origin { attributes, selected: Some(0), ..Origin::default() }, Lookup::None);
         };
         let answer = match (&known.owner, shared.owners.get()) {
             (Some(owner), Some(owners)) => {
@@ -313,29 +328,30 @@ impl PodContexts {
         // `initial` is always the Pod's own.
         let initial =
             known.found.initial.as_ref().map(|initial| (attributes::INITIAL, initial.as_str().into()));
-        let attributes = origin.attributes.into_iter().chain(initial).collect();
+        let attributes = origin.attributes.into_iter().chain(initial).chain(terms.attribute()).collect();
         (Origin { attributes, selected: Some(known.selected), ..origin }, result)
     }
 
     /// Whether a Pod has KEP-5915's annotation, valid or not; `None` where the Pod was not seen.
     pub(crate) fn annotated(&self, uid: &str) -> Option<bool> {
-        let known = self.0.pods.get(&self.0.key(uid))?;
+        let Entry { known, terms: _ } = self.0.pods.get(&self.0.key(uid))?;
         Some(known.is_some_and(|known| known.annotated))
     }
 }
 
 impl Shared {
-    fn key(&self, uid: &str) -> u128 {
-        SipHasher13::new_with_keys(self.keys.0, self.keys.1).hash(uid.as_bytes()).as_u128()
+    fn key(&self, uid: &str) -> Key {
+        let hash = SipHasher13::new_with_keys(self.keys.0, self.keys.1).hash(uid.as_bytes());
+        (hash.h1, hash.h2)
     }
 
-    async fn known(&self, uid: &str) -> Option<Option<Arc<Known>>> {
+    async fn known(&self, uid: &str) -> Option<Entry> {
         let key = self.key(uid);
         loop {
             // Subscribed before the lookup, so that no change in between is missed.
             let changed = self.changed.notified();
-            if let Some(known) = self.pods.get(&key) {
-                return Some(known);
+            if let Some(entry) = self.pods.get(&key) {
+                return Some(entry);
             }
             if self.failures.load(Ordering::Relaxed) >= DOWN {
                 return None;
@@ -379,14 +395,15 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Adds a Pod to the cache, or replaces it.
-    fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
+    /// Adds a Pod to the cache, or replaces it. Who does not know its terms leaves those that are known.
+    fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>, terms: Option<Terms>) {
         let Some(uid) = &metadata.uid else { return };
         let key = self.key(uid);
         let none = BTreeMap::new();
         let (found, refused) = self.carriers.recover(metadata.annotations.as_ref().unwrap_or(&none));
+        let before = self.pods.get(&key);
         // A known Pod was reported when it came.
-        if !self.pods.contains_key(&key) {
+        if before.is_none() {
             for refused in refused {
                 let [namespace, name] =
                     [&metadata.namespace, &metadata.name].map(|text| text.as_deref().unwrap_or_default());
@@ -402,7 +419,8 @@ impl Shared {
         let annotated = all.is_some_and(|all| all.contains_key(annotations::TRACEPARENT_KEY));
         let known = (found != Recovered::default() || annotated || owner.is_some() || selected != 0)
             .then(|| Arc::new(Known { found, annotated, owner, selected }));
-        self.pods.insert(key, known);
+        let terms = terms.or(before.map(|before| before.terms)).unwrap_or_default();
+        self.pods.insert(key, Entry { known, terms });
         self.changed.notify_waiters();
     }
 
@@ -496,14 +514,14 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
         match event {
             // A Pod that gets its Node leaves the selector, as a deletion. A quick Pod is seen only then.
             Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
-                shared.learn(pod.meta(), pod.priority_class());
+                shared.learn(pod.meta(), pod.priority_class(), Some(pod.terms()));
                 let has_room = shared.with_pending(|pending| pending.seen(&pod)).unwrap_or(true);
                 if !has_room {
                     shared.metrics.lost(Loss::PendingFull);
                 }
             }
             Ok(Event::Delete(pod)) => {
-                shared.learn(pod.meta(), pod.priority_class());
+                shared.learn(pod.meta(), pod.priority_class(), Some(pod.terms()));
                 shared.with_pending(|pending| pending.gone(&pod));
             }
             Ok(Event::InitDone) => {

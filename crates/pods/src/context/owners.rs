@@ -17,7 +17,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::{Mutex, Semaphore};
 use tracecontext::annotations::{Carriers, Recovered};
 
-use super::Shared;
+use super::{Key, Shared};
 
 /// Most owners in the cache: some 500 bytes each with a context, much less without.
 const CAPACITY: usize = 10_000;
@@ -45,7 +45,7 @@ const KINDS: [(&str, &str, &str, &str); 9] = [
 pub(super) struct Owners {
     client: Client,
     carriers: Carriers,
-    known: Cache<u128, Arc<Owner>>,
+    known: Cache<Key, Arc<Owner>>,
     permits: Semaphore,
 }
 

@@ -1,4 +1,4 @@
-//! The fields of a Pod that are read: its identity, its annotations, and what selectors ask for.
+//! The fields of a Pod that are read: its identity, its annotations, what selectors ask for, and kinds of terms.
 //!
 //! The rest is skipped while parsing. It is much longer, above all the managed fields, for which the client's own type would
 //! allocate a tree of maps at each event of the watch.
@@ -12,7 +12,9 @@ use k8s_openapi::{
 };
 use kube::{Resource, core::ObjectMeta};
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
-use spans::sample::Selector;
+use spans::{sample::Selector, terms::Terms};
+
+use super::terms;
 
 /// A Pod with the fields that its reader needs. Unless `WHOLE`, only metadata is requested of the API server.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -35,6 +37,20 @@ pub(super) struct Spec {
     pub(super) scheduler_name: String,
     pub(super) scheduling_gates: Vec<Gate>,
     pub(super) scheduling_group: Option<Group>,
+    #[serde(deserialize_with = "terms::node_selector")]
+    node_selector: Terms,
+    #[serde(deserialize_with = "terms::affinity")]
+    affinity: Terms,
+    #[serde(deserialize_with = "terms::spread")]
+    topology_spread_constraints: Terms,
+    #[serde(deserialize_with = "terms::volumes")]
+    volumes: Terms,
+    #[serde(deserialize_with = "terms::containers")]
+    init_containers: Terms,
+    #[serde(deserialize_with = "terms::containers")]
+    containers: Terms,
+    #[serde(deserialize_with = "terms::resource_claims")]
+    resource_claims: Terms,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -69,6 +85,30 @@ pub(super) struct Condition {
 impl<const WHOLE: bool> Pod<WHOLE> {
     pub(super) fn priority_class(&self) -> Option<&str> {
         self.spec.priority_class_name.as_deref()
+    }
+
+    /// Kinds of terms in its spec.
+    pub(super) fn terms(&self) -> Terms {
+        let Spec {
+            priority_class_name: _,
+            scheduler_name: _,
+            scheduling_gates: _,
+            scheduling_group: _,
+            node_selector,
+            affinity,
+            topology_spread_constraints,
+            volumes,
+            init_containers,
+            containers,
+            resource_claims,
+        } = self.spec;
+        node_selector
+            | affinity
+            | topology_spread_constraints
+            | volumes
+            | init_containers
+            | containers
+            | resource_claims
     }
 }
 

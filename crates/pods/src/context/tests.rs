@@ -1,6 +1,6 @@
 //! A scripted API server on a port of its own: what a list answers, and what a watch brings.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Mutex};
+use std::{convert::Infallible, hash::Hash, net::SocketAddr, sync::Mutex};
 
 use axum::{
     Router,
@@ -425,9 +425,59 @@ async fn what_pods_carry_is_bounded_in_bytes() {
     for number in 0..pods {
         let pod = pod(&number.to_string(), &annotations.clone().into());
         let pod: Pod<false> = serde_json::from_value(pod).unwrap();
-        contexts.0.learn(pod.meta(), None);
+        contexts.0.learn(pod.meta(), None, Some(pod.terms()));
     }
     let kept = contexts.0.pods.len();
     assert!(kept < pods && kept > 1_000, "{kept} Pods with four KiB each");
     assert!(contexts.0.pods.weight() <= MAX_BYTES);
+}
+
+/// A Pod with a volume claim and a host port.
+fn demanding(uid: &str, annotations: &Value) -> Value {
+    let mut pod = pod(uid, annotations);
+    pod["spec"] = json!({
+        "containers": [{ "ports": [{ "hostPort": 80 }] }],
+        "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "secret" } }],
+    });
+    pod
+}
+
+#[tokio::test]
+async fn the_kinds_of_terms_in_the_spec_are_an_attribute_and_their_values_are_not() {
+    let mut plain = pod("c", &json!({}));
+    plain["spec"] = json!({ "containers": [] });
+    let annotated = json!({ TRACEPARENT: PARENT });
+    let listed = vec![demanding("a", &json!({})), demanding("b", &annotated), plain];
+    let server = ApiServer::start(any_port(), listed).await;
+    // Whole Pods are read for it.
+    let selectors = vec![Selector::PriorityClass("high".to_owned())];
+    let (contexts, _) = contexts_with(server.address, &[], selectors).await;
+    let names = ["volume claims", "host ports"].map(str::to_owned).to_vec();
+    let expected = (attributes::POD_TERMS, AttributeValue::Strings(names));
+    let found = async |uid: &str| contexts.lookup(uid, LONG).await;
+    assert_eq!(found("a").await.attributes, std::slice::from_ref(&expected));
+    let annotated = found("b").await;
+    assert_eq!((annotated.attributes.as_slice(), annotated.causes.len()), (&[expected.clone()][..], 1));
+    assert_eq!(found("c").await, Origin { selected: Some(0), ..Origin::default() });
+
+    // The watch of all Pods does not read them.
+    contexts.learn(&ObjectMeta { uid: Some("a".to_owned()), ..ObjectMeta::default() }, None);
+    assert_eq!(found("a").await.attributes, [expected]);
+    contexts.learn(&ObjectMeta { uid: Some("new".to_owned()), ..ObjectMeta::default() }, None);
+    assert_eq!(found("new").await.attributes, []);
+}
+
+#[test]
+fn terms_take_no_more_room_in_the_cache() {
+    /// Bytes of a Pod in a cache with these keys and values.
+    fn bytes<K: Hash + Eq + Clone, V: Default + Clone>(key: impl Fn(u64) -> K) -> usize {
+        let pods = 1_000;
+        let cache = Cache::new(CAPACITY);
+        (0..pods).for_each(|number| cache.insert(key(number), V::default()));
+        cache.memory_used().entries / cache.len()
+    }
+    let with = bytes::<Key, Entry>(|number| (number, number));
+    // The alignment of a key that is one word of 16 bytes would cost more.
+    let without = bytes::<u128, Option<Arc<Known>>>(u128::from);
+    assert!(with <= without && with as u64 <= POD_BYTES, "{with} and {without} bytes");
 }
