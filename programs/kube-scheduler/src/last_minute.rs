@@ -11,7 +11,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use spans::{SpanKind, Trace, attributes};
 
-use crate::keys::{Key, Keys, MAX_TEXT, names};
+use crate::{
+    keys::{Key, Keys, MAX_TEXT, names},
+    terms::{Sums, TermCost},
+};
 
 /// Length of the window, in seconds.
 pub const WINDOW: u64 = 60;
@@ -29,7 +32,7 @@ const BUCKETS_PER_OCTAVE: f64 = 4.0;
 pub struct Window {
     /// Oldest first.
     slots: VecDeque<Slot>,
-    /// Minutes that are over, by their number since the first second, oldest first. Only durations and counts of attempts.
+    /// Minutes that are over, by their number since the first second, oldest first. Only durations, terms and counts of attempts.
     minutes: VecDeque<(u64, Slot)>,
     /// Phases and plugins with durations.
     keys: Keys,
@@ -44,6 +47,7 @@ struct Slot {
     /// Durations in the order of `keys`; may be shorter.
     series: Vec<Durations>,
     slowest: Vec<Slow>,
+    terms: Sums,
 }
 
 /// Durations: number, sum, and a histogram.
@@ -82,6 +86,9 @@ pub struct LastMinute {
     pub phases: Vec<Timing>,
     /// Plugins, by extension point.
     pub plugins: Vec<Timing>,
+    /// Terms of Pods, the dearest first.
+    #[serde(default)]
+    pub terms: Vec<TermCost>,
     /// The slowest attempts, slowest first.
     pub slowest: Vec<Slow>,
     /// Losses since the daemon's start, by cause, zeros included.
@@ -112,6 +119,8 @@ pub struct Figures {
     pub phases: Vec<Timing>,
     /// Plugins, by extension point.
     pub plugins: Vec<Timing>,
+    /// Terms of Pods, the dearest first.
+    pub terms: Vec<TermCost>,
 }
 
 /// What tracing costs a traced program, and what is cut so that it stays within its budget.
@@ -185,7 +194,8 @@ pub struct Slow {
 }
 
 impl LastMinute {
-    /// One table of what several daemons know, or `None` without any. A percentile is that of the daemon with the most calls.
+    /// One table of what several daemons know, or `None` without any. A percentile is that of the daemon with the most calls, and a
+    /// term is compared with the attempts of the daemons that have seen it.
     #[must_use]
     pub fn merged(tables: Vec<Self>) -> Option<Self> {
         let mut tables = tables.into_iter();
@@ -203,6 +213,7 @@ impl LastMinute {
                 moves,
                 phases,
                 plugins,
+                terms,
                 slowest,
                 losses,
             } = table;
@@ -232,8 +243,10 @@ impl LastMinute {
                 };
                 merge(list, more, same, Timing::merge);
             }
+            merge(&mut all.terms, terms, |one, other| one.term == other.term, TermCost::merge);
             slowest.into_iter().for_each(|slow| push_slow(&mut all.slowest, slow));
         }
+        TermCost::sort(&mut all.terms);
         Some(all)
     }
 }
@@ -267,6 +280,7 @@ impl Window {
         let numbers: Vec<_> = trace.spans.iter().map(names).map(number).collect();
         let slot = self.slot(second);
         *slot.attempts.entry(result).or_default() += 1;
+        slot.terms.add(trace, &numbers);
         for (number, span) in numbers.into_iter().zip(&trace.spans) {
             slot.add(number, |durations| durations.add(span.duration_ns()));
         }
@@ -308,6 +322,7 @@ impl Window {
                 .collect(),
             phases,
             plugins,
+            terms: sum.terms.costs(&self.keys),
             slowest: sum.slowest,
             ..LastMinute::default()
         }
@@ -328,7 +343,8 @@ impl Window {
         over.chain(whole).for_each(|slot| before.merge(slot));
         let figures = |slot: &Slot, seconds| {
             let (phases, plugins) = self.timings(slot);
-            Figures { seconds, attempts: slot.attempts.values().sum(), phases, plugins }
+            let terms = slot.terms.costs(&self.keys);
+            Figures { seconds, attempts: slot.attempts.values().sum(), phases, plugins, terms }
         };
         Comparison {
             minutes,
@@ -387,7 +403,7 @@ impl Slot {
         add(&mut self.series[number]);
     }
 
-    /// Adds the attempts and durations of another slot.
+    /// Adds the attempts, durations and terms of another slot.
     fn merge(&mut self, other: &Self) {
         for (result, count) in &other.attempts {
             *self.attempts.entry(result).or_default() += count;
@@ -395,6 +411,7 @@ impl Slot {
         for (number, durations) in other.series.iter().enumerate() {
             self.add(number, |sum| sum.merge(durations));
         }
+        self.terms.merge(&other.terms);
     }
 }
 

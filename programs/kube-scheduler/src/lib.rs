@@ -8,7 +8,7 @@
 //! * [`configuration`], [`configurations`]: a scheduler's flags and configuration, and their trace.
 //! * [`attempt_log`], [`explain`]: recent attempts, and the report about a Pod.
 //! * [`queue`]: where each Pod without a Node waits, and schedulers that stand still.
-//! * [`metrics`], [`last_minute`]: statistics of attempts, phases and plugins.
+//! * [`metrics`], [`last_minute`]: statistics of attempts, phases and plugins. [`terms`]: what terms of Pods cost.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ pub mod queue;
 mod redact;
 pub mod spans;
 pub mod table;
+pub mod terms;
 pub mod values;
 
 use goexe::{Executable, Functions, Types};

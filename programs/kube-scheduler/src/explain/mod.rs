@@ -80,6 +80,9 @@ pub struct Account {
     pub uid: String,
     /// Its scheduling profile.
     pub profile: String,
+    /// Kinds of terms in its spec that plugins evaluate; empty if there are none, or it is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terms: Vec<String>,
     /// Number of the attempt, 1 for the first.
     pub attempt: Option<u64>,
     /// Start of the attempt, microseconds since the Unix epoch.
@@ -342,6 +345,7 @@ impl Account {
             pod: string(root, attributes::POD_NAME).unwrap_or_default(),
             uid: string(root, attributes::POD_UID).unwrap_or_default(),
             profile: string(root, attributes::PROFILE).unwrap_or_default(),
+            terms: strings(root, attributes::POD_TERMS).to_vec(),
             attempt: number(root, attributes::ATTEMPT),
             start_unix_us: root.start_unix_ns / 1000,
             duration_ns: root.duration_ns(),

@@ -346,3 +346,58 @@ fn reports_of_several_daemons_are_one_in_the_order_of_time() {
     assert_eq!(merged.conclusion, old.conclusion);
     assert_eq!((Report::merged(vec![new.clone()]), Report::merged(Vec::new())), (Some(new), None));
 }
+
+/// Gives a plugin so much of a phase, as an exact window says it.
+fn add_share(trace: &mut Trace, phase: &str, plugin: &str, part: f64, nodes: i64) {
+    add_plugin(trace, phase, plugin, 1, "Success", "");
+    let span = trace.spans.last_mut().expect("it was just added");
+    span.kind = SpanKind::Share;
+    span.attributes = [
+        (attributes::SHARE, AttributeValue::Double(part)),
+        (attributes::CALLS, AttributeValue::Int(nodes)),
+        (attributes::SHARE_BASIS, AttributeValue::String("exact".into())),
+    ]
+    .into_iter()
+    .collect();
+}
+
+#[test]
+fn a_plugin_that_takes_much_of_a_phase_is_said_with_the_terms_that_it_evaluates() {
+    let slowest = |terms: &[&str]| {
+        let mut trace = scheduled();
+        if !terms.is_empty() {
+            set(&mut trace, attributes::POD_TERMS, strings(terms));
+        }
+        add_share(&mut trace, "filter", "InterPodAffinity", 0.78, 412);
+        add_share(&mut trace, "score", "InterPodAffinity", 0.6, 412);
+        add_plugin(&mut trace, "bind", "VolumeBinding", 2_990, "Success", "");
+        let text = text(&report(&[trace]), 1_000);
+        text.lines().find_map(|line| line.strip_prefix("  Slowest     ")).map(str::to_owned).unwrap()
+    };
+    assert_eq!(
+        slowest(&["required Pod anti-affinity"]),
+        "bind 3.00 ms (59%; VolumeBinding 2.99 ms), filter 669 us (13%; InterPodAffinity 78% of it: exact, 412 Nodes; the Pod has \
+         required Pod anti-affinity), score 667 us (13%; InterPodAffinity 60% of it: exact, 412 Nodes)"
+    );
+    let both = slowest(&["preferred Pod affinity", "preferred Pod anti-affinity", "volume claims"]);
+    assert_eq!(
+        both,
+        "bind 3.00 ms (59%; VolumeBinding 2.99 ms; the Pod has volume claims), filter 669 us (13%; InterPodAffinity 78% of it: \
+         exact, 412 Nodes), score 667 us (13%; InterPodAffinity 60% of it: exact, 412 Nodes; the Pod has preferred Pod affinity and \
+         preferred Pod anti-affinity)"
+    );
+    // Other Pods' anti-affinity costs as much: without a term of its own, nothing is said.
+    for others in [&[][..], &["host ports", "hard spread constraints"]] {
+        assert!(!slowest(others).contains("the Pod has"), "{others:?}");
+    }
+}
+
+#[test]
+fn the_terms_of_a_pod_are_in_its_account_if_there_are_any() {
+    let mut trace = scheduled();
+    let value = |trace: &Trace| serde_json::to_value(Account::of(trace)).unwrap();
+    assert_eq!(value(&trace).get("terms"), None);
+    set(&mut trace, attributes::POD_TERMS, strings(&["host ports"]));
+    assert_eq!(value(&trace)["terms"], serde_json::json!(["host ports"]));
+    assert_eq!(serde_json::from_value::<Account>(value(&trace)).unwrap(), Account::of(&trace));
+}

@@ -7,7 +7,7 @@ use spans::{figures::duration, text::clean};
 use super::{
     Account, Kept, Phase, Plugin, Preemption, Queue, RejectedNodes, Rejection, Report, Share, reasons,
 };
-use crate::{attempt::Basis, queue};
+use crate::{attempt::Basis, queue, terms::evaluated};
 
 /// Width of the label column: that of `Rejected  `, the longest label.
 const LABEL: usize = 12;
@@ -345,14 +345,18 @@ fn slowest(account: &Account) -> Vec<String> {
             let mut words =
                 format!("{name} {} ({}%", duration(*duration_ns), share(*duration_ns, account.duration_ns));
             match plugins.first() {
-                Some(Plugin { name, share: Some(of_phase), .. }) if of_phase.percent >= PLUGIN_SHARE => {
+                Some(Plugin { name: plugin, share: Some(of_phase), .. })
+                    if of_phase.percent >= PLUGIN_SHARE =>
+                {
                     let Share { percent, .. } = of_phase;
-                    let _ = write!(words, "; {name} {percent}% of it: {}", worth(of_phase));
+                    let _ = write!(words, "; {plugin} {percent}% of it: {}", worth(of_phase));
+                    words += &because_of(&evaluated(plugin, name, &account.terms));
                 }
-                Some(Plugin { name, duration_ns: own, share: None, .. })
+                Some(Plugin { name: plugin, duration_ns: own, share: None, .. })
                     if share(*own, *duration_ns) >= PLUGIN_SHARE =>
                 {
-                    let _ = write!(words, "; {name} {}", duration(*own));
+                    let _ = write!(words, "; {plugin} {}", duration(*own));
+                    words += &because_of(&evaluated(plugin, name, &account.terms));
                 }
                 Some(_) | None => {}
             }
@@ -361,6 +365,11 @@ fn slowest(account: &Account) -> Vec<String> {
     );
     let told = told.collect::<Vec<_>>().join(", ");
     if told.is_empty() { Vec::new() } else { vec![told] }
+}
+
+/// The Pod's terms that a plugin works for. Without any, its time has another cause, such as the terms of other Pods: nothing is said.
+fn because_of(terms: &[&str]) -> String {
+    if terms.is_empty() { String::new() } else { format!("; the Pod has {}", terms.join(" and ")) }
 }
 
 /// What a plugin's share of a phase rests on.
