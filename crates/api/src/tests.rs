@@ -16,6 +16,7 @@ use spans::{
     NameList, Names, Trace,
     export::{Output, Sinks, SpoolOptions},
     fixtures::{scheduled, unschedulable},
+    terms::{Term, Terms},
 };
 use tower::ServiceExt as _;
 
@@ -47,7 +48,9 @@ fn daemon() -> (Daemon, Sinks) {
         sites,
         ..Found::default()
     });
-    for trace in [unschedulable(), scheduled()] {
+    let mut demanding = Trace { selected: Some(0), ..scheduled() };
+    demanding.spans[0].attributes.extend(Terms::from(Term::HostPorts).attribute());
+    for trace in [unschedulable(), demanding] {
         daemon.history.add(&trace);
         daemon.attempts.attempt(&trace);
     }
@@ -171,6 +174,9 @@ async fn the_figures_are_those_of_the_daemon() {
     let top: LastMinute = serde_json::from_value(answer(&daemon, "/api/v1/top").await).unwrap();
     assert_eq!(top.attempts.iter().map(|count| count.count).sum::<u64>(), 2);
     assert_eq!(top.schedulers, 1);
+    let terms: Vec<_> = top.terms.iter().map(|cost| (cost.term.as_str(), cost.with.attempts)).collect();
+    assert_eq!(terms, [("host ports", 1)]);
+    assert_eq!(report(&daemon, "namespace=default&pod=web-0").await.attempts[0].terms, ["host ports"]);
     daemon.health.set_ready(Ok(()));
     let health = answer(&daemon, "/api/v1/health").await;
     assert_eq!(health["ready"], true);
