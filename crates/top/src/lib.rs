@@ -10,7 +10,10 @@ mod tests;
 
 use std::cmp::Reverse;
 
-use kube_scheduler::last_minute::{LastMinute, Overhead, Slow, Timing};
+use kube_scheduler::{
+    last_minute::{LastMinute, Overhead, Slow, Timing},
+    terms::TermCost,
+};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
@@ -27,6 +30,12 @@ use self::{
 
 /// Minimum rows of the slowest Pods, including their heading.
 const SLOWEST: u16 = 6;
+/// Most rows of terms: there are hardly more kinds.
+const TERMS: usize = 16;
+/// Most rows of terms on a screen of less than [`HIGH`] rows.
+const FEW_TERMS: usize = 2;
+/// Rows of a screen with room for all terms.
+const HIGH: u16 = 40;
 /// Minimum width for additional columns.
 const WIDE: u16 = 120;
 /// Rows of text at most: a daemon's tables have some hundred.
@@ -108,7 +117,8 @@ impl View<'_> {
         let rows = self.recent.map_or(0, |recent| recent.phases.len().max(recent.plugins.len()));
         let slowest = self.recent.map_or(0, |recent| recent.slowest.len());
         let stalls = self.recent.map_or(0, |recent| recent.stalls.len());
-        let height = u16::try_from(rows + slowest + stalls + 14).unwrap_or(u16::MAX).min(MAX_ROWS);
+        let terms = self.recent.map_or(0, |recent| recent.terms.len().min(TERMS) + 2);
+        let height = u16::try_from(rows + slowest + stalls + terms + 14).unwrap_or(u16::MAX).min(MAX_ROWS);
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
         self.render(area, &mut buffer);
@@ -139,11 +149,16 @@ impl Widget for &View<'_> {
         }
         let head = head(*recent, server, *trouble);
         let below = u16::from(*live);
-        let [top, _, middle, _, bottom, footer] = Layout::vertical([
+        let most = if *live && area.height < HIGH { FEW_TERMS } else { TERMS };
+        let dearest = recent.map_or(&[][..], |recent| &recent.terms[..recent.terms.len().min(most)]);
+        let of_terms = if dearest.is_empty() { 0 } else { dearest.len() + 1 };
+        let [top, _, middle, _, between, _, bottom, footer] = Layout::vertical([
             Constraint::Length(u16::try_from(head.len()).unwrap_or(u16::MAX)),
             Constraint::Length(1),
             Constraint::Fill(3),
             Constraint::Length(1),
+            Constraint::Length(u16::try_from(of_terms).unwrap_or(u16::MAX)),
+            Constraint::Length(u16::from(of_terms > 0)),
             Constraint::Min(SLOWEST),
             Constraint::Length(below),
         ])
@@ -155,6 +170,9 @@ impl Widget for &View<'_> {
                     .areas(middle);
             phases(recent, *sort, left.width).render(left, buffer);
             plugins(recent, *sort, filter, right.width).render(right, buffer);
+            if !dearest.is_empty() {
+                terms(dearest, recent.seconds, between.width).render(between, buffer);
+            }
             slowest(&keys::shown(recent, filter), live.then_some(*selected), bottom.width)
                 .render(bottom, buffer);
         }
@@ -348,6 +366,29 @@ fn plugins(recent: &LastMinute, sort: Sort, filter: &str, width: u16) -> Table<'
     }
     let row = |timing: Timing| wide(name(&timing), &timing, seconds, whole);
     table(["PLUGIN", "/s", "TIME", "p50", "p99", "max"], WIDE_COLUMNS, rows.map(row))
+}
+
+/// What attempts of Pods with a term take on average, and those of all others.
+fn terms(costs: &[TermCost], seconds: u64, width: u16) -> Table<'static> {
+    let wide = width >= WIDE;
+    let rows = costs.iter().map(|TermCost { term, with, without, plugin, plugin_ns }| {
+        let means = |means: Option<[u64; 2]>| {
+            means.map_or_else(|| [(); 2].map(|()| "-".to_owned()), |of| of.map(duration))
+        };
+        let ([filter, score], [filter_without, score_without]) =
+            (means(with.means()), means(without.means()));
+        let mut mostly = clean(plugin);
+        if wide && !mostly.is_empty() {
+            mostly = format!("{mostly} {}", percent(*plugin_ns, with.total_ns()));
+        }
+        [clean(term), rate(with.attempts, seconds), filter, filter_without, score, score_without, mostly]
+    });
+    let columns = if wide {
+        [Rest, Figure(7), Figure(9), Figure(9), Figure(9), Figure(9), Words(48)]
+    } else {
+        [Rest, Figure(4), Figure(7), Figure(7), Figure(7), Figure(7), Words(16)]
+    };
+    table(["PODS WITH", "/s", "FILTER", "WITHOUT", "SCORE", "WITHOUT", "MOSTLY"], columns, rows)
 }
 
 fn slowest(slowest: &[&Slow], selected: Option<usize>, width: u16) -> Table<'static> {

@@ -1,4 +1,7 @@
-use kube_scheduler::last_minute::{Count, Moves, Overhead};
+use kube_scheduler::{
+    last_minute::{Count, Moves, Overhead},
+    terms::Search,
+};
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -320,4 +323,60 @@ fn what_tracing_costs_is_said_and_what_is_cut_for_that() {
     assert_eq!(line(&recent).as_deref(), Some("tracing      1.2 % of 5.0 % of the CPU time"));
     recent.overhead = Some(Overhead { ratio: 0.061, budget: 0.05, cut: "plugins".to_owned() });
     assert_eq!(line(&recent).as_deref(), Some("tracing      6.1 % of 5.0 % of the CPU time  cut: plugins"));
+}
+
+fn cost(term: &str, [attempts, filter_us, score_us]: [u64; 3], without: [u64; 3], plugin: &str) -> TermCost {
+    let search = |[attempts, filter_us, score_us]: [u64; 3]| Search {
+        attempts,
+        filter_ns: attempts * filter_us * 1000,
+        score_ns: attempts * score_us * 1000,
+    };
+    let with = search([attempts, filter_us, score_us]);
+    let plugin = plugin.to_owned();
+    TermCost { term: term.to_owned(), with, without: search(without), plugin, plugin_ns: with.total_ns() / 4 }
+}
+
+fn with_terms() -> LastMinute {
+    let terms = vec![
+        cost("required Pod anti-affinity", [600, 12_100, 300], [5_400, 400, 280], "InterPodAffinity"),
+        cost("soft spread constraints", [12, 500, 900], [5_988, 430, 280], "PodTopologySpread"),
+        cost("node selector", [6_000, 431, 281], [0, 0, 0], "\u{1b}[31m"),
+    ];
+    LastMinute { terms, ..recent() }
+}
+
+#[test]
+fn the_dearest_terms_are_compared_with_the_pods_without_them() {
+    let recent = with_terms();
+    let lines = |text: String| -> Vec<String> {
+        let lines = text.lines().skip_while(|line| !line.starts_with("PODS WITH"));
+        lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    let low = screen(&view(&recent), 80, 24);
+    assert!(
+        low.contains("\nfilter ") && low.contains("\nSLOWEST POD") && low.contains("default/large"),
+        "{low}"
+    );
+    assert_eq!(
+        lines(low),
+        [
+            "PODS WITH                    /s  FILTER WITHOUT   SCORE WITHOUT MOSTLY",
+            "required Pod anti-affinity 10.0 12.1 ms  400 us  300 us  280 us InterPodAffinity",
+            "soft spread constraints     0.2  500 us  430 us  900 us  280 us PodTopologySprea",
+        ]
+    );
+    let all = lines(View { live: false, ..view(&recent) }.text(160));
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert!(all[1].ends_with("InterPodAffinity 25.0 %"), "{all:?}");
+    assert!(
+        all[3].starts_with("node selector") && all[3].contains(" - ") && all[3].ends_with("?[31m 25.0 %"),
+        "{all:?}"
+    );
+    assert_eq!(lines(screen(&view(&recent), 160, 50)).len(), 4);
+    // A daemon may send any number of rows.
+    let many = LastMinute { terms: vec![recent.terms[0].clone(); 1_000], ..recent.clone() };
+    assert_eq!(lines(View { live: false, ..view(&many) }.text(80)).len(), TERMS + 1);
+    for (width, height) in [(1, 1), (20, 5), (80, 12), (400, 100)] {
+        let _ = screen(&view(&recent), width, height);
+    }
 }
