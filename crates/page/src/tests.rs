@@ -17,6 +17,7 @@ use proptest::{collection::vec, prelude::*};
 use spans::{
     Status, Trace,
     fixtures::{scheduled, unschedulable},
+    terms::{Term, Terms},
 };
 use tower::ServiceExt as _;
 
@@ -42,7 +43,9 @@ fn daemon() -> Daemon {
         health: status::Health::default(),
         registry,
     };
-    for trace in [failed(), scheduled()] {
+    let mut demanding = Trace { selected: Some(0), ..scheduled() };
+    demanding.spans[0].attributes.extend(Terms::from(Term::HostPorts).attribute());
+    for trace in [failed(), demanding] {
         daemon.history.add(&trace);
         daemon.attempts.attempt(&trace);
     }
@@ -79,10 +82,10 @@ async fn each_view_has_its_url_and_says_what_there_is_to_say() {
         ("/attempts?keep=failed", &["1 attempt of 2", "Insufficient cpu"]),
         ("/attempts?keep=label=a", &["role=\"alert\"", "is not one of"]),
         ("/pod", &["Tried last", "/pod/default/web-0"]),
-        ("/pod/default/web-0", &["default/web-0 is on node-3", "preFilter", "5.11 ms"]),
+        ("/pod/default/web-0", &["default/web-0 is on node-3", "preFilter", "5.11 ms", "host ports"]),
         ("/pod/default/big", &["default/big is still Pending", "what would help"]),
         ("/pod/shop/big", &["/pod/default/big"]),
-        ("/plugins", &["2 attempts in the last", "filter"]),
+        ("/plugins", &["2 attempts in the last", "filter", "Terms of Pods", "host ports"]),
         ("/health", &["Not ready", "2 possible causes"]),
     ] {
         let page = get_page(path).await;
@@ -179,6 +182,7 @@ fn account(texts: &[String]) -> Account {
         pod: text(),
         uid: text(),
         profile: text(),
+        terms: vec![text()],
         attempt: Some(2),
         result: Some("Unschedulable".into()),
         duration_ns: 1_000_000,

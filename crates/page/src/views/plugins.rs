@@ -1,6 +1,9 @@
 //! Where time goes, by phase and plugin: the last minute, and the minutes before it.
 
-use kube_scheduler::last_minute::{Comparison, Figures, Timing};
+use kube_scheduler::{
+    last_minute::{Comparison, Figures, Timing},
+    terms::TermCost,
+};
 use maud::{Markup, html};
 
 use super::bar;
@@ -34,6 +37,7 @@ pub(crate) fn view(Comparison { last, before, minutes }: &Comparison) -> Markup 
             @if last.attempts > 0 || before.attempts > 0 {
                 (table("Phases", &last.phases, &before.phases, last, before, false))
                 (table("Plugins", &last.plugins, &before.plugins, last, before, true))
+                (terms(&last.terms))
             }
         }
     }
@@ -85,6 +89,39 @@ fn table(
                                 td.number { (duration(timing.p99_ns)) }
                                 td.number.dim { @if let Some(old) = old { (duration(old.p50_ns)) } }
                                 td.number { @if let Some(old) = old { (change(timing.p50_ns, old.p50_ns)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What attempts of Pods with a term take on average, and those of all others, in the last minute.
+fn terms(costs: &[TermCost]) -> Markup {
+    let mean = |means: Option<[u64; 2]>, of: usize| html! { @if let Some(means) = means { (duration(means[of])) } @else { "\u{2013}" } };
+    html! {
+        @if !costs.is_empty() {
+            h2 { "Terms of Pods" }
+            div.scroll tabindex="0" role="group" aria-label="Terms of Pods" {
+                table.timings {
+                    thead {
+                        tr {
+                            th { "Pods with" } th.number { "Attempts" } th.number { "Filter" } th.number { "Without" }
+                            th.number { "Score" } th.number { "Without" } th { "Mostly" }
+                        }
+                    }
+                    tbody {
+                        @for TermCost { term, with, without, plugin, plugin_ns } in costs {
+                            tr {
+                                th scope="row" { (Foreign(term)) }
+                                td.number { (grouped(with.attempts)) }
+                                @for of in 0..2 {
+                                    td.number { (mean(with.means(), of)) }
+                                    td.number.dim { (mean(without.means(), of)) }
+                                }
+                                td { @if !plugin.is_empty() { (Foreign(plugin)) " " span.dim { (format!("{:.0} %", *plugin_ns as f64 * 100.0 / with.total_ns().max(1) as f64)) } } }
                             }
                         }
                     }

@@ -103,6 +103,7 @@ fn attempt(account: &Account) -> Markup {
         trace_id,
         uid,
         profile,
+        terms,
         message,
         incomplete,
         rejected_by,
@@ -127,6 +128,7 @@ fn attempt(account: &Account) -> Markup {
                 dt { "Trace" } dd { code { (Foreign(trace_id)) } }
                 dt { "UID" } dd { code { (Foreign(uid)) } }
                 dt { "Profile" } dd { (Foreign(profile)) }
+                @if !terms.is_empty() { dt { "Terms" } dd { (Foreign(&terms.join(", "))) } }
             }
         }
     }
