@@ -1,5 +1,6 @@
 //! Truth: the spans equal the scheduler's own metrics in every attempt, phase, label and microsecond.
 
+mod terms;
 pub(super) mod workload;
 
 use std::{
@@ -69,6 +70,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let schedspan = Schedspan::start(&Options { arguments: &["--queue-spans"], ..stage.options()? })?;
     let (comparison, before) = (Comparison::begin(&stage.cluster)?, schedspan.metrics()?);
     workload::schedule(&api)?;
+    let rows = terms::rows(&schedspan)?;
     let figures = comparison.end()?;
     let metrics = schedspan.metrics()?;
     schedspan.stop()?;
@@ -81,6 +83,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     gates(&figures.spans, minor)?;
     only_lost(&metrics, &panics(&figures)?)?;
     trees(&figures.spans)?;
+    terms::check(&figures.spans, &rows)?;
     ensure!(wrong.is_empty(), "spans and the scheduler's metrics differ: {}", wrong.join(", "));
     ensure!(disturbed.is_empty(), Disturbed(disturbed.join(", ")));
     Ok(())
