@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use gotrace::{code::Rank, program::Named};
-use spans::Phase;
+use spans::{Cycle, Phase};
 
 /// The work that a sample of the scheduler is part of, by the beginning of a function's name. The first that fits counts.
 ///
@@ -35,10 +35,10 @@ const WORK: &[(&str, Rank, &str)] = &[
     ("k8s.io/kubernetes/pkg/scheduler.prioritizeNodes", Rank::Whole, Phase::Score.name()),
     ("k8s.io/kubernetes/pkg/scheduler/framework/preemption.", Rank::Whole, Phase::PostFilter.name()),
     ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).handleSchedulingFailure", Rank::Whole, "failureHandling"),
-    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).bindingCycle", Rank::Whole, "bindingCycle"),
-    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).runBindingCycle", Rank::Whole, "bindingCycle"),
-    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).schedul", Rank::Whole, "schedulingCycle"),
-    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).Schedule", Rank::Whole, "schedulingCycle"),
+    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).bindingCycle", Rank::Whole, Cycle::Binding.name()),
+    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).runBindingCycle", Rank::Whole, Cycle::Binding.name()),
+    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).schedul", Rank::Whole, Cycle::Scheduling.name()),
+    ("k8s.io/kubernetes/pkg/scheduler.(*Scheduler).Schedule", Rank::Whole, Cycle::Scheduling.name()),
     ("k8s.io/kubernetes/pkg/scheduler/framework/parallelize.", Rank::Hint, WORKERS),
     ("k8s.io/client-go/util/workqueue.ParallelizeUntil", Rank::Whole, WORKERS),
     // The handlers of what the API server reports.
@@ -116,6 +116,40 @@ pub(crate) fn of<'a>(function: &str, plugins: &'a [Named]) -> Option<(Rank, &'a 
     Some((*rank, name))
 }
 
+/// Whether work with this name, the whole of a sample, is done in scheduling cycles. Those are serial, so that the time of the
+/// sample says in which. What is done beside them as well is not.
+#[must_use]
+pub fn is_of_scheduling_cycle(work: &str) -> bool {
+    let Some(phase) = Phase::ALL.into_iter().find(|phase| phase.name() == work) else {
+        return work == Cycle::Scheduling.name() || work == WORKERS;
+    };
+    match phase {
+        Phase::Snapshot
+        | Phase::PreFilter
+        | Phase::Filter
+        | Phase::PostFilter
+        | Phase::DryRunPreemption
+        | Phase::PreScore
+        | Phase::Score
+        | Phase::Reserve
+        | Phase::Permit
+        | Phase::PlacementGenerate
+        | Phase::PlacementFeasible
+        | Phase::PlacementScore
+        | Phase::PodGroupPostFilter => true,
+        // Binding cycles run beside them, and these two end either cycle.
+        Phase::Unreserve
+        | Phase::HandleSchedulingFailure
+        | Phase::WaitOnPermit
+        | Phase::PreBindPreFlight
+        | Phase::PreBind
+        | Phase::Bind
+        | Phase::PostBind
+        | Phase::PreEnqueue
+        | Phase::Sign => false,
+    }
+}
+
 /// Whether a function is a method of a type, `path.Name`, or a closure in one.
 fn is_method(function: &str, typ: &str) -> bool {
     let Some((package, name)) = typ.rsplit_once('.') else { return false };
@@ -185,6 +219,17 @@ mod tests {
         }
         assert_eq!(class("runtime.mallocgc"), None);
         assert_eq!(class("runtime.gcBgMarkWorker.func2"), Some((Rank::Whole, GARBAGE_COLLECTOR)));
+    }
+
+    #[test]
+    fn work_of_a_scheduling_cycle_is_done_in_nothing_beside_it() {
+        let works = WORK.iter().map(|(.., name)| *name).chain(POINTS.iter().map(|(_, phase)| phase.name()));
+        let mut of_cycle: Vec<_> = works.filter(|work| is_of_scheduling_cycle(work)).collect();
+        of_cycle.sort_unstable();
+        of_cycle.dedup();
+        let wanted = "filter permit placementFeasible placementGenerate placementScore podGroupPostFilter postFilter \
+                      preFilter preScore reserve schedulingCycle score snapshot workers";
+        assert_eq!(of_cycle.join(" "), wanted);
     }
 
     #[test]

@@ -38,6 +38,7 @@ use gotrace::{
     program::{Metric, Named, Program, SpelledOut, Turn},
 };
 
+pub use self::classes::is_of_scheduling_cycle;
 use self::{attempt::Assembler, table::Function, values::Value};
 
 /// An event of a kube-scheduler process.
