@@ -58,7 +58,7 @@ use crate::{
 };
 
 /// Capacity of the queue between the supervisor and the exporters: some seconds of a busy scheduler.
-const QUEUE: usize = 16_384;
+pub(crate) const QUEUE: usize = 16_384;
 /// Attempts that wait for their context concurrently. Their order is kept.
 const WAITING: usize = 1_024;
 /// Longest wait for the first list of Pods before tracing starts.

@@ -10,7 +10,7 @@ use goexe::{Executable, Functions};
 
 use crate::{
     account::{Account, Count, Counter, Stats},
-    code::{self, CodeMap},
+    code::{self, CodeMap, Sampled},
     decode::Undecodable,
     discover::{FileId, Handle, Process},
     pipeline::{Clocks, Found},
@@ -22,10 +22,14 @@ use crate::{
 
 /// Different stacks that are kept. More are counted by their classes alone.
 const MAX_STACKS: usize = 100_000;
+/// Samples whose time is kept: of two CPUs without a pause, for 40 minutes.
+const MAX_MOMENTS: usize = 1_000_000;
 
 /// A stack and its classes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stack {
+    /// What it was done for, such as the result of an attempt, if that was asked for and is known.
+    pub group: Option<Arc<str>>,
     /// What the program was doing, such as a phase.
     pub whole: Arc<str>,
     /// The part of it, such as a plugin.
@@ -38,17 +42,72 @@ pub struct Stack {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// Number of samples of each stack.
-    pub stacks: BTreeMap<Stack, u64>,
+    pub stacks: BTreeMap<Arc<Stack>, u64>,
+    /// When the samples were taken, if that is asked for.
+    pub moments: Option<Moments>,
     /// CPU time that a sample stands for, nanoseconds.
     pub period_ns: u64,
     /// Pids of the processes.
     pub pids: Vec<u32>,
 }
 
+/// A sample, and when it was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Target number of the process.
+    pub target: u32,
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub time_ns: u64,
+    /// Its stack, as in [`Profile::stacks`].
+    pub stack: Arc<Stack>,
+}
+
+/// When samples were taken. There is room for a number of them; those that come later are counted only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moments {
+    list: Vec<Moment>,
+    room: usize,
+    left_out: u64,
+}
+
+impl Default for Moments {
+    fn default() -> Self {
+        Self::with_room(MAX_MOMENTS)
+    }
+}
+
+impl Moments {
+    /// Keeps so many moments.
+    #[must_use]
+    pub const fn with_room(room: usize) -> Self {
+        Self { list: Vec::new(), room, left_out: 0 }
+    }
+
+    /// The moments, in the order in which they came, and the number of samples for which there was no room.
+    #[must_use]
+    pub fn into_list(self) -> (Vec<Moment>, u64) {
+        (self.list, self.left_out)
+    }
+
+    fn add(&mut self, moment: Moment) {
+        if self.list.len() < self.room {
+            self.list.push(moment);
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
 impl Profile {
-    fn add(&mut self, mut stack: Stack) {
+    /// Adds a sample of the process with this target number, taken at this time of `CLOCK_MONOTONIC`, nanoseconds.
+    pub fn add(&mut self, target: u32, time_ns: u64, mut stack: Stack) {
         if self.stacks.len() >= MAX_STACKS && !self.stacks.contains_key(&stack) {
             stack.functions.clear();
+        }
+        let known = self.stacks.get_key_value(&stack).map(|(known, _)| Arc::clone(known));
+        let stack = known.unwrap_or_else(|| Arc::new(stack));
+        if let Some(moments) = &mut self.moments {
+            moments.add(Moment { target, time_ns, stack: Arc::clone(&stack) });
         }
         *self.stacks.entry(stack).or_default() += 1;
     }
@@ -183,9 +242,9 @@ impl<P: Program, T> Worker<T> for Profiler<P> {
         let name = |address: u64| named.name(address.wrapping_sub(*bias)).cloned();
         let functions =
             code::addresses(sample.caller, &stack).filter(|_| believed).filter_map(name).collect();
-        let sampled = named.codes.named(&sample, 0);
-        let stack = Stack { whole: sampled.whole, part: sampled.part, functions };
-        self.profile.lock().unwrap_or_else(PoisonError::into_inner).add(stack);
+        let Sampled { target, time_ns, period_ns: _, whole, part } = named.codes.named(&sample, 0);
+        let stack = Stack { group: None, whole, part, functions };
+        self.profile.lock().unwrap_or_else(PoisonError::into_inner).add(target, time_ns, stack);
         Some(Ok(()))
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use spans::{figures::parse_duration, screen};
 
-use crate::{Taken, flame, pprof, text};
+use crate::{By, Groups, Taken, flame, pprof, text};
 
 /// What is taken, and what becomes of it.
 #[derive(clap::Args, Debug)]
@@ -22,6 +22,9 @@ pub struct Options {
     /// Samples per second and CPU
     #[arg(long, value_name = "HZ", default_value_t = wire::SAMPLE_HZ, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub hz: u32,
+    /// Divide the samples among attempts by this; attaches probes
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub by: Option<By>,
     /// Form of the profile
     #[arg(long, short, value_enum, default_value_t, value_name = "FORM")]
     output: Form,
@@ -51,9 +54,14 @@ impl Options {
     pub fn write(&self, taken: &Taken) -> io::Result<()> {
         let bytes = match self.output {
             Form::Text => text(taken).into_bytes(),
-            Form::Flame => flame(taken).into_bytes(),
+            Form::Flame => flame(taken, None).into_bytes(),
             Form::Pprof => pprof(taken),
         };
+        if self.output != Form::Text
+            && let Some(left_out) = taken.groups.as_ref().and_then(Groups::left_out)
+        {
+            screen::complain(&format!("schedspan: {left_out}"));
+        }
         match (&self.file, String::from_utf8(bytes)) {
             (Some(file), Ok(text)) => fs::write(file, text),
             (Some(file), Err(bytes)) => fs::write(file, bytes.as_bytes()),

@@ -7,6 +7,10 @@ use prost::Message;
 
 use crate::Taken;
 
+/// The labels that samples have.
+const PHASE: &str = "phase";
+const PLUGIN: &str = "plugin";
+
 /// <https://github.com/google/pprof/blob/v0.0.0-20260302011040-a15ffb7f9dcc/proto/profile.proto>
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
@@ -97,7 +101,7 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// The profile as pprof reads it, compressed. Samples have the labels `phase` and `plugin`.
+/// The profile as pprof reads it, compressed. Samples have the labels `phase` and `plugin`, and one of their group.
 #[must_use]
 pub fn pprof(taken: &Taken) -> Vec<u8> {
     let profile = message(taken).encode_to_vec();
@@ -111,7 +115,8 @@ fn message(taken: &Taken) -> Profile {
     strings.index("");
     let counts = ValueType { kind: strings.index("samples"), unit: strings.index("count") };
     let time = ValueType { kind: strings.index("cpu"), unit: strings.index("nanoseconds") };
-    let (phase, plugin) = (strings.index("phase"), strings.index("plugin"));
+    let (phase, plugin) = (strings.index(PHASE), strings.index(PLUGIN));
+    let by = taken.groups.as_ref().map(|groups| strings.index(groups.by.name()));
     let mut functions: Vec<Function> = Vec::new();
     let mut known: HashMap<&str, u64> = HashMap::new();
     let mut sample = Vec::with_capacity(taken.profile.stacks.len());
@@ -131,6 +136,8 @@ fn message(taken: &Taken) -> Profile {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         let mut label = vec![Label { key: phase, text: strings.index(&stack.whole) }];
         label.extend(stack.part.as_ref().map(|part| Label { key: plugin, text: strings.index(part) }));
+        let group = by.zip(stack.group.as_ref());
+        label.extend(group.map(|(key, group)| Label { key, text: strings.index(group) }));
         sample.push(Sample { location_id, value: vec![count, count.saturating_mul(period)], label });
     }
     Profile {
@@ -156,13 +163,24 @@ mod tests {
     use flate2::read::GzDecoder;
 
     use super::*;
-    use crate::fixture::taken;
+    use crate::fixture::{by_result, taken};
+
+    fn unpacked(packed: &[u8]) -> Profile {
+        let mut bytes = Vec::new();
+        GzDecoder::new(packed).read_to_end(&mut bytes).expect("it is compressed");
+        Profile::decode(&*bytes).expect("it is a message")
+    }
+
+    /// Label keys and values of the sample with this count.
+    fn labels(profile: &Profile, count: i64) -> Vec<(&str, &str)> {
+        let text = |index: i64| profile.string_table[index as usize].as_str();
+        let sample = profile.sample.iter().find(|sample| sample.value[0] == count).expect("it is there");
+        sample.label.iter().map(|label| (text(label.key), text(label.text))).collect()
+    }
 
     #[test]
     fn samples_have_functions_values_and_labels() {
-        let mut bytes = Vec::new();
-        GzDecoder::new(&*pprof(&taken())).read_to_end(&mut bytes).expect("it is compressed");
-        let profile = Profile::decode(&*bytes).expect("it is a message");
+        let profile = unpacked(&pprof(&taken()));
         let text = |index: i64| profile.string_table[index as usize].as_str();
         assert_eq!(profile.string_table[0], "");
         assert_eq!(profile.sample.iter().map(|sample| sample.value[0]).sum::<i64>(), 100);
@@ -173,11 +191,20 @@ mod tests {
             fit.location_id.iter().map(name).collect::<Vec<_>>(),
             ["noderesources.fitsRequest", "noderesources.(*Fit).Filter", "main.main"]
         );
-        let labels: Vec<_> = fit.label.iter().map(|label| (text(label.key), text(label.text))).collect();
-        assert_eq!(labels, [("phase", "filter"), ("plugin", "Fit")]);
+        assert_eq!(labels(&profile, 30), [("phase", "filter"), ("plugin", "Fit")]);
         assert_eq!(
             (profile.period, text(profile.period_type.expect("it has one").unit)),
             (10_000_000, "nanoseconds")
         );
+    }
+
+    #[test]
+    fn groups_are_a_label() {
+        let profile = unpacked(&pprof(&by_result()));
+        assert_eq!(
+            labels(&profile, 20),
+            [("phase", "filter"), ("plugin", "Fit"), ("result", "Unschedulable")]
+        );
+        assert_eq!(labels(&profile, 39), [("phase", "garbageCollector")]);
     }
 }

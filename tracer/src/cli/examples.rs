@@ -53,6 +53,7 @@ pub(super) const DOCTOR: &str = "Examples:
 pub(super) const PROFILE: &str = "Examples:
   schedspan profile                                   Phases, plugins and functions of 30 s
   schedspan profile 4711 -o flame --file flame.svg    A flame graph of one process
+  schedspan profile --by result                       What attempts cost that succeed, and those that do not
   schedspan profile -o pprof --file schedspan.pb.gz   For `go tool pprof` and Pyroscope";
 
 pub(super) const RECORD: &str = "Examples:

@@ -122,7 +122,8 @@ pub enum Command {
     /// Show where schedulers spend their CPU time: by phase and plugin, and by function
     ///
     /// Takes samples of their stacks for --duration, without a probe, also from a stripped executable. Plugins that wait for
-    /// something take no CPU time, and are not seen.
+    /// something take no CPU time, and are not seen. --by traces attempts meanwhile, and says what those of each result or scheduler
+    /// profile cost.
     #[command(after_help = examples::PROFILE)]
     Profile(profile::Options),
     /// Record the activity of schedulers into a file, for `schedspan replay`
