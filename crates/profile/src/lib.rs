@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod by;
+mod difference;
 mod flame;
 mod options;
 mod pprof;
@@ -16,9 +17,10 @@ use gotrace::profiler::{Profile, Stack};
 
 pub use self::{
     by::{By, Cycles, Groups},
+    difference::difference,
     flame::flame,
-    options::Options,
-    pprof::pprof,
+    options::{Earlier, Options},
+    pprof::{Error, pprof, read},
     text::text,
 };
 

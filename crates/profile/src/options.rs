@@ -9,7 +9,7 @@ use std::{
 
 use spans::{figures::parse_duration, screen};
 
-use crate::{By, Groups, Taken, flame, pprof, text};
+use crate::{By, Error, Groups, Taken, difference, flame, pprof, read, text};
 
 /// What is taken, and what becomes of it.
 #[derive(clap::Args, Debug)]
@@ -23,8 +23,14 @@ pub struct Options {
     #[arg(long, value_name = "HZ", default_value_t = wire::SAMPLE_HZ, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub hz: u32,
     /// Divide the samples among attempts by this; attaches probes
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "base")]
     pub by: Option<By>,
+    /// Show what has changed since this profile, which `-o pprof` wrote
+    #[arg(long, value_name = "FILE")]
+    base: Option<PathBuf>,
+    /// Show this profile, which `-o pprof` wrote, instead of taking one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["duration", "hz", "by"])]
+    from: Option<PathBuf>,
     /// Form of the profile
     #[arg(long, short, value_enum, default_value_t, value_name = "FORM")]
     output: Form,
@@ -45,17 +51,40 @@ enum Form {
     Pprof,
 }
 
+/// Earlier profiles.
+#[derive(Debug)]
+pub struct Earlier {
+    /// The one to compare with.
+    pub base: Option<Taken>,
+    /// The one to show.
+    pub from: Option<Taken>,
+}
+
 impl Options {
+    /// Reads the earlier profiles.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be read, or the form has no differences.
+    pub fn earlier(&self) -> Result<Earlier, Error> {
+        if self.base.is_some() && self.output == Form::Pprof {
+            return Err(Error::Difference);
+        }
+        let read = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        Ok(Earlier { base: read(&self.base)?, from: read(&self.from)? })
+    }
+
     /// Writes a profile in the form that is asked for, to the file or to standard output.
     ///
     /// # Errors
     ///
     /// When it cannot be written.
-    pub fn write(&self, taken: &Taken) -> io::Result<()> {
-        let bytes = match self.output {
-            Form::Text => text(taken).into_bytes(),
-            Form::Flame => flame(taken, None).into_bytes(),
-            Form::Pprof => pprof(taken),
+    pub fn write(&self, taken: &Taken, base: Option<&Taken>) -> io::Result<()> {
+        let bytes = match (self.output, base) {
+            (Form::Text, None) => text(taken).into_bytes(),
+            (Form::Text, Some(base)) => difference(taken, base).into_bytes(),
+            (Form::Flame, base) => flame(taken, base).into_bytes(),
+            (Form::Pprof, _) => pprof(taken),
         };
         if self.output != Form::Text
             && let Some(left_out) = taken.groups.as_ref().and_then(Groups::left_out)
@@ -76,5 +105,44 @@ impl Options {
                 stdout().write_all(bytes.as_bytes())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(line: &str) -> Result<Options, String> {
+        let parsed = Command::try_parse_from(["profile"].into_iter().chain(line.split_whitespace()));
+        parsed.map(|Command { options }| options).map_err(|error| error.kind().to_string())
+    }
+
+    #[test]
+    fn pprof_itself_makes_the_difference_of_two_files() {
+        let options = parse("--base a.pb.gz -o pprof").expect("it is valid");
+        let says = options.earlier().expect_err("there is no such form").to_string();
+        assert_eq!(
+            says,
+            "`go tool pprof -base FILE NEW` makes the difference of two profiles: write this one without --base"
+        );
+    }
+
+    #[test]
+    fn what_is_not_done_together_is_refused() {
+        for line in
+            ["--by result --base a", "--by result --from a", "--from a --hz 9", "--from a --duration 9s"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert!(parse("--from a --base b").is_ok());
+        assert_eq!(parse("--by profile").map(|options| options.by), Ok(Some(By::Profile)));
     }
 }

@@ -54,7 +54,8 @@ pub(super) const PROFILE: &str = "Examples:
   schedspan profile                                   Phases, plugins and functions of 30 s
   schedspan profile 4711 -o flame --file flame.svg    A flame graph of one process
   schedspan profile --by result                       What attempts cost that succeed, and those that do not
-  schedspan profile -o pprof --file schedspan.pb.gz   For `go tool pprof` and Pyroscope";
+  schedspan profile -o pprof --file schedspan.pb.gz   For `go tool pprof` and Pyroscope
+  schedspan profile --base schedspan.pb.gz            What has become more since then, and what less";
 
 pub(super) const RECORD: &str = "Examples:
   schedspan record attempts.jsonl --redact --duration 30s   For a bug report: without names

@@ -123,7 +123,7 @@ pub enum Command {
     ///
     /// Takes samples of their stacks for --duration, without a probe, also from a stripped executable. Plugins that wait for
     /// something take no CPU time, and are not seen. --by traces attempts meanwhile, and says what those of each result or scheduler
-    /// profile cost.
+    /// profile cost. --base compares with an earlier profile.
     #[command(after_help = examples::PROFILE)]
     Profile(profile::Options),
     /// Record the activity of schedulers into a file, for `schedspan replay`

@@ -12,7 +12,7 @@ use gotrace::{
     probe::Limits,
     profiler::{Moments, Profile},
 };
-use profile::{By, Cycles, Taken};
+use profile::{By, Cycles, Earlier, Taken};
 use spans::{Origin, story::Extras};
 use status::Health;
 use tokio::{
@@ -34,6 +34,7 @@ use crate::{
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Profile this process, trusted or not; all trusted schedulers without it
+    #[arg(conflicts_with = "from")]
     pid: Option<u32>,
     #[command(flatten)]
     trust: admission::Options,
@@ -48,10 +49,14 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// When samples cannot be taken, no scheduler is found, or the profile cannot be written.
+/// When samples cannot be taken, no scheduler is found, an earlier profile cannot be read, or the profile cannot be written.
 pub async fn run(options: Options) -> Result<()> {
-    let taken = take(&options).await?;
-    options.profile.write(&taken).context("cannot write the profile")
+    let Earlier { base, from } = options.profile.earlier()?;
+    let taken = match from {
+        Some(from) => from,
+        None => take(&options).await?,
+    };
+    options.profile.write(&taken, base.as_ref()).context("cannot write the profile")
 }
 
 async fn take(Options { pid, trust, profile, ebpf_object }: &Options) -> Result<Taken> {
