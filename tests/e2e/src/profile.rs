@@ -130,7 +130,7 @@ fn divided(stage: &Stage, api: &Api, first: &Path) -> Result<()> {
         Command::new(&stage.executable).args(["profile", "--from"]).arg(&by_result).arg("--base").arg(first),
     )?;
     ensure!(
-        difference.starts_with("then: ") && difference.contains("%  filter "),
+        difference.starts_with("then: ") && difference.contains("  filter "),
         "there is no difference of two profiles:\n{difference}"
     );
     println!(

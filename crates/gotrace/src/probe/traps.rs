@@ -155,7 +155,7 @@ fn places(maps: &str, function: u64, class: Class) -> Option<Vec<(u64, usize)>> 
     // Up to the first jump, all are executed: calls return.
     let jumps = |text: &str| !["call", "bl "].iter().any(|call| text.starts_with(call));
     let is_end = |it: &Instruction| it.text.starts_with("ret") || it.target.is_some() && jumps(&it.text);
-    let end = all.iter().position(is_end)?;
+    let end = all.iter().position(is_end).unwrap_or(all.len());
     let executed = all.iter().take(end + 1).enumerate();
     Some(executed.filter(|(_, it)| it.class == class).map(|(number, it)| (it.address, number)).collect())
 }
