@@ -5,7 +5,7 @@ use goexe::Class;
 use gotrace::{
     decode::Decoder,
     plan::{PlannedSite, Reading, Role, Slot},
-    program::{Function as _, Named},
+    program::{Detail, Function as _, Named},
     recording::{Line, MAX_LINE},
 };
 use kube_scheduler::{KubeScheduler, table::Function, values::Value};
@@ -111,6 +111,7 @@ fn site(case: &mut Unstructured<'_>) -> Result<PlannedSite<KubeScheduler>> {
     Ok(PlannedSite {
         function: *case.choose(Function::ALL)?,
         role: *case.choose(&ROLES)?,
+        detail: Detail::Full,
         address: 0,
         file_offset: 0,
         class: Class::Emulated,

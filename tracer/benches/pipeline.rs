@@ -14,6 +14,7 @@ use std::{
 use divan::{AllocProfiler, Bencher, counter::ItemsCount};
 use goexe::Class;
 use gotrace::{
+    Detail,
     decode::Decoder,
     pipeline::Pipeline,
     plan::{PlannedSite, Role},
@@ -155,6 +156,7 @@ fn decode_a_hit(bencher: Bencher<'_, '_>) {
     let site = PlannedSite {
         function: Function::Filter,
         role: Role::Entry,
+        detail: Detail::Full,
         address: 0,
         file_offset: 0,
         class: Class::Emulated,

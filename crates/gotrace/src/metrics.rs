@@ -74,6 +74,8 @@ telemetry::labels! {
         QueueMoves = "queue_moves",
         /// No calls of plugins.
         Plugins = "plugins",
+        /// No phases.
+        Phases = "phases",
     }
 }
 
@@ -86,6 +88,7 @@ impl Step {
             Self::Samples => Cut::Samples,
             Self::QueueMoves => Cut::QueueMoves,
             Self::Plugins => Cut::Plugins,
+            Self::Phases => Cut::Phases,
         }
     }
 }

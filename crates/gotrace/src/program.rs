@@ -9,7 +9,10 @@ use crate::{
     account::{Account, Count, Counter, Stats},
     code::{Rank, Sampled},
     governor::Cut,
-    plan::row::{Interface, Role, Row},
+    plan::{
+        row::{Interface, Role, Row},
+        site::PlannedSite,
+    },
     values::{Value, Values},
     window::Window,
 };
@@ -75,6 +78,13 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
     #[must_use]
     fn class<'a>(_symbol: &str, _names: &'a [Named]) -> Option<(Rank, &'a str)> {
         None
+    }
+
+    /// The most that may be cut of an executable with these sites: what is left of them must suffice for whole traces and exact counts. A
+    /// program that says nothing keeps its [`Detail::Phases`] as well: each of its traces needs them.
+    #[must_use]
+    fn most(_sites: &[PlannedSite<Self>]) -> Cut {
+        Cut::Plugins
     }
 
     /// Replaces the names of users' objects. `replace` receives each name with its kind, such as `pod`.
@@ -167,6 +177,22 @@ pub trait Function:
     /// The lowest level of detail at which it is probed.
     fn detail(self) -> Detail;
 
+    /// The lowest level of detail at which the ends of its calls are probed.
+    fn end_detail(self) -> Detail;
+
+    /// The lowest level of detail at which this point of its calls is probed.
+    fn detail_at(self, role: Role) -> Detail {
+        match role {
+            Role::Entry => self.detail(),
+            Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric => self.end_detail(),
+        }
+    }
+
+    /// The lowest level of detail at which its calls are seen from begin to end.
+    fn whole_detail(self) -> Detail {
+        self.detail().max(self.end_detail())
+    }
+
     /// The ways to find it. The first that the executable can follow is used.
     fn rows(self) -> &'static [Row<Self::Value>];
 }
@@ -175,7 +201,9 @@ pub trait Function:
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Detail {
-    /// Attempts, their phases, and why they failed.
+    /// Attempts with their results: what counts need. Never cut.
+    Attempts,
+    /// Adds their phases, and why they failed.
     Phases,
     /// Adds the calls of each plugin.
     Plugins,
@@ -246,17 +274,20 @@ pub struct Named {
     pub constant: Option<u64>,
 }
 
-/// Declares a program's functions: for each its level of detail, the program's own `about`, and its rows. All functions
-/// are in [`Function::ALL`].
+/// Declares a program's functions: for each its level of detail, that of its end if it is another one (`end`), the program's own
+/// `about`, and its rows. All functions are in [`Function::ALL`].
 ///
 /// The enum gets the method `about` and the trait [`Function`], which cover every function.
 #[macro_export]
 macro_rules! functions {
+    (@last $detail:ident) => { $crate::program::Detail::$detail };
+    (@last $detail:ident $end:ident) => { $crate::program::Detail::$end };
     (
         $(#[$attribute:meta])*
         $vis:vis enum $name:ident: $about:ty, $value:ty;
         $($(#[$of_function:meta])* $function:ident {
             detail: $detail:ident,
+            $(end: $end:ident,)?
             about: $said:expr,
             rows: [$($row:expr),* $(,)?] $(,)?
         })*
@@ -273,6 +304,10 @@ macro_rules! functions {
 
             fn detail(self) -> $crate::program::Detail {
                 match self { $(Self::$function => $crate::program::Detail::$detail,)* }
+            }
+
+            fn end_detail(self) -> $crate::program::Detail {
+                match self { $(Self::$function => $crate::functions!(@last $detail $($end)?),)* }
             }
 
             fn rows(self) -> &'static [$crate::plan::Row<$value>] {

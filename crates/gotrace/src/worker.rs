@@ -24,7 +24,7 @@ use crate::{
     pipeline::{Clocks, Found, Output, Pipeline},
     plan::{self, Identity, Missing, Plan, PlannedSite, Role},
     probe::{self, Attached, Probes},
-    program::{Detail, Function as _, Named, Program},
+    program::{Detail, Named, Program},
     recording::{End, Line},
     window::{Timing, timing},
 };
@@ -144,12 +144,12 @@ fn prepare<P: Program>(
 ) -> Result<Prepared, plan::Error> {
     let plan = Plan::<P>::choose(executable, functions)?;
     let timing = timing::<P>(executable, &plan.sites);
-    let Plan { identity, sites, missing, names, errors, alike, .. } = plan.with_detail(detail);
+    let Plan { identity, sites, most, missing, names, errors, alike, .. } = plan.with_detail(detail);
     let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
     let single_stepped = sites.len() - emulated;
     let place = |site: &PlannedSite<P>| {
         let code = executable.code_at(site.address)?;
-        Some(Place { address: site.address, code, detail: site.function.detail() })
+        Some(Place { address: site.address, code, detail: site.detail })
     };
     let places = sites.iter().filter_map(place).collect();
     // Below that level, no plugin has a span.
@@ -168,6 +168,8 @@ fn prepare<P: Program>(
         attached: None,
         kinds: Vec::new(),
         cut: Cut::Nothing,
+        left_out: if detail < Detail::Phases { Cut::Phases } else { Cut::Nothing },
+        most,
         windows_ns: 0,
         codes: codes.into(),
         table: None,
@@ -316,6 +318,10 @@ struct Planned<P: Program> {
     /// What the attached sites are, in their order: level of detail, class, and whether a list or a map is read.
     kinds: Vec<(Detail, Class, bool)>,
     cut: Cut,
+    /// What the level of detail leaves out of attempts.
+    left_out: Cut,
+    /// The most that is cut: see [`Program::most`].
+    most: Cut,
     /// What the probes of windows cost, nanoseconds.
     windows_ns: u64,
     codes: Arc<CodeMap>,
@@ -324,6 +330,13 @@ struct Planned<P: Program> {
     timing: Option<Timing<P::Function>>,
     /// The numbers of its timed sites, from the first window on.
     timed: Option<Vec<u32>>,
+}
+
+impl<P: Program> Planned<P> {
+    /// What the assembler is told of a cut.
+    fn told(&self, cut: Cut) -> Cut {
+        cut.max(self.left_out).min(self.most)
+    }
 }
 
 impl<P: Program, T> fmt::Debug for ProgramWorker<P, T> {
@@ -412,8 +425,8 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
             return Ok(());
         }
         let sites = planned.sites.iter();
-        let sites: Vec<_> = sites.map(|site| (site.file_offset, site.spec, site.function.detail())).collect();
-        let kind = |site: &PlannedSite<P>| (site.function.detail(), site.class, is_list(site.spec.texts));
+        let sites: Vec<_> = sites.map(|site| (site.file_offset, site.spec, site.detail)).collect();
+        let kind = |site: &PlannedSite<P>| (site.detail, site.class, is_list(site.spec.texts));
         planned.kinds = planned.sites.iter().map(kind).collect();
         let attached = probes.attach(&sites, handle)?;
         for (number, site) in attached.numbers.iter().zip(std::mem::take(&mut planned.sites)) {
@@ -444,7 +457,7 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         self.decoder.add_names(found.target, names, bias);
         self.decoder.add_errors(found.target, errors, bias);
         self.decoder.add_alike(found.target, alike, bias);
-        let cut = planned.cut;
+        let cut = planned.told(planned.cut);
         self.turns.insert(found.target, (file, 0));
         self.observe(Line::Found(Cow::Borrowed(found)));
         if cut > Cut::Nothing {
@@ -582,10 +595,12 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         probes: &mut Probes,
         handle: &Handle,
     ) -> Result<(), probe::Error> {
-        let Some(Planned { attached: Some(attached), cut: is_cut, .. }) = self.executables.get_mut(&file)
+        let Some(Planned { attached: Some(attached), cut: is_cut, most, .. }) =
+            self.executables.get_mut(&file)
         else {
             return Ok(());
         };
+        let cut = cut.min(*most);
         *is_cut = cut;
         probes.read_maps(attached, cut.keeps(Part::Moves) > 0.0)?;
         probes.detach_groups(attached, |detail| !cut.keeps_detail(detail))?;
@@ -593,6 +608,7 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     }
 
     fn say_cut(&mut self, file: FileId, time_ns: u64, cut: Cut) {
+        let Some(cut) = self.executables.get(&file).map(|planned| planned.told(cut)) else { return };
         let targets: Vec<u32> =
             self.turns.iter().filter(|(_, (of, _))| *of == file).map(|(target, _)| *target).collect();
         targets.into_iter().for_each(|target| self.say(target, time_ns, cut));

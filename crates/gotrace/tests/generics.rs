@@ -8,9 +8,10 @@ use std::{
 
 use goexe::{Class, Executable, Functions, Types};
 use gotrace::{
-    Event, Plan, Role, Values,
+    Detail, Event, Plan, Role, Values,
     account::{Account, Counter, Stats},
     decode::Decoder,
+    governor::Cut,
     plan::{Begin, End, Field, Held, Interface, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
     program::{Assemble, Function as _, Metric, Named, Program, SpelledOut},
 };
@@ -225,6 +226,15 @@ fn any() -> Vec<(String, Read)> {
 }
 
 #[test]
+fn sites_of_a_program_that_says_nothing_of_cuts_are_never_cut() {
+    let Some(plan) = plan("amd64") else { return };
+    assert_eq!(plan.most, Cut::Plugins);
+    assert!(plan.sites.iter().all(|site| site.detail == Detail::Attempts));
+    let sites = plan.sites.len();
+    assert_eq!(plan.with_detail(Detail::Attempts).sites.len(), sites, "nor are they left out");
+}
+
+#[test]
 fn all_instantiations_are_probed_and_read_as_their_types_say() {
     for architecture in ["amd64", "arm64"] {
         let Some(plan) = plan(architecture) else { return };
@@ -320,6 +330,7 @@ fn decoded(typ: u64, texts: [&str; 2], faults: u32) -> Values<Value> {
     let site = PlannedSite {
         function: Function::Add,
         role: Role::Entry,
+        detail: Detail::Full,
         address: 0,
         file_offset: 0,
         class: Class::Emulated,

@@ -11,6 +11,7 @@ use wire::{MAX_READS, Site};
 use super::*;
 use crate::{
     fixture::{Function, Kitchen, METRIC, VALUES, Value},
+    program::Detail,
     values::Datum,
 };
 
@@ -23,6 +24,7 @@ fn site(role: Role, values: &[(Reading<Value>, Slot)]) -> Planned {
     Planned {
         function: Function::Take,
         role,
+        detail: Detail::Phases,
         address: 0,
         file_offset: 0,
         class: Class::Emulated,

@@ -8,8 +8,8 @@
 //!
 //! # Design constraints
 //!
-//! * Attempts and their phases are never cut: counts of attempts stay those of the traced program. If they alone cost more than
-//!   the budget, [`Governor::is_over`] says so.
+//! * Attempts with their results are never cut: counts of attempts stay those of the traced program. If they alone cost more than the
+//!   budget, [`Governor::is_over`] says so.
 //! * What was cut is known: each change of the [`Cut`] is handed to the assemblers, and is part of every trace that it concerns.
 //! * What costs more than the budget is cut at the first tick that shows it. It comes back later than that, and only where it
 //!   would fit well: see `ROOM`.
@@ -48,18 +48,21 @@ telemetry::labels! {
         Moves = "queue_moves",
         /// Hits of [`Detail::Plugins`].
         Plugins = "plugins",
-        /// Hits of [`Detail::Phases`], which are never cut.
+        /// Hits of [`Detail::Phases`].
         Phases = "phases",
+        /// Hits of [`Detail::Attempts`], which are never cut.
+        Attempts = "attempts",
     }
 }
 
 /// Number of parts.
-pub const PARTS: usize = 5;
+pub const PARTS: usize = 6;
 
 /// The part of a level of detail.
 #[must_use]
 pub const fn part(detail: Detail) -> Part {
     match detail {
+        Detail::Attempts => Part::Attempts,
         Detail::Phases => Part::Phases,
         Detail::Plugins => Part::Plugins,
         Detail::Full | Detail::Maps => Part::Moves,
@@ -84,20 +87,23 @@ pub enum Cut {
     QueueMoves,
     /// No calls of plugins.
     Plugins,
+    /// No phases: of an attempt is left when it was, what it was for, and its result.
+    Phases,
 }
 
 impl Cut {
     /// All steps, in order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Nothing,
         Self::ExactWindows,
         Self::HalfOfSamples,
         Self::Samples,
         Self::QueueMoves,
         Self::Plugins,
+        Self::Phases,
     ];
     /// The last step.
-    pub const MOST: Self = Self::Plugins;
+    pub const MOST: Self = Self::Phases;
 
     /// The name in traces, in the log and to clients: `nothing` if nothing is cut.
     #[must_use]
@@ -109,6 +115,7 @@ impl Cut {
             Self::Samples => "samples",
             Self::QueueMoves => "queue_moves",
             Self::Plugins => "plugins",
+            Self::Phases => "phases",
         }
     }
 
@@ -122,7 +129,8 @@ impl Cut {
             Part::Samples => unless(Self::Samples),
             Part::Moves => unless(Self::QueueMoves),
             Part::Plugins => unless(Self::Plugins),
-            Part::Phases => 1.0,
+            Part::Phases => unless(Self::Phases),
+            Part::Attempts => 1.0,
         }
     }
 
@@ -161,7 +169,7 @@ impl Spent {
     fn base(&self, part: Part) -> f64 {
         match part {
             Part::Windows | Part::Samples => self.cpu_ns,
-            Part::Moves | Part::Plugins | Part::Phases => self.ns[Part::Phases.index()],
+            Part::Moves | Part::Plugins | Part::Phases | Part::Attempts => self.ns[Part::Attempts.index()],
         }
     }
 }

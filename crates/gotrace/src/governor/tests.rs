@@ -29,7 +29,7 @@ impl Load {
 
 fn loads() -> impl Strategy<Value = Load> {
     // Up to 30 % for each part, of up to two CPUs; idle as well.
-    let parts = prop::array::uniform5(prop_oneof![Just(0.0), 0.0..0.3]);
+    let parts = prop::array::uniform6(prop_oneof![Just(0.0), 0.0..0.3]);
     (parts, prop_oneof![Just(0.0), 1e5..1e9])
         .prop_map(|(parts, cpu_ns)| Load { ns: parts.map(|part| part * cpu_ns), cpu_ns })
 }
@@ -97,18 +97,19 @@ proptest! {
 
 #[test]
 fn parts_are_cut_in_their_order() {
-    let load = Load { ns: [10.0, 8.0, 6.0, 4.0, 2.0].map(|ns| ns * 1e6), cpu_ns: 1e9 };
+    let load = Load { ns: [10.0, 8.0, 6.0, 4.0, 2.0, 1.0].map(|ns| ns * 1e6), cpu_ns: 1e9 };
     let after = |budget| {
         let mut governor = Governor::new(budget, Cut::MOST);
         governor.tick(&load.tick(Cut::Nothing))
     };
-    assert_eq!(after(0.031), Cut::Nothing);
-    assert_eq!(after(0.029), Cut::ExactWindows);
-    assert_eq!(after(0.018), Cut::HalfOfSamples);
-    assert_eq!(after(0.014), Cut::Samples);
-    assert_eq!(after(0.007), Cut::QueueMoves);
-    assert_eq!(after(0.003), Cut::Plugins);
-    assert_eq!(after(0.001), Cut::Plugins);
+    assert_eq!(after(0.032), Cut::Nothing);
+    assert_eq!(after(0.030), Cut::ExactWindows);
+    assert_eq!(after(0.019), Cut::HalfOfSamples);
+    assert_eq!(after(0.015), Cut::Samples);
+    assert_eq!(after(0.008), Cut::QueueMoves);
+    assert_eq!(after(0.004), Cut::Plugins);
+    assert_eq!(after(0.002), Cut::Phases);
+    assert_eq!(after(0.0005), Cut::Phases);
     let mut slow = Governor::new(0.001, Cut::Samples);
     assert_eq!(slow.tick(&load.tick(Cut::Nothing)), Cut::Samples, "the kernel detaches slowly");
     let orders: Vec<_> = Cut::ALL.windows(2).map(|pair| pair[0] < pair[1]).collect();
@@ -122,18 +123,36 @@ fn parts_are_cut_in_their_order() {
 #[test]
 fn what_does_not_help_is_not_cut() {
     let mut governor = Governor::new(0.01, Cut::MOST);
-    // A program without plugins and samples.
-    let load = Load { ns: [0.0, 0.0, 0.0, 0.0, 5e7], cpu_ns: 1e9 };
+    // A program of whose sites nothing may be cut.
+    let load = Load { ns: [0.0, 0.0, 0.0, 0.0, 0.0, 5e7], cpu_ns: 1e9 };
     assert_eq!(governor.tick(&load.tick(Cut::Nothing)), Cut::Nothing);
     assert!(governor.is_over());
 }
 
 #[test]
+fn phases_are_the_last_to_go_and_come_back_when_they_fit_well() {
+    // Short attempts of 20 hits, of which 3 are always there, and plugins.
+    let storm = Load { ns: [0.0, 0.0, 0.0, 2e7, 1.7e7, 3e6], cpu_ns: 5e8 };
+    let mut governor = Governor::new(0.01, Cut::MOST);
+    assert_eq!(governor.tick(&storm.tick(Cut::Nothing)), Cut::Phases);
+    assert!(!governor.is_over(), "what is left fits");
+    let calm = CALM_NS / TICK_NS;
+    for _ in 0..2 * calm {
+        assert_eq!(governor.tick(&storm.tick(governor.cut())), Cut::Phases, "the storm goes on");
+    }
+    // Attempts that are so rare that phases fit, and plugins do not.
+    let some = Load { ns: storm.ns.map(|ns| ns / 7.0), ..storm };
+    let after: Vec<_> = (0..calm).map(|_| governor.tick(&some.tick(governor.cut()))).collect();
+    assert!(after[..after.len() - 1].iter().all(|cut| *cut == Cut::Phases), "{after:?}");
+    assert_eq!(after.last(), Some(&Cut::Plugins));
+}
+
+#[test]
 fn the_probes_of_an_idle_process_cost_too_little_to_be_cut() {
     let mut governor = Governor::new(0.02, Cut::MOST);
-    let spent = Spent { ns: [0.0, 0.0, 0.0, 4e5, 5e5], cpu_ns: 5e6, elapsed_ns: TICK_NS as f64 };
+    let spent = Spent { ns: [0.0, 0.0, 0.0, 4e5, 5e5, 0.0], cpu_ns: 5e6, elapsed_ns: TICK_NS as f64 };
     assert_eq!(governor.tick(&spent), Cut::Nothing, "18 % of 1 % of a CPU");
-    assert_eq!(governor.tick(&Spent { ns: [0.0, 0.0, 0.0, 9e5, 5e5], ..spent }), Cut::Plugins);
+    assert_eq!(governor.tick(&Spent { ns: [0.0, 0.0, 0.0, 9e5, 5e5, 0.0], ..spent }), Cut::Plugins);
 }
 
 const FILE: FileId = FileId { device: 1, inode: 2, bytes: 3, written: (4, 5) };
@@ -144,9 +163,9 @@ fn running(file: FileId, hits: Hits, cpu_ns: u64) -> Running {
     Running { file, hits, cpu_ns: HashMap::from([(42, cpu_ns)]) }
 }
 
-fn hits(phases: u64, plugins: u64) -> Hits {
+fn hits(attempts: u64, plugins: u64) -> Hits {
     let sites = vec![
-        (Detail::Phases, Class::Emulated, phases),
+        (Detail::Attempts, Class::Emulated, attempts),
         (Detail::Plugins, Class::SingleStepped, plugins),
         (Detail::Full, Class::Emulated, 0),
     ];
@@ -164,7 +183,7 @@ fn a_hit_costs_what_its_class_and_the_measured_program_cost() {
     governors.tick(TICK_NS, kernel, vec![running(FILE, walks, 1_000_007)]);
     let totals = governors.totals();
     assert_eq!(totals.program_ns, 2_000.0);
-    assert_eq!(totals.ns, [0.0, 0.0, 70_000.0, 10.0 * 12_000.0, 100.0 * 3_000.0]);
+    assert_eq!(totals.ns, [0.0, 0.0, 70_000.0, 10.0 * 12_000.0, 0.0, 100.0 * 3_000.0]);
     assert_eq!(totals.cpu_ns, 1e6);
     assert!((totals.ratio - 0.49).abs() < 1e-9, "{}", totals.ratio);
 }
@@ -178,12 +197,12 @@ fn hits_that_were_lost_cost_as_much_and_those_of_one_process_are_no_other_one_s(
     let kernel = Kernel { timed_hits: 16, lost: 20, ..Kernel::default() };
     governors.tick(TICK_NS, kernel, vec![running(FILE, hits(50, 50), 0), running(OTHER, flood, 0)]);
     // The other losses are shared by what was seen.
-    assert_eq!(governors.totals().ns[Part::Phases.index()].round(), (55.0 + 1_010.0) * 1_000.0);
+    assert_eq!(governors.totals().ns[Part::Attempts.index()].round(), (55.0 + 1_010.0) * 1_000.0);
     assert_eq!(governors.totals().ns[Part::Plugins.index()].round(), 55.0 * 1_000.0);
     // Of a tick in which all were lost, the hits are like those before.
     let flood = Hits { lost: 1_900, ..hits(100, 0) };
     governors.tick(TICK_NS, kernel, vec![running(FILE, hits(50, 50), 0), running(OTHER, flood, 0)]);
-    assert_eq!(governors.totals().ns[Part::Phases.index()].round(), (55.0 + 2_010.0) * 1_000.0);
+    assert_eq!(governors.totals().ns[Part::Attempts.index()].round(), (55.0 + 2_010.0) * 1_000.0);
 }
 
 /// Governors after so many ticks of half a second of CPU time each, the first of them with a window of 5 ms.

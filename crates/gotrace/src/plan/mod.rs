@@ -34,8 +34,11 @@ pub use self::{
     signatures::{FunctionSignature, Place},
     site::{Missing, PlannedSite, Reading, Slot},
 };
-use crate::program::{Detail, Function as _, Named, Program};
 pub use crate::values::name;
+use crate::{
+    governor::Cut,
+    program::{Detail, Function as _, Named, Program},
+};
 
 /// Identity and build properties of an executable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +80,8 @@ pub struct Plan<P: Program> {
     pub identity: Identity,
     /// The sites to probe.
     pub sites: Vec<PlannedSite<P>>,
+    /// The most that may be cut of them: see [`Program::most`].
+    pub most: Cut,
     /// What cannot be traced, and why.
     pub missing: Vec<Missing>,
     /// Functions that this Kubernetes version does not have yet.
@@ -172,11 +177,28 @@ impl<P: Program> Plan<P> {
         let errors = errors(&types)?.into_iter().chain(held(&types, wants.clone())).collect();
         let alike = alike(&types, wants)?;
         let signatures = signatures::find(&builder, executable.machine(), P::SPELLED_OUT)?;
-        let Builder { sites, missing, not_yet, structs, .. } = builder;
+        let Builder { mut sites, missing, not_yet, structs, .. } = builder;
+        let most = P::most(&sites);
+        if most.keeps_detail(Detail::Phases) {
+            let phases = sites.iter_mut().filter(|site| site.detail == Detail::Phases);
+            phases.for_each(|site| site.detail = Detail::Attempts);
+        }
         let layouts = layouts(&types, &structs.into_inner())?;
         let identity = identity(executable);
         let debug_info = None;
-        Ok(Self { identity, sites, missing, not_yet, names, errors, alike, layouts, signatures, debug_info })
+        Ok(Self {
+            identity,
+            sites,
+            most,
+            missing,
+            not_yet,
+            names,
+            errors,
+            alike,
+            layouts,
+            signatures,
+            debug_info,
+        })
     }
 
     /// Like [`Plan::of`], with a comparison against the debug information, if there is any. Reads it completely.
@@ -194,7 +216,7 @@ impl<P: Program> Plan<P> {
     /// Keeps only the sites of this level of detail.
     #[must_use]
     pub fn with_detail(mut self, detail: Detail) -> Self {
-        self.sites.retain(|site| site.function.detail() <= detail);
+        self.sites.retain(|site| site.detail <= detail);
         if detail < Detail::Full {
             for site in self.sites.iter_mut().filter(|site| [TOP, MAP_WALK].contains(&site.spec.texts)) {
                 site.spec.texts = NO_TEXTS;

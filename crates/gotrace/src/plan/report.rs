@@ -4,7 +4,7 @@ use goexe::{Class, Source};
 use serde::Serialize;
 
 use super::{CrossCheck, Error, FunctionSignature, Identity, Layout, Missing, Plan, Role, name};
-use crate::program::{Detail, Function as _, Named, Program};
+use crate::program::{Detail, Named, Program};
 
 /// A plan of any program.
 #[derive(Clone, Debug, Serialize)]
@@ -67,6 +67,7 @@ impl Report {
         let Plan {
             identity,
             sites,
+            most: _,
             missing,
             not_yet,
             names,
@@ -78,7 +79,7 @@ impl Report {
         } = plan;
         let site = |site: super::PlannedSite<P>| Site {
             function: name(site.function),
-            detail: site.function.detail(),
+            detail: site.detail,
             role: site.role,
             class: match site.class {
                 Class::Emulated => "emulated",

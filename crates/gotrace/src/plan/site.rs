@@ -7,7 +7,10 @@ use serde::Serialize;
 use wire::Site;
 
 use super::row::{Held, Role};
-use crate::{program::Program, values::name};
+use crate::{
+    program::{Detail, Program},
+    values::name,
+};
 
 /// Part of a record that holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,8 @@ pub struct PlannedSite<P: Program> {
     pub function: P::Function,
     /// What a hit means.
     pub role: Role,
+    /// The lowest level of detail that has it; [`Detail::Attempts`] if it is needed for whole traces.
+    pub detail: Detail,
     /// Virtual address in the executable.
     pub address: u64,
     /// Offset in the file.

@@ -15,7 +15,7 @@ use super::{
     site::{Missing, PlannedSite, Reading, Slot},
 };
 use crate::{
-    program::{Metric, Program},
+    program::{Function as _, Metric, Program},
     values::name,
 };
 
@@ -466,6 +466,7 @@ impl<'a, P: Program> Builder<'a, P> {
         self.sites.push(PlannedSite {
             function,
             role,
+            detail: function.detail_at(role),
             address: site.address,
             file_offset,
             class: site.class,

@@ -41,6 +41,7 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
     let site = PlannedSite {
         function: Function::Serve,
         role,
+        detail: Detail::Full,
         address: 0,
         file_offset: 0,
         class: Class::Emulated,
@@ -68,6 +69,8 @@ fn worker(role: Role) -> (ProgramWorker<Kitchen, u64>, Seen) {
         attached: None,
         kinds: Vec::new(),
         cut: Cut::Nothing,
+        left_out: Cut::Nothing,
+        most: Cut::MOST,
         windows_ns: 0,
         codes: Arc::default(),
         table: None,
@@ -219,4 +222,29 @@ fn plans_of_two_programs_for_an_executable_add_up() {
     );
     assert_eq!((*emulated, *single_stepped, both.sites()), (7, 210, 217));
     assert_eq!(of_both, &[missing("a"), missing("b")]);
+}
+
+/// The cuts that the assembler of a process is told.
+fn told(left_out: Cut, most: Cut, cuts: &[Cut]) -> Vec<Cut> {
+    let (mut worker, seen) = worker(Role::Ret);
+    let planned = worker.executables.get_mut(&FILE).expect("it is planned");
+    (planned.left_out, planned.most) = (left_out, most);
+    worker.begin(FILE, 0, &found());
+    cuts.iter().for_each(|cut| worker.say_cut(FILE, 7, *cut));
+    let seen = seen.lock().expect("no thread panics");
+    let cut = |line: &Line<'_, Kitchen>| if let Line::Cut { cut, .. } = line { Some(*cut) } else { None };
+    seen.iter().filter_map(cut).collect()
+}
+
+#[test]
+fn a_program_is_told_no_cut_that_it_cannot_do_without() {
+    let all = [Cut::Phases, Cut::Samples, Cut::Nothing];
+    assert_eq!(told(Cut::Nothing, Cut::MOST, &all), all);
+    assert_eq!(told(Cut::Nothing, Cut::Plugins, &all), [Cut::Plugins, Cut::Samples, Cut::Nothing]);
+}
+
+#[test]
+fn what_the_level_of_detail_leaves_out_of_attempts_is_told_as_cut() {
+    assert_eq!(told(Cut::Phases, Cut::MOST, &[Cut::Samples, Cut::Nothing]), [Cut::Phases; 3]);
+    assert_eq!(told(Cut::Phases, Cut::Plugins, &[]), [Cut::Plugins]);
 }
