@@ -35,6 +35,8 @@ use goexe::{Executable, Functions, Types};
 use gotrace::{
     account::Counter,
     code::Rank,
+    governor::Cut,
+    plan::{PlannedSite, Reading, Role},
     program::{Metric, Named, Program, SpelledOut, Turn},
 };
 
@@ -103,6 +105,17 @@ impl Program for KubeScheduler {
         types: &Types<'_>,
     ) -> Result<Vec<Named>, goexe::Error> {
         plugins::find(executable, functions, types)
+    }
+
+    fn most(sites: &[PlannedSite<Self>]) -> Cut {
+        let mut binding = sites.iter().filter(|site| site.function == Function::BindingCycle);
+        // Without the phases, the entry says which attempt it is of, and the end that the Pod was bound.
+        let is_enough = binding.clone().any(|site| site.role == Role::Entry)
+            && binding.all(|site| {
+                let wanted = if site.role == Role::Entry { Value::PodUid } else { Value::StatusCode };
+                site.values.iter().any(|(reading, _)| *reading == Reading::Value(wanted))
+            });
+        if is_enough { Cut::Phases } else { Cut::Plugins }
     }
 
     fn class<'a>(symbol: &str, names: &'a [Named]) -> Option<(Rank, &'a str)> {

@@ -388,10 +388,33 @@ const BINDING_CYCLE: Row = Row {
     since: None,
     without: "no `bindingCycle` span, and successful attempts have no end",
 };
+/// Which Pod, and its Node; by the UID the attempt is known that nothing else has been seen of.
 const BINDING: &[Want] = &[
     STATE,
+    QUEUED_POD[1],
+    Want::declared(Value::NodeName, SCHEDULE_RESULT, &["SuggestedHost"]),
     Want::declared(Value::EvaluatedNodes, SCHEDULE_RESULT, &["EvaluatedNodes"]),
     Want::declared(Value::FeasibleNodes, SCHEDULE_RESULT, &["FeasibleNodes"]),
+];
+/// What the binding cycle takes from 1.34 on.
+const BINDS: &[&str] = &[
+    CONTEXT,
+    "k8s.io/kube-scheduler/framework.CycleState",
+    FRAMEWORK_INTERFACE,
+    "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
+    QUEUED,
+    "time.Time",
+    PODS_TO_ACTIVATE,
+];
+/// What it takes up to 1.33.
+const BINDS_BY_POINTER: &[&str] = &[
+    CONTEXT,
+    "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState",
+    FRAMEWORK_INTERFACE,
+    "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
+    QUEUED,
+    "time.Time",
+    PODS_TO_ACTIVATE,
 ];
 const FRAMEWORK_INTERFACE: &str = "k8s.io/kubernetes/pkg/scheduler/framework.Framework";
 const PODS_TO_ACTIVATE: &str = "*k8s.io/kubernetes/pkg/scheduler/framework.PodsToActivate";
@@ -850,7 +873,7 @@ functions! {
     }
     /// A Pod leaves the queue and its attempt begins.
     Pop {
-        detail: Phases,
+        detail: Attempts,
         about: Part::Pop,
         rows: [
             Row {
@@ -931,7 +954,7 @@ functions! {
     }
     /// Scheduling of a Pod group (1.36 and later, with its feature gate on).
     PodGroup {
-        detail: Phases,
+        detail: Attempts,
         about: Part::Group,
         rows: [
             Row {
@@ -954,7 +977,7 @@ functions! {
     /// Trial of a Pod of a group, to see whether the group fits; repeated for each placement.
     // A Pod of a group has no scheduling cycle of its own.
     PodGroupMember {
-        detail: Phases,
+        detail: Attempts,
         about: Part::Stage(Stage::Member, None),
         rows: [
             Row {
@@ -1077,7 +1100,7 @@ functions! {
     }
     /// Update of the group's condition, with the outcome of its attempt.
     PodGroupCondition {
-        detail: Phases,
+        detail: Attempts,
         about: Part::Fact(Fact::GroupCondition),
         rows: [
             Row {
@@ -1432,35 +1455,26 @@ functions! {
     }
     /// The part of an attempt that runs concurrently with the next attempts.
     BindingCycle {
-        detail: Phases,
+        detail: Attempts,
         about: Part::Stage(Stage::BindingCycle, None),
         rows: [
             Row {
-                signature: Signature::Declared(&[
-                    CONTEXT,
-                    "k8s.io/kube-scheduler/framework.CycleState", // 1.34 and later
-                    FRAMEWORK_INTERFACE,
-                    "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
-                    QUEUED,
-                    "time.Time",
-                    PODS_TO_ACTIVATE,
-                ]),
+                signature: Signature::DeclaredWith(BINDS, &["*k8s.io/kube-scheduler/framework.Status"]),
                 at_entry: BINDING,
+                at_end: &[CODE],
                 ..BINDING_CYCLE
             },
             Row {
-                signature: Signature::Declared(&[
-                    CONTEXT,
-                    "*k8s.io/kubernetes/pkg/scheduler/framework.CycleState", // up to 1.33
-                    FRAMEWORK_INTERFACE,
-                    "k8s.io/kubernetes/pkg/scheduler.ScheduleResult",
-                    QUEUED,
-                    "time.Time",
-                    PODS_TO_ACTIVATE,
-                ]),
+                signature: Signature::DeclaredWith(
+                    BINDS_BY_POINTER,
+                    &["*k8s.io/kubernetes/pkg/scheduler/framework.Status"],
+                ),
                 at_entry: BINDING,
+                at_end: &[CODE],
                 ..BINDING_CYCLE
             },
+            // Where the result is not known, or the parameters are by debug information only.
+            Row { signature: Signature::Declared(BINDS), at_entry: BINDING, ..BINDING_CYCLE },
             // Fallback without captured values, which are optional.
             BINDING_CYCLE,
         ],
@@ -1541,8 +1555,10 @@ functions! {
     }
     /// Failure handling of an attempt.
     // KEP-5927 has no span for it, but it takes time: it calls the API server to set the Pod's condition.
+    // The scheduler's own metric of an attempt that fails ends at its beginning, and so does the attempt where its end is not seen.
     HandleFailure {
-        detail: Phases,
+        detail: Attempts,
+        end: Phases,
         about: Part::Stage(Stage::HandleFailure, None),
         rows: [
             Row {

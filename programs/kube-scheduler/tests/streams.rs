@@ -17,15 +17,19 @@ use std::{
 };
 
 use gotrace::{
+    Role,
     account::{Account, Stats},
+    governor::Cut,
     pipeline::Found,
-    recording::{Replay, Step},
+    program::{Assemble as _, Function as _},
+    recording::{Line, Reader, Replay, Step},
 };
 use kube_scheduler::{
-    KubeScheduler,
-    attempt::{Attempt, Code, Outcome},
+    Event, KubeScheduler,
+    attempt::{Assembler, Attempt, Call, Code, Outcome, Pod},
     spans::build,
     table::Function,
+    values::Value,
 };
 use spans::{Anchor, Origin, SpanKind};
 
@@ -231,6 +235,112 @@ fn attempts_link_to_their_predecessors() {
             let previous = last.insert(&attempt.pod.uid, (trace.trace_id, trace.root().span_id));
             assert_eq!(linked, previous.into_iter().collect::<Vec<_>>(), "{version}: {attempt:?}");
             assert_eq!(previous.is_some(), attempt.number > Some(1), "{version}: {attempt:?}");
+        }
+    }
+}
+
+/// The events of a recording, with what the binding cycle has said itself since: of which Pod it is, on which Node, and whether it
+/// succeeded.
+fn events(version: &str, attempts: &[Attempt]) -> Vec<Event> {
+    let file = File::open(path(version)).expect("it is in the repository");
+    let reader = Reader::<_, KubeScheduler>::new(BufReader::new(file)).expect("it has a header");
+    let event = |line| if let Line::Event(event) = line { Some(event.into_owned()) } else { None };
+    let lines = reader.map(|line| line.expect("it is whole"));
+    let mut events: Vec<Event> = lines.filter_map(event).collect();
+    for event in events.iter_mut().filter(|event| event.function == Function::BindingCycle) {
+        let is_it = |call: &Call| {
+            call.function == event.function && [call.start_ns, call.end_ns].contains(&event.time_ns)
+        };
+        let of =
+            attempts.iter().find(|attempt| attempt.calls.iter().any(is_it)).expect("it is in an attempt");
+        if event.role == Role::Entry {
+            event.values.set(Value::PodUid, of.pod.uid.clone());
+            event.values.set(Value::NodeName, of.node.clone());
+        } else {
+            event.values.set(Value::StatusCode, u64::from(of.outcome != Outcome::Scheduled));
+        }
+    }
+    events
+}
+
+/// What counts of attempts are by, and what a root has at least: Pod, number, result, profile and Node.
+type Root = (String, Option<u64>, String, String, Option<String>);
+
+fn roots<'a>(attempts: impl IntoIterator<Item = &'a Attempt>) -> Vec<Root> {
+    let root = |attempt: &Attempt| {
+        let result = match &attempt.outcome {
+            Outcome::Scheduled => "Scheduled".to_owned(),
+            Outcome::Failed { code, .. } => code.map_or_else(String::new, |code| code.to_string()),
+            Outcome::Unknown => panic!("{attempt:?} has no result"),
+        };
+        let Pod { uid, profile, .. } = attempt.pod.clone();
+        (uid, attempt.number, result, profile, attempt.node.clone())
+    };
+    let mut roots: Vec<_> = attempts.into_iter().map(root).collect();
+    roots.sort();
+    roots
+}
+
+/// Replays events, where `cut` says before which something else is cut; what is cut does not come.
+fn replay_cut(events: &[Event], cut: impl Fn(usize) -> Option<Cut>) -> Vec<Attempt> {
+    let (mut assembler, mut is_cut) = (Assembler::default(), Cut::Nothing);
+    for (place, event) in events.iter().enumerate() {
+        if let Some(to) = cut(place) {
+            is_cut = to;
+            assembler.cut(event.target, event.time_ns, to);
+        }
+        if is_cut.keeps_detail(event.function.detail_at(event.role)) {
+            assembler.on(event.clone());
+        }
+    }
+    let last = events.last().expect("it has events");
+    assembler.expire(last.time_ns + 120_000_000_000);
+    assembler.exit(last.target);
+    let stats = assembler.stats();
+    assert_eq!(
+        (stats.incomplete_attempts, stats.unwound_calls, stats.orphan_calls, stats.orphan_facts),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(assembler.account().open(), 0);
+    let attempts = assembler.take_finished();
+    assert!(attempts.iter().all(|attempt| !attempt.incomplete));
+    attempts
+}
+
+#[test]
+fn without_phases_there_are_as_many_attempts_with_the_same_results() {
+    for (version, _) in STREAMS {
+        let whole: Vec<_> = replay(version).attempts.into_iter().map(|(attempt, _)| attempt).collect();
+        let events = events(version, &whole);
+        for cut in Cut::ALL {
+            let attempts = replay_cut(&events, |place| (place == 0).then_some(cut));
+            assert_eq!(roots(&attempts), roots(&whole), "{version} without {}", cut.name());
+            assert!(attempts.iter().all(|attempt| attempt.cut == cut));
+        }
+        let attempts = replay_cut(&events, |place| (place == 0).then_some(Cut::Phases));
+        for attempt in &attempts {
+            let calls: Vec<_> = attempt.calls.iter().map(|call| call.function).collect();
+            let is_bound = attempt.outcome == Outcome::Scheduled;
+            assert_eq!(calls, vec![Function::BindingCycle; usize::from(is_bound)], "{version}");
+            let hits = if is_bound { 3 } else { 2 };
+            assert_eq!(attempt.events, hits, "{version}: {attempt:?}");
+        }
+    }
+}
+
+#[test]
+fn phases_that_go_or_come_back_in_the_middle_of_an_attempt_change_no_result() {
+    for (version, _) in STREAMS {
+        let whole: Vec<_> = replay(version).attempts.into_iter().map(|(attempt, _)| attempt).collect();
+        let events = events(version, &whole);
+        for at in (1..events.len()).step_by(3) {
+            for [before, after] in [[Cut::Nothing, Cut::Phases], [Cut::Phases, Cut::Nothing]] {
+                let attempts = replay_cut(&events, |place| match place {
+                    0 => Some(before),
+                    place => (place == at).then_some(after),
+                });
+                assert_eq!(roots(&attempts), roots(&whole), "{version}: {before:?} before event {at}");
+            }
         }
     }
 }

@@ -178,7 +178,7 @@ impl Model {
             process.pods.values_mut().for_each(|entry| entry.doubtful = true);
             process.moving.clear();
         }
-        if !process.cut.keeps_detail(event.function.detail()) {
+        if !process.cut.keeps_detail(event.function.detail_at(event.role)) {
             // It was on its way when that was cut.
             return;
         }
@@ -255,11 +255,19 @@ impl Process {
     /// From here on, this is cut of its tracing.
     fn cut(&mut self, cut: Cut) {
         let before = std::mem::replace(&mut self.cut, cut);
-        if before.keeps_detail(Detail::Full) != cut.keeps_detail(Detail::Full) {
+        let changes = |detail| before.keeps_detail(detail) != cut.keeps_detail(detail);
+        // Entries into the active queue are seen with the phases.
+        let (moves, entries) = (changes(Detail::Full), changes(Detail::Phases));
+        if moves || entries {
             // Where Pods have moved meanwhile is not known.
             for entry in self.pods.values_mut() {
                 entry.doubtful = true;
-                if matches!(entry.place, Place::Backoff | Place::Unschedulable) {
+                let may_have_moved = match entry.place {
+                    Place::Backoff | Place::Unschedulable => true,
+                    Place::Gated => entries,
+                    Place::Active | Place::Taken | Place::Unseen => false,
+                };
+                if may_have_moved {
                     entry.place = Place::Unseen;
                 }
             }

@@ -359,6 +359,25 @@ fn where_a_pod_waits_is_not_known_while_queue_moves_are_cut_nor_after_that_until
 }
 
 #[test]
+fn a_pod_that_was_held_may_have_entered_while_phases_were_cut_and_an_attempt_has_its_result() {
+    let bench = Bench::new();
+    let cut = |seconds: u64, cut| bench.0.take(&Line::Cut { target: TARGET, time_ns: seconds * SECOND, cut });
+    let gated = pod(UID).with(Value::Gate, "SchedulingGates".to_owned());
+    bench.event(1, 5, Function::EnqueueUnschedulable, gated);
+    bench.event(1, 5, Function::QueueMove, counted("unschedulable", "PodAdd"));
+    cut(2, Cut::Plugins);
+    assert_eq!(bench.only(3, None).reason, Reason::Gated);
+    cut(3, Cut::Phases);
+    bench.active(4, UID);
+    assert_eq!(bench.only(5, None).reason, Reason::Failed, "where it is was not seen");
+    bench.pop(6, UID, 1);
+    assert_eq!(bench.only(7, None).reason, Reason::Trying);
+    cut(8, Cut::Plugins);
+    bench.active(9, UID);
+    assert_eq!(bench.only(10, None).reason, Reason::Active);
+}
+
+#[test]
 fn of_two_schedulers_the_one_that_takes_pods_knows() {
     let bench = Bench::new();
     bench.found(8);

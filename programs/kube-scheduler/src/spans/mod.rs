@@ -14,6 +14,7 @@ use std::{
 use gotrace::{
     decode::{Element, Entries, Group, Listed, Top},
     governor::Cut,
+    program::Detail,
     window::Calls,
 };
 use spans::{
@@ -122,7 +123,10 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             Part::Stage(Stage::Member, ..) => {
                 let chosen = attempt.chosen_trial == trials.next();
                 let mut list = placement_attributes(call);
-                list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
+                // A trial is known by its phases.
+                if attempt.cut.keeps_detail(Detail::Phases) {
+                    list.push((attributes::TRIAL_CHOSEN, AttributeValue::Bool(chosen)));
+                }
                 (Name::from(*name), list)
             }
             Part::Phase(..)

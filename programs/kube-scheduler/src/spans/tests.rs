@@ -617,4 +617,5 @@ fn what_was_cut_is_on_the_root() {
     };
     assert_eq!(cut(Cut::Nothing), None);
     assert_eq!(cut(Cut::QueueMoves).as_deref(), Some("queue_moves"));
+    assert_eq!(cut(Cut::Phases).as_deref(), Some("phases"));
 }

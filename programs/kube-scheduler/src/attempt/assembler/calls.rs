@@ -47,12 +47,15 @@ impl Process {
         // The attempt may have ended on another goroutine.
         goroutine.attempt = goroutine.attempt.filter(|id| self.attempts.contains_key(id));
         if goroutine.attempt.is_none() {
+            // Only the binding cycle's is that of the attempt: late work has those of victims.
+            let uid = values.text(Value::PodUid).filter(|_| function == Function::BindingCycle);
             // An unknown state belongs to an attempt that is over, even if the address of its Pod is in use
             // again.
-            let found = match (values.number(Value::CycleState), values.number(Value::Pod)) {
-                (Some(state), _) => self.by_state.get(&state),
-                (None, Some(pod)) => self.by_pod.get(&pod),
-                (None, None) => None,
+            let found = match (uid, values.number(Value::CycleState), values.number(Value::Pod)) {
+                (Some(uid), ..) if !uid.is_empty() => self.by_uid.get(uid),
+                (_, Some(state), _) => self.by_state.get(&state),
+                (_, None, Some(pod)) => self.by_pod.get(&pod),
+                (_, None, None) => None,
             };
             let found = found.copied();
             if goroutine.open.is_empty() {
@@ -71,6 +74,9 @@ impl Process {
                     building.goroutines.push(number);
                 }
                 let attempt = &mut building.attempt;
+                let cut = |call: &mut Call| !attempt.cut.keeps_detail(call.function.whole_detail());
+                let cut = goroutine.closed.extract_if(.., cut);
+                self.books.account.unrelated += cut.map(|call| call.events).sum::<u64>();
                 attempt.incomplete |= goroutine.closed.iter().any(|call| !call.returned);
                 attempt.events += goroutine.closed.iter().map(|call| call.events).sum::<u64>();
                 attempt.calls.append(&mut goroutine.closed);
@@ -89,6 +95,9 @@ impl Process {
         let mut values = event.values;
         if !function.about().is_late() {
             self.begin_call(owner, &goroutine, function, time_ns, &mut values);
+            if function == Function::HandleFailure && !self.cuts.sees_end(function) {
+                return self.fail(number, goroutine, owner, time_ns);
+            }
             owner = owner.filter(|_| owner != goroutine.attempt);
         }
         if goroutine.open.len() < MAX_OPEN {
@@ -134,6 +143,39 @@ impl Process {
         }
     }
 
+    /// Ends an attempt where the handling of its failure begins, because the end of that is cut.
+    fn fail(&mut self, number: u64, mut goroutine: Goroutine, id: Option<u64>, now_ns: u64) {
+        if let Some((id, building)) = id.and_then(|id| Some((id, self.attempts.get_mut(&id)?))) {
+            building.attempt.events += 1;
+            self.over(&mut goroutine, id, now_ns);
+            self.finish(id, now_ns);
+            goroutine.attempt = goroutine.attempt.filter(|own| *own != id);
+        } else {
+            self.books.stats.orphan_calls += 1;
+            self.books.account.orphaned += 1;
+        }
+        self.put_back(number, goroutine);
+    }
+
+    /// Closes the calls of an attempt whose outermost call is over: those still open were left by a panic.
+    fn over(&mut self, goroutine: &mut Goroutine, id: u64, now_ns: u64) {
+        if goroutine.attempt == Some(id) {
+            self.unwind(goroutine, 0, now_ns);
+        } else {
+            self.unwind_of(goroutine, id, now_ns);
+        }
+    }
+
+    /// The scheduling loop has an attempt again after the next `Pop`; a binding goroutine is over.
+    fn put_back(&mut self, number: u64, mut goroutine: Goroutine) {
+        let over = goroutine.worker && goroutine.open.is_empty();
+        if !over && (goroutine.attempt.is_some() || !goroutine.open.is_empty()) {
+            self.goroutines.insert(number, goroutine);
+        } else {
+            self.give_up(&mut goroutine);
+        }
+    }
+
     pub(super) fn leave(&mut self, event: Event) {
         let Event { time_ns, goroutine: number, depth, function, role, values, .. } = event;
         let Some(mut goroutine) = self.goroutines.remove(&number) else {
@@ -150,6 +192,11 @@ impl Process {
         self.unwind_within(&mut goroutine, position, time_ns);
         let mut values = values;
         let on = goroutine.on();
+        // It says whether the Pod was bound, and its span has no status.
+        let code = values.signed(Value::StatusCode).filter(|_| function == Function::BindingCycle).map(Code);
+        if code.is_some() {
+            values.set(Value::StatusCode, None::<u64>);
+        }
         if let Some(building) = on.and_then(|id| self.attempts.get_mut(&id)) {
             let attempt = &mut building.attempt;
             // No restriction and a restriction to no Node both read as 0; the latter is a rejection.
@@ -166,21 +213,15 @@ impl Process {
         } else if let Some(id) = on.filter(|_| function == Function::HandleFailure) {
             self.unwind_of(&mut goroutine, id, time_ns);
         }
-        let ended = on.is_some_and(|id| self.after(id, function, time_ns));
+        let ended = on.is_some_and(|id| self.after(id, function, time_ns, code));
         if ended && on == goroutine.attempt {
             goroutine.attempt = None;
         }
-        // The scheduling loop has an attempt again after the next `Pop`; a binding goroutine is over.
-        let over = goroutine.worker && goroutine.open.is_empty();
-        if !over && (goroutine.attempt.is_some() || !goroutine.open.is_empty()) {
-            self.goroutines.insert(number, goroutine);
-        } else {
-            goroutine.give_up(&mut self.books);
-        }
+        self.put_back(number, goroutine);
     }
 
-    /// Updates the attempt after a call's end. Returns whether the attempt is over.
-    pub(super) fn after(&mut self, id: u64, function: Function, time_ns: u64) -> bool {
+    /// Updates the attempt after a call's end, at which this code was read. Returns whether the attempt is over.
+    fn after(&mut self, id: u64, function: Function, time_ns: u64, code: Option<Code>) -> bool {
         let Some(building) = self.attempts.get_mut(&id) else { return true };
         match function.about().stage() {
             Some(Stage::SchedulingCycle) => {
@@ -190,8 +231,12 @@ impl Process {
                 false
             }
             Some(Stage::BindingCycle) => {
-                // PostBind runs if and only if the Pod was bound.
-                let bound = building.attempt.calls.iter().any(|call| call.function == Function::PostBind);
+                // Where the result is not known: PostBind runs if and only if the Pod was bound.
+                let post_bind = |call: &Call| call.function == Function::PostBind;
+                let bound = code.map_or_else(
+                    || building.attempt.calls.iter().any(post_bind),
+                    |code| code == Code::SUCCESS,
+                );
                 if bound {
                     building.attempt.outcome = Outcome::Scheduled;
                     self.finish(id, time_ns);
@@ -281,7 +326,7 @@ impl Process {
             building.attempt.incomplete |= !returned;
             building.outstanding -= u64::from(late && building.outstanding > 0);
             let cut = building.attempt.cut;
-            if !cut.keeps_detail(function.detail()) {
+            if !cut.keeps_detail(function.whole_detail()) {
                 // Others of its kind, or what it began with, were not seen.
                 self.books.account.unrelated += call.events;
                 return;

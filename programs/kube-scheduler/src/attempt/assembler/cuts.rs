@@ -2,6 +2,9 @@
 //!
 //! An attempt has the most that was cut while it ran, and of what was cut then it shows nothing that is not whole: a phase whose first
 //! plugins were not seen has no plugins.
+//!
+//! Without its phases an attempt begins at `Pop`. It ends where its binding cycle returns or the handling of its failure begins, which is
+//! where the scheduler's own metric of its duration ends.
 
 use std::mem;
 
@@ -10,8 +13,8 @@ use gotrace::{
     program::{Detail, Function as _},
 };
 
-use super::{Goroutine, Process, in_queue::EVENTS};
-use crate::{attempt::Attempt, table::Function};
+use super::{Building, Goroutine, Process, Progress, in_queue::EVENTS};
+use crate::{Event, attempt::Attempt, table::Function};
 
 /// What is cut of a process.
 #[derive(Debug, Default)]
@@ -19,12 +22,27 @@ pub(super) struct Cuts {
     now: Cut,
     /// When queue moves came back, `CLOCK_MONOTONIC`, nanoseconds: what was before is not known of the Pods in the queue.
     moves_since_ns: Option<u64>,
+    /// When phases came back, and entries into the active queue with them.
+    phases_since_ns: Option<u64>,
 }
 
+/// What began while phases were cut has ended so long after they came back.
+const UNSEEN_NS: u64 = 60 * 1_000_000_000;
+
 impl Cuts {
-    /// Whether the calls of a function are seen.
-    pub(super) fn sees(&self, function: Function) -> bool {
-        self.now.keeps_detail(function.detail())
+    /// Whether such events are seen.
+    pub(super) fn sees(&self, event: &Event) -> bool {
+        self.now.keeps_detail(event.function.detail_at(event.role))
+    }
+
+    /// Whether the ends of a function's calls are seen.
+    pub(super) fn sees_end(&self, function: Function) -> bool {
+        self.now.keeps_detail(function.end_detail())
+    }
+
+    /// Whether something at this time may be part of what began while phases were cut.
+    pub(super) fn may_be_unseen(&self, time_ns: u64) -> bool {
+        self.phases_since_ns.is_some_and(|since| time_ns.saturating_sub(since) <= UNSEEN_NS)
     }
 
     /// What is cut of an attempt that begins now, and of the way of its Pod to here.
@@ -33,7 +51,7 @@ impl Cuts {
             Some(previous) => Some(previous.start_ns),
             None if attempt.number.is_none_or(|number| number > 1) => Some(0),
             // Its first attempt: the Pod is as old as its entry into the queue, as far as is known.
-            None => attempt.enqueued_ns,
+            None => attempt.enqueued_ns.or(self.phases_since_ns.map(|_| 0)),
         };
         let has_gap = self.moves_since_ns.zip(before).is_some_and(|(since, before)| before < since);
         if has_gap { self.now.max(Cut::QueueMoves) } else { self.now }
@@ -54,8 +72,15 @@ impl Process {
                 self.cuts.moves_since_ns = Some(time_ns);
             }
         }
-        if sees(before, Detail::Plugins) && !sees(cut, Detail::Plugins) {
-            self.forget_plugins();
+        let ends = |detail| sees(before, detail) && !sees(cut, detail);
+        if ends(Detail::Plugins) || ends(Detail::Phases) {
+            self.forget_calls();
+        }
+        if ends(Detail::Phases) {
+            self.forget_entries();
+            self.end_failing();
+        } else if sees(cut, Detail::Phases) && !sees(before, Detail::Phases) {
+            self.cuts.phases_since_ns = Some(time_ns);
         }
     }
 
@@ -66,21 +91,39 @@ impl Process {
         self.books.account.waiting += EVENTS * self.signed.drain().count() as u64;
     }
 
-    /// No end of an open call of a plugin will come, nor late work.
-    fn forget_plugins(&mut self) {
+    /// Which Pods wait in the active queue is not known from here on: addresses are reused.
+    fn forget_entries(&mut self) {
+        self.books.account.waiting += self.queued.drain().map(|(_, queued)| queued.events).sum::<u64>();
+    }
+
+    /// No end of an open call that is cut will come, nor late work.
+    fn forget_calls(&mut self) {
         let Self { goroutines, books, cuts, .. } = self;
         for goroutine in goroutines.values_mut() {
-            let cut = goroutine.open.extract_if(.., |open| !cuts.sees(open.function));
+            let cut = goroutine.open.extract_if(.., |open| !cuts.sees_end(open.function));
             books.account.unrelated += cut.map(|open| open.events).sum::<u64>();
+            let cut = goroutine.closed.extract_if(.., |call| !cuts.sees_end(call.function));
+            books.account.unrelated += cut.map(|call| call.events).sum::<u64>();
             books.account.unrelated += mem::take(&mut goroutine.turns).len() as u64;
         }
-        let is_over = |goroutine: &Goroutine| goroutine.worker && goroutine.open.is_empty();
-        goroutines
-            .extract_if(|_, goroutine| is_over(goroutine))
-            .for_each(|(_, mut over)| over.give_up(books));
+        let is_over = |goroutine: &Goroutine| {
+            goroutine.open.is_empty() && (goroutine.worker || goroutine.attempt.is_none())
+        };
+        for (_, Goroutine { closed, .. }) in goroutines.extract_if(|_, goroutine| is_over(goroutine)) {
+            books.account.unrelated += closed.iter().map(|call| call.events).sum::<u64>();
+        }
         self.attempts.values_mut().for_each(|building| building.outstanding = 0);
         self.late.forget();
         self.expire_late(u64::MAX);
+    }
+
+    /// No end of the handling of a failure will come: what fails has its result.
+    fn end_failing(&mut self) {
+        let failing = |(_, building): &(&u64, &Building)| building.stage == Progress::Failing;
+        let mut failing: Vec<_> =
+            self.attempts.iter().filter(failing).map(|(id, building)| (*id, building.last_ns)).collect();
+        failing.sort_unstable();
+        failing.into_iter().for_each(|(id, last_ns)| self.finish(id, last_ns));
     }
 }
 
@@ -91,7 +134,7 @@ mod tests {
 
     #[test]
     fn an_attempt_says_that_its_pod_moved_while_queue_moves_were_cut() {
-        let cuts = Cuts { now: Cut::ExactWindows, moves_since_ns: Some(1_000) };
+        let cuts = Cuts { now: Cut::ExactWindows, moves_since_ns: Some(1_000), phases_since_ns: None };
         let again = |start_ns| Attempt {
             number: Some(2),
             previous: Some(Previous { start_ns, group: None }),
@@ -105,6 +148,9 @@ mod tests {
         assert_eq!(cuts.of(&first(None)), Cut::ExactWindows);
         let unknown = Attempt { number: Some(2), ..Attempt::default() };
         assert_eq!(cuts.of(&unknown), Cut::QueueMoves, "the attempt before was not seen");
+        let gap = Cuts { phases_since_ns: Some(500), ..cuts };
+        assert_eq!(gap.of(&first(None)), Cut::QueueMoves, "it may have entered in between");
+        assert_eq!(gap.of(&first(Some(1_000))), Cut::ExactWindows);
         assert_eq!(Cuts { moves_since_ns: None, ..cuts }.of(&unknown), Cut::ExactWindows);
     }
 }

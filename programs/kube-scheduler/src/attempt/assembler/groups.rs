@@ -118,7 +118,7 @@ impl Process {
     pub(super) fn leave_group(&mut self, number: u64, id: u64, now_ns: u64) {
         if let Some(mut goroutine) = self.goroutines.remove(&number) {
             self.unwind(&mut goroutine, 0, now_ns);
-            goroutine.give_up(&mut self.books);
+            self.give_up(&mut goroutine);
         }
         let Some(Building { attempt, part: Membership::Group { members, over, .. }, .. }) =
             self.attempts.get_mut(&id)
@@ -203,6 +203,7 @@ impl Process {
             attempt.pod.namespace.clone_from(&group.namespace);
         }
         attempt.subject = Subject::Member(Arc::clone(group));
+        self.by_uid.insert(attempt.pod.uid.clone(), member);
         let part = Membership::Member { group: id, key, trials: Vec::new() };
         self.attempts.insert(member, Building { part, ..Building::new(attempt, *goroutine) });
         Some(member)

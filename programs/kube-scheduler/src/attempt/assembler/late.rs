@@ -140,7 +140,7 @@ impl Process {
     pub(super) fn close_late(&mut self, id: u64, mut call: Call) {
         let Some(waiting) = self.late.waiting.get_mut(&id) else { return };
         let Waiting { attempt, outstanding, .. } = waiting;
-        let is_seen = attempt.cut.keeps_detail(call.function.detail());
+        let is_seen = attempt.cut.keeps_detail(call.function.whole_detail());
         call.start_ns = call.start_ns.max(attempt.start_ns);
         call.end_ns = call.end_ns.max(call.start_ns);
         if !is_seen {

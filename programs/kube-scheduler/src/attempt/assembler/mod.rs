@@ -27,7 +27,7 @@ use gotrace::{
     account::{Account, Books as BooksOf, Count, Losses, Stats},
     code::Sampled,
     governor::Cut,
-    program::Assemble,
+    program::{Assemble, Detail},
     window::Window,
 };
 use smallvec::{SmallVec, smallvec};
@@ -86,6 +86,8 @@ const USUAL_CALLS: usize = 48;
 const MAX_CALLS: usize = 1_024;
 /// After a binding cycle that ended without `PostBind`, its failure is handled at once.
 const FAILURE_FOLLOWS_NS: u64 = 10_000_000_000;
+/// After the loop has gone on to the next Pod, a binding cycle begins at once.
+const BINDING_FOLLOWS_NS: u64 = 60 * 1_000_000_000;
 /// The longest that Permit may wait is 15 minutes
 /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/framework/runtime/framework.go>,
 /// `maxTimeout`); an attempt without events for twice as long is lost.
@@ -117,6 +119,8 @@ struct Process {
     goroutines: HashMap<u64, Goroutine>,
     by_state: HashMap<u64, u64>,
     by_pod: HashMap<u64, u64>,
+    /// By the UID of the Pod.
+    by_uid: HashMap<String, u64>,
     /// By the address of the `QueuedPodInfo`.
     queued: HashMap<u64, Queued>,
     /// The queue entry that a goroutine is putting into a queue.
@@ -171,6 +175,8 @@ struct Building {
 enum Progress {
     /// Popped, and no call yet.
     Popped,
+    /// The loop has gone on to the next Pod, and phases were cut: it is bound, or it was skipped.
+    Left,
     /// In its scheduling cycle.
     Scheduling,
     /// The scheduling cycle is over: binding comes next, or failure handling.
@@ -280,7 +286,7 @@ impl Assemble<KubeScheduler> for Assembler {
 
 impl Process {
     fn on(&mut self, event: Event) {
-        if !self.cuts.sees(event.function) {
+        if !self.cuts.sees(&event) {
             // It was on its way when that was cut, or comes before all the others.
             self.books.account.unrelated += 1;
             return;
@@ -325,8 +331,13 @@ impl Process {
             .attempts
             .iter()
             .filter(|(_, building)| {
-                let patience =
-                    if building.stage == Progress::NotBound { FAILURE_FOLLOWS_NS } else { SILENCE_NS };
+                let patience = match building.stage {
+                    Progress::NotBound => FAILURE_FOLLOWS_NS,
+                    Progress::Left => BINDING_FOLLOWS_NS,
+                    Progress::Popped | Progress::Scheduling | Progress::Scheduled | Progress::Failing => {
+                        SILENCE_NS
+                    }
+                };
                 now_ns.saturating_sub(building.last_ns) > patience
             })
             .map(|(id, _)| *id)
@@ -365,8 +376,13 @@ impl Process {
         let Event { time_ns, goroutine, mut values, .. } = event;
         let id = self.goroutines.get(&goroutine).and_then(Goroutine::on);
         let Some((id, building)) = id.and_then(|id| Some((id, self.attempts.get_mut(&id)?))) else {
-            self.books.stats.orphan_facts += 1;
-            self.books.account.orphaned += 1;
+            if self.cuts.may_be_unseen(time_ns) {
+                // Its attempt has ended without it.
+                self.books.account.unrelated += 1;
+            } else {
+                self.books.stats.orphan_facts += 1;
+                self.books.account.orphaned += 1;
+            }
             return;
         };
         building.seen(time_ns);
@@ -426,6 +442,7 @@ impl Process {
         }
         queued.events += 1;
         let attempt = self.attempt_of_pod(target, time_ns, values, queued);
+        self.by_uid.insert(attempt.pod.uid.clone(), id);
         self.attempts.insert(id, Building::new(attempt, goroutine));
         self.learn(id, None, pod);
         let goroutine = self.goroutines.entry(goroutine).or_default();
@@ -474,11 +491,35 @@ impl Process {
         }
         let Some(mut previous) = self.goroutines.remove(&goroutine) else { return };
         self.unwind(&mut previous, 0, now_ns);
-        previous.give_up(&mut self.books);
+        self.give_up(&mut previous);
         let Some(id) = previous.attempt else { return };
-        let elsewhere = |building: &Building| building.binding || building.stage == Progress::Scheduled;
-        if !self.attempts.get(&id).is_none_or(elsewhere) {
+        let Some(building) = self.attempts.get_mut(&id).filter(|building| !building.binding) else { return };
+        if !building.attempt.cut.keeps_detail(Detail::Phases) {
+            // The end of its scheduling cycle, or all of it, was not seen.
+            match building.stage {
+                Progress::Popped => building.leave(Progress::Left, now_ns),
+                Progress::Scheduling => building.leave(Progress::Scheduled, now_ns),
+                Progress::Left | Progress::Scheduled | Progress::NotBound | Progress::Failing => {}
+            }
+        }
+        if ![Progress::Left, Progress::Scheduled].contains(&building.stage) {
             self.abandon(id);
+        }
+    }
+
+    /// Counts a goroutine's unclaimed calls as orphaned, unless they may be of an attempt that was not wholly seen.
+    fn give_up(&mut self, goroutine: &mut Goroutine) {
+        let Goroutine { closed, turns, .. } = goroutine;
+        let calls = (closed.len() + turns.len()) as u64;
+        let events = closed.drain(..).map(|call| call.events).sum::<u64>() + turns.drain(..).count() as u64;
+        let is_cut = |building: &Building| !building.attempt.cut.keeps_detail(Detail::Phases);
+        let may_be_unseen =
+            || self.cuts.may_be_unseen(goroutine.last_ns) || self.attempts.values().any(is_cut);
+        if calls > 0 && may_be_unseen() {
+            self.books.account.unrelated += events;
+        } else {
+            self.books.stats.orphan_calls += calls;
+            self.books.account.orphaned += events;
         }
     }
 
@@ -496,7 +537,7 @@ impl Process {
             let building = goroutine.attempt.and_then(|id| self.attempts.get(&id));
             let last = building.map_or(goroutine.last_ns, |building| building.last_ns);
             self.unwind(&mut goroutine, 0, last);
-            goroutine.give_up(&mut self.books);
+            self.give_up(&mut goroutine);
         }
     }
 
@@ -520,7 +561,7 @@ impl Process {
     fn abandon(&mut self, id: u64) {
         self.abandon_members(id, |_| true);
         let Some(building) = self.attempts.get_mut(&id) else { return };
-        if building.stage == Progress::Popped {
+        if [Progress::Popped, Progress::Left].contains(&building.stage) {
             self.books.stats.skipped += 1;
             self.books.account.skipped += building.attempt.events;
             if let Some(Building { part, last_ns, .. }) = self.forget(id) {
@@ -560,7 +601,7 @@ impl Process {
             let Some(mut goroutine) = self.goroutines.remove(&number) else { continue };
             if goroutine.attempt == Some(id) {
                 self.unwind(&mut goroutine, 0, end_ns);
-                goroutine.give_up(&mut self.books);
+                self.give_up(&mut goroutine);
             } else {
                 self.unwind_of(&mut goroutine, id, end_ns);
                 self.goroutines.insert(number, goroutine);
@@ -595,6 +636,9 @@ impl Process {
 
     fn forget(&mut self, id: u64) -> Option<Building> {
         let building = self.attempts.remove(&id)?;
+        if self.by_uid.get(&building.attempt.pod.uid) == Some(&id) {
+            self.by_uid.remove(&building.attempt.pod.uid);
+        }
         for (index, own) in [(&mut self.by_state, &building.states), (&mut self.by_pod, &building.pods)] {
             for address in own {
                 if index.get(address) == Some(&id) {
@@ -610,15 +654,6 @@ impl Goroutine {
     /// The attempt that the innermost open call belongs to.
     fn on(&self) -> Option<u64> {
         self.open.last().and_then(|open| open.owner).or(self.attempt)
-    }
-
-    /// Counts unclaimed calls as orphaned.
-    fn give_up(&mut self, books: &mut Books) {
-        let Self { closed, turns, .. } = self;
-        books.stats.orphan_calls += (closed.len() + turns.len()) as u64;
-        books.account.orphaned += closed.iter().map(|call| call.events).sum::<u64>() + turns.len() as u64;
-        closed.clear();
-        turns.clear();
     }
 
     /// Start of the first call without an attempt.
@@ -643,6 +678,12 @@ impl Building {
         }
     }
 
+    /// The scheduling loop has gone on to the next Pod.
+    fn leave(&mut self, stage: Progress, now_ns: u64) {
+        self.stage = stage;
+        self.seen(now_ns);
+    }
+
     /// Events of different goroutines may arrive slightly out of order.
     fn seen(&mut self, time_ns: u64) {
         self.last_ns = self.last_ns.max(time_ns);
@@ -663,6 +704,7 @@ impl Building {
             }
             Some(Stage::SchedulingCycle) => self.stage = Progress::Scheduling,
             Some(Stage::BindingCycle) => {
+                self.stage = Progress::Scheduled;
                 self.attempt.nodes =
                     values.number(Value::EvaluatedNodes).zip(values.number(Value::FeasibleNodes));
             }

@@ -3,6 +3,8 @@
 
 use std::{mem, sync::Arc};
 
+use gotrace::program::Function as _;
+
 use super::{Goroutine, HashMap, MAX_CALLS, Open, Process};
 use crate::{Event, Values, attempt::Attempt, table::Function, values::Value};
 
@@ -69,6 +71,13 @@ impl Process {
     pub(super) fn take_turn(&mut self, event: Event) {
         let Event { time_ns, took_ns, goroutine: number, depth, function, values, .. } = event;
         let Some(mut goroutine) = self.returned(number, depth, time_ns) else { return };
+        let attempt = goroutine.on().and_then(|id| self.attempts.get(&id));
+        if attempt.is_some_and(|building| !building.attempt.cut.keeps_detail(function.whole_detail())) {
+            // Its phase may have begun while phases were cut, and then ends without it.
+            self.books.account.unrelated += 1;
+            self.goroutines.insert(number, goroutine);
+            return;
+        }
         match goroutine.open.pop_if(|open| Some(open.function) == function.about().serial_phase()) {
             Some(mut open) => {
                 let turn = Turn { function, end_ns: time_ns, took_ns, depth, values };

@@ -488,7 +488,9 @@ impl Script<'_, '_> {
     fn binding(&mut self, state: Option<u64>, bound: bool, again: bool) -> Result<(), Panicked> {
         let none = Values::default;
         let known = || Values::default().with(Value::CycleState, state).with(Value::Pod, ASSUMED);
-        self.call(Function::BindingCycle, 60, known(), none(), |script| {
+        let of = |text: &str| format!("{text}-{}", self.key.1);
+        let entry = known().with(Value::PodUid, of("uid")).with(Value::NodeName, of("node"));
+        self.call(Function::BindingCycle, 60, entry, status(i64::from(!bound)), |script| {
             let wait = Values::default().with(Value::Pod, ASSUMED);
             script.phase(Function::PreBindPreFlight, 90, known(), status(0), |script| {
                 script.plugins(Function::PreBindPreFlightPlugin, 180, ASSUMED)
