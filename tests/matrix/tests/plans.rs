@@ -12,7 +12,7 @@ use controller_runtime::ControllerRuntime;
 use gotrace::{
     Detail, Plan,
     plan::{Slot, explain, may_have},
-    program::{Function as _, Program},
+    program::Program,
     worker::{ProgramWorker, Summary, Worker as _},
 };
 use harness::{
@@ -40,7 +40,7 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
         )?;
         writeln!(text, "in {} at depth {}, called by {range:x?}", site.symbol, site.stack_depth)?;
         let wire::Site { goid_offset, reads_len, texts, time, unless, reads, layout } = site.spec;
-        let detail = site.function.detail();
+        let detail = site.detail;
         writeln!(
             text,
             "    {detail:?}, goid {goid_offset:#x}, time {time}, texts {texts}, unless {unless:b}"
@@ -55,6 +55,7 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
             writeln!(text, "    {reading:?}: {slot:?} of kind {kind} from {base} {way:x?} + {last:x}")?;
         }
     }
+    writeln!(text, "cut at most {:?}", plan.most)?;
     for missing in &plan.missing {
         writeln!(text, "{missing:?}")?;
     }
@@ -75,7 +76,7 @@ fn text<P: Program>(executable: &[u8]) -> Result<String> {
         writeln!(text, "{signature:?}")?;
     }
     writeln!(text, "{:?}", plan.debug_info)?;
-    for detail in [Detail::Phases, Detail::Plugins, Detail::Full] {
+    for detail in [Detail::Attempts, Detail::Phases, Detail::Plugins, Detail::Full] {
         let sites = plan.clone().with_detail(detail).sites;
         let lists = sites.iter().filter(|site| [TOP, MAP_WALK].contains(&site.spec.texts)).count();
         writeln!(text, "{detail:?}: {} sites, {lists} with a list", sites.len())?;
