@@ -325,7 +325,8 @@ pub const CONFIG_DIFFERENCE_LEFT_OUT: Int = "k8s.scheduler.config.difference.lef
 /// True where records of the span's own calls were lost.
 pub const INCOMPLETE: Bool = "schedspan.incomplete";
 /// What the budget of tracing has cut while the attempt ran, or of its Pod's way through the queue: the last of `exact_windows`,
-/// `half_of_samples`, `samples`, `queue_moves`, `plugins` that is missing; those before it are missing too. On the root.
+/// `half_of_samples`, `samples`, `queue_moves`, `plugins`, `phases` that is missing; those before it are missing too. `phases` with
+/// `--detail attempts` as well. On the root.
 pub const CUT: String = "schedspan.cut";
 /// True where the API server answers and has shown no pending Pod with the UID of the attempt: the records may be false.
 /// On the root.

@@ -37,7 +37,7 @@ pub(crate) fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()>
 }
 
 /// Levels of detail whose sites have a probe all the time, in a daemon without `--detail`.
-const DEFAULT: [&str; 3] = ["phases", "plugins", "full"];
+const DEFAULT: [&str; 4] = ["attempts", "phases", "plugins", "full"];
 
 /// Addresses of the sites in a plan of `inspect` that a daemon without `--detail` probes all the time.
 ///

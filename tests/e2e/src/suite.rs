@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `export`, `faults`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor` and `slow-attempts`]
+    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor` and `slow-attempts`]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `compare` and `plugins`
@@ -71,7 +71,7 @@ struct Test {
 impl Test {
     /// `version` for `version-1.29`.
     fn group(&self) -> Option<&'static str> {
-        const GROUPS: [&str; 4] = ["export", "faults", "hostile", "version"];
+        const GROUPS: [&str; 5] = ["export", "faults", "governor", "hostile", "version"];
         let (group, _) = self.name.split_once('-')?;
         GROUPS.contains(&group).then_some(group)
     }
@@ -191,6 +191,13 @@ const TESTS: &[Test] = &[
         nodes: governor::NODES,
         only_if_named: Some("it takes the CPUs for some minutes, and measures them"),
         run: governor::run,
+        ..TEST
+    },
+    Test {
+        name: "governor-short",
+        nodes: governor::FEW_NODES,
+        only_if_named: Some("it takes the CPUs for some minutes, and measures them"),
+        run: governor::run_short,
         ..TEST
     },
     Test {

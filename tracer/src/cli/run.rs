@@ -70,8 +70,8 @@ pub struct Common {
     pub record_limit: u64,
     /// How much of a scheduler's CPU time tracing may cost, such as 2%; what exceeds it is cut, and comes back. 100% cuts nothing
     ///
-    /// The cost is measured. Cut are, in this order: exact windows, half of the samples, samples, queue moves, calls of plugins. Attempts and
-    /// their phases are never cut.
+    /// The cost is measured. Cut are, in this order: exact windows, half of the samples, samples, queue moves, calls of plugins, phases.
+    /// Attempts and their results are never cut.
     #[arg(long, default_value = BUDGET, value_name = "PERCENT", value_parser = budget, help_heading = PROBES)]
     pub budget: f64,
     /// Samples per second and CPU, for the shares of `Filter` and `Score` plugins; 0 takes none
@@ -239,7 +239,9 @@ pub enum Reconciles {
 /// Command-line values of [`Detail`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Level {
-    /// Attempts, their phases, and why they failed
+    /// Attempts with Pod, result, Node and duration, and no phases
+    Attempts,
+    /// Adds their phases, and why they failed
     Phases,
     /// Adds the calls of each plugin, and preemption
     Plugins,
@@ -253,6 +255,7 @@ pub enum Level {
 impl From<Level> for Detail {
     fn from(level: Level) -> Self {
         match level {
+            Level::Attempts => Self::Attempts,
             Level::Phases => Self::Phases,
             Level::Plugins => Self::Plugins,
             Level::Full => Self::Full,
