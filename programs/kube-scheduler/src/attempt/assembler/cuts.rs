@@ -3,8 +3,8 @@
 //! An attempt has the most that was cut while it ran, and of what was cut then it shows nothing that is not whole: a phase whose first
 //! plugins were not seen has no plugins.
 //!
-//! Without its phases an attempt begins at `Pop`. It ends where its binding cycle returns or the handling of its failure begins, which is
-//! where the scheduler's own metric of its duration ends.
+//! Without its phases an attempt begins at `Pop`. It ends where its binding cycle returns, or where the handling of its failure begins, as
+//! the scheduler's own metric of durations does.
 
 use std::mem;
 
@@ -129,8 +129,14 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
+    use gotrace::{Role, program::Assemble as _};
+
     use super::*;
-    use crate::attempt::Previous;
+    use crate::{
+        Values,
+        attempt::{Assembler, Outcome, Previous, tests::event},
+        values::Value,
+    };
 
     #[test]
     fn an_attempt_says_that_its_pod_moved_while_queue_moves_were_cut() {
@@ -152,5 +158,34 @@ mod tests {
         assert_eq!(gap.of(&first(None)), Cut::QueueMoves, "it may have entered in between");
         assert_eq!(gap.of(&first(Some(1_000))), Cut::ExactWindows);
         assert_eq!(Cuts { moves_since_ns: None, ..cuts }.of(&unknown), Cut::ExactWindows);
+    }
+
+    #[test]
+    fn without_phases_a_pod_that_the_loop_leaves_is_bound_or_was_skipped() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut assembler = Assembler::default();
+        let of = |uid: &str| Values::default().with(Value::PodUid, uid.to_owned());
+        let send = |assembler: &mut Assembler, time_ns, goroutine, function, role, values| {
+            assembler.on(Event { time_ns, ..event(goroutine, function, role, 50, values) });
+        };
+        assembler.cut(0, 0, Cut::Phases);
+        for (number, uid) in (1..).zip(["bound", "skipped", "last"]) {
+            let popped = of(uid).with(Value::QueuedPodInfo, number).with(Value::Attempts, 1_u64);
+            send(&mut assembler, number * SECOND, 1, Function::Pop, Role::ReturnSite, popped);
+        }
+        // Its goroutine was slow to begin.
+        let binding = of("bound").with(Value::NodeName, "node-1".to_owned());
+        send(&mut assembler, 30 * SECOND, 9, Function::BindingCycle, Role::Entry, binding);
+        assembler.expire(62 * SECOND);
+        assert_eq!((assembler.stats().skipped, assembler.account().open()), (0, 4));
+        assembler.expire(64 * SECOND);
+        assert_eq!(assembler.stats().skipped, 1, "the loop left it at 3 s");
+        let status = Values::default().with(Value::StatusCode, 0_u64);
+        send(&mut assembler, 600 * SECOND, 9, Function::BindingCycle, Role::ReturnSite, status);
+        let attempts = assembler.take_finished();
+        let [attempt] = attempts.as_slice() else { panic!("{attempts:?}") };
+        assert_eq!((&*attempt.pod.uid, attempt.node.as_deref()), ("bound", Some("node-1")));
+        assert_eq!((&attempt.outcome, attempt.end_ns), (&Outcome::Scheduled, 600 * SECOND));
+        assert!(!attempt.incomplete && attempt.cut == Cut::Phases);
     }
 }

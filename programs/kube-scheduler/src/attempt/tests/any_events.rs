@@ -1,6 +1,6 @@
-//! Events in any order and with any values: nothing panics, each is accounted for, and the attempts are well-formed.
+//! Events in any order and with any values, of which something is cut at any time: nothing panics, each is accounted for, and the attempts are well-formed.
 
-use gotrace::{Role, program::Assemble as _, program::Function as _};
+use gotrace::{Role, governor::Cut, program::Assemble as _, program::Function as _};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::{config, event, schedules::check_traces};
@@ -54,9 +54,12 @@ proptest! {
             (0u64..4, select(Function::ALL), select(&ROLES[..]), 0u64..5, 0u64..4, any::<bool>(), values()),
             0..200,
         ),
+        cuts in vec(option::weighted(0.1, select(&Cut::ALL[..])), 1..50),
     ) {
         let mut assembler = Assembler::default();
+        let mut cuts = cuts.into_iter().cycle();
         for (time, (goroutine, function, role, depth, skew, lost, values)) in raw.into_iter().enumerate() {
+            cuts.next().flatten().into_iter().for_each(|cut| assembler.cut(0, time as u64, cut));
             assembler.on(Event {
                 // The clocks of two CPUs may disagree, and a file may say anything.
                 time_ns: (time as u64) ^ skew,

@@ -24,7 +24,7 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig::with_cases(if cfg!(debug_assertions) { cases / 20 } else { cases })
 }
 
-fn event(goroutine: u64, function: Function, role: Role, depth: u64, values: Values) -> Event {
+pub(super) fn event(goroutine: u64, function: Function, role: Role, depth: u64, values: Values) -> Event {
     Event { target: 0, time_ns: 0, took_ns: 0, goroutine, depth, function, role, last_loss: 0, values }
 }
 
