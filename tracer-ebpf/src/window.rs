@@ -3,9 +3,9 @@
 //! The daemon attaches this program between two turns and arms the window. The next turn opens it, and the end of that turn
 //! closes it: however long attaching takes, exactly one turn is covered. The sums stay here until the daemon reads them.
 //!
-//! A hit takes longer than many of the calls. What is between the end of one hit and the begin of the next one belongs to the
-//! probes, too: that is measured at two instructions that follow one another, on each CPU, and taken off the calls, with what it
-//! takes longer where the program runs between the two hits, which the daemon has measured.
+//! A hit takes longer than many of the calls. What is between the end of one program and the begin of the next one belongs to the
+//! probes, too. Between the end of a call and the begin of the next one the process does next to nothing else: what that takes in
+//! quick cases is measured on each CPU, and taken off the calls.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -25,12 +25,13 @@ use crate::{
     target, walk,
 };
 
-/// The longest time between two hits in a row that counts as that of a probe: a longer one was interrupted.
+/// The longest time between two calls that counts as that of a probe: a longer one was interrupted, or the process did something.
 const LONGEST_PROBE_NS: u64 = 16_384;
-/// Hits of a call: two at its begin, one at its end.
-const HITS_PER_CALL: u64 = 3;
-/// The average of the probes' time is over about `1 << WEIGHT` hits.
-const WEIGHT: u32 = 5;
+/// Hits of a call.
+const HITS_PER_CALL: u64 = 2;
+/// A quicker probe takes its part of this many off the time that a probe is known to take, and a slower one adds a nanosecond: what is
+/// known is near the quickest, whatever the process does between two calls.
+const QUICKER: u64 = 4;
 
 /// One value: the window.
 #[map]
@@ -48,14 +49,12 @@ static PROBE_TIME: PerCpuArray<ProbeTime> = PerCpuArray::with_max_entries(1, 0);
 /// How long a probe takes outside of this program.
 #[derive(Clone, Copy)]
 struct ProbeTime {
-    /// The goroutine at [`Kind::CallIsNext`].
+    /// The goroutine whose call has ended last.
     g: u64,
     /// End of that hit.
     end_ns: u64,
-    /// What its program took, nanoseconds.
-    program_ns: u64,
-    /// Average, in units of `1 << -WEIGHT` nanoseconds.
-    average: u64,
+    /// What a probe takes, nanoseconds; 0 as long as that is not known.
+    known_ns: u64,
 }
 
 #[uprobe(multi)]
@@ -114,16 +113,6 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
                 }
             }
         }
-        Kind::CallIsNext => {
-            let probe = PROBE_TIME.get_ptr_mut(0)?;
-            // SAFETY: the slot is this CPU's own, and uprobe programs on one CPU do not interrupt one another.
-            unsafe {
-                (*probe).g = regs::g(ctx);
-                let end_ns = now();
-                (*probe).end_ns = end_ns;
-                (*probe).program_ns = end_ns - time_ns;
-            }
-        }
         Kind::CallBegins => begin(ctx, site, window, time_ns)?,
         Kind::CallEnds => end(ctx, site, window, time_ns)?,
     }
@@ -133,9 +122,7 @@ fn timed(ctx: &ProbeContext, window: *mut Window, time_ns: u64) -> Option<()> {
 #[inline(always)]
 fn begin(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64) -> Option<()> {
     let g = regs::g(ctx);
-    let (in_a_row_ns, program_ns) = probe_time(g, time_ns)?;
-    // SAFETY: the map's value is aligned and outlives the program; the field is read in one load.
-    let probe_ns = in_a_row_ns + unsafe { (&raw const (*window).apart_ns).read_volatile() };
+    let probe_ns = probe_time(g, time_ns)?;
     let Some((value, depth)) = read(ctx, site, g) else {
         lose(window);
         return None;
@@ -156,7 +143,7 @@ fn begin(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64)
         // SAFETY: as in `end`.
         unsafe {
             (*sum).calls += 1;
-            (*sum).probes_ns += (HITS_PER_CALL - 1) * before.probe_ns + before.programs_ns;
+            (*sum).probes_ns += (HITS_PER_CALL - 1) * before.probe_ns + before.program_ns;
         }
     }
     // SAFETY: as above. The time is taken last.
@@ -165,7 +152,7 @@ fn begin(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64)
         (&raw mut (*open).depth).write_volatile(depth);
         (&raw mut (*open).probe_ns).write_volatile(probe_ns);
         let begin_ns = now();
-        (&raw mut (*open).programs_ns).write_volatile(program_ns + (begin_ns - time_ns));
+        (&raw mut (*open).program_ns).write_volatile(begin_ns - time_ns);
         (&raw mut (*open).begin_ns).write_volatile(begin_ns);
     }
     Some(())
@@ -176,7 +163,7 @@ fn end(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64) -
     let g = regs::g(ctx);
     let open = OPEN_CALLS.get_ptr_mut(&Caller { g, function: site.function.into() })?;
     // SAFETY: as in `begin`.
-    let OpenCall { begin_ns, begin, depth, probe_ns, programs_ns } = unsafe { *open };
+    let OpenCall { begin_ns, begin, depth, probe_ns, program_ns } = unsafe { *open };
     let read = read(ctx, site, g);
     if begin_ns == 0 || read.is_some_and(|(_, here)| here != depth) {
         // The code comes here on other ways too.
@@ -190,32 +177,36 @@ fn end(ctx: &ProbeContext, site: TimedSite, window: *mut Window, time_ns: u64) -
     };
     let took_ns = (time_ns - begin_ns).wrapping_sub(probe_ns);
     let sum = sum_of(window, site, begin, value)?;
-    // SAFETY: the value is this CPU's own, is not removed while the window is open, and uprobe programs on one CPU do not
+    let probe = PROBE_TIME.get_ptr_mut(0)?;
+    // SAFETY: the values are this CPU's own, are not removed while the window is open, and uprobe programs on one CPU do not
     // interrupt one another. The slot is masked to the length of the list.
     unsafe {
         (*sum).calls += 1;
         (*sum).total_ns = (*sum).total_ns.wrapping_add(took_ns);
         (*sum).slots[slot(took_ns) & (SLOTS - 1)] += 1;
-        (*sum).probes_ns += HITS_PER_CALL * probe_ns + programs_ns + (now() - time_ns);
+        (*probe).g = g;
+        let end_ns = now();
+        (*probe).end_ns = end_ns;
+        (*sum).probes_ns += HITS_PER_CALL * probe_ns + program_ns + (end_ns - time_ns);
     }
     Some(())
 }
 
-/// The average time of a probe on this CPU, with that of this hit, and what the program of the hit before took.
+/// What a probe takes on this CPU, with what it took at this hit, if a call of the same goroutine ended there just before.
 #[inline(always)]
-fn probe_time(g: u64, time_ns: u64) -> Option<(u64, u64)> {
+fn probe_time(g: u64, time_ns: u64) -> Option<u64> {
     let probe = PROBE_TIME.get_ptr_mut(0)?;
     // SAFETY: the slot is this CPU's own.
     let probe = unsafe { &mut *probe };
     let took = time_ns.wrapping_sub(probe.end_ns);
     if probe.g == g && took < LONGEST_PROBE_NS {
-        probe.average = if probe.average == 0 {
-            took << WEIGHT
-        } else {
-            probe.average + took - (probe.average >> WEIGHT)
+        probe.known_ns = match probe.known_ns {
+            0 => took,
+            known if took < known => known - (known - took) / QUICKER,
+            known => known + 1,
         };
     }
-    Some((probe.average >> WEIGHT, probe.program_ns))
+    Some(probe.known_ns)
 }
 
 /// The first value of a site, and the stack depth of the call.
@@ -245,7 +236,7 @@ fn sum_of(window: *mut Window, site: TimedSite, begin: u64, end: u64) -> Option<
     sum
 }
 
-/// The slot of a call in the histogram. The average that was taken off may be longer than the call.
+/// The slot of a call in the histogram. The estimate that was taken off may be longer than the call.
 #[inline(always)]
 fn slot(took_ns: u64) -> usize {
     if (took_ns as i64) < 0 {

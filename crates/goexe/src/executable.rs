@@ -158,13 +158,6 @@ impl<'a> Executable<'a> {
         Ok(Site { address, class })
     }
 
-    /// The conditional jump of the stack check that is directly in front of this instruction; `None` if there is none, and on
-    /// AArch64, where the instruction behind it is not emulated.
-    #[must_use]
-    pub fn stack_check(&self, address: u64) -> Option<u64> {
-        code::stack_check(self.machine(), &self.code_at(address.checked_sub(9)?)?, address)
-    }
-
     /// The function's `ret` instructions. A last resort, because x86-64 single-steps each.
     pub fn return_instructions(&self, function: &Function<'_>) -> Result<Vec<Site>, Error> {
         code::returns(self.machine(), &self.code(function)?, function.range.start)

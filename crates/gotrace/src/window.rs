@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use goexe::{Class, Executable};
+use goexe::Class;
 use serde::{Deserialize, Serialize};
 use wire::{
     NO_TEXTS, Site,
@@ -92,10 +92,7 @@ pub struct TimedAt {
 }
 
 /// The sites of the program's turn; `None` if there is nothing to time.
-pub(crate) fn timing<P: Program>(
-    executable: &Executable<'_>,
-    all: &[PlannedSite<P>],
-) -> Option<Timing<P::Function>> {
+pub(crate) fn timing<P: Program>(all: &[PlannedSite<P>]) -> Option<Timing<P::Function>> {
     let Turn { turn, timed } = P::TURN?;
     let at = |site: &PlannedSite<P>, function, kind| {
         Some(TimedAt {
@@ -114,13 +111,8 @@ pub(crate) fn timing<P: Program>(
         // A call is timed where that costs less than most calls take.
         let is_cheap = |site: &PlannedSite<P>| site.class == Class::Emulated && site.list.is_none();
         let number = u8::try_from(phases.len()).ok()?;
-        let mut of_calls = Vec::new();
-        for begin in begins(*function).filter(|site| is_cheap(site)) {
-            let Some(before) = executable.stack_check(begin.address) else { continue };
-            let offset = executable.file_offset(before)?;
-            let begin = at(begin, number, Kind::CallBegins)?;
-            of_calls.extend([TimedAt { file_offset: offset, kind: Kind::CallIsNext, ..begin }, begin]);
-        }
+        let cheap = begins(*function).filter(|site| is_cheap(site));
+        let mut of_calls: Vec<_> = cheap.filter_map(|site| at(site, number, Kind::CallBegins)).collect();
         let has_begins = !of_calls.is_empty();
         if !has_begins || ends(*function).next().is_none() || !ends(*function).all(is_cheap) {
             continue;

@@ -143,7 +143,7 @@ fn prepare<P: Program>(
     functions: &Functions<'_>,
 ) -> Result<Prepared, plan::Error> {
     let plan = Plan::<P>::choose(executable, functions)?;
-    let timing = timing::<P>(executable, &plan.sites);
+    let timing = timing(&plan.sites);
     let Plan { identity, sites, most, missing, names, errors, alike, .. } = plan.with_detail(detail);
     let emulated = sites.iter().filter(|site| site.class == Class::Emulated).count();
     let single_stepped = sites.len() - emulated;

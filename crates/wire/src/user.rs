@@ -93,16 +93,14 @@ mod tests {
             lost: 5,
             marks_len: 6,
             reserved: 7,
-            apart_ns: 8,
-            marks: [Mark { time_ns: 9, function: 10 }; MAX_MARKS],
+            marks: [Mark { time_ns: 8, function: 9 }; MAX_MARKS],
         };
         let (head, rest) = bytes(&window).split_at(8);
         let (times, rest) = rest.split_at(24);
-        let (len, rest) = rest.split_at(8);
-        let (apart, marks) = rest.split_at(8);
+        let (len, marks) = rest.split_at(8);
         assert_eq!([head, len].concat(), [1, 2, 6, 7].map(u32::to_ne_bytes).as_flattened());
-        assert_eq!([times, apart].concat(), [3, 4, 5, 8].map(u64::to_ne_bytes).as_flattened());
-        assert_eq!(marks, [[9, 10].map(u64::to_ne_bytes); MAX_MARKS].as_flattened().as_flattened());
+        assert_eq!(times, [3, 4, 5].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(marks, [[8, 9].map(u64::to_ne_bytes); MAX_MARKS].as_flattened().as_flattened());
 
         let key = SumKey { begin: 1, end: 2, function: 3, marks: 4 };
         let (head, rest) = bytes(&key).split_at(16);
@@ -116,7 +114,7 @@ mod tests {
 
         let caller = Caller { g: 1, function: 2 };
         assert_eq!(bytes(&caller), [1, 2].map(u64::to_ne_bytes).as_flattened());
-        let call = OpenCall { begin_ns: 1, begin: 2, depth: 3, probe_ns: 4, programs_ns: 5 };
+        let call = OpenCall { begin_ns: 1, begin: 2, depth: 3, probe_ns: 4, program_ns: 5 };
         assert_eq!(bytes(&call), [1, 2, 3, 4, 5].map(u64::to_ne_bytes).as_flattened());
 
         let code = Code { text: 1, text_len: 2, first: 3, len: 4, believes_outside: 5 };

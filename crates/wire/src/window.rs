@@ -21,8 +21,6 @@ pub enum Kind {
     TurnEnds,
     /// A phase of the turn ends.
     PhaseEnds,
-    /// The instruction in front of that of [`Kind::CallBegins`]. What is between the two hits is the time of a probe.
-    CallIsNext,
     /// A timed call begins.
     CallBegins,
     /// A timed call ends.
@@ -31,14 +29,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, by their number.
-    pub const ALL: [Self; 6] = [
-        Self::TurnBegins,
-        Self::TurnEnds,
-        Self::PhaseEnds,
-        Self::CallIsNext,
-        Self::CallBegins,
-        Self::CallEnds,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::TurnBegins, Self::TurnEnds, Self::PhaseEnds, Self::CallBegins, Self::CallEnds];
 }
 
 /// [`Window::state`]: no window.
@@ -104,8 +96,6 @@ pub struct Window {
     pub marks_len: u32,
     /// Explicit padding.
     pub reserved: u32,
-    /// What a probe takes longer, if the program has run since the last one, than right behind another one, nanoseconds.
-    pub apart_ns: u64,
     /// Ends of phases, oldest first.
     pub marks: [Mark; MAX_MARKS],
 }
@@ -140,7 +130,7 @@ pub struct SumKey {
 pub struct Sum {
     /// Number of calls.
     pub calls: u64,
-    /// Their time, without that of the probes, nanoseconds: a signed number, since the probes' time is an average.
+    /// Their time, without that of the probes, nanoseconds: a signed number, since the probes' time is an estimate.
     pub total_ns: u64,
     /// What their probes took, nanoseconds: the traps and the programs.
     pub probes_ns: u64,
@@ -170,10 +160,10 @@ pub struct OpenCall {
     pub depth: u64,
     /// Time of a probe outside of its program, nanoseconds.
     pub probe_ns: u64,
-    /// What the programs took that ran before the call, nanoseconds.
-    pub programs_ns: u64,
+    /// What the program took at the begin, nanoseconds.
+    pub program_ns: u64,
 }
 
-const _: () = assert!(size_of::<Window>() == 48 + 16 * MAX_MARKS && MAX_MARKS.is_power_of_two());
+const _: () = assert!(size_of::<Window>() == 40 + 16 * MAX_MARKS && MAX_MARKS.is_power_of_two());
 const _: () = assert!(size_of::<Sum>() == 24 + 4 * SLOTS && SLOTS.is_power_of_two());
 const _: () = assert!(size_of::<SumKey>() == 24 && size_of::<Caller>() == 16 && size_of::<OpenCall>() == 40);

@@ -25,16 +25,6 @@ const INTEGER_REGISTERS: [Register; 9] = [
     Register::R11,
 ];
 
-/// The conditional jump at the end of these bytes, which are in front of this address, if it is that of a stack check: `cmp
-/// 16(%r14)` with the stack pointer or what is below it, and `jbe`, near or short.
-pub(super) fn stack_check(before: &[u8; 9], address: u64) -> Option<u64> {
-    match before {
-        [0x3b, 0x66, 0x10, 0x0f, 0x86, ..] => Some(address - 6),
-        [.., 0x3b, 0x66, 0x10, 0x76, _] => Some(address - 2),
-        _ => None,
-    }
-}
-
 /// Class of an instruction under a uprobe, by the kernel's `branch_setup_xol_ops` and `push_setup_xol_ops`
 /// (<https://github.com/torvalds/linux/blob/v6.18/arch/x86/kernel/uprobes.c#L1480-L1620>).
 fn class(instruction: &Instruction) -> Class {
@@ -279,16 +269,6 @@ impl Loads {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_jump_of_a_stack_check_is_in_front_of_the_frame() {
-        // cmp 0x10(%r14),%rsp; jbe
-        let short = [0x90, 0x90, 0x90, 0x49, 0x3b, 0x66, 0x10, 0x76, 0x7a];
-        let near = [0x3b, 0x66, 0x10, 0x0f, 0x86, 0xcb, 0x03, 0x76, 0x00];
-        assert_eq!(stack_check(&short, 0x1009), Some(0x1007));
-        assert_eq!(stack_check(&near, 0x1009), Some(0x1003));
-        assert_eq!(stack_check(&[0x90; 9], 0x1009), None);
-    }
 
     #[test]
     fn the_lowest_stack_write_after_a_call_is_found() {

@@ -100,15 +100,6 @@ pub(crate) fn first(machine: Machine, code: &[u8], address: u64) -> Option<Class
     }
 }
 
-/// The conditional jump of the stack check that these bytes end with, which are in front of this address.
-pub(crate) fn stack_check(machine: Machine, before: &[u8; 9], address: u64) -> Option<u64> {
-    match machine {
-        Machine::Amd64 => amd64::stack_check(before, address),
-        // The instruction behind it is single-stepped.
-        Machine::Arm64 => None,
-    }
-}
-
 /// Length of the instruction at the end of `code`, if it sets up a frame; else a description of the mismatch.
 pub(crate) fn frame_set_up(machine: Machine, code: &[u8]) -> Result<u64, &'static str> {
     match machine {

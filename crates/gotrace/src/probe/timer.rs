@@ -13,7 +13,7 @@ use aya::{
 use tracing::{debug, warn};
 use wire::window::{ARMED, Caller, IDLE, OPEN, OVER, OpenCall, Sum, SumKey, TimedSite, Window};
 
-use super::{Error, take, traps, unfit, uprobe};
+use super::{Error, take, unfit, uprobe};
 use crate::window::TimedAt;
 
 /// Name of the eBPF program.
@@ -33,8 +33,6 @@ pub struct Counted {
 /// The program and its maps.
 pub(super) struct Timer {
     link: Option<UProbeLinkId>,
-    /// See [`Window::apart_ns`].
-    apart_ns: u64,
     window: Array<MapData, Window>,
     open_calls: HashMap<MapData, Caller, OpenCall>,
     sums: PerCpuHashMap<MapData, SumKey, Sum>,
@@ -47,14 +45,8 @@ impl Timer {
             warn!("there are no exact windows: the kernel refuses `{PROGRAM}`: {error}");
             return Ok(None);
         }
-        let apart_ns = traps::apart(ebpf, PROGRAM).unwrap_or_else(|error| {
-            warn!("calls in exact windows are some 0.3 us too long: what a probe takes cannot be measured: {error}");
-            None
-        });
-        debug!("a probe takes {apart_ns:?} ns longer if the program has run since the last one");
         Ok(Some(Self {
             link: None,
-            apart_ns: apart_ns.unwrap_or_default(),
             window: take(ebpf, "WINDOW")?,
             open_calls: take(ebpf, "OPEN_CALLS")?,
             sums: take(ebpf, "SUMS")?,
@@ -85,7 +77,7 @@ impl Timer {
         let points: Vec<_> = points.collect();
         let program: &mut UProbe = uprobe(ebpf, PROGRAM)?;
         self.link = Some(program.attach(points, path, UProbeScope::AllProcesses)?);
-        let armed = Window { target, state: ARMED, apart_ns: self.apart_ns, ..Window::default() };
+        let armed = Window { target, state: ARMED, ..Window::default() };
         self.window.set(0, &armed, 0).map_err(|error| unfit("WINDOW", &error))?;
         debug!("a window's probes took {:?} to attach", began.elapsed());
         Ok(())
