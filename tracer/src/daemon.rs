@@ -248,7 +248,9 @@ pub async fn run(options: Options) -> Result<()> {
                     }
                 }
                 Some(Step::Found(found, configuration)) => {
-                    outlet.sinks.register(&resource(&found, configuration.as_ref()));
+                    for resource in resources(&found, configuration.as_ref()) {
+                        outlet.sinks.register(&resource);
+                    }
                     targets.found(&found);
                     if let Some(configuration) = configuration {
                         board.queues.configured(found.target, &configuration.profiles);
@@ -256,7 +258,9 @@ pub async fn run(options: Options) -> Result<()> {
                     }
                 }
                 Some(Step::Gone(target)) => {
-                    outlet.sinks.forget(Source::Process(target));
+                    for source in [Source::Process(target), Source::OtherProgram(target)] {
+                        outlet.sinks.forget(source);
+                    }
                     targets.gone(target);
                     configurations.gone(target);
                 }
@@ -456,17 +460,35 @@ async fn read(process: ProcessId) -> Result<Configuration, String> {
     reader::answer(&written)
 }
 
-pub(crate) fn resource(found: &Found, configuration: Option<&Configuration>) -> Resource {
-    let Found { target, pid, executable, identity, process: _, programs, already_ran: _, sites: _ } = found;
-    let resource = Resource::of_process(
-        *target,
-        *pid,
-        executable,
-        &identity.go_version,
-        identity.kubernetes_version.as_deref(),
-    );
-    // Recordings are of schedulers, and do not say so.
-    let is_scheduler = programs.is_empty() || programs.contains(&KubeScheduler::NAME);
-    let resource = if is_scheduler { resource } else { resource.of_no_scheduler() };
-    resource.with(configuration.map(configurations::of).unwrap_or_default())
+/// What a process is to those who receive its spans: a scheduler, another program, or both, as k3s is.
+fn resources(found: &Found, configuration: Option<&Configuration>) -> Vec<Resource> {
+    let has = |scheduler| found.programs.iter().any(|name| (*name == KubeScheduler::NAME) == scheduler);
+    let configuration = || configuration.map(configurations::of).unwrap_or_default();
+    let scheduler = has(true).then(|| resource(found).with(configuration()));
+    scheduler.into_iter().chain(has(false).then(|| resource(found).of_other_program())).collect()
+}
+
+/// The resource of a scheduler's process.
+pub(crate) fn resource(found: &Found) -> Resource {
+    let Found { target, pid, executable, identity, process: _, programs: _, already_ran: _, sites: _ } =
+        found;
+    let kubernetes = identity.kubernetes_version.as_deref();
+    Resource::of_process(*target, *pid, executable, &identity.go_version, kubernetes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_a_scheduler_and_another_program_by_what_it_runs() {
+        let sources = |programs: &[&'static str]| {
+            let found = Found { target: 7, programs: programs.to_vec(), ..Found::default() };
+            resources(&found, None).iter().map(|resource| resource.source).collect::<Vec<_>>()
+        };
+        let (scheduler, other) = (Source::Process(7), Source::OtherProgram(7));
+        assert_eq!(sources(&["kube-scheduler"]), [scheduler]);
+        assert_eq!(sources(&["kube-scheduler", "kubelet", "client-go"]), [scheduler, other]);
+        assert_eq!(sources(&["client-go"]), [other]);
+    }
 }

@@ -117,8 +117,10 @@ pub struct Event {
 /// Which process a trace is of: spans are exported with its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// A traced process, by its number: that of its records.
+    /// A scheduler's process, by its number: that of its records.
     Process(u32),
+    /// A process as what else it runs, by its number. The same process may have a scheduler as well.
+    OtherProgram(u32),
     /// schedspan itself.
     Schedspan,
 }

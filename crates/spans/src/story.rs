@@ -88,7 +88,7 @@ impl Single<'_> {
             links: Vec::new(),
             status,
         };
-        let (source, spans) = (Source::Process(target), vec![root]);
+        let (source, spans) = (Source::OtherProgram(target), vec![root]);
         let (names, beside) = (None, Vec::new());
         let mut trace = Trace { kind, source, trace_id, parent: None, selected: None, spans, names, beside };
         if extras.monotonic {

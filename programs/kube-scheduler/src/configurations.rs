@@ -193,6 +193,17 @@ mod tests {
     }
 
     #[test]
+    fn what_else_a_process_runs_has_nothing_to_do_with_its_schedulers_configuration() {
+        let mut configurations = Configurations::default();
+        configurations.found(0, 40, told("a", "--v=1"), false);
+        let reconcile = Trace { source: Source::OtherProgram(0), ..scheduled() };
+        let mut linked = reconcile.clone();
+        assert_eq!(configurations.link(&mut linked), None);
+        assert_eq!(linked, reconcile);
+        assert!(configurations.link(&mut attempt(0)).is_some(), "its first attempt is still to come");
+    }
+
+    #[test]
     fn ended_schedulers_are_forgotten() {
         let mut configurations = Configurations::default();
         configurations.found(0, 40, told("a", "--v=1"), false);

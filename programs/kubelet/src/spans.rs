@@ -89,7 +89,7 @@ impl Story for Start {
         };
         let spans = [root].into_iter().chain(self.calls.iter().enumerate().map(call)).collect();
         let context = RemoteContext::sampled(trace_id, lifecycle);
-        let (source, parent, beside) = (Source::Process(*target), Some(context), Vec::new());
+        let (source, parent, beside) = (Source::OtherProgram(*target), Some(context), Vec::new());
         let mut trace = Trace { kind, source, trace_id, parent, selected: None, names: None, spans, beside };
         if extras.monotonic {
             add_monotonic(&mut trace, anchor);

@@ -72,7 +72,8 @@ pub async fn run(options: Options) -> Result<()> {
                 outlet.trace(trace);
             }
             Ok(Step::Found(found)) => {
-                let mut resource = resource(&found, None);
+                // Recordings are of schedulers.
+                let mut resource = resource(&found);
                 // The events come from another host.
                 resource.attributes.retain(|(key, _)| *key != "host.name");
                 outlet.sinks.register(&resource);

@@ -23,6 +23,7 @@ impl Resource {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let service = match source {
             Source::Process(_) => "kube-scheduler",
+            Source::OtherProgram(_) => "unknown_service",
             Source::Schedspan => "schedspan",
         };
         let attributes = vec![
@@ -42,7 +43,7 @@ impl Resource {
         resource
     }
 
-    /// The resource of a traced process: its number, its process id, its executable in its own mount namespace, and the
+    /// The resource of a scheduler's process: its number, its process id, its executable in its own mount namespace, and the
     /// versions of Go and Kubernetes that it was built with.
     #[must_use]
     pub fn of_process(number: u32, pid: u32, executable: &Path, go: &str, kubernetes: Option<&str>) -> Self {
@@ -63,9 +64,12 @@ impl Resource {
         resource
     }
 
-    /// That of a program which is no scheduler: the service is named after the executable.
+    /// That of whatever else the process runs: the service is named after the executable.
     #[must_use]
-    pub fn of_no_scheduler(mut self) -> Self {
+    pub fn of_other_program(mut self) -> Self {
+        if let Source::Process(number) = self.source {
+            self.source = Source::OtherProgram(number);
+        }
         let executable = self.attributes.iter().find(|(key, _)| *key == "process.executable.name");
         let name = executable.map(|(_, name)| name.clone());
         self.attributes.retain(|(key, _)| *key != "k8s.scheduler.version");
@@ -154,7 +158,8 @@ mod tests {
     fn another_program_is_named_after_its_executable() {
         let scheduler = Resource::of_process(7, 42, "/usr/bin/kubelet".as_ref(), "go1.26.4", Some("v1.36.4"));
         let has = |resource: &Resource, key| resource.attributes.iter().any(|(known, _)| *known == key);
-        let kubelet = scheduler.clone().of_no_scheduler();
+        let kubelet = scheduler.clone().of_other_program();
+        assert_eq!((scheduler.source, kubelet.source), (Source::Process(7), Source::OtherProgram(7)));
         let services: Vec<_> = kubelet
             .attributes
             .iter()

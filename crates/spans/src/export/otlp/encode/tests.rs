@@ -220,7 +220,8 @@ fn spans_of_any_kind() -> impl Strategy<Value = Span> {
 }
 
 fn traces() -> impl Strategy<Value = Trace> {
-    let sources = prop_oneof![(0_u32..3).prop_map(Source::Process), Just(Source::Schedspan)];
+    let process = (0_u32..3).prop_map(Source::Process);
+    let sources = prop_oneof![process, (0_u32..3).prop_map(Source::OtherProgram), Just(Source::Schedspan)];
     let spans = prop::collection::vec(spans_of_any_kind(), 1..5);
     (sources, any::<[u8; 16]>(), prop::option::of(contexts()), spans).prop_map(
         |(source, trace_id, parent, spans)| {
