@@ -30,7 +30,8 @@ pub struct ClientGo;
 impl Program for ClientGo {
     const NAME: &'static str = "client-go";
     const MARKERS: &'static [&'static str] = &[table::RETRY];
-    const FILE_NAMES: &'static [&'static str] = &["controller", "operator"];
+    /// Some distributions have all components in one executable.
+    const FILE_NAMES: &'static [&'static str] = &["controller", "operator", "k3s", "rke2", "k0s", "kubelite"];
     const CALLERS: &'static [&'static str] = &[requests::table::CALLERS];
     const CALLS_INDIRECTLY: &'static str = "k8s.io/client-go/util/workqueue";
     const METRIC: Option<Metric<Value>> = None;
