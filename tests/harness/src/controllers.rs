@@ -1,8 +1,9 @@
-//! kube-controller-managers of several versions: their work queues are generic from 1.32 on, and the types of keys differ.
+//! kube-controller-managers of several versions: their work queues are generic from 1.32 on, and the types of keys differ. And one
+//! in one process with a scheduler.
 
 use anyhow::{Context as _, Result};
 use xtask::{
-    components::{CONTROLLER_MANAGER, Component},
+    components::{CGO, CONTROLLER_MANAGER, Component},
     go::Go::{self, Machine, Release},
 };
 
@@ -13,6 +14,17 @@ pub const ALL: [Component; 4] = [
     CONTROLLER_MANAGER,
     of("1.37.1", "controllers/1.37.1", Machine),
 ];
+
+/// Scheduler and kube-controller-manager as goroutines of one process, built like k3s: with C code, stripped, not
+/// position-independent, and static, which its source asks for. k3s has musl, and this one the C library of the machine.
+/// <https://github.com/k3s-io/k3s/blob/015c032b4552d14998f9c1a6e3001f4fc7bff391/scripts/build>
+pub const ONE_PROCESS: Component = Component {
+    name: "k3s-like",
+    shared: &["cluster/one-process"],
+    package: ".",
+    kind: CGO,
+    ..CONTROLLER_MANAGER
+};
 
 const fn of(version: &'static str, module: &'static str, go: Go) -> Component {
     Component { version, module, go, ..CONTROLLER_MANAGER }

@@ -8,7 +8,7 @@
 //! - `schedspan`, `webhook`, `server`: the daemon, the webhook and other servers as children; `browser`: one that shows the page
 //! - `stage`: a cluster and the daemon's executable
 //! - `spans`, `figures`: the spans that the Collector received, and the scheduler's own metrics beside them
-//! - `controllers`: kube-controller-managers of other versions; `operators`: operators with old and new controller-runtime
+//! - `controllers`: kube-controller-managers of other versions, and one in a process with a scheduler; `operators`: operators with old and new controller-runtime
 //! - `schedulers`, `peer`: schedulers of other versions, with plugins that make trouble, with spans of their own
 #![forbid(unsafe_code)]
 #![expect(missing_docs, reason = "names say what fields and short functions are")]

@@ -46,6 +46,8 @@ pub struct Span {
     pub status_message: String,
     /// The scheduler's process id, from the resource: other schedulers on this machine are traced as well.
     pub pid: String,
+    /// `service.name`, from the resource.
+    pub service: String,
     /// The hash of the scheduler's configuration, from the resource.
     pub configuration_hash: String,
     /// The daemon that made the span, if the resource has [`DAEMON`].
@@ -143,6 +145,7 @@ impl Span {
             trace_state: span.trace_state,
             status_message: span.status.map(|status| status.message).unwrap_or_default(),
             pid: text(resource, "process.pid"),
+            service: text(resource, "service.name"),
             configuration_hash: text(resource, "k8s.scheduler.config.hash"),
             daemon: text(resource, DAEMON),
             scope: scope.to_owned(),

@@ -1,5 +1,7 @@
 //! kube-controller-manager, with the controllers that tests need.
 
+use std::path::Path;
+
 use anyhow::Result;
 use xtask::components::CONTROLLER_MANAGER;
 
@@ -14,14 +16,6 @@ const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-contr
 /// If it does not become ready.
 pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     let dir = members.dir.clone();
-    let own = [
-        format!("--kubeconfig={}", access::kubeconfig_path(&dir, CONTROLLER_MANAGER.name).display()),
-        "--leader-elect=false".into(),
-        format!("--service-account-private-key-file={}", access::key(&dir).display()),
-        // The roles of the controllers' own accounts are those of the API server's version.
-        format!("--use-service-account-credentials={}", options.controllers.is_none()),
-        format!("--controllers={CONTROLLERS}"),
-    ];
     let executable = match &options.controllers {
         Some(other) => other.clone(),
         None => CONTROLLER_MANAGER.executable()?,
@@ -30,7 +24,19 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     let copy = members.copy(&executable)?;
     members.launch_executable(name, &copy, &Environment::new(), &["https"], |ports| {
         let port = ports["https"];
-        let arguments = [&own[..], &access::serving_arguments(&dir, port)].concat();
-        (arguments, format!("https://127.0.0.1:{port}/healthz"))
+        (arguments(&dir, options, port), format!("https://127.0.0.1:{port}/healthz"))
     })
+}
+
+/// Its arguments, with which it serves on this port.
+pub(super) fn arguments(dir: &Path, options: &Options, port: u16) -> Vec<String> {
+    let own = [
+        format!("--kubeconfig={}", access::kubeconfig_path(dir, CONTROLLER_MANAGER.name).display()),
+        "--leader-elect=false".into(),
+        format!("--service-account-private-key-file={}", access::key(dir).display()),
+        // The roles of the controllers' own accounts are those of the API server's version.
+        format!("--use-service-account-credentials={}", options.controllers.is_none()),
+        format!("--controllers={CONTROLLERS}"),
+    ];
+    [&own[..], &access::serving_arguments(dir, port)].concat()
 }

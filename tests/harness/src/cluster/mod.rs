@@ -106,7 +106,7 @@ impl Cluster {
         etcd::start(members)?;
         apiserver::start(members, options)?;
         scheduler::start(members, options)?;
-        if !options.no_controllers {
+        if !options.no_controllers && options.one_process.is_none() {
             controllers::start(members, options)?;
         }
         let api = self.api()?;

@@ -50,6 +50,10 @@ pub struct Options {
     /// Another kube-controller-manager to run, of whatever version, with all rights
     #[arg(long, value_name = "FILE")]
     pub controllers: Option<PathBuf>,
+    /// One executable to run instead of kube-scheduler and kube-controller-manager: it takes the arguments of both, with `--` between
+    /// them, and is the process kube-scheduler of the cluster.
+    #[arg(skip)]
+    pub one_process: Option<PathBuf>,
     /// Without the OpenTelemetry Collector
     #[arg(long)]
     pub no_collector: bool,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use xtask::components::SCHEDULER;
 
 use super::{
-    access, collector,
+    access, collector, controllers,
     members::Members,
     options::{Options, OwnSpans, POD_GROUP_GATES},
 };
@@ -18,6 +18,9 @@ use crate::processes::{Environment, Process};
 
 /// The configuration of the cluster's own scheduler, in the cluster's folder.
 const CONFIGURATION: &str = "scheduler.json";
+
+/// The port of kube-controller-manager, if it runs in the same process.
+const CONTROLLERS: &str = "controllers";
 
 /// A running scheduler.
 pub struct Scheduler {
@@ -57,15 +60,21 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     let groups = options.pod_groups.then_some(POD_GROUP_GATES);
     let gates = options.scheduler_feature_gates.as_deref().into_iter().chain(groups);
     own.extend(gates.map(|gates| format!("--feature-gates={gates}")));
-    let executable = match &options.scheduler {
+    let executable = match options.one_process.as_ref().or(options.scheduler.as_ref()) {
         Some(executable) => executable.clone(),
         None => SCHEDULER.executable()?,
     };
     let copy = members.copy(&executable)?;
     let environment = environment(members, options.own_spans)?;
-    members.launch_executable(SCHEDULER.name, &copy, &environment, &["https"], |ports| {
+    let with_controllers = options.one_process.is_some();
+    let ports: &[&str] = if with_controllers { &["https", CONTROLLERS] } else { &["https"] };
+    members.launch_executable(SCHEDULER.name, &copy, &environment, ports, |ports| {
         let port = ports["https"];
-        let arguments = [&own[..], &access::serving_arguments(&dir, port)].concat();
+        let mut arguments = [&own[..], &access::serving_arguments(&dir, port)].concat();
+        if with_controllers {
+            arguments.push("--".into());
+            arguments.extend(controllers::arguments(&dir, options, ports[CONTROLLERS]));
+        }
         (arguments, format!("https://127.0.0.1:{port}/healthz"))
     })
 }
