@@ -42,7 +42,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 const FEW: f64 = 30.0;
 /// The limit from the end of a reconcile to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(30);
-const NOTICED: Duration = Duration::from_secs(30);
+pub(super) const NOTICED: Duration = Duration::from_secs(30);
 const POLICY_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -85,33 +85,68 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
 
-    let before = idle(stage, &manager, &schedspan)?;
-    let pods = work(&api)?;
-    let after = idle(stage, &manager, &schedspan)?;
-    let expected = by_metrics(&before, &after);
-    let spans = arrived(stage, &manager, (&before, &after), &expected)?;
-    let requests = requests::of(&stage.cluster.spans_file(), &spans)?;
+    let worked = Worked::watch(stage, &api, &manager, &schedspan)?;
     nothing_lost(&schedspan.metrics()?)?;
     schedspan.stop()?;
-
-    let used: BTreeSet<_> =
-        expected.iter().filter(|(_, queue)| queue.count > 0.0).map(|(name, _)| name).collect();
-    for queue in USED {
-        ensure!(used.contains(&queue.to_owned()), "the queue {queue} was not used: the test proves nothing");
-    }
-    let disturbed = compare(&expected, &by_spans(&spans))?;
-    counters(&before, &after)?;
-    well_formed(&spans)?;
-    let written = audit::writes(stage.cluster.dir(), before.audited..after.audited, CONTROLLER_MANAGER.name)?;
-    requests::all_audited(&before.manager, &after.manager, &written)?;
-    requests::are(&written, &requests)?;
-    creators(&pods, &spans, &requests)?;
-    creations::of_pods(&stage.cluster.spans_file(), &pods, &spans, &requests)?;
-    creations::chain(&pods, &spans, &requests)?;
+    let disturbed = worked.check(stage, CONTROLLER_MANAGER.name)?;
     without_idle(stage, &api, &manager)?;
     of_owner(stage, &api, &manager)?;
     ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
     Ok(())
+}
+
+/// What a process with kube-controller-manager did between two idle moments, and what schedspan showed of it.
+pub(super) struct Worked {
+    before: Moment,
+    after: Moment,
+    pods: Vec<Value>,
+    pub(super) spans: Vec<Span>,
+    requests: Vec<Span>,
+}
+
+impl Worked {
+    /// Makes work for it, and waits until it is done and all spans have arrived. schedspan makes a span of each reconcile.
+    pub(super) fn watch(stage: &Stage, api: &Api, process: &Process, schedspan: &Schedspan) -> Result<Self> {
+        let before = idle(stage, process, schedspan)?;
+        let pods = work(api)?;
+        let after = idle(stage, process, schedspan)?;
+        let spans = arrived(stage, process, (&before, &after), &by_metrics(&before, &after))?;
+        let requests = requests::of(&stage.cluster.spans_file(), &spans)?;
+        Ok(Self { before, after, pods, spans, requests })
+    }
+
+    /// Checks that spans and counters are those of its metrics, of the audit log and of its Pods. `program` is its name in the audit
+    /// log. Returns the queues whose durations differ.
+    pub(super) fn check(&self, stage: &Stage, program: &str) -> Result<Vec<String>> {
+        let Self { before, after, pods, spans, requests } = self;
+        let expected = by_metrics(before, after);
+        for name in USED {
+            let is_used = expected.get(name).is_some_and(|queue| queue.count > 0.0);
+            ensure!(is_used, "the queue {name} was not used: the test proves nothing");
+        }
+        let disturbed = compare(&expected, &by_spans(spans))?;
+        counters(before, after)?;
+        well_formed(spans)?;
+        let written = self.written(stage, |agent| agent.starts_with(program))?;
+        requests::all_audited(&before.manager, &after.manager, &written)?;
+        let of_controllers = |agent: &str| agent.starts_with(program) && !is_of_scheduler(agent);
+        requests::are(&self.written(stage, of_controllers)?, requests)?;
+        creators(pods, spans, requests)?;
+        creations::of_pods(&stage.cluster.spans_file(), pods, spans, requests)?;
+        creations::chain(pods, spans, requests)?;
+        Ok(disturbed)
+    }
+
+    /// What clients with such a user agent wrote meanwhile.
+    pub(super) fn written(&self, stage: &Stage, is_of: impl Fn(&str) -> bool) -> Result<Vec<audit::Write>> {
+        audit::writes(stage.cluster.dir(), self.before.audited..self.after.audited, is_of)
+    }
+}
+
+/// Whether a user agent is that of a scheduler's client, which may be in the same process:
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/cmd/kube-scheduler/app/options/options.go#L400>.
+pub(super) fn is_of_scheduler(agent: &str) -> bool {
+    agent.ends_with("/scheduler")
 }
 
 /// Checks that by default all reconciles are counted, and that those of which something came have spans; and that Pods have
@@ -243,8 +278,20 @@ pub(super) fn is_traced(schedspan: &Schedspan, name: &str, pid: i32) -> Result<(
     })
 }
 
-/// Waits for an idle moment. Between two readings of equal metrics nothing began, and nothing was open at the second.
+/// Waits for an idle moment.
 fn idle(stage: &Stage, manager: &Process, schedspan: &Schedspan) -> Result<Moment> {
+    let (unix_ns, audited) = quiet(stage, manager)?;
+    Ok(Moment {
+        unix_ns,
+        audited,
+        manager: stage.cluster.metrics_of(manager)?,
+        schedspan: schedspan.metrics()?,
+    })
+}
+
+/// Waits for an idle moment, and returns when it was and how long the audit log was. Between two readings of equal metrics nothing
+/// began, and nothing was open at the second.
+pub(super) fn quiet(stage: &Stage, manager: &Process) -> Result<(u64, usize)> {
     let mut last = stage.cluster.metrics_of(manager)?;
     wait_until("kube-controller-manager to be idle", IDLE_TIMEOUT, || {
         thread::sleep(IDLE);
@@ -254,15 +301,7 @@ fn idle(stage: &Stage, manager: &Process, schedspan: &Schedspan) -> Result<Momen
         let busy = now.sum("workqueue_depth", &[]) + now.sum("workqueue_unfinished_work_seconds", &[]) > 0.0;
         let is_idle = !busy && WORK.iter().all(|name| now.by(name, ["name"]) == last.by(name, ["name"]));
         last = now;
-        let moment = || {
-            Ok(Moment {
-                unix_ns,
-                audited,
-                manager: stage.cluster.metrics_of(manager)?,
-                schedspan: schedspan.metrics()?,
-            })
-        };
-        is_idle.then(moment).transpose()
+        Ok(is_idle.then_some((unix_ns, audited)))
     })
 }
 
@@ -275,7 +314,7 @@ const WORK: [&str; 4] = [
 ];
 
 /// Keeps the API server from making Pods of the Deployment `refused`: its reconciles fail, and are retried.
-fn refuse_pods(api: &Api) -> Result<()> {
+pub(super) fn refuse_pods(api: &Api) -> Result<()> {
     let metadata = json!({ "name": "refuse-pods.schedspan.test" });
     let rule =
         json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] });
@@ -321,7 +360,8 @@ fn work(api: &Api) -> Result<Vec<Value>> {
             .filter(|pod| name(pod).starts_with("web-"))
             .all(|pod| pod["metadata"]["deletionTimestamp"].is_string())
     })?;
-    Ok(pods)
+    // Those that the caller made have no owner.
+    Ok(pods.into_iter().filter(|pod| pod["metadata"]["ownerReferences"].is_array()).collect())
 }
 
 /// A Deployment whose Pods have its name as the label `app`.

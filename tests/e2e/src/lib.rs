@@ -36,6 +36,7 @@ mod lifecycle;
 mod link;
 mod load;
 mod mounts;
+mod one_process;
 mod operators;
 mod page;
 pub mod picture;

@@ -14,7 +14,7 @@ use harness::{
 
 /// Attempts of requests by code and method, as client-go counts them.
 pub(super) const TOTAL: &str = "rest_client_requests_total";
-/// What kube-controller-manager writes outside of its reconciles: events, and reviews of the clients that read its metrics.
+/// What a process with kube-controller-manager writes outside of its reconciles: events, and reviews of the clients that read its metrics.
 const BESIDE: [&str; 3] = ["events", "tokenreviews", "subjectaccessreviews"];
 /// Tokens of its controllers' own accounts: who needs one first asks for it, a reconcile or an informer.
 const TOKENS: &str = "serviceaccounts";

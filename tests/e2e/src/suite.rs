@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, bail};
 use harness::{
     cluster::{self, OwnSpans},
-    controllers::of_version,
+    controllers::{ONE_PROCESS, of_version},
     schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, timed_version, troubled, woven},
     stage::Stage,
 };
@@ -23,13 +23,13 @@ use xtask::{
 
 use crate::{
     api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, operators,
-    page, plugins, profile, prometheus, queue, sampling, slow, truth, versions, viewers,
+    faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, one_process,
+    operators, page, plugins, profile, prometheus, queue, sampling, slow, truth, versions, viewers,
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor` and `slow-attempts`]
+    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`, `one-process` and `slow-attempts`]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `compare` and `plugins`
@@ -58,6 +58,8 @@ struct Test {
     controllers: bool,
     /// Whether that is the one of the version in `--version`.
     manager_of_version: bool,
+    /// Whether one process is scheduler and kube-controller-manager.
+    one_process: bool,
     apiserver_tracing: bool,
     /// Whether the API server writes down who changes what.
     audit: bool,
@@ -98,6 +100,7 @@ const TEST: Test = Test {
     pod_groups: false,
     controllers: false,
     manager_of_version: false,
+    one_process: false,
     apiserver_tracing: false,
     audit: false,
     gates: None,
@@ -170,6 +173,15 @@ const TESTS: &[Test] = &[
         manager_of_version: true,
         audit: true,
         run: controllers::run,
+        ..TEST
+    },
+    Test {
+        name: "one-process",
+        nodes: controllers::NODES,
+        one_process: true,
+        audit: true,
+        only_if_named: Some("its executable takes longer to build than a scheduler"),
+        run: one_process::run,
         ..TEST
     },
     Test { name: "operators", run: operators::run, ..TEST },
@@ -277,6 +289,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
             pod_groups,
             controllers,
             manager_of_version,
+            one_process,
             apiserver_tracing,
             audit,
             gates: own_gates,
@@ -316,6 +329,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                     .filter(|_| *manager_of_version)
                     .map(|version| of_version(version)?.executable())
                     .transpose()?,
+                one_process: one_process.then(|| ONE_PROCESS.executable()).transpose()?,
                 apiserver_tracing: *apiserver_tracing,
                 audit: *audit,
                 ..cluster::Options::default()

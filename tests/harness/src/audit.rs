@@ -85,19 +85,19 @@ pub fn length(dir: &Path) -> Result<usize> {
     Ok(usize::try_from(log.len())?)
 }
 
-/// The writes in a part of the log, of clients whose user agent begins so.
+/// The writes in a part of the log, of clients with such a user agent.
 ///
 /// # Errors
 ///
 /// If the log cannot be read.
-pub fn writes(dir: &Path, part: Range<usize>, user_agent: &str) -> Result<Vec<Write>> {
+pub fn writes(dir: &Path, part: Range<usize>, is_of: impl Fn(&str) -> bool) -> Result<Vec<Write>> {
     let log = fs::read(dir.join(LOG)).context("cannot read the audit log")?;
     let part = log.get(part).context("the audit log has become shorter")?;
     let mut writes = Vec::new();
     for line in str::from_utf8(part)?.lines() {
         let event: Event = serde_json::from_str(line).with_context(|| format!("no audit event: {line}"))?;
         let method = WRITES.into_iter().find(|(verb, _)| *verb == event.verb);
-        let Some((_, method)) = method.filter(|_| event.user_agent.starts_with(user_agent)) else { continue };
+        let Some((_, method)) = method.filter(|_| is_of(&event.user_agent)) else { continue };
         let ObjectRef { resource, subresource, namespace, name } = event.object_ref;
         let name = if method == "POST" { String::new() } else { name };
         let (method, code) = (method.to_owned(), event.response_status.code.to_string());
