@@ -4,8 +4,8 @@
 //! closes it: however long attaching takes, exactly one turn is covered. The sums stay here until the daemon reads them.
 //!
 //! A hit takes longer than many of the calls. What is between the end of one program and the begin of the next one belongs to the
-//! probes, too. Between the end of a call and the begin of the next one the process does next to nothing else: what that takes in
-//! quick cases is measured on each CPU, and taken off the calls.
+//! probes, too. Between the end of a call and the begin of the next one the process does next to nothing else: what that takes
+//! is measured on each CPU, and taken off the calls.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -29,9 +29,9 @@ use crate::{
 const LONGEST_PROBE_NS: u64 = 16_384;
 /// Hits of a call.
 const HITS_PER_CALL: u64 = 2;
-/// A quicker probe takes its part of this many off the time that a probe is known to take, and a slower one adds a nanosecond: what is
-/// known is near the quickest, whatever the process does between two calls.
-const QUICKER: u64 = 4;
+/// What a probe is known to take comes nearer to what the last one took by so many nanoseconds, so that it is about the median: a
+/// longer way between two calls does not count for more than any other.
+const STEP_NS: u64 = 4;
 
 /// One value: the window.
 #[map]
@@ -202,8 +202,8 @@ fn probe_time(g: u64, time_ns: u64) -> Option<u64> {
     if probe.g == g && took < LONGEST_PROBE_NS {
         probe.known_ns = match probe.known_ns {
             0 => took,
-            known if took < known => known - (known - took) / QUICKER,
-            known => known + 1,
+            known if took < known => known.saturating_sub(STEP_NS).max(took),
+            known => (known + STEP_NS).min(took),
         };
     }
     Some(probe.known_ns)
