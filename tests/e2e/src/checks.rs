@@ -1,6 +1,10 @@
 //! What several tests check.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    process::{Command, Output},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{metrics::Metrics, schedspan::Schedspan, stage::Stage, wait::wait_until};
@@ -91,6 +95,12 @@ pub(crate) fn is_traced(stage: &Stage, schedspan: &Schedspan) -> Result<()> {
             .any(|line| line.contains("tracing kube-scheduler") && line.contains(&pid))
             .then_some(()))
     })
+}
+
+/// Runs `schedspan explain` against this daemon.
+pub(crate) fn explain(stage: &Stage, schedspan: &Schedspan, arguments: &[&str]) -> Result<Output> {
+    let server = format!("http://{}", schedspan.address("debug"));
+    Ok(Command::new(&stage.executable).args(["explain", "--server", &server]).args(arguments).output()?)
 }
 
 /// The string at a JSON pointer; empty if there is none.

@@ -1,7 +1,7 @@
 //! A slow attempt names the plugin that makes it slow: Pods with very many terms, each of which that plugin evaluates for each of
 //! thousands of Nodes.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{
@@ -13,7 +13,7 @@ use harness::{
 };
 use serde_json::{Value, json};
 
-use crate::checks::text;
+use crate::checks::{explain, text};
 
 pub(super) const NODES: u32 = 5_000;
 /// Terms of a Pod. A plugin takes some 20 ns for each on each Node, and 20 samples are 100 ms of CPU time.
@@ -71,7 +71,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
         })?;
     }
     for Slow { pod, plugin, .. } in SLOW {
-        let explained = explain(stage, &schedspan, pod)?;
+        let explained = explained(stage, &schedspan, pod)?;
         let sentence: Vec<&str> = explained.split_whitespace().collect();
         let is_named = sentence.windows(5).any(|words| {
             words[0].ends_with(plugin) && words[1].ends_with('%') && words[2..] == ["of", "it:", "sampled,"]
@@ -92,10 +92,9 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
 }
 
 /// What `schedspan explain` says of a Pod, once the daemon has its attempt.
-fn explain(stage: &Stage, schedspan: &Schedspan, pod: &str) -> Result<String> {
-    let server = format!("http://{}", schedspan.address("debug"));
+fn explained(stage: &Stage, schedspan: &Schedspan, pod: &str) -> Result<String> {
     wait_until("the attempt to be explained", TIMEOUT, || {
-        let output = Command::new(&stage.executable).args(["explain", "--server", &server, pod]).output()?;
+        let output = explain(stage, schedspan, &[pod])?;
         Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
     })
 }

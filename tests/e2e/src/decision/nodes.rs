@@ -5,7 +5,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    process::{Command, Output},
     thread::sleep,
     time::Duration,
 };
@@ -20,7 +19,7 @@ use harness::{
 use serde_json::{Value, json};
 
 use super::NODES;
-use crate::checks::{nothing_lost, text};
+use crate::checks::{explain, nothing_lost, text};
 
 /// Nodes of each Pod: those of the first are all named, and those of the second are more than that.
 const MANY: [u32; 2] = [1_000, 1_130];
@@ -248,11 +247,6 @@ fn tried(stage: &Stage, api: &Api, schedspan: &Schedspan, name: &str, cpus: &str
         let report = output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout));
         Ok(report.transpose()?.and_then(|report| report["attempts"].as_array()?.last().cloned()))
     })
-}
-
-fn explain(stage: &Stage, schedspan: &Schedspan, arguments: &[&str]) -> Result<Output> {
-    let server = format!("http://{}", schedspan.address("debug"));
-    Ok(Command::new(&stage.executable).args(["explain", "--server", &server]).args(arguments).output()?)
 }
 
 /// `schedspan explain --nodes` has all of it.
