@@ -333,8 +333,8 @@ struct Planned<P: Program> {
 }
 
 impl<P: Program> Planned<P> {
-    /// What the assembler is told of a cut.
-    fn told(&self, cut: Cut) -> Cut {
+    /// The cut that applies to this program while `cut` applies to the executable. Its assembler gets it.
+    fn effective(&self, cut: Cut) -> Cut {
         cut.max(self.left_out).min(self.most)
     }
 }
@@ -457,7 +457,7 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
         self.decoder.add_names(found.target, names, bias);
         self.decoder.add_errors(found.target, errors, bias);
         self.decoder.add_alike(found.target, alike, bias);
-        let cut = planned.told(planned.cut);
+        let cut = planned.effective(planned.cut);
         self.turns.insert(found.target, (file, 0));
         self.observe(Line::Found(Cow::Borrowed(found)));
         if cut > Cut::Nothing {
@@ -608,7 +608,7 @@ impl<P: Program, T> Worker<T> for ProgramWorker<P, T> {
     }
 
     fn say_cut(&mut self, file: FileId, time_ns: u64, cut: Cut) {
-        let Some(cut) = self.executables.get(&file).map(|planned| planned.told(cut)) else { return };
+        let Some(cut) = self.executables.get(&file).map(|planned| planned.effective(cut)) else { return };
         let targets: Vec<u32> =
             self.turns.iter().filter(|(_, (of, _))| *of == file).map(|(target, _)| *target).collect();
         targets.into_iter().for_each(|target| self.say(target, time_ns, cut));

@@ -224,8 +224,8 @@ fn plans_of_two_programs_for_an_executable_add_up() {
     assert_eq!(of_both, &[missing("a"), missing("b")]);
 }
 
-/// The cuts that the assembler of a process is told.
-fn told(left_out: Cut, most: Cut, cuts: &[Cut]) -> Vec<Cut> {
+/// The cuts that a process's assembler gets, while these apply to the executable.
+fn effective(left_out: Cut, most: Cut, cuts: &[Cut]) -> Vec<Cut> {
     let (mut worker, seen) = worker(Role::Ret);
     let planned = worker.executables.get_mut(&FILE).expect("it is planned");
     (planned.left_out, planned.most) = (left_out, most);
@@ -237,14 +237,14 @@ fn told(left_out: Cut, most: Cut, cuts: &[Cut]) -> Vec<Cut> {
 }
 
 #[test]
-fn a_program_is_told_no_cut_that_it_cannot_do_without() {
+fn a_program_gets_no_cut_that_it_cannot_do_without() {
     let all = [Cut::Phases, Cut::Samples, Cut::Nothing];
-    assert_eq!(told(Cut::Nothing, Cut::MOST, &all), all);
-    assert_eq!(told(Cut::Nothing, Cut::Plugins, &all), [Cut::Plugins, Cut::Samples, Cut::Nothing]);
+    assert_eq!(effective(Cut::Nothing, Cut::MOST, &all), all);
+    assert_eq!(effective(Cut::Nothing, Cut::Plugins, &all), [Cut::Plugins, Cut::Samples, Cut::Nothing]);
 }
 
 #[test]
-fn what_the_level_of_detail_leaves_out_of_attempts_is_told_as_cut() {
-    assert_eq!(told(Cut::Phases, Cut::MOST, &[Cut::Samples, Cut::Nothing]), [Cut::Phases; 3]);
-    assert_eq!(told(Cut::Phases, Cut::Plugins, &[]), [Cut::Plugins]);
+fn what_the_level_of_detail_leaves_out_of_attempts_is_cut() {
+    assert_eq!(effective(Cut::Phases, Cut::MOST, &[Cut::Samples, Cut::Nothing]), [Cut::Phases; 3]);
+    assert_eq!(effective(Cut::Phases, Cut::Plugins, &[]), [Cut::Plugins]);
 }

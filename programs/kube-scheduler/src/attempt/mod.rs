@@ -99,7 +99,8 @@ pub struct Attempt {
     pub number: Option<u64>,
     /// When `Pop` returned, or when a Pod of a group was first tried; `CLOCK_MONOTONIC`, nanoseconds.
     pub start_ns: u64,
-    /// When the binding cycle or the failure handling ended; without phases, when the failure handling began; for a group, when those of all its Pods ended.
+    /// When the binding cycle or the failure handling ended; without phases, when the failure handling began; for a group, when those of
+    /// all its Pods ended.
     pub end_ns: u64,
     /// The previous attempt, for a link to it.
     pub previous: Option<Previous>,

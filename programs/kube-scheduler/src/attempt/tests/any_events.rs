@@ -1,4 +1,5 @@
-//! Events in any order and with any values, of which something is cut at any time: nothing panics, each is accounted for, and the attempts are well-formed.
+//! Events in any order and with any values, of which something is cut at any time: nothing panics, each is accounted for, and the
+//! attempts are well-formed.
 
 use gotrace::{Role, governor::Cut, program::Assemble as _, program::Function as _};
 use proptest::{collection::vec, option, prelude::*, sample::select};
