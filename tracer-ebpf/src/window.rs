@@ -32,6 +32,8 @@ const HITS_PER_CALL: u64 = 2;
 /// What a probe is known to take comes nearer to what the last one took by so many nanoseconds, so that it is about the median: a
 /// longer way between two calls does not count for more than any other.
 const STEP_NS: u64 = 4;
+/// Downwards, it comes nearer by this part of the difference at least: the first one may have been interrupted.
+const PART: u64 = 16;
 
 /// One value: the window.
 #[map]
@@ -202,7 +204,7 @@ fn probe_time(g: u64, time_ns: u64) -> Option<u64> {
     if probe.g == g && took < LONGEST_PROBE_NS {
         probe.known_ns = match probe.known_ns {
             0 => took,
-            known if took < known => known.saturating_sub(STEP_NS).max(took),
+            known if took < known => known.saturating_sub(STEP_NS.max((known - took) / PART)).max(took),
             known => (known + STEP_NS).min(took),
         };
     }
