@@ -79,6 +79,10 @@ fn named(value: Value) -> Option<&'static str> {
         | Value::Failed
         | Value::Phase
         | Value::Conditions
+        | Value::ContainerAt
+        | Value::InitContainersAt
+        | Value::ContainersAt
+        | Value::EphemeralContainersAt
         | Value::ThirdType
         | Value::ThirdStatus
         | Value::FourthType

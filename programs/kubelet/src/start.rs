@@ -152,9 +152,19 @@ impl Call {
 
     /// Whether it only looks at what is there.
     const fn is_look(&self) -> bool {
-        let looks =
-            matches!(self.step, NodeStep::Admission | NodeStep::Sync | NodeStep::Volumes | NodeStep::Probe);
-        looks && self.failure.is_none()
+        match self.step {
+            // One that failed without making the Pod fail was for other resources of a Pod that runs.
+            NodeStep::Admission => true,
+            NodeStep::Sync | NodeStep::Volumes | NodeStep::Probe => self.failure.is_none(),
+            NodeStep::Sandbox
+            | NodeStep::Container
+            | NodeStep::InitContainer
+            | NodeStep::Image
+            | NodeStep::RunPodSandbox
+            | NodeStep::PullImage
+            | NodeStep::CreateContainer
+            | NodeStep::StartContainer => false,
+        }
     }
 }
 
@@ -268,6 +278,8 @@ impl Starting {
                 call.container = Some(name.to_owned());
                 around.step =
                     if kind == "spec.initContainers" { NodeStep::InitContainer } else { NodeStep::Container };
+            } else if is_in_init_containers(values) {
+                around.step = NodeStep::InitContainer;
             }
             around.container = around.container.take().or_else(|| call.container.clone());
             around.image = around.image.take().or_else(|| call.image.clone());
@@ -284,16 +296,22 @@ impl Starting {
         self.image = self.image.filter(|image| *image != place);
     }
 
+    /// When the Pod was not admitted, if nothing else happened to it.
+    fn rejected_ns(&self) -> Option<u64> {
+        match &self.start.calls[..] {
+            [Call { step: NodeStep::Admission, failure: Some(_), end_ns, .. }] => *end_ns,
+            _ => None,
+        }
+    }
+
     fn end(&mut self, place: usize, time_ns: u64, values: &mut Values) {
         self.closed(place);
         let Some(call) = self.start.calls.get_mut(place) else { return };
         call.end_ns = Some(time_ns.max(call.start_ns));
         call.result = values.signed(Value::ProbeResult);
         call.id = values.take_text(Value::Id).filter(|id| !id.is_empty()).or(call.id.take());
-        let is_rejected = values.flag(Value::Admitted) == Some(false);
-        if is_rejected {
+        if values.flag(Value::Admitted) == Some(false) {
             call.failure = Some(values.take_text(Value::Reason).unwrap_or_default());
-            self.ended = self.ended.or(Some((End::Rejected, time_ns)));
         } else if values.number(Value::Failed) == Some(1) {
             call.failure = Some(values.take_text(Value::Message).unwrap_or_default());
         }
@@ -324,7 +342,10 @@ impl Assembler {
             uid.or_else(|| if let Some(Of::Start(uid, ..)) = &around { Some(Arc::clone(uid)) } else { None });
         let creates = || function == Function::Sync && values.number(Value::SyncType) == Some(CREATE);
         let begins = function == Function::Admit || creates();
-        let of = uid.map_or(Of::Nothing, |uid| {
+        // Within a sync: whether the Pod, which was admitted, can have other resources.
+        // <https://github.com/kubernetes/kubernetes/blob/v1.33.13/pkg/kubelet/kubelet.go#L2912>
+        let is_resize = function == Function::Admit && around.is_some();
+        let of = uid.filter(|_| !is_resize).map_or(Of::Nothing, |uid| {
             if begins && !self.begin(target, &uid, time_ns, &mut values) {
                 return Of::NoRoom;
             }
@@ -466,7 +487,9 @@ impl Assembler {
         if let (Some(key), Some(end)) = (key, end)
             && let Some(starting) = self.starting.get_mut(&key).filter(|starting| starting.ended.is_none())
         {
-            starting.ended = Some((end, time_ns));
+            // <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/kubelet/kubelet.go#L2587-L2597>
+            let rejected_ns = starting.rejected_ns().filter(|_| end == End::Failed);
+            starting.ended = Some(rejected_ns.map_or((end, time_ns), |time_ns| (End::Rejected, time_ns)));
             starting.start.events += 1;
             self.settle(&key);
         } else {
@@ -479,6 +502,17 @@ impl Assembler {
         let keys: Vec<_> = self.open.range((target, 0)..=(target, u64::MAX)).map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.unwind(key, 0));
     }
+}
+
+/// Whether a container lies in the list of its Pod's init containers. Lists do not overlap: the one that begins before it, and
+/// last, has it.
+fn is_in_init_containers(values: &Values) -> bool {
+    let lists = [Value::InitContainersAt, Value::ContainersAt, Value::EphemeralContainersAt];
+    let [init, others @ ..] = lists.map(|list| values.number(list).unwrap_or_default());
+    values.number(Value::ContainerAt).is_some_and(|at| {
+        let is_between = |list: u64| (init..=at).contains(&list);
+        init != 0 && init <= at && !others.into_iter().any(is_between)
+    })
 }
 
 /// The end that a status means.

@@ -39,6 +39,10 @@ const fn of_status(value: Value, path: &'static [&'static str]) -> Want {
     Want::declared(value, STATUS, path)
 }
 
+const fn of_container(value: Value, path: &'static [&'static str]) -> Want {
+    Want::declared(value, &["*v1.Container"], path)
+}
+
 /// A call from its entry to its `ret`: next to what it does, two hits are nothing.
 const fn call(
     symbols: &'static [&'static str],
@@ -81,6 +85,48 @@ macro_rules! runtime {
     };
 }
 
+const ADMIT: Row = call(
+    &["k8s.io/kubernetes/pkg/kubelet/allocation.(*manager).AddPod"],
+    of(&["k8s.io/kubernetes/pkg/kubelet/allocation"], "Manager", "AddPod"),
+    &[UID, NAME, NAMESPACE, OWNER],
+    &[Want::declared(Value::Admitted, &["bool"], &[]), Want::declared(Value::Reason, STRING, &[])],
+    "no spans `admit`, and Pods that are not admitted are not seen",
+);
+const CONTAINER: Row = call(
+    &["k8s.io/kubernetes/pkg/kubelet/kuberuntime.(*kubeGenericRuntimeManager).startContainer"],
+    Signature::DeclaredWith(
+        &[
+            CONTEXT,
+            "string",
+            "*k8s.io/cri-api/pkg/apis/runtime/v1.PodSandboxConfig",
+            // `*startSpec`, which no type descriptor describes.
+            "unsafe.Pointer",
+            POD_TYPE,
+            "*k8s.io/kubernetes/pkg/kubelet/container.PodStatus",
+            "[]v1.Secret",
+            "string",
+            "[]string",
+            "map[string]*v1.ImageSpec",
+        ],
+        STARTED,
+    ),
+    &[UID],
+    &[FAILED, MESSAGE],
+    "no spans of containers",
+);
+const STARTED: &[&str] = &["string", "error"];
+const IMAGE: Row = call(
+    &["k8s.io/kubernetes/pkg/kubelet/images.(*imageManager).EnsureImageExists"],
+    of(&["k8s.io/kubernetes/pkg/kubelet/images"], "ImageManager", "EnsureImageExists"),
+    &[
+        UID,
+        Want::declared(Value::FieldPath, &["*v1.ObjectReference"], &["FieldPath"]),
+        Want::declared(Value::Image, STRING, &[]),
+    ],
+    &[FAILED, MESSAGE],
+    "no spans `image`, and init containers look like others",
+);
+
 /// What a function is to the start of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -98,13 +144,15 @@ gotrace::functions! {
 
     /// The Pod is admitted to the node, or not. The first that happens to a Pod, also to those that run when the kubelet
     /// starts.
-    Admit { detail: Phases, about: Part::Step(NodeStep::Admission), rows: [call(
-        &["k8s.io/kubernetes/pkg/kubelet/allocation.(*manager).AddPod"],
-        of(&["k8s.io/kubernetes/pkg/kubelet/allocation"], "Manager", "AddPod"),
-        &[UID, NAME, NAMESPACE, OWNER],
-        &[Want::declared(Value::Admitted, &["bool"], &[]), Want::declared(Value::Reason, STRING, &[])],
-        "no spans `admit`, and Pods that are not admitted are not seen",
-    )] }
+    Admit { detail: Phases, about: Part::Step(NodeStep::Admission), rows: [
+        ADMIT,
+        // Up to 1.33, where it also says whether a Pod that runs can be resized.
+        Row {
+            symbols: &["k8s.io/kubernetes/pkg/kubelet.(*Kubelet).canAdmitPod"],
+            signature: Signature::DeclaredWith(&["[]*v1.Pod", POD_TYPE], &["bool", "string", "string"]),
+            ..ADMIT
+        },
+    ] }
     /// The Pod is compared with what runs, and what lacks is started. Again and again, as long as the Pod is on the node.
     Sync { detail: Phases, about: Part::Step(NodeStep::Sync), rows: [call(
         &[SYNC],
@@ -130,36 +178,44 @@ gotrace::functions! {
         "no spans `sandbox`",
     )] }
     /// Pulls the image of a container, makes it and starts it.
-    Container { detail: Phases, about: Part::Step(NodeStep::Container), rows: [call(
-        &["k8s.io/kubernetes/pkg/kubelet/kuberuntime.(*kubeGenericRuntimeManager).startContainer"],
-        Signature::DeclaredWith(
-            &[
-                CONTEXT,
-                "string",
-                "*k8s.io/cri-api/pkg/apis/runtime/v1.PodSandboxConfig",
-                // `*startSpec`, which no type descriptor describes.
-                "unsafe.Pointer",
-                POD_TYPE,
-                "*k8s.io/kubernetes/pkg/kubelet/container.PodStatus",
-                "[]v1.Secret",
-                "string",
-                "[]string",
-                "map[string]*v1.ImageSpec",
-            ],
-            &["string", "error"],
-        ),
-        &[UID],
-        &[FAILED, MESSAGE],
-        "no spans of containers",
-    )] }
+    Container { detail: Phases, about: Part::Step(NodeStep::Container), rows: [
+        CONTAINER,
+        // Up to 1.30.
+        Row {
+            signature: Signature::DeclaredWith(
+                &[
+                    CONTEXT,
+                    "string",
+                    "*k8s.io/cri-api/pkg/apis/runtime/v1.PodSandboxConfig",
+                    "unsafe.Pointer",
+                    POD_TYPE,
+                    "*k8s.io/kubernetes/pkg/kubelet/container.PodStatus",
+                    "[]v1.Secret",
+                    "string",
+                    "[]string",
+                ],
+                STARTED,
+            ),
+            ..CONTAINER
+        },
+    ] }
     /// Sees to it that an image is there.
-    Image { detail: Phases, about: Part::Step(NodeStep::Image), rows: [call(
-        &["k8s.io/kubernetes/pkg/kubelet/images.(*imageManager).EnsureImageExists"],
-        of(&["k8s.io/kubernetes/pkg/kubelet/images"], "ImageManager", "EnsureImageExists"),
-        &[UID, Want::declared(Value::FieldPath, &["*v1.ObjectReference"], &["FieldPath"]), Want::declared(Value::Image, STRING, &[])],
-        &[FAILED, MESSAGE],
-        "no spans `image`, and init containers look like others",
-    )] }
+    Image { detail: Phases, about: Part::Step(NodeStep::Image), rows: [
+        IMAGE,
+        // Up to 1.30, where no argument says which kind of container it is for: the container lies in one of the Pod's lists.
+        Row {
+            at_entry: &[
+                UID,
+                of_container(Value::Container, &["Name"]),
+                of_container(Value::Image, &["Image"]),
+                of_container(Value::ContainerAt, &[]),
+                Want::declared(Value::InitContainersAt, POD, &["Spec", "InitContainers"]),
+                Want::declared(Value::ContainersAt, POD, &["Spec", "Containers"]),
+                Want::declared(Value::EphemeralContainersAt, POD, &["Spec", "EphemeralContainers"]),
+            ],
+            ..IMAGE
+        },
+    ] }
     /// Probes a container.
     Probe { detail: Phases, about: Part::Step(NodeStep::Probe), rows: [call(
         &["k8s.io/kubernetes/pkg/kubelet/prober.(*prober).probe"],

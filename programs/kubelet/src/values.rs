@@ -18,6 +18,14 @@ gotrace::values! {
     Attempt: Number,
     /// Which container of the Pod it is about, such as `spec.initContainers{schema}`.
     FieldPath: Text,
+    /// Address of the container in one of its Pod's lists.
+    ContainerAt: Number,
+    /// Address of the list of the Pod's init containers; 0 if there is none.
+    InitContainersAt: Number,
+    /// Address of the list of its containers.
+    ContainersAt: Number,
+    /// Address of the list of its ephemeral containers; 0 if there is none.
+    EphemeralContainersAt: Number,
     /// Name of the container.
     Container: Text,
     /// Name of the image.

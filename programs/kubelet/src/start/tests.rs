@@ -174,15 +174,81 @@ fn a_pod_that_runs_when_the_kubelet_starts_is_no_start() {
     assert_eq!(assembler.stats().skipped, 1);
 }
 
-#[test]
-fn a_pod_that_is_not_admitted_has_a_start_that_says_why() {
+fn refused() -> [Event; 2] {
     let [begin, mut end] = admitted();
     end.values.set(Value::Admitted, false);
-    let mut assembler = after([begin, with(end, Value::Reason, "OutOfcpu")]);
+    [begin, with(end, Value::Reason, "OutOfcpu")]
+}
+
+#[test]
+fn a_pod_that_is_not_admitted_has_a_start_that_says_why() {
+    let mut assembler = after(refused());
+    assert_eq!(assembler.take_finished(), []);
+    assembler.on(with(status(30), Value::Phase, "Failed"));
     let start = one(&mut assembler);
     assert_eq!(
         (start.end, start.end_ns, start.calls[0].failure.as_deref()),
         (End::Rejected, 20, Some("OutOfcpu"))
+    );
+}
+
+#[test]
+fn a_pod_that_runs_is_not_admitted_again_when_it_is_to_have_other_resources() {
+    let deeper = |mut event: Event| {
+        (event.time_ns, event.depth) = (event.time_ns + 100, 20);
+        event
+    };
+    let resize = || refused().map(deeper);
+    let [begin, refusal] = resize();
+    let mut assembler = after([sync(100, 0), begin, refusal, ready(150), end(160, 10, Function::Sync)]);
+    assert_eq!(assembler.take_finished(), []);
+    assert_eq!(assembler.account(), Account { events: 5, unrelated: 5, ..Account::default() });
+
+    // Its sync may be lost.
+    let mut assembler = after(resize().into_iter().chain([ready(150)]));
+    assert_eq!(assembler.take_finished(), []);
+    assert_eq!(assembler.account(), Account { events: 3, skipped: 3, ..Account::default() });
+
+    let events = admitted().into_iter().chain([sync(100, CREATE)]).chain(resize());
+    let events = events.chain(container(130, "spec.containers{web}")).chain([end(300, 10, Function::Sync)]);
+    let start = one(&mut after(events.chain([ready(400)])));
+    let steps: Vec<_> = start.calls.iter().map(|call| call.step).take(3).collect();
+    assert_eq!(
+        (start.end, &steps[..]),
+        (End::Ready, &[NodeStep::Admission, NodeStep::Sync, NodeStep::Container][..])
+    );
+}
+
+#[test]
+fn a_container_is_of_the_kind_whose_list_it_lies_in() {
+    let of = |lists: [u64; 3], at: u64| {
+        let [init, containers, ephemeral] = lists;
+        let values = of_pod()
+            .with(Value::Container, "web")
+            .with(Value::Image, "shop:1")
+            .with(Value::ContainerAt, at)
+            .with(Value::InitContainersAt, init)
+            .with(Value::ContainersAt, containers)
+            .with(Value::EphemeralContainersAt, ephemeral);
+        let events = [
+            sync(100, CREATE),
+            entry(110, 20, Function::Container, of_pod()),
+            entry(120, 30, Function::Image, values),
+            end(130, 30, Function::Image),
+            end(140, 20, Function::Container),
+            end(150, 10, Function::Sync),
+        ];
+        let start = one(&mut after(events.into_iter().chain([ready(160)])));
+        let call = &start.calls[1];
+        assert_eq!((call.container.as_deref(), call.image.as_deref()), (Some("web"), Some("shop:1")));
+        call.step
+    };
+    let (init, other) = (NodeStep::InitContainer, NodeStep::Container);
+    assert_eq!([of([100, 900, 0], 100), of([100, 900, 0], 500), of([100, 900, 0], 900)], [init, init, other]);
+    assert_eq!([of([900, 100, 0], 500), of([900, 100, 0], 1_000)], [other, init]);
+    assert_eq!(
+        [of([0, 100, 0], 500), of([100, 900, 300], 300), of([100, 900, 300], 200)],
+        [other, other, init]
     );
 }
 
