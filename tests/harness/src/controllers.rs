@@ -1,11 +1,13 @@
 //! kube-controller-managers of several versions: their work queues are generic from 1.32 on, and the types of keys differ. And one
 //! in one process with a scheduler.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use xtask::{
     components::{CGO, CONTROLLER_MANAGER, Component},
     go::Go::{self, Machine, Release},
 };
+
+use crate::versions;
 
 /// Each is built with the Go that the scheduler of its version is built with.
 pub const ALL: [Component; 4] = [
@@ -36,14 +38,7 @@ const fn of(version: &'static str, module: &'static str, go: Go) -> Component {
 ///
 /// If there is none of that version.
 pub fn of_version(version: &str) -> Result<Component> {
-    let is = |component: &&Component| {
-        let rest = component.version.strip_prefix(version);
-        version.contains('.') && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    ALL.iter().find(is).copied().with_context(|| {
-        let versions = ALL.map(|component| component.version).join(", ");
-        format!("no kube-controller-manager of version `{version}`: there are {versions}")
-    })
+    versions::find(&ALL, version)
 }
 
 #[cfg(test)]

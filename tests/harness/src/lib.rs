@@ -9,6 +9,7 @@
 //! - `stage`: a cluster and the daemon's executable
 //! - `spans`, `figures`: the spans that the Collector received, and the scheduler's own metrics beside them
 //! - `controllers`: kube-controller-managers of other versions, and one in a process with a scheduler; `operators`: operators with old and new controller-runtime
+//! - `kubelets`: kubelets of other versions; `versions`: how a person names one
 //! - `schedulers`, `peer`: schedulers of other versions, with plugins that make trouble, with spans of their own
 #![forbid(unsafe_code)]
 #![expect(missing_docs, reason = "names say what fields and short functions are")]
@@ -22,6 +23,7 @@ pub mod figures;
 pub mod guard;
 pub mod http;
 pub mod interrupt;
+pub mod kubelets;
 pub mod metrics;
 pub mod operators;
 pub mod peer;
@@ -32,5 +34,6 @@ pub mod schedulers;
 pub mod server;
 pub mod spans;
 pub mod stage;
+mod versions;
 pub mod wait;
 pub mod webhook;

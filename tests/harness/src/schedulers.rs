@@ -7,6 +7,8 @@ use xtask::{
     go::Go::{self, Machine, Release},
 };
 
+use crate::versions;
+
 pub const OLDEST: Component = kubernetes("1.29.15", "schedulers/1.29.15", Release("1.23.9"));
 /// The last version in which the `CycleState` is a pointer, not an interface: all registers after it differ from later versions.
 pub const STATE_BY_POINTER: Component = kubernetes("1.33.13", "schedulers/1.33.13", Release("1.25.5"));
@@ -151,11 +153,7 @@ pub fn all_woven() -> impl Iterator<Item = Component> {
 }
 
 fn of_version(all: &[Versioned], version: &str) -> Result<Versioned> {
-    let is = |component: &Component| {
-        let rest = component.version.strip_prefix(version);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) && version.contains('.')
-    };
-    all.iter().find(|(component, _)| is(component)).copied().with_context(|| {
+    all.iter().find(|(component, _)| versions::names(version, component)).copied().with_context(|| {
         let versions: Vec<_> = all.iter().map(|(component, _)| component.version).collect();
         format!("no scheduler of version `{version}`: there are {}", versions.join(", "))
     })
