@@ -16,16 +16,13 @@ use gotrace::{
     worker::{ProgramWorker, Summary, Worker as _},
 };
 use harness::{
-    controllers, operators,
+    controllers, kubelets, operators,
     schedulers::{self, Scheduler},
 };
 use kube_scheduler::KubeScheduler;
 use kubelet::Kubelet;
 use wire::{MAP_WALK, Read, TOP};
-use xtask::{
-    components::{Component, KUBELET},
-    paths,
-};
+use xtask::{components::Component, paths};
 
 /// The plan as text: a line for each site, read, name, field and signature.
 fn text<P: Program>(executable: &[u8]) -> Result<String> {
@@ -159,5 +156,5 @@ fn an_operator_is_planned_as_it_was() -> Result<()> {
 
 #[test]
 fn a_kubelet_is_planned_as_it_was() -> Result<()> {
-    check::<Kubelet>(&[KUBELET])
+    check::<Kubelet>(&kubelets::ALL)
 }
