@@ -1,8 +1,8 @@
 //! A step of `cargo xtask kind lifecycle`: what kubelets do to start Pods, in the traces of the Pods' lifecycles.
 
-use std::{collections::BTreeMap, process::Command, thread};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, thread};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use harness::{
     figures::Observed as _,
     metrics::Metrics,
@@ -31,8 +31,19 @@ const REPLICAS: usize = 3;
 const CRASHES: &str = "crash";
 const UNREADY: &str = "unready";
 const MISSING: &str = "missing";
+const REJECTED: &str = "rejected";
+/// How many these are.
+const FAILING: usize = 4;
+/// Why the last one is rejected: <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/kubelet/sysctl/allowlist.go>
+const REJECTION: &str = "SysctlForbidden";
 /// Starts of the container that ends at once, at least: the second is a restart.
 const STARTS: u64 = 3;
+/// Replaces a node's kubelet. What it has written to its folder has another format in other versions.
+const REPLACE: &str = "set -eu
+systemctl stop kubelet
+rm -f /var/lib/kubelet/*_state
+install -m 755 /shared/kubelet /usr/bin/kubelet
+systemctl start kubelet";
 /// Labels of a metric.
 type Labels = &'static [(&'static str, &'static str)];
 
@@ -71,6 +82,24 @@ fn on(cluster: &Cluster, node: &str) -> Result<Metrics> {
     metrics_of(cluster, daemon)
 }
 
+/// Gives the worker this kubelet instead of its own.
+pub(super) fn replace(cluster: &Cluster, version: &str, executable: &Path) -> Result<((), String)> {
+    fs::copy(executable, cluster.shared().join("kubelet"))?;
+    cluster.on_node(WORKER, &["sh", "-c", REPLACE])?;
+    let version = format!("v{version}");
+    let ready = wait_until(&format!("{WORKER} to be ready with kubelet {version}"), TIMEOUT, || {
+        thread::sleep(INTERVAL);
+        let node = cluster.get(&["node", WORKER])?;
+        let is_new = node["status"]["nodeInfo"]["kubeletVersion"] == version.as_str();
+        Ok((is_new && is_ready(&node)).then_some(()))
+    });
+    ready.map_err(|error| {
+        let log = ["journalctl", "--unit=kubelet", "--no-pager", "--lines=20"];
+        anyhow!("{error:#}\n{}", cluster.on_node(WORKER, &log).unwrap_or_default())
+    })?;
+    Ok(((), format!("on {WORKER}")))
+}
+
 /// Has daemons on all nodes trace kubelets as well, and no creator above the lifecycles.
 pub(super) fn install(cluster: &Cluster) -> Result<((), String)> {
     delete(cluster)?;
@@ -93,7 +122,8 @@ pub(super) fn starts(cluster: &Cluster) -> Result<((), String)> {
     wait_for_pods(cluster, "Pods to be ready, or to fail as they should", |pods| {
         let ready = pods.iter().filter(|pod| is_ready(pod)).count();
         let restarted = pods.iter().any(|pod| restarts(pod) >= STARTS - 1);
-        pods.len() == REPLICAS + 3 && ready == REPLICAS && restarted
+        let rejected = pods.iter().any(|pod| pod["status"]["reason"] == REJECTION);
+        pods.len() == REPLICAS + FAILING && ready == REPLICAS && restarted && rejected
     })?;
     let pods = items(cluster)?;
     // What is not ready is over when it is deleted.
@@ -135,7 +165,7 @@ fn increase(before: &Metrics, after: &Metrics, metric: &str, labels: &[(&str, &s
 }
 
 /// A Deployment of Pods with an init container, two containers and volumes; a Pod whose container ends at once; one that is never
-/// ready; one whose image is nowhere.
+/// ready; one whose image is nowhere; one that the kubelet does not admit.
 fn work() -> Vec<Value> {
     let tag = format!("v{}", SCHEDULER.version);
     let ends = json!({
@@ -177,11 +207,15 @@ fn work() -> Vec<Value> {
     let mut missing = pod(MISSING, "10m");
     missing["spec"]["containers"][0]["image"] = images::name("missing", "1").into();
     missing["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
-    vec![settings, deployment, crash, unready, missing]
+    let mut rejected = pod(REJECTED, "10m");
+    rejected["spec"]["securityContext"] =
+        json!({ "sysctls": [{ "name": "kernel.msgmax", "value": "65536" }] });
+    vec![settings, deployment, crash, unready, missing, rejected]
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+/// Whether a Pod or a Node is ready.
+fn is_ready(object: &Value) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
@@ -221,11 +255,15 @@ fn check(spans: &[Span], pod: &Value) -> Result<()> {
         ensure!(root.holds(part), "{} is not within the start of {name}", part.name);
     }
     let result = root.attribute("schedspan.lifecycle.result");
-    let expected = if name.starts_with("shop-") { "Ready" } else { "Deleted" };
+    let (expected, sandboxes) = match &*name {
+        REJECTED => ("Rejected", 0),
+        CRASHES | UNREADY | MISSING => ("Deleted", 1),
+        _ => ("Ready", 1),
+    };
     ensure!(result == expected, "the start of {name} is {result}");
     let count = |span: &str| parts.iter().filter(|part| part.name == span).count();
-    for span in ["admit", "sandbox", "RunPodSandbox"] {
-        ensure!(count(span) == 1, "{name} has {} spans {span}", count(span));
+    for (span, number) in [("admit", 1), ("sandbox", sandboxes), ("RunPodSandbox", sandboxes)] {
+        ensure!(count(span) == number, "{name} has {} spans {span}", count(span));
     }
     let failed: Vec<_> =
         parts.iter().filter(|part| !part.status_message.is_empty()).map(|part| &*part.name).collect();
@@ -248,6 +286,10 @@ fn check(spans: &[Span], pod: &Value) -> Result<()> {
         }
         MISSING => {
             ensure!(count("PullImage") > 0 && failed.contains(&"image"), "{name} has failed in {failed:?}");
+        }
+        REJECTED => {
+            let why: Vec<_> = parts.iter().map(|part| &*part.status_message).collect();
+            ensure!(why == [REJECTION; 2], "{name} is rejected because of {why:?}");
         }
         _ => {
             for span in ["init: schema", "container: db", "container: main"] {

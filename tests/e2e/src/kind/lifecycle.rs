@@ -9,9 +9,10 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use harness::{
     figures::Observed as _,
+    kubelets,
     spans::{self, Link, Span},
     wait::wait_until,
 };
@@ -50,15 +51,26 @@ curl --silent --show-error --fail-with-body --cert /run/admin.crt --key /run/adm
 const EXPORT: &str = r#"curl --silent --show-error --fail-with-body --header "content-type: application/json" \
   --data @/shared/span.json http://10.96.0.44:4318/v1/traces"#;
 
+/// With a kubelet of another version on the worker, or with the nodes' own one.
+///
 /// # Errors
 ///
-/// If a step fails: the error ends with schedspan's log.
-pub(super) fn run(provider: Provider) -> Result<()> {
+/// If there is none of that version, or a step fails: the error ends with schedspan's log.
+pub(super) fn run(provider: Provider, other: Option<&str>) -> Result<()> {
+    let other = other.map(kubelets::of_version).transpose()?;
+    // Builds take minutes, so they come before anything runs.
+    let other = other.map(|kubelet| Ok::<_, Error>((kubelet.version, kubelet.executable()?))).transpose()?;
     let executable = build::build()?;
     let archives = archives()?;
     let begin = Instant::now();
-    for tracing in [Tracing::Off, Tracing::On] {
-        in_cluster(provider, 1, tracing, |cluster| steps(cluster, &archives, tracing, &executable))?;
+    in_cluster(provider, 1, Tracing::Off, |cluster| {
+        if let Some((version, executable)) = &other {
+            step(&format!("kubelet {version}"), || kubelet::replace(cluster, version, executable))?;
+        }
+        steps(cluster, &archives, Tracing::Off, &executable)
+    })?;
+    if other.is_none() {
+        in_cluster(provider, 1, Tracing::On, |cluster| steps(cluster, &archives, Tracing::On, &executable))?;
     }
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())

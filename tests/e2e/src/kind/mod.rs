@@ -85,7 +85,11 @@ enum Command {
     ///
     /// In a new cluster without the tracing of API server and kubelets, and in another with it. In the first one, also compares what is traced
     /// of kubelets with their metrics.
-    Lifecycle,
+    Lifecycle {
+        /// Give the worker another kubelet, such as `1.33` or `1.37.1`: in the first cluster alone, and nothing is drawn
+        #[arg(long, value_name = "VERSION")]
+        kubelet: Option<String>,
+    },
     #[command(hide = true)]
     Guard,
 }
@@ -109,7 +113,7 @@ pub fn run(Arguments { provider, command }: Arguments) -> Result<()> {
         Command::E2e => e2e::run(provider),
         Command::Leaders => leaders::run(provider, &e2e::archives()?),
         Command::Compare { per_node } => compare::run(provider, per_node),
-        Command::Lifecycle => lifecycle::run(provider),
+        Command::Lifecycle { kubelet } => lifecycle::run(provider, kubelet.as_deref()),
         Command::Guard => guard::run(|| cluster::down(provider)),
     }
 }
