@@ -1,8 +1,8 @@
 //! The plans of real executables stay what they are in `tests/plans`, to the last register and offset.
 //!
-//! Reads what the cache folder has: `cargo xtask matrix schedulers`, `cargo xtask e2e controllers operators` and `cargo xtask kind up` build it. After a wanted
-//! change, `UPDATE_PLANS=1 cargo test -p matrix --test plans` writes the files again, and `git diff` shows what it did. An empty file
-//! with the name of another executable adds that one.
+//! Reads what the cache folder has: `cargo xtask matrix schedulers`, `cargo xtask e2e controllers operators`, `cargo xtask kind up` and
+//! `cargo xtask kind lifecycle --kubelet VERSION` build it. After a wanted change, `UPDATE_PLANS=1 cargo test -p matrix --test plans` writes
+//! the files again, and `git diff` shows what it did. An empty file with the name of another executable adds that one.
 
 use std::{env, fmt::Write as _, fs, path::Path};
 
