@@ -967,7 +967,8 @@ functions! {
                     of_group(Value::QueuedPodInfo, &[]),
                     of_group(Value::GroupName, &["Name"]),
                     of_group(Value::GroupNamespace, &["Namespace"]),
-                    of_group(Value::GroupSize, &["QueuedPodInfos", "#"]),
+                    // Of a group of groups (1.37) 0: its Pods are its groups'.
+                    of_group(Value::GroupSize, &["UnscheduledPods", "#"]),
                 ],
                 end: End::Return,
                 at_end: &[],
