@@ -1750,7 +1750,9 @@ functions! {
         detail: Plugins,
         about: Part::Plugin { point: "postBind", phase: Function::PostBind, beside: false },
         rows: [
+            // A panic there ends the scheduler: which plugin it was is then known, even if none had ever returned.
             Row {
+                begin: Begin::Entry,
                 at_end: &[],
                 ..plugin(run!("runPostBindPlugin"), "postBindPlugins", &["PostBind"])
             },

@@ -141,7 +141,7 @@ fn an_attempt_that_is_silent_for_too_long_is_given_up() {
 }
 
 /// Plays attempts one after the other.
-fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<Attempt>, Stats) {
+pub(super) fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<Attempt>, Stats) {
     let events =
         scenes.into_iter().flat_map(|Scene { scheduling, binding }| scheduling.into_iter().chain(binding));
     assemble(events.enumerate().map(|(time, event)| Event { time_ns: time as u64, ..event }))
@@ -780,18 +780,4 @@ fn a_phase_whose_end_does_not_say_when_it_began_is_one_call_from_its_entry_on() 
     };
     // The metric is taken in a closure, deeper in the stack.
     assert_eq!(one(Role::Metric, 40), one(Role::ReturnSite, 0));
-}
-
-#[test]
-fn a_panic_in_a_plugin_ends_the_phase_that_was_entered_once() {
-    let mut one = scene(1, Fate::Bound, 8);
-    let at =
-        one.binding.iter().position(|event| (event.function, event.role) == (Function::PreBind, Role::Entry));
-    one.binding.truncate(at.expect("it is bound") + 1);
-    one.binding.push(event(101, Function::PreBindPlugin, Role::Entry, 120, Values::default()));
-    one.binding.push(event(101, Function::PreBind, Role::Metric, 200, status(0).with(Value::Panics, true)));
-    let (attempts, stats) = play([one]);
-    let phases = attempts[0].calls.iter().filter(|call| call.function == Function::PreBind);
-    // The plugin, its phase and the binding cycle.
-    assert_eq!((phases.count(), stats.unwound_calls), (1, 3));
 }
