@@ -147,7 +147,7 @@ pub fn plain(version: &str) -> Result<Versioned> {
 
 /// The API server that this scheduler needs to schedule Pods as groups, and these, if it is not the test cluster's own: that of 1.36
 /// does not serve the groups of 1.37.
-pub fn apiserver_for_groups(scheduler: &Component) -> Option<(Component, Groups)> {
+pub fn apiserver_for_groups(scheduler: &Component) -> Option<(Component, &'static Groups)> {
     (scheduler.version == NEWEST.version).then_some((NEWEST_APISERVER, GROUPS_OF_GROUPS))
 }
 

@@ -5,22 +5,22 @@ use std::path::PathBuf;
 use xtask::components::SCHEDULER;
 
 /// What scheduling Pods as groups takes of API server and scheduler.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Groups {
     /// Feature gates of both.
     pub(super) gates: &'static str,
-    /// APIs that are off by default; the first is that of the groups.
-    pub apis: &'static [&'static str],
+    /// APIs that are off by default.
+    pub(super) apis: &'static [&'static str],
 }
 
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/features/kube_features.go>
-const GROUPS: Groups = Groups {
+const GROUPS: &Groups = &Groups {
     gates: "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true",
     apis: &["scheduling.k8s.io/v1alpha2"],
 };
 /// Those of 1.37, which may consist of groups.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/features/kube_features.go>
-pub const GROUPS_OF_GROUPS: Groups = Groups {
+pub const GROUPS_OF_GROUPS: &Groups = &Groups {
     gates: "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true",
     apis: &["scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"],
 };
@@ -52,7 +52,7 @@ pub struct Options {
     pub pod_groups: bool,
     /// Another kube-apiserver to run, and the groups that it schedules Pods as.
     #[arg(skip)]
-    pub apiserver: Option<(PathBuf, Groups)>,
+    pub apiserver: Option<(PathBuf, &'static Groups)>,
     /// Lets the API server make spans, of requests that carry a sampled context
     #[arg(long)]
     pub apiserver_tracing: bool,
@@ -80,7 +80,7 @@ pub struct Options {
 impl Options {
     /// The groups that Pods are scheduled as, if they are.
     #[must_use]
-    pub fn groups(&self) -> Option<Groups> {
+    pub fn groups(&self) -> Option<&'static Groups> {
         self.pod_groups.then(|| self.apiserver.as_ref().map_or(GROUPS, |(_, groups)| *groups))
     }
 }
