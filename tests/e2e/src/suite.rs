@@ -22,9 +22,10 @@ use xtask::{
 };
 
 use crate::{
-    api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, one_process,
-    operators, page, plugins, profile, prometheus, queue, sampling, slow, truth, versions, viewers,
+    api_calls, batching, compare, configuration, context, controllers, decision, deploy, errors, export,
+    extenders, faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load,
+    moves, one_process, operators, page, plugins, profile, prometheus, queue, sampling, slow, truth,
+    versions, viewers,
 };
 
 #[derive(clap::Args)]
@@ -32,7 +33,7 @@ pub struct Options {
     /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`, `one-process`, `slow-attempts`, and of `version` those but 1.29, 1.33 and 1.37]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `groups`, `compare` and `plugins`
+    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `moves`, `batching`, `api-calls`, `groups`, `compare` and `plugins`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
     /// The version of kube-controller-manager, such as 1.33: for `controllers`
@@ -163,6 +164,22 @@ const TESTS: &[Test] = &[
     },
     Test { name: "queue", nodes: queue::NODES, scheduler: Scheduler::Troubled, run: queue::run, ..TEST },
     Test {
+        name: "moves",
+        nodes: moves::NODES,
+        scheduler: Scheduler::Troubled,
+        verbosity: Some(moves::VERBOSITY),
+        run: moves::run,
+        ..TEST
+    },
+    Test {
+        name: "batching",
+        nodes: batching::NODES,
+        scheduler: Scheduler::Plain,
+        verbosity: Some(batching::VERBOSITY),
+        run: batching::run,
+        ..TEST
+    },
+    Test {
         name: "api-calls",
         nodes: api_calls::NODES,
         scheduler: Scheduler::Troubled,
@@ -236,6 +253,7 @@ const TESTS: &[Test] = &[
     Test { name: "faults-leaders", nodes: 100, run: faults::leaders, ..TEST },
     Test { name: "faults-memory", nodes: 100, run: faults::memory, ..TEST },
     Test { name: "faults-names", nodes: 1, run: faults::names, ..TEST },
+    Test { name: "faults-panic", nodes: 1, scheduler: Scheduler::Troubled, run: faults::panic, ..TEST },
     Test { name: "faults-pause", nodes: 100, run: faults::pause, ..TEST },
     Test { name: "faults-peers", nodes: 1, run: faults::peers, ..TEST },
     Test { name: "hostile-files", nodes: hostile::trust::NODES, run: hostile::files::run, ..TEST },
@@ -282,7 +300,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
             chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Of(_)))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, queue, api-calls, groups, compare and plugins"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, queue, moves, batching, api-calls, groups, compare and plugins"
         );
     }
     if manager.is_some()
