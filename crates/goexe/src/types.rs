@@ -507,7 +507,7 @@ impl<'a> Types<'a> {
     }
 
     /// The path from a value of struct type `from` to the field at the end of `path`, by Go's rule for promoted fields,
-    /// including embedded pointers.
+    /// including embedded pointers. `a|b` is a field of one of these names: some are renamed between versions.
     pub fn path(&self, from: &Type, path: &[&str]) -> Result<Path<'a>, Error> {
         let mut way = Path { dereferences: Vec::new(), offset: 0, typ: *from, steps: Vec::new() };
         for name in path {
@@ -543,7 +543,7 @@ impl<'a> Types<'a> {
                         let why = format!("it embeds structs of more than {MAX_SEARCHED} fields together");
                         return Err(Error::malformed("struct", start.typ.address, why));
                     }
-                    let wanted = field.name == name;
+                    let wanted = name.split('|').any(|name| field.name == name);
                     if !(wanted || field.embedded && next.len() < MAX_EMBEDDED) {
                         continue;
                     }

@@ -103,6 +103,9 @@ fn layouts_are_what_the_program_itself_says() {
         let path = |path: &[&str]| types.path(&outer, path).expect("the field is there");
         assert_eq!(path(&["List"]).offset, truth["Outer.List"]);
         assert_eq!(path(&["Fn"]).offset, truth["Outer.Fn"]);
+        // Whichever of its names it has.
+        assert_eq!(path(&["Earlier|Fn"]).offset, truth["Outer.Fn"]);
+        assert_eq!(path(&["Fn|Later"]).steps[0].field, "Fn");
         // Promoted through a pointer and then a value.
         let name = path(&["Name"]);
         assert_eq!((name.dereferences, name.offset), (vec![truth["Outer.Inner"]], truth["Inner.Name"]));
@@ -112,6 +115,7 @@ fn layouts_are_what_the_program_itself_says() {
         assert_eq!(name.typ.kind, Kind::String);
         let absent = types.path(&outer, &["Nope"]).expect_err("there is no such field");
         assert!(absent.to_string().contains("`Nope`"), "{absent}");
+        assert!(types.path(&outer, &["F|n"]).is_err());
     }
 }
 

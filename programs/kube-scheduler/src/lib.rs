@@ -54,7 +54,7 @@ pub struct KubeScheduler;
 
 impl Program for KubeScheduler {
     const NAME: &'static str = "kube-scheduler";
-    /// Function names of Kubernetes 1.30 and later, and of 1.29.
+    /// Function names of Kubernetes 1.30 and later, and up to 1.29.
     const MARKERS: &'static [&'static str] = &[
         "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).ScheduleOne",
         "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).scheduleOne",

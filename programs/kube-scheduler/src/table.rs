@@ -34,6 +34,8 @@ const QUEUED_POD_INFO: &[&str] = &["*framework.QueuedPodInfo"];
 const QUEUED_ENTITY_INFO: &[&str] = &["framework.QueuedEntityInfo"];
 const POD: &[&str] = &["*v1.Pod"];
 const STATUS: &[&str] = &["*framework.Status"];
+/// The plugin that a status is from; the second name up to 1.28.
+const STATUS_PLUGIN: &str = "plugin|failedPlugin";
 const STRING: &[&str] = &["string"];
 
 const STATE: Want = Want::declared(Value::CycleState, CYCLE_STATE, &[]);
@@ -46,7 +48,7 @@ const SCORES: Want = Want {
 const STATUSES: Want = Want {
     seen_as: SeenAs::EntriesOf(EntriesOf {
         holder: (FRAMEWORK, "NodeToStatus", "nodeToStatus", "absentNodesStatus"),
-        fields: ("code", "plugin", "reasons"),
+        fields: ("code", STATUS_PLUGIN, "reasons"),
     }),
     ..Want::declared(
         Value::Statuses,
@@ -238,7 +240,7 @@ const ERROR_TYPE: Want = Want::failure(Value::StatusCode);
 const ERROR_MESSAGE: Want = Want::message(Value::StatusReason);
 const NODES: Want = Want::declared(
     Value::Nodes,
-    &["[]framework.NodeInfo", "[]*framework.NodeInfo", "[]*v1.Node"], // from 1.34 on; from 1.30 on; 1.29
+    &["[]framework.NodeInfo", "[]*framework.NodeInfo", "[]*v1.Node"], // from 1.34 on; from 1.30 on; up to 1.29
     &["#"],
 );
 
@@ -711,7 +713,7 @@ functions! {
                 ..ENQUEUE
             },
             Row {
-                symbols: &[queue!("internal", "(*PriorityQueue).addToActiveQ")], // 1.29 and 1.30
+                symbols: &[queue!("internal", "(*PriorityQueue).addToActiveQ")], // 1.28 to 1.30
                 signature: Signature::Declared(&[LOGGER, QUEUED]),
                 ..ENQUEUE
             },
@@ -751,7 +753,7 @@ functions! {
             Row {
                 symbols: &[
                     queue!("backend", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.32
-                    queue!("internal", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.29 to 1.31
+                    queue!("internal", "(*PriorityQueue).addUnschedulableWithoutQueueingHint"), // 1.28 to 1.31
                 ],
                 signature: Signature::Declared(&[LOGGER, QUEUED, "int64"]),
                 at_entry: FAILED,
@@ -805,7 +807,7 @@ functions! {
             Row {
                 symbols: &[
                     queue!("backend", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.32
-                    queue!("internal", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.29 to 1.31
+                    queue!("internal", "(*PriorityQueue).requeuePodViaQueueingHint"), // 1.28 to 1.31
                 ],
                 // The strategy is an integer.
                 signature: Signature::Declared(&[LOGGER, QUEUED, "int", "string"]),
@@ -845,7 +847,7 @@ functions! {
                 symbols: &[
                     queue!("backend", "(*PriorityQueue).runPreEnqueuePluginsForPod"), // 1.37
                     queue!("backend", "(*PriorityQueue).runPreEnqueuePlugins"), // 1.32 to 1.36
-                    queue!("internal", "(*PriorityQueue).runPreEnqueuePlugins"), // 1.29 to 1.31
+                    queue!("internal", "(*PriorityQueue).runPreEnqueuePlugins"), // 1.28 to 1.31
                 ],
                 signature: Signature::Declared(&[CONTEXT, QUEUED]),
                 begin: Begin::Entry,
@@ -879,7 +881,7 @@ functions! {
             Row {
                 symbols: &[
                     queue!("backend", "(*PriorityQueue).Pop"),  // from 1.32 on
-                    queue!("internal", "(*PriorityQueue).Pop"), // 1.29 to 1.31
+                    queue!("internal", "(*PriorityQueue).Pop"), // 1.28 to 1.31
                 ],
                 signature: Signature::Called(Field(SCHEDULER, "Scheduler", "NextPod")),
                 // `Pop` blocks while the queue is empty, so its begin means nothing.
@@ -922,7 +924,7 @@ functions! {
             Row {
                 symbols: &[
                     "k8s.io/kubernetes/pkg/scheduler/backend/cache.(*cacheImpl).UpdateSnapshot",
-                    "k8s.io/kubernetes/pkg/scheduler/internal/cache.(*cacheImpl).UpdateSnapshot", // 1.29 to 1.31
+                    "k8s.io/kubernetes/pkg/scheduler/internal/cache.(*cacheImpl).UpdateSnapshot", // 1.28 to 1.31
                 ],
                 signature: Signature::Method(Interface::In(Field(SCHEDULER, "Scheduler", "Cache")), "UpdateSnapshot"),
                 begin: Begin::Entry,
@@ -965,7 +967,8 @@ functions! {
                     of_group(Value::QueuedPodInfo, &[]),
                     of_group(Value::GroupName, &["Name"]),
                     of_group(Value::GroupNamespace, &["Namespace"]),
-                    of_group(Value::GroupSize, &["QueuedPodInfos", "#"]),
+                    // Of a group of groups (1.37) 0: its Pods are its groups'.
+                    of_group(Value::GroupSize, &["UnscheduledPods", "#"]),
                 ],
                 end: End::Return,
                 at_end: &[],
@@ -1158,7 +1161,7 @@ functions! {
         rows: [
             after_filter!("[]framework.NodeInfo", NODE_TO_STATUS), // 1.34 and later
             after_filter!("[]*framework.NodeInfo", NODE_TO_STATUS), // 1.32 and 1.33
-            // Up to 1.31. In 1.29 the first is a slice of Nodes, which takes as many words.
+            // Up to 1.31. Up to 1.29 the first is a slice of Nodes, which takes as many words.
             after_filter!("[]*framework.NodeInfo", NODE_TO_STATUS_MAP),
         ],
     }
@@ -1568,7 +1571,7 @@ functions! {
                 at_entry: &[
                     CODE,
                     REASON,
-                    Want::declared(Value::StatusPlugin, STATUS, &["plugin"]),
+                    Want::declared(Value::StatusPlugin, STATUS, &[STATUS_PLUGIN]),
                     // The attempt identifies the Pod; but Pods of a group may fail untried.
                     of_queued(Value::Pod, &["Pod"]),
                     of_queued(Value::PodUid, &["Pod", "UID"]),
@@ -1747,7 +1750,9 @@ functions! {
         detail: Plugins,
         about: Part::Plugin { point: "postBind", phase: Function::PostBind, beside: false },
         rows: [
+            // A panic there ends the scheduler: which plugin it was is then known, even if none had ever returned.
             Row {
+                begin: Begin::Entry,
                 at_end: &[],
                 ..plugin(run!("runPostBindPlugin"), "postBindPlugins", &["PostBind"])
             },

@@ -73,7 +73,7 @@ values! {
     GroupName: Text,
     /// Namespace of the Pod group.
     GroupNamespace: Text,
-    /// Number of the group's Pods to schedule.
+    /// Number of the group's Pods to schedule; 0 for a group of groups.
     GroupSize: Number,
     /// Name of the placement tried for a group.
     PlacementName: Text,

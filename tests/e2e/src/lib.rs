@@ -11,6 +11,7 @@
 #![expect(missing_docs, reason = "names say what fields and short functions are")]
 
 mod api_calls;
+mod batching;
 pub mod checks;
 pub mod compare;
 mod configuration;
@@ -36,6 +37,7 @@ mod lifecycle;
 mod link;
 mod load;
 mod mounts;
+mod moves;
 mod one_process;
 mod operators;
 mod page;

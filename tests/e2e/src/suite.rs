@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use harness::{
     cluster::{self, OwnSpans},
     controllers::{ONE_PROCESS, of_version},
-    schedulers::{NEWEST, NEWEST_GATES, OLDEST, STATE_BY_POINTER, timed_version, troubled, woven},
+    schedulers::{apiserver_for_groups, plain, timed_version, troubled, woven},
     stage::Stage,
 };
 use xtask::{
@@ -22,17 +22,18 @@ use xtask::{
 };
 
 use crate::{
-    api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, one_process,
-    operators, page, plugins, profile, prometheus, queue, sampling, slow, truth, versions, viewers,
+    api_calls, batching, compare, configuration, context, controllers, decision, deploy, errors, export,
+    extenders, faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load,
+    moves, one_process, operators, page, plugins, profile, prometheus, queue, sampling, slow, truth,
+    versions, viewers,
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`, `one-process` and `slow-attempts`]
+    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`, `one-process`, `slow-attempts`, and of `version` those but 1.29, 1.33 and 1.37]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
-    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `compare` and `plugins`
+    /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `moves`, `batching`, `api-calls`, `groups`, `compare` and `plugins`
     #[arg(long, value_name = "VERSION")]
     scheduler: Option<String>,
     /// The version of kube-controller-manager, such as 1.33: for `controllers`
@@ -82,8 +83,10 @@ impl Test {
 /// The scheduler of a test.
 enum Scheduler {
     Own,
-    /// Another build, with these feature gates.
-    Other(&'static Component, Option<&'static str>),
+    /// The build of this version.
+    Of(&'static str),
+    /// The build of the version in `--scheduler`; by default the cluster's own.
+    Plain,
     /// The build of the version in `--scheduler` with a plugin that fails, waits or panics on request.
     Troubled,
     /// The build of the version in `--scheduler` that makes spans itself.
@@ -109,6 +112,8 @@ const TEST: Test = Test {
 };
 /// The test of a scheduler of another version.
 const VERSION: Test = Test { nodes: versions::NODES, run: versions::run, ..TEST };
+/// The test of a version that differs little from those beside it.
+const BETWEEN: Test = Test { only_if_named: Some("it builds one more scheduler"), ..VERSION };
 
 const TESTS: &[Test] = &[
     Test { name: "inspect", run: inspect::run, ..TEST },
@@ -159,6 +164,22 @@ const TESTS: &[Test] = &[
     },
     Test { name: "queue", nodes: queue::NODES, scheduler: Scheduler::Troubled, run: queue::run, ..TEST },
     Test {
+        name: "moves",
+        nodes: moves::NODES,
+        scheduler: Scheduler::Troubled,
+        verbosity: Some(moves::VERBOSITY),
+        run: moves::run,
+        ..TEST
+    },
+    Test {
+        name: "batching",
+        nodes: batching::NODES,
+        scheduler: Scheduler::Plain,
+        verbosity: Some(batching::VERBOSITY),
+        run: batching::run,
+        ..TEST
+    },
+    Test {
         name: "api-calls",
         nodes: api_calls::NODES,
         scheduler: Scheduler::Troubled,
@@ -185,7 +206,14 @@ const TESTS: &[Test] = &[
         ..TEST
     },
     Test { name: "operators", run: operators::run, ..TEST },
-    Test { name: "groups", pod_groups: true, gates: Some(groups::GATES), run: groups::run, ..TEST },
+    Test {
+        name: "groups",
+        scheduler: Scheduler::Plain,
+        pod_groups: true,
+        gates: Some(groups::GATES),
+        run: groups::run,
+        ..TEST
+    },
     Test {
         name: "compare",
         nodes: compare::test::NODES,
@@ -225,6 +253,7 @@ const TESTS: &[Test] = &[
     Test { name: "faults-leaders", nodes: 100, run: faults::leaders, ..TEST },
     Test { name: "faults-memory", nodes: 100, run: faults::memory, ..TEST },
     Test { name: "faults-names", nodes: 1, run: faults::names, ..TEST },
+    Test { name: "faults-panic", nodes: 1, scheduler: Scheduler::Troubled, run: faults::panic, ..TEST },
     Test { name: "faults-pause", nodes: 100, run: faults::pause, ..TEST },
     Test { name: "faults-peers", nodes: 1, run: faults::peers, ..TEST },
     Test { name: "hostile-files", nodes: hostile::trust::NODES, run: hostile::files::run, ..TEST },
@@ -232,9 +261,15 @@ const TESTS: &[Test] = &[
     Test { name: "hostile-servers", nodes: 1, run: hostile::servers::run, ..TEST },
     Test { name: "hostile-trust", nodes: hostile::trust::NODES, run: hostile::trust::run, ..TEST },
     Test { name: "hostile-webhook", nodes: 1, apiserver_tracing: true, run: hostile::webhook::run, ..TEST },
-    Test { name: "version-1.29", scheduler: Scheduler::Other(&OLDEST, None), ..VERSION },
-    Test { name: "version-1.33", scheduler: Scheduler::Other(&STATE_BY_POINTER, None), ..VERSION },
-    Test { name: "version-1.37", scheduler: Scheduler::Other(&NEWEST, NEWEST_GATES), ..VERSION },
+    Test { name: "version-1.28", scheduler: Scheduler::Of("1.28"), ..BETWEEN },
+    Test { name: "version-1.29", scheduler: Scheduler::Of("1.29"), ..VERSION },
+    Test { name: "version-1.30", scheduler: Scheduler::Of("1.30"), ..BETWEEN },
+    Test { name: "version-1.31", scheduler: Scheduler::Of("1.31"), ..BETWEEN },
+    Test { name: "version-1.32", scheduler: Scheduler::Of("1.32"), ..BETWEEN },
+    Test { name: "version-1.33", scheduler: Scheduler::Of("1.33"), ..VERSION },
+    Test { name: "version-1.34", scheduler: Scheduler::Of("1.34"), ..BETWEEN },
+    Test { name: "version-1.35", scheduler: Scheduler::Of("1.35"), ..BETWEEN },
+    Test { name: "version-1.37", scheduler: Scheduler::Of("1.37"), ..VERSION },
 ];
 
 pub fn main(options: &Options) -> Result<ExitCode> {
@@ -262,10 +297,10 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
     let chosen = || TESTS.iter().filter(|test| by_default(test) || named(test));
     if version.is_some()
         && let Some(Test { name, .. }) =
-            chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Other(..)))
+            chosen().find(|test| matches!(test.scheduler, Scheduler::Own | Scheduler::Of(_)))
     {
         bail!(
-            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, queue, api-calls, compare and plugins"
+            "e2e {name} does not take another scheduler: --scheduler goes with the names of tests that do, truth, decision, extenders, queue, moves, batching, api-calls, groups, compare and plugins"
         );
     }
     if manager.is_some()
@@ -299,7 +334,8 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
         tally.run(&format!("e2e {name}"), || {
             let other = match *scheduler {
                 Scheduler::Own => None,
-                Scheduler::Other(component, gates) => Some((*component, gates)),
+                Scheduler::Of(version) => Some(plain(version)?),
+                Scheduler::Plain => (version != SCHEDULER.version).then(|| plain(version)).transpose()?,
                 Scheduler::Troubled => Some(troubled(version)?),
                 Scheduler::Woven => Some(woven(version)?),
                 Scheduler::Timed => Some(timed_version(version)?),
@@ -310,6 +346,11 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                 nodes: *nodes,
                 scheduler_verbosity: *verbosity,
                 pod_groups: *pod_groups,
+                apiserver: component
+                    .filter(|_| *pod_groups)
+                    .and_then(|component| apiserver_for_groups(&component))
+                    .map(|(apiserver, groups)| anyhow::Ok((apiserver.executable()?, groups)))
+                    .transpose()?,
                 scheduler: component.as_ref().map(Component::executable).transpose()?,
                 scheduler_feature_gates: (!gates.is_empty()).then(|| gates.join(",")),
                 own_spans: if matches!(scheduler, Scheduler::Woven) {
@@ -320,7 +361,7 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
                 scheduler_profiles: match scheduler {
                     Scheduler::Troubled => truth::profiles(),
                     Scheduler::Timed => plugins::profiles(),
-                    Scheduler::Own | Scheduler::Other(..) | Scheduler::Woven => Vec::new(),
+                    Scheduler::Own | Scheduler::Of(_) | Scheduler::Plain | Scheduler::Woven => Vec::new(),
                 },
                 // More requests a second than any test makes.
                 scheduler_qps: Some(5000),

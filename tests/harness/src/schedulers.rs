@@ -3,18 +3,32 @@
 
 use anyhow::{Context as _, Result, ensure};
 use xtask::{
-    components::{ARM64, CGO, Component, DWARF, PIE, SCHEDULER, STRIPPED, WOVEN},
+    components::{APISERVER, ARM64, CGO, Component, DWARF, PIE, SCHEDULER, STRIPPED, WOVEN},
     go::Go::{self, Machine, Release},
 };
 
-use crate::versions;
+use crate::{
+    cluster::{GROUPS_OF_GROUPS, Groups},
+    versions,
+};
 
-pub const OLDEST: Component = kubernetes("1.29.15", "schedulers/1.29.15", Release("1.23.9"));
+/// The last version whose statuses call a plugin the failed one; other projects still build their schedulers on it.
+const FAILED_PLUGIN: Component = kubernetes("1.28.15", "schedulers/1.28.15", Release("1.22.10"));
+const OLDEST: Component = kubernetes("1.29.15", "schedulers/1.29.15", Release("1.23.9"));
+/// The first version that passes Nodes as `NodeInfo`.
+const NODE_INFOS: Component = kubernetes("1.30.14", "schedulers/1.30.14", Release("1.23.9"));
+/// The last version whose queue is an internal package.
+const INTERNAL_QUEUE: Component = kubernetes("1.31.0", "schedulers/1.31.0", Release("1.24.11"));
+/// The first version whose statuses by Node are in a struct.
+const STATUSES_IN_STRUCT: Component = kubernetes("1.32.0", "schedulers/1.32.0", Release("1.24.11"));
 /// The last version in which the `CycleState` is a pointer, not an interface: all registers after it differ from later versions.
-pub const STATE_BY_POINTER: Component = kubernetes("1.33.13", "schedulers/1.33.13", Release("1.25.5"));
-pub const NEWEST: Component = kubernetes("1.37.1", "schedulers/1.37.1", Machine);
+const STATE_BY_POINTER: Component = kubernetes("1.33.13", "schedulers/1.33.13", Release("1.25.5"));
+const NEWEST: Component = kubernetes("1.37.1", "schedulers/1.37.1", Machine);
 /// Feature gates that [`NEWEST`] needs on the test cluster, whose API server of 1.36 lacks objects that it would wait for.
-pub const NEWEST_GATES: Option<&str> = Some("DRADeviceTaintRules=false");
+const NEWEST_GATES: Option<&str> = Some("DRADeviceTaintRules=false");
+/// The API server of [`NEWEST`].
+const NEWEST_APISERVER: Component =
+    Component { version: NEWEST.version, module: "cluster/kubernetes-1.37.1", ..APISERVER };
 /// The first version with `PreBindPreFlight`, and the only one whose plugin API is in two packages.
 const API_IN_TWO: Component = kubernetes("1.34.9", "schedulers/1.34.9", Release("1.25.5"));
 
@@ -29,13 +43,14 @@ const FEW: [Component; 3] = [OLDEST, SCHEDULER, NEWEST];
 
 /// Every minor version, most with the Go release of their time, some with another, and one of every kind. Of 1.31 and 1.32 the
 /// first release, because the module proxy lacks modules of later ones.
-pub const ALL: [Component; 19] = [
+pub const ALL: [Component; 20] = [
+    FAILED_PLUGIN,
     OLDEST,
     kubernetes("1.29.15", "schedulers/1.29.15", Release("1.21.13")),
-    kubernetes("1.30.14", "schedulers/1.30.14", Release("1.23.9")),
+    NODE_INFOS,
     kubernetes("1.30.14", "schedulers/1.30.14", Release("1.22.10")),
-    kubernetes("1.31.0", "schedulers/1.31.0", Release("1.24.11")),
-    kubernetes("1.32.0", "schedulers/1.32.0", Release("1.24.11")),
+    INTERNAL_QUEUE,
+    STATUSES_IN_STRUCT,
     STATE_BY_POINTER,
     kubernetes("1.33.13", "schedulers/1.33.13", Release("1.24.11")),
     API_IN_TWO,
@@ -60,6 +75,20 @@ pub const ALL: [Component; 19] = [
         go: Release("1.25.5"),
         ..SCHEDULER
     },
+];
+
+/// Schedulers as they are, and the feature gates that each needs on the test cluster.
+const PLAIN: [Versioned; 10] = [
+    (FAILED_PLUGIN, None),
+    (OLDEST, None),
+    (NODE_INFOS, None),
+    (INTERNAL_QUEUE, None),
+    (STATUSES_IN_STRUCT, None),
+    (STATE_BY_POINTER, None),
+    (API_IN_TWO, None),
+    (BATCHING, None),
+    (SCHEDULER, None),
+    (NEWEST, NEWEST_GATES),
 ];
 
 /// Main packages around Kubernetes' scheduler with an out-of-tree plugin that fails, waits, or panics if a Pod's annotations ask
@@ -108,6 +137,26 @@ const TIMED: [Versioned; 4] = [
 
 const fn timed(like: Component, shared: &'static [&'static str]) -> Component {
     Component { name: "timed-scheduler", shared, kind: WOVEN, ..like }
+}
+
+/// The scheduler as it is, of a version such as `1.36` or `1.36.4`, and its feature gates.
+///
+/// # Errors
+///
+/// If there is none of that version.
+pub fn plain(version: &str) -> Result<Versioned> {
+    of_version(&PLAIN, version)
+}
+
+/// The API server that this scheduler needs to schedule Pods as groups, and these, if it is not the test cluster's own: that of 1.36
+/// does not serve the groups of 1.37.
+pub fn apiserver_for_groups(scheduler: &Component) -> Option<(Component, &'static Groups)> {
+    (scheduler.version == NEWEST.version).then_some((NEWEST_APISERVER, GROUPS_OF_GROUPS))
+}
+
+/// The versions of [`plain`].
+pub fn plain_versions() -> impl Iterator<Item = &'static str> {
+    PLAIN.into_iter().map(|(component, _)| component.version)
 }
 
 /// The scheduler that times each call of a plugin, of a version such as `1.36` or `1.36.4`, and its feature gates.

@@ -28,11 +28,12 @@ pub(crate) fn main(Options { store }: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The patch versions of a minor version that are read, and those that are traced.
+/// The patch versions of a minor version that are read, those that are traced, and those that are traced with failures.
 #[derive(Default)]
 struct Versions {
     read: Vec<&'static str>,
     traced: Vec<&'static str>,
+    failing: Vec<&'static str>,
 }
 
 fn page() -> String {
@@ -45,11 +46,12 @@ change.
 
 ## Kubernetes
 
-*Read*: `schedspan inspect` finds every function, and registers and offsets agree with what is known ([schedulers.md](schedulers.md)). *Traced*: a
-running scheduler of this version, with a plugin that fails on request, is compared with its own metrics (`cargo xtask e2e truth`).
+*Read*: `schedspan inspect` finds every function, and registers and offsets agree with what is known ([schedulers.md](schedulers.md)). *Traced*: the
+attempts of a running scheduler of this version are compared with the API server's objects and its own metrics (`cargo xtask e2e version`). *With failures*: it has a
+plugin that fails on request, and every count and duration is compared with its metrics (`cargo xtask e2e truth`).
 
-| Kubernetes | read | traced |
-|---|---|---|
+| Kubernetes | read | traced | with failures |
+|---|---|---|---|
 "
     .to_owned();
     let mut rows: BTreeMap<(u32, &str), Versions> = BTreeMap::new();
@@ -60,16 +62,19 @@ running scheduler of this version, with a plugin that fails on request, is compa
             versions.push(component.version);
         }
     }
-    for version in schedulers::troubled_versions() {
+    for version in schedulers::plain_versions() {
         rows.entry(minor(version)).or_default().traced.push(version);
+    }
+    for version in schedulers::troubled_versions() {
+        rows.entry(minor(version)).or_default().failing.push(version);
     }
     let list = |versions: &[&str]| if versions.is_empty() { "-".to_owned() } else { versions.join(", ") };
     let mut put = |line: std::fmt::Arguments<'_>| page.write_fmt(line).unwrap_or_default();
-    for ((_, minor), Versions { read, traced }) in rows {
-        put(format_args!("| {minor} | {} | {} |\n", list(&read), list(&traced)));
+    for ((_, minor), Versions { read, traced, failing }) in rows {
+        put(format_args!("| {minor} | {} | {} | {} |\n", list(&read), list(&traced), list(&failing)));
     }
     for other in schedulers::ALL.iter().filter(|component| component.name != SCHEDULER.name) {
-        put(format_args!("| {} | {} | - |\n", other.name, other.version));
+        put(format_args!("| {} | {} | - | - |\n", other.name, other.version));
     }
     put(format_args!(
         "
@@ -111,8 +116,8 @@ mod tests {
         assert_eq!(minor("1.29.15"), (29, "1.29"));
         let page = page();
         for row in [
-            "| 1.29 | 1.29.15 | 1.29.15 |",
-            "| 1.36 | 1.36.3, 1.36.4 | 1.36.4 |",
+            "| 1.30 | 1.30.14 | 1.30.14 | - |",
+            "| 1.36 | 1.36.3, 1.36.4 | 1.36.4 | 1.36.4 |",
             "| 6.12-arm64 | trixie | arm64 |",
         ] {
             assert!(page.contains(row), "{page}");

@@ -106,7 +106,8 @@ pub struct Want<V> {
     /// Possible types of the parameter or result, because types moved between packages. In a receiver, `[...]` stands
     /// for the function's own type arguments, if any.
     pub of: &'static [&'static str],
-    /// Fields to follow; embedded fields are found automatically. `*` selects the first element of a slice, `*1` the
+    /// Fields to follow; embedded fields are found automatically. `a|b` is a field of one of these names, because some are
+    /// renamed between versions. `*` selects the first element of a slice, `*1` the
     /// second and so on, and the target of a pointer; `#` the length of a slice or map; `(package.Type)` what an
     /// interface holds, if that is a pointer to this type.
     pub path: &'static [&'static str],
@@ -216,7 +217,8 @@ pub struct EntriesOf {
     /// If an interface is passed: package and name of the struct in it, its field with the map, and its field with the
     /// value of all other keys.
     pub holder: (&'static str, &'static str, &'static str, &'static str),
-    /// Three fields of a map value: a number, a string that is identified by its address, and a slice of strings.
+    /// Three fields of a map value: a number, a string that is identified by its address, and a slice of strings. Names as in
+    /// [`Want::path`].
     pub fields: (&'static str, &'static str, &'static str),
 }
 

@@ -15,7 +15,7 @@ const fn known(words: &'static str, plugin: &'static str, remedy: &'static str) 
     Known { words, plugin, remedy }
 }
 
-/// Messages of Kubernetes 1.29 to 1.37.
+/// Messages of Kubernetes 1.28 to 1.37.
 /// <https://github.com/kubernetes/kubernetes/tree/v1.36.4/pkg/scheduler/framework/plugins>
 const KNOWN: [Known; 19] = [
     known("Insufficient ", "NodeResourcesFit", "room on a Node, a larger Node, or smaller requests"),

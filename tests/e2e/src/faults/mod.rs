@@ -8,6 +8,7 @@
 //! - `load`: Pods that come while a fault happens
 //! - `memory`: schedspan has little memory, and is killed for it
 //! - `names`: the Collector's name is not known for a while
+//! - `panic`: a plugin ends the scheduler
 //! - `pause`: schedspan is stopped for a minute
 //! - `sites`: breakpoints in the scheduler's memory
 //! - here: the scheduler, the API server or the Collector is not there
@@ -19,6 +20,7 @@ mod leaders;
 pub(crate) mod load;
 mod memory;
 mod names;
+mod panic;
 mod pause;
 mod sites;
 
@@ -38,7 +40,7 @@ use serde_json::{Value, json};
 
 pub(super) use self::{
     api_server::run as api_server, kills::run as kills, leaders::run as leaders, memory::run as memory,
-    names::run as names, pause::run as pause,
+    names::run as names, panic::run as panic, pause::run as pause,
 };
 use crate::checks;
 

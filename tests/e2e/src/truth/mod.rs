@@ -130,7 +130,7 @@ fn in_queue(figures: &Figures, before: &Metrics, after: &Metrics) -> Vec<String>
 }
 
 /// The scheduler's minor version, as it says itself.
-fn minor(metrics: &Metrics) -> Result<u32> {
+pub(super) fn minor(metrics: &Metrics) -> Result<u32> {
     let versions = metrics.by("kubernetes_build_info", ["git_version"]);
     let [version] = versions.keys().next().context("the scheduler does not say its version")?;
     let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());

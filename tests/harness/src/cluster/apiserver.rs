@@ -9,12 +9,13 @@ use xtask::components::APISERVER;
 use super::{
     access, collector, etcd,
     members::{Members, READY_TIMEOUT},
-    options::{Options, POD_GROUP_API, POD_GROUP_GATES},
+    options::{Groups, Options},
 };
 use crate::{
     api::{Api, objects},
     audit,
     http::agent,
+    processes::Environment,
     wait::wait_until,
 };
 
@@ -29,14 +30,18 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     let etcd = etcd::url(members)?;
     let tracing = if options.apiserver_tracing { Some(tracing(members)?) } else { None };
     let audit = if options.audit { audit::arguments(&dir)?.into() } else { Vec::new() };
-    members.launch(APISERVER, &["https"], |ports| {
+    let executable = match &options.apiserver {
+        Some((executable, _)) => executable.clone(),
+        None => APISERVER.executable()?,
+    };
+    members.launch_executable(APISERVER.name, &executable, &Environment::new(), &["https"], |ports| {
         let port = ports["https"];
         let mut arguments = arguments(&dir, &etcd, port);
         arguments.extend(tracing.clone());
         arguments.extend(audit.clone());
-        if options.pod_groups {
-            arguments.push(format!("--feature-gates={POD_GROUP_GATES}"));
-            arguments.push(format!("--runtime-config={POD_GROUP_API}=true"));
+        if let Some(Groups { gates, apis }) = options.groups() {
+            arguments.push(format!("--feature-gates={gates}"));
+            arguments.extend(apis.iter().map(|api| format!("--runtime-config={api}=true")));
         }
         (arguments, format!("https://127.0.0.1:{port}/readyz"))
     })?;

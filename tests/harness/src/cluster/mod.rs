@@ -36,7 +36,7 @@ use xtask::{
 
 use self::members::Members;
 pub use self::{
-    options::{Options, OwnSpans, POD_GROUP_API},
+    options::{GROUPS_OF_GROUPS, Groups, Options, OwnSpans},
     scheduler::Scheduler,
 };
 use crate::{

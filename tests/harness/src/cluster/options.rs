@@ -4,11 +4,26 @@ use std::path::PathBuf;
 
 use xtask::components::SCHEDULER;
 
-/// Feature gates of API server and scheduler for scheduling Pods as groups, and the API of the groups.
+/// What scheduling Pods as groups takes of API server and scheduler.
+#[derive(Debug)]
+pub struct Groups {
+    /// Feature gates of both.
+    pub(super) gates: &'static str,
+    /// APIs that are off by default.
+    pub(super) apis: &'static [&'static str],
+}
+
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/features/kube_features.go>
-pub(super) const POD_GROUP_GATES: &str =
-    "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true";
-pub const POD_GROUP_API: &str = "scheduling.k8s.io/v1alpha2";
+const GROUPS: &Groups = &Groups {
+    gates: "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true",
+    apis: &["scheduling.k8s.io/v1alpha2"],
+};
+/// Those of 1.37, which may consist of groups.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/features/kube_features.go>
+pub const GROUPS_OF_GROUPS: &Groups = &Groups {
+    gates: "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true",
+    apis: &["scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"],
+};
 
 /// The components of a cluster, and how they run.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -35,6 +50,9 @@ pub struct Options {
     /// Lets Pods be scheduled as groups, which is an alpha feature of 1.36
     #[arg(long)]
     pub pod_groups: bool,
+    /// Another kube-apiserver to run, and the groups that it schedules Pods as.
+    #[arg(skip)]
+    pub apiserver: Option<(PathBuf, &'static Groups)>,
     /// Lets the API server make spans, of requests that carry a sampled context
     #[arg(long)]
     pub apiserver_tracing: bool,
@@ -57,6 +75,14 @@ pub struct Options {
     /// Without the OpenTelemetry Collector
     #[arg(long)]
     pub no_collector: bool,
+}
+
+impl Options {
+    /// The groups that Pods are scheduled as, if they are.
+    #[must_use]
+    pub fn groups(&self) -> Option<&'static Groups> {
+        self.pod_groups.then(|| self.apiserver.as_ref().map_or(GROUPS, |(_, groups)| *groups))
+    }
 }
 
 /// Spans that a scheduler of `cargo xtask peer` makes itself.

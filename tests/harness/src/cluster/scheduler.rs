@@ -12,7 +12,7 @@ use xtask::components::SCHEDULER;
 use super::{
     access, collector, controllers,
     members::Members,
-    options::{Options, OwnSpans, POD_GROUP_GATES},
+    options::{Options, OwnSpans},
 };
 use crate::processes::{Environment, Process};
 
@@ -57,7 +57,7 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     fs::write(&configuration, serde_json::to_vec_pretty(&self::configuration(&dir, options))?)?;
     let mut own = vec![format!("--config={configuration}")];
     own.extend(options.scheduler_verbosity.iter().map(|verbosity| format!("--v={verbosity}")));
-    let groups = options.pod_groups.then_some(POD_GROUP_GATES);
+    let groups = options.groups().map(|groups| groups.gates);
     let gates = options.scheduler_feature_gates.as_deref().into_iter().chain(groups);
     own.extend(gates.map(|gates| format!("--feature-gates={gates}")));
     let executable = match options.one_process.as_ref().or(options.scheduler.as_ref()) {

@@ -32,7 +32,7 @@ type goroutine int
 const (
 	// The one that takes a Pod after the other: without it the scheduler does nothing more.
 	scheduling goroutine = iota
-	// The Pod's own: a panic there ends the scheduler.
+	// The Pod's own: a panic there ends the scheduler, and is made in PostBind alone.
 	binding
 	// Unreserve is called on both.
 	either
@@ -151,7 +151,7 @@ func (t *trouble) at(point string, pod *v1.Pod, on goroutine, skips bool) *statu
 		return newStatus(failed, "trouble fails")
 	case what == "skip" && skips:
 		return newStatus(skip)
-	case what == "panic" && on == scheduling:
+	case what == "panic" && (on == scheduling || point == "PostBind"):
 		panic("trouble panics")
 	case what == "goexit" && on == binding:
 		runtime.Goexit()

@@ -38,6 +38,8 @@ pub(super) enum Membership {
         over: bool,
         /// The placement to try next.
         placement: Option<Arc<str>>,
+        /// It consists of groups: its Pods are counted as they come.
+        of_groups: bool,
     },
 }
 
@@ -92,7 +94,8 @@ impl Process {
             building.part = Membership::Member { group: id, key: key.clone(), trials: Vec::new() };
             members.insert(key, member);
         }
-        let part = Membership::Group { members, over: false, placement: None };
+        let of_groups = values.number(Value::GroupSize) == Some(0);
+        let part = Membership::Group { members, over: false, placement: None, of_groups };
         let building = Building { stage: Progress::Scheduling, part, ..Building::new(attempt, number) };
         self.attempts.insert(id, building);
         let goroutine = self.goroutines.entry(number).or_default();
@@ -189,11 +192,16 @@ impl Process {
             .unwrap_or_default();
         let mut attempt = self.attempt_of_pod(*target, *time_ns, values.clone(), queued);
         let Building { attempt: Attempt { subject, pod, .. }, part, .. } = self.attempts.get_mut(&id)?;
-        let (Subject::Group { group, .. }, Membership::Group { members, .. }) = (subject, part) else {
+        let (Subject::Group { group, size, .. }, Membership::Group { members, of_groups, .. }) =
+            (subject, part)
+        else {
             return None;
         };
         let key = key(uid, member);
         members.insert(key.clone(), member);
+        if *of_groups {
+            *size = Some(size.unwrap_or_default() + 1);
+        }
         // At the failure of an untried Pod not all values are read; the rest comes from the group.
         match values.text(Value::Profile) {
             Some(profile) => profile.clone_into(&mut pod.profile),
@@ -261,7 +269,8 @@ impl Building {
         }
     }
 
-    /// Records the outcome of a group's attempt.
+    /// Records the outcome of a group's attempt. Each group of a group of groups has a condition, in any order: the whole fits if any
+    /// of them does, since those that fit are refused if the whole does not; and one error is the whole's.
     pub(super) fn take_condition(&mut self, mut values: Values) {
         if !matches!(self.part, Membership::Group { .. }) {
             return;
@@ -271,6 +280,14 @@ impl Building {
             Some(UNSCHEDULABLE) => Code::UNSCHEDULABLE,
             Some(_) | None => Code::ERROR,
         };
+        let stays = match self.attempt.outcome {
+            Outcome::Scheduled => true,
+            Outcome::Failed { code: before, .. } => before == Some(Code::ERROR),
+            Outcome::Unknown => false,
+        };
+        if stays {
+            return;
+        }
         let reason = values.take_text(Value::Message).unwrap_or_default();
         self.attempt.outcome = Outcome::Failed { code: Some(code), reason, plugin: String::new() };
     }

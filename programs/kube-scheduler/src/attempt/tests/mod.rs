@@ -3,6 +3,7 @@
 
 mod any_events;
 mod limits;
+mod panics;
 mod scenarios;
 mod schedules;
 

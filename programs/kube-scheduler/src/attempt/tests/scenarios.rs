@@ -141,7 +141,7 @@ fn an_attempt_that_is_silent_for_too_long_is_given_up() {
 }
 
 /// Plays attempts one after the other.
-fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<Attempt>, Stats) {
+pub(super) fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<Attempt>, Stats) {
     let events =
         scenes.into_iter().flat_map(|Scene { scheduling, binding }| scheduling.into_iter().chain(binding));
     assemble(events.enumerate().map(|(time, event)| Event { time_ns: time as u64, ..event }))
@@ -581,6 +581,53 @@ fn a_group_of_pods_is_an_attempt_and_so_is_each_of_its_pods() {
     assert!(group.end_ns >= second.end_ns, "the group ends with the last of its Pods");
 }
 
+/// A group of groups with the Pods of [`group_scene`], whose groups get these conditions.
+fn group_of_groups(reasons: &[&'static str]) -> Attempt {
+    let Scene { mut scheduling, binding } = group_scene();
+    // From 1.37 on, the queue has groups instead of their Pods.
+    let popped = scheduling.remove(0);
+    assert_eq!(popped.function, Function::Pop);
+    scheduling[0].values.set(Value::GroupSize, 0);
+    let condition = |reason: &&'static str| {
+        let values = Values::default().with(Value::ConditionReason, *reason);
+        event(LOOP, Function::PodGroupCondition, Role::Entry, 300, values)
+    };
+    let place = scheduling.iter().position(|event| event.function == Function::PodGroupCondition);
+    let place = place.expect("it has a condition");
+    scheduling.splice(place..=place, reasons.iter().map(condition));
+    let (attempts, stats) = play([Scene { scheduling, binding }]);
+    assert_eq!(stats, Stats::default());
+    attempts
+        .into_iter()
+        .find(|attempt| matches!(attempt.subject, Subject::Group { .. }))
+        .expect("it is traced")
+}
+
+#[test]
+fn a_group_of_groups_has_the_pods_of_all_and_the_result_of_the_whole() {
+    let group = group_of_groups(&["Unschedulable", "Scheduled"]);
+    assert!(
+        matches!(group.subject, Subject::Group { size: Some(3), scheduled: 2, .. }),
+        "{:?}",
+        group.subject
+    );
+    // The scheduler writes the conditions in any order.
+    let scheduled = [&["Scheduled", "Unschedulable"][..], &["SchedulerError", "Scheduled"]];
+    for reasons in scheduled {
+        assert_eq!(group_of_groups(reasons).outcome, Outcome::Scheduled, "{reasons:?}");
+    }
+    let failed = [
+        (&["Unschedulable", "Unschedulable"][..], Code::UNSCHEDULABLE),
+        (&["Unschedulable", "SchedulerError"], Code::ERROR),
+        (&["SchedulerError", "Unschedulable"], Code::ERROR),
+    ];
+    for (reasons, expected) in failed {
+        let outcome = group_of_groups(reasons).outcome;
+        let Outcome::Failed { code, .. } = outcome else { panic!("{reasons:?}: {outcome:?}") };
+        assert_eq!(code, Some(expected), "{reasons:?}");
+    }
+}
+
 #[test]
 fn a_pod_of_a_group_does_not_begin_before_its_group() {
     let group = event(LOOP, Function::PodGroup, Role::Entry, 60, Values::default());
@@ -733,18 +780,4 @@ fn a_phase_whose_end_does_not_say_when_it_began_is_one_call_from_its_entry_on() 
     };
     // The metric is taken in a closure, deeper in the stack.
     assert_eq!(one(Role::Metric, 40), one(Role::ReturnSite, 0));
-}
-
-#[test]
-fn a_panic_in_a_plugin_ends_the_phase_that_was_entered_once() {
-    let mut one = scene(1, Fate::Bound, 8);
-    let at =
-        one.binding.iter().position(|event| (event.function, event.role) == (Function::PreBind, Role::Entry));
-    one.binding.truncate(at.expect("it is bound") + 1);
-    one.binding.push(event(101, Function::PreBindPlugin, Role::Entry, 120, Values::default()));
-    one.binding.push(event(101, Function::PreBind, Role::Metric, 200, status(0).with(Value::Panics, true)));
-    let (attempts, stats) = play([one]);
-    let phases = attempts[0].calls.iter().filter(|call| call.function == Function::PreBind);
-    // The plugin, its phase and the binding cycle.
-    assert_eq!((phases.count(), stats.unwound_calls), (1, 3));
 }

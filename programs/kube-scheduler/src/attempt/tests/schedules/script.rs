@@ -513,7 +513,12 @@ impl Script<'_, '_> {
                     script.plugins(Function::BindPlugin, 150, ASSUMED)
                 })?;
             }
-            if bound { script.phase(Function::PostBind, 90, known(), none(), |_| Ok(())) } else { Ok(()) }
+            if !bound {
+                return Ok(());
+            }
+            script.phase(Function::PostBind, 90, known(), none(), |script| {
+                script.plugins(Function::PostBindPlugin, 150, ASSUMED)
+            })
         })?;
         if bound { Ok(()) } else { self.fail(70, 1, again) }
     }
