@@ -19,11 +19,12 @@ use harness::{
     controllers, operators,
     schedulers::{self, Scheduler},
 };
+use kube_apiserver::KubeApiserver;
 use kube_scheduler::KubeScheduler;
 use kubelet::Kubelet;
 use wire::{MAP_WALK, Read, TOP};
 use xtask::{
-    components::{Component, KUBELET},
+    components::{APISERVER, Component, KUBELET},
     paths,
 };
 
@@ -160,4 +161,9 @@ fn an_operator_is_planned_as_it_was() -> Result<()> {
 #[test]
 fn a_kubelet_is_planned_as_it_was() -> Result<()> {
     check::<Kubelet>(&[KUBELET])
+}
+
+#[test]
+fn an_api_server_is_planned_as_it_was() -> Result<()> {
+    check::<KubeApiserver>(&[APISERVER])
 }
