@@ -22,14 +22,15 @@ use xtask::{
 };
 
 use crate::{
-    api_calls, compare, configuration, context, controllers, decision, deploy, errors, export, extenders,
-    faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load, one_process,
-    operators, page, plugins, profile, prometheus, queue, sampling, slow, truth, versions, viewers,
+    api_calls, apiserver, compare, configuration, context, controllers, decision, deploy, errors, export,
+    extenders, faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load,
+    one_process, operators, page, plugins, profile, prometheus, queue, sampling, slow, truth, versions,
+    viewers,
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`, `one-process` and `slow-attempts`]
+    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `apiserver`, `governor`, `one-process` and `slow-attempts`]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `api-calls`, `compare` and `plugins`
@@ -182,6 +183,14 @@ const TESTS: &[Test] = &[
         audit: true,
         only_if_named: Some("its executable takes longer to build than a scheduler"),
         run: one_process::run,
+        ..TEST
+    },
+    Test {
+        name: "apiserver",
+        nodes: controllers::NODES,
+        controllers: true,
+        only_if_named: Some("it waits for moments in which nobody writes"),
+        run: apiserver::run,
         ..TEST
     },
     Test { name: "operators", run: operators::run, ..TEST },
