@@ -14,6 +14,7 @@ use gotrace::{
     program::Assemble,
     worker::{ProgramWorker, Worker as WorkerOf},
 };
+use kube_apiserver::KubeApiserver;
 use kube_scheduler::{KubeScheduler, queue::Queues};
 use kubelet::Kubelet;
 use spans::Story;
@@ -41,8 +42,13 @@ pub struct Registration {
 }
 
 /// All supported programs.
-pub const PROGRAMS: &[Registration] =
-    &[of::<KubeScheduler>(true), of::<ControllerRuntime>(false), of::<Kubelet>(false), of::<ClientGo>(false)];
+pub const PROGRAMS: &[Registration] = &[
+    of::<KubeScheduler>(true),
+    of::<ControllerRuntime>(false),
+    of::<Kubelet>(false),
+    of::<ClientGo>(false),
+    of::<KubeApiserver>(false),
+];
 /// The default of `--program`.
 pub const DEFAULT: &str = KubeScheduler::NAME;
 

@@ -15,7 +15,7 @@ use gotrace::account::{Count, Counter};
 use kube_scheduler::attempt::CPU_NANOSECONDS;
 use serde_json::Value;
 use spans::{
-    Cycle, NodeStep, Phase, Stage, TraceKind,
+    ApiStep, Cycle, NodeStep, Phase, Stage, TraceKind,
     attributes::{self, Attribute, ValueType},
     fixtures::{scheduled, with_plugins},
 };
@@ -273,7 +273,7 @@ fn every_span_is_documented() {
     let text = fs::read_to_string(docs().join("reference/spans.md")).expect("the page is in the tree");
     let names = TraceKind::ALL.map(TraceKind::name).into_iter().chain(Cycle::ALL.map(Cycle::name));
     let names = names.chain(Phase::ALL.map(Phase::name)).chain(Stage::ALL.map(Stage::name));
-    let names = names.chain(NodeStep::ALL.map(NodeStep::name));
+    let names = names.chain(NodeStep::ALL.map(NodeStep::name)).chain(ApiStep::ALL.map(ApiStep::name));
     let missing: Vec<_> = names.filter(|name| !text.contains(&format!("`{name}"))).collect();
     assert!(missing.is_empty(), "docs/reference/spans.md lacks {missing:?}");
 }

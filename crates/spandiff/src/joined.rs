@@ -16,7 +16,9 @@ const SHORT_PART: u64 = 200;
 /// Levels below the root of a part.
 const LEVELS: usize = 2;
 /// Attributes that are read as text.
-const TEXTS: [&str; 10] = [
+const TEXTS: [&str; 12] = [
+    attributes::USER,
+    attributes::OBJECT_MANAGER,
     attributes::WORKQUEUE,
     attributes::WORKQUEUE_KEY,
     attributes::CONTROLLER,
@@ -223,7 +225,7 @@ fn shown(span: &Read) -> Attributes {
 mod tests {
     use spans::export::{Style, waterfall};
     use spans::names::LIFECYCLE;
-    use spans::names::{POD_CREATION, POD_START, RECONCILE};
+    use spans::names::{POD_CREATION, POD_START, POD_STORAGE, RECONCILE};
 
     use super::*;
 
@@ -391,6 +393,33 @@ mod tests {
         let text = drawn(&spans);
         assert!(text.contains("kube-controller-manager: Reconcile"), "{text}");
         assert_eq!((text.matches(LIFECYCLE).count(), text.contains("another Pod")), (1, false), "{text}");
+    }
+
+    #[test]
+    fn the_creation_in_the_api_server_says_who_asked() {
+        let uid = (attributes::POD_UID, "u");
+        let pod = [uid, (attributes::POD_NAME, "shop"), (attributes::POD_NAMESPACE, "default")];
+        let who = [uid, (attributes::USER, "alice"), (attributes::OBJECT_MANAGER, "kubectl")];
+        let spans = [
+            with(read(1, 1, 0, LIFECYCLE, "schedspan", [50, 900]), &pod),
+            with(read(1, 2, 1, POD_STORAGE, "kube-apiserver", [0, 48]), &who),
+            read(1, 3, 2, "validating admission", "kube-apiserver", [1, 40]),
+            read(1, 4, 3, "webhook: limits", "kube-apiserver", [2, 39]),
+            read(1, 5, 2, "Create etcd3", "kube-apiserver", [41, 48]),
+        ];
+        let text = drawn(&spans);
+        let expected = [
+            "PodLifecycle",
+            "└─ kube-apiserver: StorePod",
+            "   ├─ validating admission",
+            "   │  └─ webhook: limits",
+            "   └─ Create etcd3",
+        ];
+        let names =
+            text.lines().skip(2).map(|line| line.split(['█', '▏', '▎', '▍']).next().unwrap_or_default());
+        let names: Vec<_> = names.map(str::trim_end).collect();
+        assert_eq!(names, expected, "{text}");
+        assert!(text.contains("by alice with kubectl"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the spans of a file show. In files there are only names: this is the one place where names get a meaning.
 
-use spans::{Cycle, Phase, SpanKind, Stage, TraceKind, names};
+use spans::{ApiStep, Cycle, Phase, SpanKind, Stage, TraceKind, names};
 
 /// The API server's filters, whose spans hold all that comes after them.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/server/config.go>
@@ -63,6 +63,11 @@ fn known(name: &str) -> Option<SpanKind> {
         | Stage::Ready => stage.name() == name,
     };
     let stage = || Stage::ALL.into_iter().find(stage).map(SpanKind::Stage);
+    let api = |step: &ApiStep| match step {
+        ApiStep::Webhook => of_one(step.name()),
+        ApiStep::Mutation | ApiStep::Validation | ApiStep::Storage => step.name() == name,
+    };
+    let api = || ApiStep::ALL.into_iter().find(api).map(SpanKind::Api);
     let others = || {
         Some(match name {
             names::PREEMPT_POD => SpanKind::Victim,
@@ -75,7 +80,7 @@ fn known(name: &str) -> Option<SpanKind> {
             _ => return None,
         })
     };
-    root.or_else(cycle).or_else(phase).or_else(stage).or_else(others)
+    root.or_else(cycle).or_else(phase).or_else(stage).or_else(api).or_else(others)
 }
 
 #[cfg(test)]
@@ -100,6 +105,8 @@ mod tests {
             ("extender: http://127.0.0.1/", Shown::Known(SpanKind::Extender)),
             (names::POD_BINDING, Shown::Known(SpanKind::ApiCall)),
             ("queue: backoff", Shown::Known(SpanKind::QueueStay)),
+            ("validating admission", Shown::Known(SpanKind::Api(ApiStep::Validation))),
+            ("webhook: limits.example.com", Shown::Known(SpanKind::Api(ApiStep::Webhook))),
             ("preemptPod", Shown::Known(SpanKind::Victim)),
             ("trial", Shown::Known(SpanKind::Trial)),
             ("placement", Shown::Known(SpanKind::Placement)),

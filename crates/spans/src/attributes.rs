@@ -233,7 +233,7 @@ pub const CONTAINER_RESTARTS: Int = "k8s.container.restart_count";
 pub const EXIT_CODE: Int = "k8s.container.exit_code";
 /// Why it waits or has ended. On events of spans of containers.
 pub const REASON: String = "k8s.container.status.reason";
-/// What is left out, each as `images: 3`. On `PodLifecycle`, `StartPod`, `Reconcile`, and on spans of containers.
+/// What is left out, each as `images: 3`. On `PodLifecycle`, `StartPod`, `StorePod`, `Reconcile`, and on spans of containers.
 pub const LEFT_OUT: Strings = "schedspan.left_out";
 /// By how much the span's start or end may be too late, milliseconds: the API's times are whole seconds. On spans of lifecycles.
 pub const TIME_UNCERTAIN_MS: Double = "schedspan.time.uncertain_ms";
@@ -281,7 +281,7 @@ pub const CONTROLLER_REQUEUE_AFTER_MS: Double = "k8s.controller.requeue_after_ms
 pub const CONTROLLER_PANICKED: Bool = "k8s.controller.panicked";
 /// HTTP method. On requests.
 pub const HTTP_METHOD: String = "http.request.method";
-/// HTTP status of the answer. On requests, where there was one.
+/// HTTP status of the answer. On requests, and on calls of webhooks, where there was one.
 pub const HTTP_STATUS: Int = "http.response.status_code";
 /// How often the client sent it again. On requests, where it did.
 pub const HTTP_RESEND_COUNT: Int = "http.request.resend_count";
@@ -301,6 +301,13 @@ pub const OBJECT_NAME: String = "k8s.object.name";
 pub const OBJECT_UID: String = "k8s.object.uid";
 /// Resource version of the object that came back. On requests with its UID.
 pub const OBJECT_VERSION: String = "k8s.object.resource_version";
+/// The client that made the object, as the API server knows it: the first manager of its fields, which is the beginning of the
+/// user agent where the client names none. On `StorePod`.
+pub const OBJECT_MANAGER: String = "k8s.object.manager";
+/// Name of the user who asked for the Pod, as the API server knows it: also `system:serviceaccount:NAMESPACE:NAME`. On `StorePod`.
+pub const USER: String = "user.name";
+/// Name of the webhook. On calls of webhooks.
+pub const WEBHOOK: String = "k8s.webhook.name";
 /// SHA-256 of the scheduler's flags and of its configuration file. On resources and `SchedulerConfiguration`.
 pub const CONFIG_HASH: String = "k8s.scheduler.config.hash";
 /// The profiles that it names. On resources and `SchedulerConfiguration`.

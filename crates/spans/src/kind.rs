@@ -53,6 +53,8 @@ named! {
     PodStart: names::POD_START,
     /// The request that created a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
     PodCreation: names::POD_CREATION,
+    /// What the API server does to store a new Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
+    PodStorage: names::POD_STORAGE,
     /// A command of kubectl, until the Pods that come of its requests are Ready. Holds a [`TraceKind::Lifecycle`] for each.
     Command: names::COMMAND,
 }
@@ -86,6 +88,8 @@ pub enum SpanKind {
     Stage(Stage),
     /// A step of a kubelet in starting a Pod.
     Node(NodeStep),
+    /// A step of the API server in storing a new Pod.
+    Api(ApiStep),
     /// A request to the API server, by the reconcile that it is part of.
     Request,
     /// A span of another program, or several spans that are shown as one.
@@ -191,6 +195,22 @@ named! {
     CreateContainer: "CreateContainer",
     /// Call of the container runtime: starts a container.
     StartContainer: "StartContainer",
+}
+
+named! {
+    /// A step of the API server in storing a new Pod.
+    pub enum ApiStep;
+    /// Name of the span; of a webhook what its own name follows.
+    fn name;
+
+    /// Admission changes the Pod.
+    Mutation: "mutating admission",
+    /// Admission lets it pass, or not.
+    Validation: "validating admission",
+    /// The call of a webhook of either kind.
+    Webhook: "webhook",
+    /// The write to etcd, by the name that the API server's own span for it has.
+    Storage: "Create etcd3",
 }
 
 impl NodeStep {

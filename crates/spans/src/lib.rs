@@ -44,7 +44,7 @@ pub mod wakeups;
 
 pub use self::{
     gather::Gatherer,
-    kind::{Cycle, NodeStep, Phase, SpanKind, Stage, TraceKind},
+    kind::{ApiStep, Cycle, NodeStep, Phase, SpanKind, Stage, TraceKind},
     metrics::{Dropped, Exported, Loss, Metrics},
     span::{
         AttributeValue, Attributes, Event, Evidence, Link, NameList, Names, Origin, Relation, Source, Span,

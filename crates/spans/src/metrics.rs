@@ -70,6 +70,7 @@ fn name(span: &Span) -> Cow<'static, str> {
         SpanKind::Request => "request".into(),
         SpanKind::Stage(stage @ (Stage::InitContainer | Stage::Container)) => stage.name().into(),
         SpanKind::Node(step) => step.name().into(),
+        SpanKind::Api(step) => step.name().into(),
         SpanKind::Stage(
             Stage::Gated
             | Stage::Queued

@@ -10,6 +10,10 @@ pub const LIFECYCLE: &str = "PodLifecycle";
 pub const POD_START: &str = "StartPod";
 /// The creation of a Pod, by the request of a reconcile.
 pub const POD_CREATION: &str = "create Pod";
+/// The root of what the API server does to store a new Pod.
+pub const POD_STORAGE: &str = "StorePod";
+/// Prefix of the call of a webhook.
+pub const WEBHOOK: &str = "webhook: ";
 /// The root of a reconcile.
 pub const RECONCILE: &str = "Reconcile";
 /// The root of a command, which its arguments follow.

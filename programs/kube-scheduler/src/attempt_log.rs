@@ -95,6 +95,7 @@ impl AttemptLog {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodStorage
             | TraceKind::PodCreation
             | TraceKind::Command => return,
         }

@@ -88,6 +88,7 @@ impl Histograms {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodStorage
             | TraceKind::PodCreation
             | TraceKind::Command => {
                 return;
@@ -149,6 +150,7 @@ impl Histograms {
                 | TraceKind::Lifecycle
                 | TraceKind::Reconcile
                 | TraceKind::PodStart
+                | TraceKind::PodStorage
                 | TraceKind::PodCreation
                 | TraceKind::Command,
             )
@@ -162,6 +164,7 @@ impl Histograms {
             | SpanKind::QueueStay
             | SpanKind::Stage(_)
             | SpanKind::Node(_)
+            | SpanKind::Api(_)
             | SpanKind::Request
             | SpanKind::Other => {}
         }

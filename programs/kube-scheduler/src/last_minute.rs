@@ -450,6 +450,7 @@ fn is_step(kind: SpanKind) -> bool {
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
         | SpanKind::Node(_)
+        | SpanKind::Api(_)
         | SpanKind::Request
         | SpanKind::Other => true,
         SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::Share => false,

@@ -91,6 +91,7 @@ impl Metrics {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodStorage
             | TraceKind::PodCreation
             | TraceKind::Command => {}
         }

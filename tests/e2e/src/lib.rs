@@ -11,6 +11,7 @@
 #![expect(missing_docs, reason = "names say what fields and short functions are")]
 
 mod api_calls;
+mod apiserver;
 mod batching;
 pub mod checks;
 pub mod compare;

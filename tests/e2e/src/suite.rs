@@ -22,15 +22,15 @@ use xtask::{
 };
 
 use crate::{
-    api_calls, batching, compare, configuration, context, controllers, decision, deploy, errors, export,
-    extenders, faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link, load,
-    moves, one_process, operators, page, plugins, profile, prometheus, queue, sampling, slow, truth,
+    api_calls, apiserver, batching, compare, configuration, context, controllers, decision, deploy, errors,
+    export, extenders, faults, governor, groups, hostile, inject, inspect, jaeger, kubectl, lifecycle, link,
+    load, moves, one_process, operators, page, plugins, profile, prometheus, queue, sampling, slow, truth,
     versions, viewers,
 };
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `governor`, `one-process`, `slow-attempts`, and of `version` those but 1.29, 1.33 and 1.37]
+    /// Which tests; `export`, `faults`, `governor`, `hostile` and `version` stand for all whose names begin with it [default: all but `apiserver`, `governor`, `one-process`, `slow-attempts`, and of `version` those but 1.29, 1.33 and 1.37]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     names: Vec<String>,
     /// The version of the scheduler, such as 1.33: for `truth`, `decision`, `extenders`, `queue`, `moves`, `batching`, `api-calls`, `groups`, `compare` and `plugins`
@@ -203,6 +203,14 @@ const TESTS: &[Test] = &[
         audit: true,
         only_if_named: Some("its executable takes longer to build than a scheduler"),
         run: one_process::run,
+        ..TEST
+    },
+    Test {
+        name: "apiserver",
+        nodes: controllers::NODES,
+        controllers: true,
+        only_if_named: Some("it waits for moments in which nobody writes"),
+        run: apiserver::run,
         ..TEST
     },
     Test { name: "operators", run: operators::run, ..TEST },

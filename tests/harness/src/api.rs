@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use ureq::{Agent, http};
 
-use crate::wait::wait_until;
+use crate::{metrics::Metrics, wait::wait_until};
 
 /// The limit for Pods to reach a state: three times the backoff after five failed attempts.
 const PODS_TIMEOUT: Duration = Duration::from_secs(60);
@@ -233,7 +233,17 @@ impl Api {
         Ok(first + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
     }
 
+    /// The API server's own metrics.
+    pub fn metrics(&self) -> Result<Metrics> {
+        let text = self.send("GET", "/metrics", "text/plain", Vec::new())?;
+        Metrics::parse(str::from_utf8(&text)?)
+    }
+
     fn request(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Result<Value> {
+        Ok(serde_json::from_slice(&self.send(method, path, content_type, body)?).unwrap_or_default())
+    }
+
+    fn send(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Result<Vec<u8>> {
         let what = || format!("{method} {path}");
         let request = http::Request::builder().method(method).uri(format!("{}{path}", self.server));
         let request =
@@ -242,11 +252,11 @@ impl Api {
         let mut response = self.agent.run(request).with_context(what)?;
         // ureq's own JSON reader stops at 10 MB, which the Pods of a benchmark exceed.
         let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec().with_context(what)?;
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !response.status().is_success() {
+            let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
             let reason = answer["message"].as_str().unwrap_or_default();
             bail!("{}: {} {reason}", what(), response.status());
         }
-        Ok(answer)
+        Ok(body)
     }
 }

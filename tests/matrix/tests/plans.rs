@@ -19,10 +19,14 @@ use harness::{
     controllers, kubelets, operators,
     schedulers::{self, Scheduler},
 };
+use kube_apiserver::KubeApiserver;
 use kube_scheduler::KubeScheduler;
 use kubelet::Kubelet;
 use wire::{MAP_WALK, Read, TOP};
-use xtask::{components::Component, paths};
+use xtask::{
+    components::{APISERVER, Component},
+    paths,
+};
 
 /// The plan as text: a line for each site, read, name, field and signature.
 fn text<P: Program>(executable: &[u8]) -> Result<String> {
@@ -157,4 +161,9 @@ fn an_operator_is_planned_as_it_was() -> Result<()> {
 #[test]
 fn a_kubelet_is_planned_as_it_was() -> Result<()> {
     check::<Kubelet>(&kubelets::ALL)
+}
+
+#[test]
+fn an_api_server_is_planned_as_it_was() -> Result<()> {
+    check::<KubeApiserver>(&[APISERVER])
 }

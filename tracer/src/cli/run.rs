@@ -113,8 +113,8 @@ pub struct Options {
     /// Make a trace of the lifecycle of each Pod until it is Ready, `PodLifecycle`; reads complete Pods
     #[arg(long, env = "SCHEDSPAN_LIFECYCLE", help_heading = SPANS)]
     lifecycle: bool,
-    /// Whose trace lifecycles are in, with what `kubelet`, `client-go` and `controller-runtime` show of a Pod's creation and start; all daemons
-    /// need the same
+    /// Whose trace lifecycles are in, with what other programs than `kube-scheduler` show of a Pod's creation and start; all daemons need the
+    /// same
     #[arg(
         long,
         value_enum,

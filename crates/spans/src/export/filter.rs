@@ -145,7 +145,9 @@ impl Filter {
     pub fn keeps(&self, trace: &Trace) -> bool {
         let kind = match trace.kind {
             TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Reconcile => !self.lifecycles,
-            TraceKind::Lifecycle | TraceKind::PodStart | TraceKind::PodCreation => true,
+            TraceKind::Lifecycle | TraceKind::PodStart | TraceKind::PodStorage | TraceKind::PodCreation => {
+                true
+            }
             TraceKind::Configuration | TraceKind::Command => false,
         };
         kind && trace.roots().any(|root| self.wants(root))

@@ -76,8 +76,8 @@ fn section_of(span: &Span, trace: &Trace) -> Option<Name> {
         SpanKind::ApiCall | SpanKind::Victim if span.parent_id.is_none() => {
             return Some(Name::from("after the attempt"));
         }
-        // The steps of one start are one part.
-        SpanKind::Node(_) => return None,
+        // The steps of one start are one part, and so are those of one creation.
+        SpanKind::Node(_) | SpanKind::Api(_) => return None,
         SpanKind::Phase(_)
         | SpanKind::Plugin
         | SpanKind::Share

@@ -118,6 +118,7 @@ fn head(trace: &Trace, style: Style) -> String {
         | TraceKind::GroupAttempt
         | TraceKind::Lifecycle
         | TraceKind::PodStart
+        | TraceKind::PodStorage
         | TraceKind::PodCreation => pod(trace, style),
         TraceKind::Configuration => configuration(trace.root(), style),
         TraceKind::Reconcile => reconcile(trace, style),
@@ -134,10 +135,21 @@ fn pod(trace: &Trace, style: Style) -> String {
         [text(attributes::POD_NAMESPACE), name].map(|name| name.unwrap_or_else(|| "?".to_owned())).join("/");
     let result = text(attributes::RESULT).or_else(|| text(attributes::LIFECYCLE_RESULT));
     let result = result.unwrap_or_else(|| {
-        if trace.kind == TraceKind::PodCreation { "created" } else { "unknown" }.to_owned()
+        match trace.kind {
+            TraceKind::PodCreation => "created",
+            TraceKind::PodStorage => "stored",
+            TraceKind::Attempt
+            | TraceKind::GroupAttempt
+            | TraceKind::Lifecycle
+            | TraceKind::PodStart
+            | TraceKind::Configuration
+            | TraceKind::Reconcile
+            | TraceKind::Command => "unknown",
+        }
+        .to_owned()
     });
     let colour = match result.as_str() {
-        "Success" | "Ready" | "Running" | "Succeeded" | "created" => GREEN,
+        "Success" | "Ready" | "Running" | "Succeeded" | "created" | "stored" => GREEN,
         "Unschedulable" | "Deleted" => YELLOW,
         _ => RED,
     };
@@ -154,6 +166,7 @@ fn pod(trace: &Trace, style: Style) -> String {
     parts.push((PLAIN, duration(root.duration_ns())));
     parts.extend(lifecycle(root).into_iter().map(|part| (PLAIN, part)));
     parts.extend(waits(root).into_iter().chain(nodes(root)).map(|part| (PLAIN, part)));
+    parts.extend(Some(asked(root)).filter(|asked| !asked.is_empty()).map(|asked| (PLAIN, asked)));
     parts.push((DIM, format!("trace {}", id(trace.trace_id))));
     parts.extend(links(root));
     flow("", "  ", &parts, style)
@@ -433,6 +446,7 @@ fn descend<'a>(
                     | SpanKind::QueueStay
                     | SpanKind::Stage(Stage::Attempt | Stage::VolumeClaims)
                     | SpanKind::Node(_)
+                    | SpanKind::Api(_)
                     | SpanKind::Request
                     | SpanKind::Other => colour,
                 };
@@ -536,6 +550,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
         }
         _ if span.kind == SpanKind::Root(TraceKind::Lifecycle) => lifecycle_end(span),
         _ if matches!(span.kind, SpanKind::Root(TraceKind::Reconcile | TraceKind::PodCreation)) => by(span),
+        _ if span.kind == SpanKind::Root(TraceKind::PodStorage) => asked(span),
         _ if span.attribute(attributes::IMAGE).is_some() => {
             span.attribute(attributes::IMAGE).map(|image| clean(&image.to_string())).unwrap_or_default()
         }
@@ -575,6 +590,14 @@ fn by(span: &Span) -> String {
     let name = text(attributes::WORKQUEUE).or_else(|| text(attributes::CONTROLLER));
     let key = text(attributes::WORKQUEUE_KEY).or_else(|| text(attributes::CONTROLLER_REQUEST));
     name.into_iter().chain(key).collect::<Vec<_>>().join(" ")
+}
+
+/// Who asked for a Pod: user and client.
+fn asked(span: &Span) -> String {
+    let text = |key| span.attribute(key).map(|value| clean(&value.to_string()));
+    let [user, client] = [("by", attributes::USER), ("with", attributes::OBJECT_MANAGER)]
+        .map(|(word, key)| text(key).map(|text| format!("{word} {text}")));
+    user.into_iter().chain(client).collect::<Vec<_>>().join(" ")
 }
 
 /// What a plugin's share of a phase is, and what it is worth.

@@ -221,6 +221,7 @@ impl Condition {
                 | TraceKind::Configuration
                 | TraceKind::Reconcile
                 | TraceKind::PodStart
+                | TraceKind::PodStorage
                 | TraceKind::PodCreation
                 | TraceKind::Command => Err(Dropped::NoRule),
             },

@@ -447,6 +447,7 @@ fn is_phase(kind: SpanKind) -> bool {
         | SpanKind::Trial
         | SpanKind::Stage(_)
         | SpanKind::Node(_)
+        | SpanKind::Api(_)
         | SpanKind::Request
         | SpanKind::Other => true,
         SpanKind::Root(_) | SpanKind::Cycle(_) | SpanKind::Plugin | SpanKind::Share | SpanKind::QueueStay => {

@@ -222,6 +222,7 @@ impl Model {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodStorage
             | TraceKind::PodCreation
             | TraceKind::Command => return,
         }

@@ -10,7 +10,8 @@ use std::{
 
 use super::protobuf::{Writer, first_length, length_with_head};
 use crate::{
-    AttributeValue, Event, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
+    ApiStep, AttributeValue, Event, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
+    attributes,
 };
 
 /// The field `spans` of `ScopeSpans`.
@@ -239,7 +240,7 @@ fn kind(span: &Span) -> u64 {
             CONSUMER
         }
         SpanKind::Node(step) if step.service().is_some() => CLIENT,
-        SpanKind::Request => CLIENT,
+        SpanKind::Request | SpanKind::Api(ApiStep::Webhook | ApiStep::Storage) => CLIENT,
         SpanKind::Root(
             TraceKind::Attempt
             | TraceKind::GroupAttempt
@@ -247,6 +248,7 @@ fn kind(span: &Span) -> u64 {
             | TraceKind::Lifecycle
             | TraceKind::Reconcile
             | TraceKind::PodStart
+            | TraceKind::PodStorage
             | TraceKind::PodCreation
             | TraceKind::Command,
         )
@@ -262,6 +264,7 @@ fn kind(span: &Span) -> u64 {
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
         | SpanKind::Node(_)
+        | SpanKind::Api(ApiStep::Mutation | ApiStep::Validation)
         | SpanKind::Other => INTERNAL,
     }
 }

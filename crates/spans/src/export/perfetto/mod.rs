@@ -257,6 +257,7 @@ fn track_name(kind: SpanKind) -> &'static str {
         SpanKind::Root(TraceKind::Configuration) => "configurations",
         SpanKind::Root(TraceKind::Lifecycle) | SpanKind::Stage(_) => "Pod lifecycles",
         SpanKind::Root(TraceKind::PodStart) | SpanKind::Node(_) => "starts of Pods",
+        SpanKind::Root(TraceKind::PodStorage) | SpanKind::Api(_) => "stored Pods",
         SpanKind::Root(TraceKind::PodCreation) => "creations of Pods",
         SpanKind::Root(TraceKind::Reconcile) => "reconciles",
         SpanKind::Root(TraceKind::Command) => "commands",
@@ -306,6 +307,7 @@ fn begin(span: &Span, track: u64) -> TrackEvent {
         | SpanKind::QueueStay
         | SpanKind::Stage(_)
         | SpanKind::Node(_)
+        | SpanKind::Api(_)
         | SpanKind::Request
         | SpanKind::Other => {}
     }

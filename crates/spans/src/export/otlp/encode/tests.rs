@@ -33,6 +33,7 @@ fn expected(trace: &Trace, span: &Span) -> OtlpSpan {
                 | NodeStep::CreateContainer
                 | NodeStep::StartContainer,
             )
+            | SpanKind::Api(ApiStep::Webhook | ApiStep::Storage)
             | SpanKind::Request => span::SpanKind::Client,
             _ => span::SpanKind::Internal,
         }
@@ -119,6 +120,7 @@ fn kinds() -> impl Strategy<Value = SpanKind> {
         .chain(Phase::ALL.into_iter().map(SpanKind::Phase))
         .chain(Stage::ALL.into_iter().map(SpanKind::Stage))
         .chain(NodeStep::ALL.into_iter().map(SpanKind::Node))
+        .chain(ApiStep::ALL.into_iter().map(SpanKind::Api))
         .chain([
             SpanKind::Plugin,
             SpanKind::Share,
