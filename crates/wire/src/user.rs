@@ -92,7 +92,7 @@ mod tests {
             end_ns: 4,
             lost: 5,
             marks_len: 6,
-            reserved: 7,
+            begin_more_ns: 7,
             marks: [Mark { time_ns: 8, function: 9 }; MAX_MARKS],
         };
         let (head, rest) = bytes(&window).split_at(8);

@@ -94,8 +94,9 @@ pub struct Window {
     pub lost: u64,
     /// Length of the used part of `marks`.
     pub marks_len: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// How much longer a probe at the begin of a call takes than one at its end, nanoseconds: a function begins with a `push`, for
+    /// which the kernel writes to the stack.
+    pub begin_more_ns: u32,
     /// Ends of phases, oldest first.
     pub marks: [Mark; MAX_MARKS],
 }

@@ -13,7 +13,7 @@ use aya::{
 use tracing::{debug, warn};
 use wire::window::{ARMED, Caller, IDLE, OPEN, OVER, OpenCall, Sum, SumKey, TimedSite, Window};
 
-use super::{Error, take, unfit, uprobe};
+use super::{Error, take, traps, unfit, uprobe};
 use crate::window::TimedAt;
 
 /// Name of the eBPF program.
@@ -33,6 +33,8 @@ pub struct Counted {
 /// The program and its maps.
 pub(super) struct Timer {
     link: Option<UProbeLinkId>,
+    /// See [`Window::begin_more_ns`].
+    begin_more_ns: u32,
     window: Array<MapData, Window>,
     open_calls: HashMap<MapData, Caller, OpenCall>,
     sums: PerCpuHashMap<MapData, SumKey, Sum>,
@@ -45,8 +47,19 @@ impl Timer {
             warn!("there are no exact windows: the kernel refuses `{PROGRAM}`: {error}");
             return Ok(None);
         }
+        let begin_more_ns = match traps::push_more_ns(ebpf, PROGRAM) {
+            Ok(ns) => u32::try_from(ns).unwrap_or_default(),
+            Err(error) => {
+                warn!(
+                    "calls in exact windows may have some 0.1 us too much: what a `push` costs is not known: {error}"
+                );
+                0
+            }
+        };
+        debug!("a probe on a `push` takes {begin_more_ns} ns longer than one on a jump");
         Ok(Some(Self {
             link: None,
+            begin_more_ns,
             window: take(ebpf, "WINDOW")?,
             open_calls: take(ebpf, "OPEN_CALLS")?,
             sums: take(ebpf, "SUMS")?,
@@ -77,7 +90,7 @@ impl Timer {
         let points: Vec<_> = points.collect();
         let program: &mut UProbe = uprobe(ebpf, PROGRAM)?;
         self.link = Some(program.attach(points, path, UProbeScope::AllProcesses)?);
-        let armed = Window { target, state: ARMED, ..Window::default() };
+        let armed = Window { target, state: ARMED, begin_more_ns: self.begin_more_ns, ..Window::default() };
         self.window.set(0, &armed, 0).map_err(|error| unfit("WINDOW", &error))?;
         debug!("a window's probes took {:?} to attach", began.elapsed());
         Ok(())

@@ -16,6 +16,8 @@ use crate::governor::meter::Traps;
 const SELF: &str = "/proc/self/exe";
 /// Calls of each function, with a probe and without.
 const ROUNDS: usize = 32;
+/// Calls of a function with warm caches.
+const WARM_ROUNDS: usize = 1024;
 /// Bytes that are read between two calls: about a CPU's own cache.
 const CACHE: usize = 2 << 20;
 const CACHE_LINE: usize = 64;
@@ -43,6 +45,12 @@ fn single_stepped(number: u64) -> u64 {
     called(black_box(number)).wrapping_add(2)
 }
 
+/// Has a `push` and a jump that each call executes.
+#[inline(never)]
+fn branching(number: u64) -> u64 {
+    if called(number) == 0 { called(black_box(3)) } else { number.wrapping_add(3) }
+}
+
 /// Measures with this eBPF program, which ends at once because this process is not traced. `None` if the functions have no such
 /// instruction.
 ///
@@ -53,23 +61,15 @@ pub(super) fn measure(ebpf: &mut Ebpf, program: &'static str) -> Result<Option<T
     let functions: [fn(u64) -> u64; 2] = [emulated, single_stepped];
     let classes = [Class::Emulated, Class::SingleStepped];
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return Ok(None) };
-    let mut places =
-        functions.iter().zip(classes).map(|(function, class)| place(&maps, *function as usize as u64, class));
+    let mut places = functions
+        .iter()
+        .zip(classes)
+        .map(|(function, class)| place(&maps, *function, |it| it.class == class));
     let (Some(Some(first)), Some(Some(second))) = (places.next(), places.next()) else { return Ok(None) };
     let cache = vec![1_u8; CACHE];
-    let times = || functions.map(|function| time(function, &cache));
+    let times = || functions.map(|function| time(function, ROUNDS, &cache));
     let without = times();
-    let point = |offset| UProbeAttachPoint {
-        location: UProbeAttachLocation::AbsoluteOffset(offset),
-        cookie: Some(0),
-    };
-    let link = uprobe(ebpf, program)?.attach(
-        [first, second].map(point),
-        Path::new(SELF),
-        UProbeScope::AllProcesses,
-    )?;
-    let with = times();
-    uprobe(ebpf, program)?.detach(link)?;
+    let with = probed(ebpf, program, &[first, second], times)?;
     let [emulated_ns, single_stepped_ns] = [0, 1].map(|which| with[which].saturating_sub(without[which]));
     Ok((emulated_ns > 0 && single_stepped_ns > 0).then_some(Traps {
         emulated_ns,
@@ -78,9 +78,44 @@ pub(super) fn measure(ebpf: &mut Ebpf, program: &'static str) -> Result<Option<T
     }))
 }
 
-/// The median time of a call with cold caches, nanoseconds.
-fn time(function: fn(u64) -> u64, cache: &[u8]) -> u64 {
-    let mut times: Vec<u64> = (0..ROUNDS as u64)
+/// How much longer a probe on a `push` takes than one on a jump, nanoseconds: the kernel emulates both, and writes to the stack for
+/// one of them. With warm caches, as between two probes of a call. 0 where there is no such instruction.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub(super) fn push_more_ns(ebpf: &mut Ebpf, program: &'static str) -> Result<u64, Error> {
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return Ok(0) };
+    let emulated = |text: &'static str| {
+        place(&maps, branching, move |it| it.class == Class::Emulated && it.text.starts_with(text))
+    };
+    let (Some(push), Some(jump)) = (emulated("push"), emulated("j")) else { return Ok(0) };
+    let warm = || time(branching, WARM_ROUNDS, &[]);
+    let push_ns = probed(ebpf, program, &[push], warm)?;
+    let jump_ns = probed(ebpf, program, &[jump], warm)?;
+    Ok(push_ns.saturating_sub(jump_ns))
+}
+
+/// The result of `measure` with probes at these places of this program.
+fn probed<T>(
+    ebpf: &mut Ebpf,
+    program: &'static str,
+    places: &[u64],
+    measure: impl Fn() -> T,
+) -> Result<T, Error> {
+    let points = places.iter().map(|offset| UProbeAttachPoint {
+        location: UProbeAttachLocation::AbsoluteOffset(*offset),
+        cookie: Some(0),
+    });
+    let link = uprobe(ebpf, program)?.attach(points, Path::new(SELF), UProbeScope::AllProcesses)?;
+    let measured = measure();
+    uprobe(ebpf, program)?.detach(link)?;
+    Ok(measured)
+}
+
+/// The median time of a call after this much memory was read, nanoseconds.
+fn time(function: fn(u64) -> u64, rounds: usize, cache: &[u8]) -> u64 {
+    let mut times: Vec<u64> = (0..rounds as u64)
         .map(|round| {
             black_box(cache.iter().step_by(CACHE_LINE).map(|byte| u64::from(*byte)).sum::<u64>());
             let began = Instant::now();
@@ -92,9 +127,9 @@ fn time(function: fn(u64) -> u64, cache: &[u8]) -> u64 {
     times[times.len() / 2]
 }
 
-/// The offset in this program's file of an instruction of this class that each call of the function executes.
-fn place(maps: &str, function: u64, class: Class) -> Option<u64> {
-    let offset = offset(maps, function)?;
+/// The offset in this program's file of such an instruction that each call of the function executes.
+fn place(maps: &str, function: fn(u64) -> u64, is_it: impl Fn(&Instruction) -> bool) -> Option<u64> {
+    let offset = offset(maps, function as usize as u64)?;
     let mut code = [0; CODE];
     let file = fs::File::open(SELF).ok()?;
     let read = std::os::unix::fs::FileExt::read_at(&file, &mut code, offset).ok()?;
@@ -103,7 +138,7 @@ fn place(maps: &str, function: u64, class: Class) -> Option<u64> {
     let jumps = |text: &str| !["call", "bl "].iter().any(|call| text.starts_with(call));
     let is_end = |it: &Instruction| it.text.starts_with("ret") || it.target.is_some() && jumps(&it.text);
     let end = all.iter().position(is_end)?;
-    all[..=end].iter().find(|instruction| instruction.class == class).map(|found| found.address)
+    all[..=end].iter().find(|instruction| is_it(instruction)).map(|found| found.address)
 }
 
 /// The offset in its file of what is at an address, by `/proc/PID/maps`.
@@ -135,9 +170,9 @@ mod tests {
     #[test]
     fn the_own_functions_have_an_instruction_of_each_class() {
         let maps = fs::read_to_string("/proc/self/maps").expect("it is there");
-        let place = |function: fn(u64) -> u64, class| place(&maps, function as usize as u64, class);
-        assert!(place(emulated, Class::Emulated).is_some());
-        assert!(place(single_stepped, Class::SingleStepped).is_some());
-        assert_eq!((emulated(1), single_stepped(1)), (2, 3));
+        let has = |function, class| place(&maps, function, |it| it.class == class).is_some();
+        assert!(has(emulated, Class::Emulated));
+        assert!(has(single_stepped, Class::SingleStepped));
+        assert_eq!((emulated(1), single_stepped(1), branching(1)), (2, 3, 4));
     }
 }
