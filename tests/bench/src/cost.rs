@@ -2,10 +2,11 @@
 
 use std::{fs, process::Command, thread, time::Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::ValueEnum as _;
 use harness::{
     cluster::{self, OwnSpans},
+    cost::{Round, Spread, Way as _, turns},
     schedulers::woven,
     spans,
     stage::Stage,
@@ -16,8 +17,8 @@ use xtask::{build, components::SCHEDULER, paths, process, setup};
 use crate::{
     draw,
     options::{Detail, Options, Output, Shares},
-    report::{Report, Spread},
-    round::{self, PODS, Round, SETTLE, Way},
+    report::Report,
+    round::{self, PODS, SETTLE, Way},
 };
 
 /// Requests a second that the scheduler may send: more than it makes.
@@ -60,26 +61,13 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         if ways.contains(&Way::InProcess) {
             stage.cluster.scheduler_beside(Way::InProcess.name(), &peer, OwnSpans::Exported)?;
         }
-        let mut rounds: Vec<(Way, Vec<Round>)> = ways.iter().map(|way| (*way, Vec::new())).collect();
-        for number in 0..=options.rounds as usize {
-            // Each way is first, in the middle and last equally often, so that a drift affects all.
-            for place in 0..ways.len() {
-                let (way, of_way) = &mut rounds[(number + place) % ways.len()];
-                let round =
-                    round::measure(stage, options, *way, if number == 0 { FIRST_WARM_UP } else { WARM_UP })?;
-                let Round { cpu_ms_per_pod, pods_per_second, .. } = &round;
-                let what = if number == 0 { "warm-up, thrown away" } else { way.name() };
-                eprintln!(
-                    "round    {number} of {}: {what:<20} {cpu_ms_per_pod:.3} ms of CPU a Pod, {pods_per_second:.1} Pods/s",
-                    options.rounds
-                );
-                if number > 0 {
-                    of_way.push(round);
-                }
-            }
+        let measure =
+            |way, turn| round::measure(stage, options, way, if turn == 0 { FIRST_WARM_UP } else { WARM_UP });
+        let rounds = turns(options.rounds, &ways, measure, || {
             stage.cluster.api()?.delete_pods(PODS)?;
             thread::sleep(SETTLE);
-        }
+            Ok(())
+        })?;
         let report = report(stage, options, &rounds)?;
         match options.output {
             Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
@@ -91,8 +79,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         if options.store {
             facts::store(&report.figures()?)?;
         }
-        ensure!(report.lost == 0.0, "{} things were lost", report.lost);
-        Ok(())
+        report.costs.nothing_lost()
     })
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Mean, Report};
+use harness::cost::{Costs, Mean};
+
+use crate::report::Report;
 
 /// Pixels.
 const WIDTH: f64 = 760.0;
@@ -50,14 +52,14 @@ pub(super) struct Ratio {
 impl Figures {
     /// Those of a benchmark, in etcd's time.
     pub(super) fn of(report: &Report) -> Self {
-        let Report { nodes, pods, pace, rounds, ways, .. } = report;
+        let Report { nodes, pace, costs: Costs { pods, rounds, ways, .. }, .. } = report;
         let ratio = |Mean { mean, standard_error }: &Mean| {
             let error = mean * standard_error.unwrap_or_default();
             Ratio { mean: *mean, error }
         };
         let rows = ways.iter().skip(1).map(|cost| Row {
             way: cost.way.clone(),
-            scheduler: ratio(&cost.steadied_scheduler_cpu_ratio),
+            scheduler: ratio(&cost.steadied_program_cpu_ratio),
             both: cost.daemon_cpu_ms_per_pod.as_ref().map(|_| ratio(&cost.steadied_cpu_ratio)),
         });
         let measured =

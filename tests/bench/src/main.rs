@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: measures the cost of tracing for the scheduler and the machine.
+//! `cargo xtask bench`: measures the cost of tracing for what is traced and the machine.
 #![forbid(unsafe_code)]
 
 mod context;
+mod controllers;
 mod cost;
 mod draw;
 mod histogram;
@@ -49,6 +50,13 @@ enum What {
     /// Its memory and CPU time while Pods come and go and its watch is cut each minute. With an attempt that lacks its context, or
     /// more than 40 MiB, the exit code is 1.
     Context(context::Options),
+    /// Measure what tracing costs kube-controller-manager
+    ///
+    /// On a real cluster, Deployments are scaled so that Pods come and go at an even pace: CPU time per Pod of
+    /// kube-controller-manager, of the daemon and of etcd beside them, untraced and traced in turn. `cargo xtask kind cost` does this
+    /// for a kubelet. The exit code is 1 if the ratio is more than two standard errors above 1.02, or something was lost. Progress on
+    /// stderr, the result on stdout. Needs an otherwise idle machine and root.
+    Controllers(controllers::Options),
     /// Measure the time from the end of an attempt until its spans are at a Collector
     ///
     /// At several rates of Pods, on a real cluster. The Collector is this program, which notes the time. Needs root.
@@ -81,6 +89,7 @@ fn run(command: &Command) -> Result<()> {
     };
     match what {
         Some(What::Context(options)) => context::main(options),
+        Some(What::Controllers(options)) => controllers::main(options),
         Some(What::Latency(options)) => latency::main(options),
         Some(What::Page(options)) => page::main(options),
         Some(What::Pipeline) => pipeline::main(),

@@ -9,12 +9,12 @@ use std::{
 use anyhow::{Result, ensure};
 use harness::{
     api::{Api, pod},
+    cost::{self, Daemon, Round, Way as _, nothing_cut},
     processes::cpu_ms,
     schedspan::{self, Schedspan},
     stage::Stage,
     wait::wait_until,
 };
-use serde::Serialize;
 
 use crate::{
     histogram,
@@ -32,6 +32,16 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(1);
 /// The prefix of the Pods' names.
 pub(crate) const PODS: &str = "bench-";
 
+/// Figures of schedulers alone, as the report names them. The first two are from the scheduler's own metric.
+pub(crate) const ATTEMPT_P50: &str = "attempt ms, p50";
+pub(crate) const ATTEMPT_P99: &str = "attempt ms, p99";
+pub(crate) const HITS: &str = "hits/attempt";
+const RECORDS: &str = "records/attempt";
+/// What the daemon measures itself of samples, and of exact windows: part of the scheduler's CPU time.
+const SAMPLES: &str = "% of CPU: samples";
+const WINDOWS: &str = "% of CPU: windows";
+const WINDOWS_PER_1000: &str = "windows/1,000 attempts";
+
 /// The maker of the spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -46,8 +56,8 @@ pub(crate) enum Way {
     Shares(Shares),
 }
 
-impl Way {
-    pub(crate) const fn name(self) -> &'static str {
+impl cost::Way for Way {
+    fn name(self) -> &'static str {
         match self {
             Self::Untraced => "untraced",
             Self::InProcess => "in-process",
@@ -58,7 +68,9 @@ impl Way {
             Self::Shares(shares) => shares.name(),
         }
     }
+}
 
+impl Way {
     /// schedspan's arguments, and its executable.
     fn traced<'a>(
         self,
@@ -72,37 +84,6 @@ impl Way {
             Self::Against(detail) => Some((detail.arguments(), options.against.as_deref()?)),
         }
     }
-}
-
-/// The figures of a round.
-#[derive(Default, Serialize)]
-pub(crate) struct Round {
-    /// CPU time of the scheduler.
-    pub(crate) cpu_ms_per_pod: f64,
-    /// CPU time of etcd. Its work per Pod does not depend on tracing, so it shows how busy the machine was with other work,
-    /// which slows the scheduler as well.
-    pub(crate) etcd_cpu_ms_per_pod: f64,
-    pub(crate) pods_per_second: f64,
-    /// From the scheduler's own metric.
-    pub(crate) attempt_p50_ms: f64,
-    pub(crate) attempt_p99_ms: f64,
-    pub(crate) resident_mib: f64,
-    /// Only with schedspan.
-    pub(crate) daemon: Option<Daemon>,
-}
-
-/// The cost of the daemon.
-#[derive(Serialize)]
-pub(crate) struct Daemon {
-    pub(crate) cpu_ms_per_pod: f64,
-    pub(crate) resident_mib: f64,
-    pub(crate) hits_per_attempt: f64,
-    pub(crate) records_per_attempt: f64,
-    /// What the daemon measures itself of samples, and of exact windows: part of the scheduler's CPU time, percent.
-    pub(crate) samples_percent: f64,
-    pub(crate) windows_percent: f64,
-    pub(crate) windows_per_1000: f64,
-    pub(crate) lost: f64,
 }
 
 /// Creates Pods at an even pace until all are bound, and deletes them.
@@ -135,6 +116,8 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     let cpu_ms_per_pod = (cpu_ms(pid)? - before) / pods;
     let etcd_cpu_ms_per_pod = (cpu_ms(etcd)? - etcd_before) / pods;
     let durations = histogram::between(&metrics_before, &attempts()?);
+    let mut others =
+        vec![(ATTEMPT_P50, durations.quantile(0.5) * 1e3), (ATTEMPT_P99, durations.quantile(0.99) * 1e3)];
 
     let daemon = schedspan.zip(daemon_before).map(|(schedspan, before)| {
         let metrics = schedspan.metrics()?;
@@ -145,32 +128,33 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
             way != Way::Shares(Shares::Windows) || windows > 0.0,
             "no attempt of {pods} had an exact window: more are needed, with `--pods`"
         );
-        let cuts = metrics.sum("schedspan_cuts_total", &[]);
-        ensure!(cuts == 0.0, "the budget has cut something {cuts} times: this is the cost of less");
+        nothing_cut(&metrics)?;
         let of_scheduler = (cpu_ms(pid)? - begun) / 1e3;
         let percent =
             |part| 100.0 * metrics.sum("schedspan_overhead_seconds_total", &[("part", part)]) / of_scheduler;
         let daemon = Daemon {
             cpu_ms_per_pod: (cpu_ms(schedspan.pid())? - before) / pods,
             resident_mib: resident_mib(schedspan.pid())?,
-            hits_per_attempt: metrics.sum("schedspan_hits_total", &[]) / attempts,
-            records_per_attempt: metrics.sum("schedspan_records_total", &[]) / attempts,
-            samples_percent: percent("samples"),
-            windows_percent: percent("exact_windows"),
-            windows_per_1000: 1e3 * windows / attempts,
             lost: metrics.sum("schedspan_losses_total", &[]),
         };
+        others.extend([
+            (HITS, metrics.sum("schedspan_hits_total", &[]) / attempts),
+            (RECORDS, metrics.sum("schedspan_records_total", &[]) / attempts),
+            (SAMPLES, percent("samples")),
+            (WINDOWS, percent("exact_windows")),
+            (WINDOWS_PER_1000, 1e3 * windows / attempts),
+        ]);
         schedspan.stop()?;
         anyhow::Ok(daemon)
     });
+    let daemon = daemon.transpose()?;
     Ok(Round {
         cpu_ms_per_pod,
         etcd_cpu_ms_per_pod,
         pods_per_second,
-        attempt_p50_ms: durations.quantile(0.5) * 1e3,
-        attempt_p99_ms: durations.quantile(0.99) * 1e3,
         resident_mib: resident_mib(pid)?,
-        daemon: daemon.transpose()?,
+        daemon,
+        others,
     })
 }
 

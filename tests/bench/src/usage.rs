@@ -1,9 +1,14 @@
-//! Memory of a process.
+//! CPU time and memory of a process.
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
+use harness::{cost::Usage, processes::cpu_ms};
 use xtask::process;
+
+pub(crate) fn usage(pid: u32) -> Result<Usage> {
+    Ok(Usage { cpu_ms: cpu_ms(pid)?, resident_mib: resident_mib(pid)? })
+}
 
 pub(crate) fn resident_mib(pid: u32) -> Result<f64> {
     let bytes = process::resident(pid).with_context(|| format!("process {pid} has ended"))?;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, is_bound, pod},
+    api::{Api, DEPLOYMENTS, deployment, is_bound, pod},
     audit,
     cluster::Scheduler as Process,
     metrics::Metrics,
@@ -45,7 +45,6 @@ const ARRIVAL: Duration = Duration::from_secs(30);
 pub(super) const NOTICED: Duration = Duration::from_secs(30);
 const POLICY_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const JOBS_PATH: &str = "/apis/batch/v1/namespaces/default/jobs";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const POLICY_BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -362,17 +361,6 @@ fn work(api: &Api) -> Result<Vec<Value>> {
     })?;
     // Those that the caller made have no owner.
     Ok(pods.into_iter().filter(|pod| pod["metadata"]["ownerReferences"].is_array()).collect())
-}
-
-/// A Deployment whose Pods have its name as the label `app`.
-pub(crate) fn deployment(name: &str, replicas: usize) -> Value {
-    let labels = json!({ "app": name });
-    let mut template = pod(name, "10m");
-    template["metadata"] = json!({ "labels": labels });
-    json!({
-        "metadata": { "name": name },
-        "spec": { "replicas": replicas, "selector": { "matchLabels": labels }, "template": template },
-    })
 }
 
 fn job(name: &str) -> Value {

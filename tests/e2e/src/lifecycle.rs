@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, NodeSize, is_bound, is_unschedulable, pod},
+    api::{Api, DEPLOYMENTS, NodeSize, deployment, is_bound, is_unschedulable, pod},
     schedspan::{Options, Schedspan},
     spans::{self, Span},
     stage::Stage,
@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use xtask::process;
 
 use crate::checks::{self, text};
-use crate::controllers::{DEPLOYMENTS, deployment};
 use crate::truth::workload::{create_storage_class, create_volume};
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

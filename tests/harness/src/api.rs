@@ -19,6 +19,9 @@ const PODS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of the lists of all Pods, which cost the API server some work.
 const PODS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// The Deployments of the namespace `default`.
+pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
 /// The label with a Node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -64,6 +67,17 @@ pub fn pod(name: &str, cpu: &str) -> Value {
             "terminationGracePeriodSeconds": 0,
             "containers": [{ "name": "main", "image": "none", "resources": { "requests": { "cpu": cpu } } }],
         },
+    })
+}
+
+/// A Deployment whose Pods have its name as the label `app`.
+pub fn deployment(name: &str, replicas: usize) -> Value {
+    let labels = json!({ "app": name });
+    let mut template = pod(name, "10m");
+    template["metadata"] = json!({ "labels": labels });
+    json!({
+        "metadata": { "name": name },
+        "spec": { "replicas": replicas, "selector": { "matchLabels": labels }, "template": template },
     })
 }
 

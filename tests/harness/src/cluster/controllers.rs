@@ -30,7 +30,7 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
 
 /// Its arguments, with which it serves on this port.
 pub(super) fn arguments(dir: &Path, options: &Options, port: u16) -> Vec<String> {
-    let own = [
+    let mut own = vec![
         format!("--kubeconfig={}", access::kubeconfig_path(dir, CONTROLLER_MANAGER.name).display()),
         "--leader-elect=false".into(),
         format!("--service-account-private-key-file={}", access::key(dir).display()),
@@ -38,5 +38,8 @@ pub(super) fn arguments(dir: &Path, options: &Options, port: u16) -> Vec<String>
         format!("--use-service-account-credentials={}", options.controllers.is_none()),
         format!("--controllers={CONTROLLERS}"),
     ];
+    if let Some(qps) = options.controllers_qps {
+        own.extend([format!("--kube-api-qps={qps}"), format!("--kube-api-burst={qps}")]);
+    }
     [&own[..], &access::serving_arguments(dir, port)].concat()
 }

@@ -65,6 +65,9 @@ pub struct Options {
     /// Without kube-controller-manager: nothing makes Pods for Deployments, or binds volume claims
     #[arg(long)]
     pub no_controllers: bool,
+    /// Requests a second that each controller may send, and as many in a burst (unset: its default, 20 and 30)
+    #[arg(long, value_name = "QPS")]
+    pub controllers_qps: Option<u32>,
     /// Another kube-controller-manager to run, of whatever version, with all rights
     #[arg(long, value_name = "FILE")]
     pub controllers: Option<PathBuf>,
