@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, is_bound, pod},
+    api::{Api, DEPLOYMENTS, deployment, is_bound, pod},
     metrics::Metrics,
     schedspan::{Options, Schedspan},
     spans::{self, Span},
@@ -25,7 +25,7 @@ use xtask::{
 };
 
 use crate::{
-    controllers::{DEPLOYMENTS, NOTICED, deployment, is_traced, nothing_lost, refuse_pods},
+    controllers::{NOTICED, is_traced, nothing_lost, refuse_pods},
     creations,
 };
 
