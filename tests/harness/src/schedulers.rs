@@ -94,7 +94,8 @@ const PLAIN: [Versioned; 10] = [
 /// Main packages around Kubernetes' scheduler with an out-of-tree plugin that fails, waits, or panics if a Pod's annotations ask
 /// for it, and the feature gates that each needs on the test cluster. Each is built like the scheduler of its version; they differ
 /// in the plugin API.
-const TROUBLE: [Versioned; 5] = [
+const TROUBLE: [Versioned; 6] = [
+    (trouble(FAILED_PLUGIN, "schedulers/trouble/1.28.15"), None),
     (trouble(OLDEST, "schedulers/trouble/1.29.15"), None),
     (trouble(STATE_BY_POINTER, "schedulers/trouble/1.33.13"), None),
     (trouble(API_IN_TWO, "schedulers/trouble/1.34.9"), None),
@@ -335,7 +336,7 @@ mod tests {
         for none in ["1", "1.3", "1.30", "1.36.3", ""] {
             let error = version(none).unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("no scheduler of version `{none}`: there are 1.29.15, ")),
+                error.starts_with(&format!("no scheduler of version `{none}`: there are 1.28.15, ")),
                 "{error}"
             );
         }

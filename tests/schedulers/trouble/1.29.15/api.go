@@ -30,6 +30,8 @@ const (
 
 var newStatus = framework.NewStatus
 
+var factory = newPlugin
+
 func (t *trouble) PreFilter(_ context.Context, _ state, pod *v1.Pod) (*framework.PreFilterResult, *status) {
 	return nil, t.preFilter(pod)
 }

@@ -31,6 +31,8 @@ const (
 
 var newStatus = fwk.NewStatus
 
+var factory = newPlugin
+
 func (t *trouble) PreFilter(_ context.Context, _ state, pod *v1.Pod, _ nodes) (*framework.PreFilterResult, *status) {
 	return nil, t.preFilter(pod)
 }

@@ -15,7 +15,7 @@ import (
 func main() {
 	// HandleCrash logs a panic and ends the process, unless this is set. The scheduling loop runs below it, in wait.Until, and
 	// so does each worker of a Parallelizer: then the Pod's attempt is over, and the scheduler goes on. A binding goroutine
-	// has nothing of the kind, from 1.29 to 1.37: a panic there always ends the process.
+	// has nothing of the kind, from 1.28 to 1.37: a panic there always ends the process.
 	utilruntime.ReallyCrash = false
-	os.Exit(cli.Run(app.NewSchedulerCommand(app.WithPlugin(name, newPlugin))))
+	os.Exit(cli.Run(app.NewSchedulerCommand(app.WithPlugin(name, factory))))
 }
