@@ -15,7 +15,10 @@ use std::{
     str::SplitAsciiWhitespace,
 };
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, makedev, open, statx};
+use rustix::{
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, makedev, open, statx},
+    time::{ClockId, clock_gettime},
+};
 use wire::{INITIAL_PID_NAMESPACE, PidNamespace};
 
 /// Maximum size of an executable. The largest known one, k3s with all its components, has 80 MB.
@@ -134,6 +137,10 @@ impl AsFd for Handle {
 /// Looks after which a process that was of no interest is left alone, until the next full look. One that executes the program
 /// does so soon after it was forked.
 const YOUNG: u32 = 10;
+/// Age at which a process that is there at the first look is not young, in clock ticks: ten seconds.
+const OLD_TICKS: u64 = 10 * TICKS_PER_SECOND;
+/// The kernel reports times in hundredths of a second whatever its clock is.
+const TICKS_PER_SECOND: u64 = 100;
 
 /// A search for processes that is repeated.
 #[derive(Debug, Default)]
@@ -163,8 +170,12 @@ impl Search {
         is_of_interest: impl Fn(&FileId) -> bool,
     ) -> io::Result<Vec<(u32, FileId)>> {
         let mut seen = HashMap::with_capacity(self.seen.len());
+        let is_first = self.seen.is_empty();
         for pid in pids()? {
-            let before = self.seen.get(&pid).copied().unwrap_or(Seen { looks: 0, found: None });
+            let before = self.seen.get(&pid).copied().unwrap_or_else(|| {
+                let looks = if is_first && is_old(pid) { YOUNG } else { 0 };
+                Seen { looks, found: None }
+            });
             let rests = !full && before.looks >= YOUNG && !before.found.as_ref().is_some_and(&is_of_interest);
             let found = if rests { before.found } else { file_of(pid, &mut admits) };
             seen.insert(pid, Seen { looks: before.looks.saturating_add(1), found });
@@ -175,6 +186,11 @@ impl Search {
         running.sort_by_key(|(pid, _)| *pid);
         Ok(running)
     }
+}
+
+fn is_old(pid: u32) -> bool {
+    let now = u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default() * TICKS_PER_SECOND;
+    ProcessId::of(pid).is_some_and(|id| now.saturating_sub(id.start_ticks) >= OLD_TICKS)
 }
 
 /// The plausible executable of a process that is admitted.
@@ -262,9 +278,9 @@ fn fields(stat: &str) -> Option<SplitAsciiWhitespace<'_>> {
     Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
 }
 
-/// Of `/proc/PID/stat`: `utime` and `stime`, which the kernel reports in hundredths of a second whatever its clock is.
+/// Of `/proc/PID/stat`: `utime` and `stime`.
 fn of_cpu(stat: &str) -> Option<u64> {
-    const TICK_NS: u64 = 10_000_000;
+    const TICK_NS: u64 = 1_000_000_000 / TICKS_PER_SECOND;
     let mut fields = fields(stat)?.skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     next()?.checked_add(next()?)?.checked_mul(TICK_NS)
@@ -368,9 +384,35 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_has_long_run_at_the_first_look_is_left_alone_after_it() {
+        let mut search = Search::default();
+        let mut looked_at = |full| {
+            let mut pids = Vec::new();
+            let admits = |pid| {
+                pids.push(pid);
+                false
+            };
+            search.look(full, admits, |_| true).expect("/proc is there");
+            pids
+        };
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let young = child.id();
+        let old = std::os::unix::process::parent_id();
+        assert_eq!((is_old(young), looked_at(true).contains(&young)), (false, true));
+        assert!(looked_at(false).contains(&young));
+        assert_eq!(looked_at(false).contains(&old), !is_old(old));
+        assert!(looked_at(true).contains(&old));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_old(u32::MAX));
+    }
+
+    #[test]
     fn only_who_is_admitted_is_listed_with_the_file_that_it_runs() {
         let own = std::process::id();
-        let (mut asked, mut search) = (0, Search::default());
+        // Not the first look, at which this test may have run for long.
+        let seen = HashMap::from([(u32::MAX, Seen { looks: 0, found: None })]);
+        let (mut asked, mut search) = (0, Search { seen });
         let mut look = |full, of_interest| {
             asked = 0;
             let admits = |pid| {
