@@ -108,7 +108,7 @@ pub struct Want<V> {
     pub of: &'static [&'static str],
     /// Fields to follow; embedded fields are found automatically. `*` selects the first element of a slice, `*1` the
     /// second and so on, and the target of a pointer; `#` the length of a slice or map; `(package.Type)` what an
-    /// interface holds, if that is a pointer to this type.
+    /// interface holds, if that is a pointer to this type. A field of bytes is read as text.
     pub path: &'static [&'static str],
     /// Selects and interprets the parameter or result.
     pub seen_as: SeenAs,
