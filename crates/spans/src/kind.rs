@@ -53,6 +53,10 @@ named! {
     PodStart: names::POD_START,
     /// The request that created a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
     PodCreation: names::POD_CREATION,
+    /// The request that deleted a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
+    PodDeletion: names::POD_DELETION,
+    /// The request that evicted a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
+    PodEviction: names::POD_EVICTION,
     /// A command of kubectl, until the Pods that come of its requests are Ready. Holds a [`TraceKind::Lifecycle`] for each.
     Command: names::COMMAND,
 }

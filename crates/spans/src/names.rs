@@ -10,6 +10,10 @@ pub const LIFECYCLE: &str = "PodLifecycle";
 pub const POD_START: &str = "StartPod";
 /// The creation of a Pod, by the request of a reconcile.
 pub const POD_CREATION: &str = "create Pod";
+/// The deletion of a Pod, by the request of a reconcile.
+pub const POD_DELETION: &str = "delete Pod";
+/// The eviction of a Pod, by the request of a reconcile.
+pub const POD_EVICTION: &str = "evict Pod";
 /// The root of a reconcile.
 pub const RECONCILE: &str = "Reconcile";
 /// The root of a command, which its arguments follow.

@@ -96,6 +96,8 @@ impl AttemptLog {
             | TraceKind::Reconcile
             | TraceKind::PodStart
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => return,
         }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();

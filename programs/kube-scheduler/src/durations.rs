@@ -89,6 +89,8 @@ impl Histograms {
             | TraceKind::Reconcile
             | TraceKind::PodStart
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => {
                 return;
             }
@@ -150,6 +152,8 @@ impl Histograms {
                 | TraceKind::Reconcile
                 | TraceKind::PodStart
                 | TraceKind::PodCreation
+                | TraceKind::PodDeletion
+                | TraceKind::PodEviction
                 | TraceKind::Command,
             )
             | SpanKind::Cycle(_)

@@ -92,6 +92,8 @@ impl Metrics {
             | TraceKind::Reconcile
             | TraceKind::PodStart
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => {}
         }
     }

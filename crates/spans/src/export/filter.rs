@@ -145,7 +145,11 @@ impl Filter {
     pub fn keeps(&self, trace: &Trace) -> bool {
         let kind = match trace.kind {
             TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Reconcile => !self.lifecycles,
-            TraceKind::Lifecycle | TraceKind::PodStart | TraceKind::PodCreation => true,
+            TraceKind::Lifecycle
+            | TraceKind::PodStart
+            | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction => true,
             TraceKind::Configuration | TraceKind::Command => false,
         };
         kind && trace.roots().any(|root| self.wants(root))

@@ -222,6 +222,8 @@ impl Condition {
                 | TraceKind::Reconcile
                 | TraceKind::PodStart
                 | TraceKind::PodCreation
+                | TraceKind::PodDeletion
+                | TraceKind::PodEviction
                 | TraceKind::Command => Err(Dropped::NoRule),
             },
             Self::Pod(_, number) => match trace.selected {

@@ -223,6 +223,8 @@ impl Model {
             | TraceKind::Reconcile
             | TraceKind::PodStart
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => return,
         }
         let Source::Process(target) = trace.source else { return };
