@@ -107,6 +107,9 @@ pub(crate) const METRIC: Metric<Value> = Metric {
     ],
 };
 
+/// A text of which nothing is kept.
+pub(crate) const SECRET: &str = "secret";
+
 impl Program for Kitchen {
     const NAME: &'static str = "kitchen";
     const MARKERS: &'static [&'static str] = &["kitchen.main", "kitchen.open"];
@@ -132,6 +135,10 @@ impl Program for Kitchen {
         _types: &Types<'_>,
     ) -> Result<Vec<Named>, goexe::Error> {
         Ok(Vec::new())
+    }
+
+    fn keep(_value: Value, text: String) -> Option<String> {
+        (text != SECRET).then_some(text)
     }
 
     fn redact(values: &mut Values<Value>, replace: &mut dyn FnMut(&'static str, &mut String)) {

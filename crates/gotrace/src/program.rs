@@ -87,6 +87,12 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
         Cut::Plugins
     }
 
+    /// What is kept of a text that is read; `None` for nothing. What is not kept is in no event, and so in no recording.
+    #[must_use]
+    fn keep(_value: Self::Value, text: String) -> Option<String> {
+        Some(text)
+    }
+
     /// Replaces the names of users' objects. `replace` receives each name with its kind, such as `pod`.
     fn redact(values: &mut Values<Self::Value>, replace: &mut dyn FnMut(&'static str, &mut String));
 }

@@ -25,7 +25,7 @@ pub enum Kind {
     Flag,
     /// A `time.Time` by its first word, as nanoseconds since the Unix epoch. `None` if it does not come from the clock.
     Time,
-    /// A string. A truncated one ends in `…`.
+    /// A string, or bytes as if they were one: `\u{fffd}` stands for those that are none. A truncated one ends in `…`.
     Text,
     /// A long string, the only value at its site.
     LongText,

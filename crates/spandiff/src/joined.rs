@@ -3,7 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use spans::{AttributeValue, Attributes, Source, Span, SpanKind, Status, Trace, TraceKind, attributes};
+use spans::{
+    AttributeValue, Attributes, Source, Span, SpanKind, Status, Trace, TraceKind, attributes,
+    figures::duration,
+};
 
 use crate::{Shown, Span as Read};
 
@@ -45,7 +48,7 @@ fn id(span: &Read) -> Id<'_> {
 
 /// The lifecycle of this Pod as one tree: the last one in the spans; `None` if there is none.
 ///
-/// Spans that start after its end are left out. The root is the client's span that created the Pod, if it was collected, and is
+/// Spans that start after its end are left out, except deletions and evictions of the Pod: these say how long after it. The root is the client's span that created the Pod, if it was collected, and is
 /// extended to contain everything that it caused.
 #[must_use]
 pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
@@ -67,9 +70,11 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let about = spans.iter().filter(|span| is(span, attributes::POD_UID, uid)).chain(created);
     let traces: HashSet<_> = about.map(|span| &*span.trace_id).collect();
     let end = lifecycle.wall[1];
+    let is_in_time =
+        |span: &Read| span.wall[0] <= end || is_removal(span) && span.attribute(attributes::POD_UID) == uid;
     let taken: HashMap<Id<'_>, &Read> = spans
         .iter()
-        .filter(|span| traces.contains(&*span.trace_id) && span.wall[0] <= end)
+        .filter(|span| traces.contains(&*span.trace_id) && is_in_time(span))
         .map(|span| (id(span), span))
         .collect();
     let parent = |span: &Read| taken.get(&(&*span.trace_id, &*span.parent_id)).copied();
@@ -87,7 +92,7 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     }
     below.values_mut().for_each(|spans| spans.sort_by_key(|span| (span.wall, &*span.name)));
 
-    let mut tree = Tree { spans: Vec::new(), below, uid };
+    let mut tree = Tree { spans: Vec::new(), below, uid, end };
     let start = tree.below.values().flatten().map(|span| span.wall[0]).min().unwrap_or(top.wall[0]);
     let root = tree.add(None, top, named(top));
     let whole = Span { start_unix_ns: start, end_unix_ns: end.max(top.wall[1]), ..tree.spans[root].clone() };
@@ -131,12 +136,17 @@ struct Tree<'a> {
     below: HashMap<Option<Id<'a>>, Vec<&'a Read>>,
     /// The Pod's.
     uid: &'a str,
+    /// Of its lifecycle.
+    end: u64,
 }
 
 impl<'a> Tree<'a> {
     /// Returns the span's number, which is its id here: ids of several traces may collide.
     fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
         let number = self.spans.len();
+        let later_ns = span.wall[0].saturating_sub(self.end);
+        let is_late = is_removal(span) && later_ns > 0;
+        let name = if is_late { format!("{name} +{}", duration(later_ns)) } else { name };
         let identity = |number: usize| (number as u64 + 1).to_be_bytes();
         let kind = match span.shows() {
             Shown::Known(kind) => kind,
@@ -202,6 +212,13 @@ impl<'a> Tree<'a> {
     }
 }
 
+/// Whether a span is the deletion or eviction of a Pod.
+fn is_removal(span: &Read) -> bool {
+    [TraceKind::PodDeletion, TraceKind::PodEviction]
+        .map(|kind| Shown::Known(SpanKind::Root(kind)))
+        .contains(&span.shows())
+}
+
 /// Name of a span, with its service.
 fn named(span: &Read) -> String {
     match &*span.service {
@@ -225,7 +242,7 @@ fn shown(span: &Read) -> Attributes {
 mod tests {
     use spans::export::{Style, waterfall};
     use spans::names::LIFECYCLE;
-    use spans::names::{POD_CREATION, POD_START, POD_STORAGE, RECONCILE};
+    use spans::names::{POD_CREATION, POD_DELETION, POD_EVICTION, POD_START, POD_STORAGE, RECONCILE};
 
     use super::*;
 
@@ -377,6 +394,32 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("─ 2 POST pods "), "{text}");
+    }
+
+    #[test]
+    fn a_deletion_is_drawn_however_much_later_it_was_and_those_of_other_pods_are_not() {
+        let of = |uid| [(attributes::POD_UID, uid), (attributes::WORKQUEUE, "replicaset")];
+        let pod = [
+            (attributes::POD_UID, "u"),
+            (attributes::POD_NAME, "shop"),
+            (attributes::POD_NAMESPACE, "default"),
+        ];
+        let manager = "kube-controller-manager";
+        let spans = [
+            with(read(1, 9, 0, LIFECYCLE, "schedspan", [7, 900]), &pod),
+            with(read(1, 2, 9, POD_EVICTION, "operator", [500, 510]), &of("u")),
+            with(read(1, 3, 9, POD_DELETION, manager, [62_900, 62_910]), &of("u")),
+            with(read(1, 4, 8, POD_DELETION, manager, [62_900, 62_910]), &of("v")),
+            with(read(2, 1, 0, RECONCILE, manager, [62_890, 62_920]), &of("")),
+            with(read(2, 2, 1, "DELETE pods", manager, [62_900, 62_910]), &of("u")),
+        ];
+        let text = drawn(&spans);
+        let names =
+            text.lines().skip(2).map(|line| line.split(['█', '▏', '▎', '▍']).next().unwrap_or_default());
+        let expected =
+            ["PodLifecycle", "├─ operator: evict Pod", "└─ kube-controller-manager: delete Pod +62.0 s"];
+        assert_eq!(names.map(str::trim_end).collect::<Vec<_>>(), expected, "{text}");
+        assert!(text.ends_with("10.0 ms  replicaset\n"), "{text}");
     }
 
     #[test]

@@ -174,16 +174,18 @@ fn link(read: ReadLink) -> Result<Link, Error> {
             Some(_) | None => None,
         }
     };
+    let evidence = match text(attributes::LINK_EVIDENCE).as_deref() {
+        Some("uid") => Evidence::Uid,
+        Some(_) | None => Evidence::Name,
+    };
     let relation = match text(attributes::LINK).as_deref() {
         Some("previous attempt") => Relation::PreviousAttempt,
         Some("attempt") => Relation::Attempt,
         Some("configuration") => Relation::Configuration,
-        Some("request") => Relation::Request,
-        Some("pod") => Relation::Pod,
-        Some("creator") => Relation::Creator(match text(attributes::LINK_EVIDENCE).as_deref() {
-            Some("uid") => Evidence::Uid,
-            Some(_) | None => Evidence::Name,
-        }),
+        Some("request") => Relation::Request(evidence),
+        Some("pod") => Relation::Pod(evidence),
+        Some("creator") => Relation::Creator(evidence),
+        Some("writer") => Relation::Writer(evidence),
         Some(_) | None => Relation::Cause {
             annotation: text(attributes::LINK_ANNOTATION).unwrap_or_default(),
             owner: text(attributes::LINK_OWNER),

@@ -177,10 +177,11 @@ pub const API_CALL_QUEUE_MS: Double = "k8s.scheduler.api_call.queue_ms";
 /// Message of the status or the error. On spans of plugins, extenders and API calls, if it is not empty.
 pub const MESSAGE: String = "k8s.scheduler.message";
 /// What a link leads to, where it is not the context in an annotation: `previous attempt`, `attempt`, `configuration`, the
-/// `request` that created the Pod, the `pod` that it created, or the reconcile that is the `creator`. On links.
+/// `request` that created, deleted or evicted the Pod, the `pod` that it was done to, the reconcile that is the `creator` of this one's object,
+/// or the one that was its last `writer`. On links.
 pub const LINK: String = "k8s.scheduler.link";
 /// What says that the two ends are about the same object: `uid`, its UID, or `name`, only its kind, namespace and name. On
-/// links between reconciles and what they created.
+/// links of reconciles, to each other and to Pods.
 pub const LINK_EVIDENCE: String = "schedspan.link.evidence";
 /// The annotation that carried the context. On links to the creator of the Pod.
 pub const LINK_ANNOTATION: String = "schedspan.link.annotation";
@@ -261,17 +262,18 @@ pub const RPC_SERVICE: String = "rpc.service";
 pub const RPC_METHOD: String = "rpc.method";
 /// The samplers that kept the trace. On the root, where there are samplers.
 pub const KEPT_BY: Strings = "schedspan.kept_by";
-/// Name of the work queue. On `Reconcile` and `create Pod`.
+/// Name of the work queue. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod`.
 pub const WORKQUEUE: String = "k8s.workqueue.name";
-/// What was taken out of the work queue, such as `namespace/name`. On `Reconcile` and `create Pod`, where it can be read.
+/// What was taken out of the work queue, such as `namespace/name`. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod`, where it
+/// can be read.
 pub const WORKQUEUE_KEY: String = "k8s.workqueue.key";
 /// How long it was in the work queue, milliseconds. On `Reconcile`, when it was seen to be added.
 pub const WORKQUEUE_WAIT_MS: Double = "k8s.workqueue.wait_ms";
 /// Whether the reconcile asked to be called again, as it does after a failure. On `Reconcile`.
 pub const WORKQUEUE_RETRIED: Bool = "k8s.workqueue.retried";
-/// Name of the controller of controller-runtime. On `Reconcile` and `create Pod`.
+/// Name of the controller of controller-runtime. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod`.
 pub const CONTROLLER: String = "k8s.controller.name";
-/// What is reconciled, as `namespace/name`. On `Reconcile` and `create Pod` of a controller, where it can be read.
+/// What is reconciled, as `namespace/name`. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod` of a controller, where it can be read.
 pub const CONTROLLER_REQUEST: String = "k8s.controller.request";
 /// What the reconcile returned: `success`, `requeue`, `requeue_after` or `error`. On `Reconcile` of a controller.
 pub const CONTROLLER_RESULT: String = "k8s.controller.result";
@@ -297,9 +299,9 @@ pub const REQUEST_SUBRESOURCE: String = "k8s.request.subresource";
 pub const REQUEST_LIMITED_MS: Double = "k8s.request.rate_limiter.wait_ms";
 /// Name of the object that it is about, or that came back. On requests.
 pub const OBJECT_NAME: String = "k8s.object.name";
-/// UID of the object that came back. On requests, where the client has a Go type for it and decodes it.
+/// UID of the object that came back. On requests, where the client has a Go type for it, or does not decode the answer.
 pub const OBJECT_UID: String = "k8s.object.uid";
-/// Resource version of the object that came back. On requests with its UID.
+/// Resource version of the object that came back. On requests with its UID, where the answer has it.
 pub const OBJECT_VERSION: String = "k8s.object.resource_version";
 /// The client that made the object, as the API server knows it: the first manager of its fields, which is the beginning of the
 /// user agent where the client names none. On `StorePod`.

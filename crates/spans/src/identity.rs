@@ -61,6 +61,12 @@ pub fn creation_id(uid: &str) -> [u8; 8] {
     span_id(&lifecycle_id(uid), CREATION)
 }
 
+/// The id of the span `delete Pod` or `evict Pod` beside it, of the request with this span: there may be several.
+#[must_use]
+pub fn removal_id(uid: &str, request: [u8; 8]) -> [u8; 8] {
+    span_id(&lifecycle_id(uid), u64::from_be_bytes(request))
+}
+
 /// The id of the span with this number in its trace.
 #[must_use]
 pub fn span_id(trace_id: &[u8; 16], number: u64) -> [u8; 8] {
@@ -96,6 +102,8 @@ mod tests {
         assert_eq!(span_id(&one, 1), spans[1]);
         assert_ne!(creation_id("a"), creation_id("b"));
         assert_ne!(creation_id("a"), lifecycle_root("a"));
+        let [first, second] = [[1; 8], [2; 8]].map(|request| removal_id("a", request));
+        assert!(first != second && first != creation_id("a") && first != removal_id("b", [1; 8]));
     }
 
     #[test]

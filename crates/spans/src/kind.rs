@@ -55,6 +55,10 @@ named! {
     PodCreation: names::POD_CREATION,
     /// What the API server does to store a new Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
     PodStorage: names::POD_STORAGE,
+    /// The request that deleted a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
+    PodDeletion: names::POD_DELETION,
+    /// The request that evicted a Pod, in the trace of the Pod's [`TraceKind::Lifecycle`].
+    PodEviction: names::POD_EVICTION,
     /// A command of kubectl, until the Pods that come of its requests are Ready. Holds a [`TraceKind::Lifecycle`] for each.
     Command: names::COMMAND,
 }

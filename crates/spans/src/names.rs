@@ -14,6 +14,10 @@ pub const POD_CREATION: &str = "create Pod";
 pub const POD_STORAGE: &str = "StorePod";
 /// Prefix of the call of a webhook.
 pub const WEBHOOK: &str = "webhook: ";
+/// The deletion of a Pod, by the request of a reconcile.
+pub const POD_DELETION: &str = "delete Pod";
+/// The eviction of a Pod, by the request of a reconcile.
+pub const POD_EVICTION: &str = "evict Pod";
 /// The root of a reconcile.
 pub const RECONCILE: &str = "Reconcile";
 /// The root of a command, which its arguments follow.

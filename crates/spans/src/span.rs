@@ -36,12 +36,14 @@ pub enum Relation {
     Attempt,
     /// The span with the configuration of the attempt's scheduler.
     Configuration,
-    /// The request that created the Pod.
-    Request,
-    /// The creation of the Pod that the request created, in the trace of the Pod.
-    Pod,
+    /// The request that created, deleted or evicted the Pod.
+    Request(Evidence),
+    /// What the request did to a Pod, in the trace of the Pod.
+    Pod(Evidence),
     /// The root of the reconcile that created the object which this one is about.
     Creator(Evidence),
+    /// The root of the reconcile that wrote that object last.
+    Writer(Evidence),
 }
 
 /// What says that two objects are the same one.
@@ -73,9 +75,10 @@ impl Relation {
             Self::PreviousAttempt => Some("previous attempt"),
             Self::Attempt => Some("attempt"),
             Self::Configuration => Some("configuration"),
-            Self::Request => Some("request"),
-            Self::Pod => Some("pod"),
+            Self::Request(_) => Some("request"),
+            Self::Pod(_) => Some("pod"),
             Self::Creator(_) => Some("creator"),
+            Self::Writer(_) => Some("writer"),
         }
     }
 
@@ -84,8 +87,10 @@ impl Relation {
     pub const fn evidence(&self) -> Option<Evidence> {
         match self {
             Self::Cause { .. } | Self::PreviousAttempt | Self::Attempt | Self::Configuration => None,
-            Self::Request | Self::Pod => Some(Evidence::Uid),
-            Self::Creator(evidence) => Some(*evidence),
+            Self::Request(evidence)
+            | Self::Pod(evidence)
+            | Self::Creator(evidence)
+            | Self::Writer(evidence) => Some(*evidence),
         }
     }
 }

@@ -47,6 +47,10 @@ impl Program for ClientGo {
         Ok(Vec::new())
     }
 
+    fn keep(value: Value, text: String) -> Option<String> {
+        requests::keep(value, text)
+    }
+
     fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, &mut String)) {
         for (value, datum) in values.iter_mut() {
             match (value, datum) {

@@ -38,7 +38,7 @@ const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// What schedspan counts of each queue, as the process's own metrics `workqueue_adds_total` and `workqueue_retries_total` do, and
 /// `workqueue_work_duration_seconds_count`.
-pub const COUNTERS: [Counter; 5] = [
+pub const COUNTERS: [Counter; 6] = [
     Counter { name: "workqueue_adds", help: "Keys that were added to a work queue", labels: &["queue"] },
     Counter { name: "workqueue_retries", help: "Keys that a work queue adds later", labels: &["queue"] },
     requests::counter(
@@ -50,7 +50,8 @@ pub const COUNTERS: [Counter; 5] = [
         help: "Reconciles of a work queue's keys that are over",
         labels: &["queue", "result"],
     },
-    requests::creations("workqueue_creations"),
+    requests::objects("workqueue_objects"),
+    requests::removals("workqueue_pod_removals"),
 ];
 
 /// What came of a reconcile: the values of the label `result`.
@@ -371,7 +372,7 @@ impl Assemble<ClientGo> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        let [adds, retries, requests, reconciles, creations] = COUNTERS.map(|counter| counter.name);
+        let [adds, retries, requests, reconciles, objects, removals] = COUNTERS.map(|counter| counter.name);
         let of_queue = |(queue, totals): (&Arc<str>, &Totals)| {
             let count = |counter, labels: &[&str], total| {
                 let labels = [&[&**queue], labels].concat().into_iter().map(str::to_owned).collect();
@@ -382,6 +383,10 @@ impl Assemble<ClientGo> for Assembler {
             let [adds, retries] = [count(adds, &[], totals.adds), count(retries, &[], totals.retries)];
             [adds, retries].into_iter().chain(by_outcome).collect::<Vec<_>>()
         };
-        self.counts.iter().flat_map(of_queue).chain(self.requests.counts(requests, creations)).collect()
+        self.counts
+            .iter()
+            .flat_map(of_queue)
+            .chain(self.requests.counts([requests, objects, removals]))
+            .collect()
     }
 }

@@ -51,6 +51,10 @@ impl Program for ControllerRuntime {
         Ok(Vec::new())
     }
 
+    fn keep(value: Value, text: String) -> Option<String> {
+        requests::keep(value, text)
+    }
+
     fn redact(values: &mut Values, replace: &mut dyn FnMut(&'static str, &mut String)) {
         for (value, datum) in values.iter_mut() {
             match (value, datum) {

@@ -37,7 +37,7 @@ const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// What schedspan counts of each controller, as the process's own metrics `controller_runtime_reconcile_total` and
 /// `controller_runtime_reconcile_panics_total` do.
-pub const COUNTERS: [Counter; 5] = [
+pub const COUNTERS: [Counter; 6] = [
     Counter {
         name: "controller_reconciles",
         help: "Reconciles of a controller that are over",
@@ -57,7 +57,8 @@ pub const COUNTERS: [Counter; 5] = [
         help: "Reconciles of a controller that wrote nothing, did not fail and did not ask to be called again at once",
         labels: &["controller"],
     },
-    requests::creations("controller_creations"),
+    requests::objects("controller_objects"),
+    requests::removals("controller_pod_removals"),
 ];
 
 /// How controller-runtime begins and ends the message of a panic that it recovered:
@@ -306,7 +307,7 @@ impl Assemble<ControllerRuntime> for Assembler {
     }
 
     fn counts(&self) -> Vec<Count> {
-        let [reconciles, panics, requests, idle, creations] = COUNTERS.map(|counter| counter.name);
+        let [reconciles, panics, requests, idle, objects, removals] = COUNTERS.map(|counter| counter.name);
         let reconciles = self.reconciles.iter().map(|((controller, result), total)| Count {
             counter: reconciles,
             labels: vec![controller.to_string(), (*result).to_owned()],
@@ -320,6 +321,6 @@ impl Assemble<ControllerRuntime> for Assembler {
                 total: *total,
             })
         });
-        reconciles.chain(by_controller).chain(self.requests.counts(requests, creations)).collect()
+        reconciles.chain(by_controller).chain(self.requests.counts([requests, objects, removals])).collect()
     }
 }

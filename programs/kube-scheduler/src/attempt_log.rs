@@ -97,6 +97,8 @@ impl AttemptLog {
             | TraceKind::PodStart
             | TraceKind::PodStorage
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => return,
         }
         let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();

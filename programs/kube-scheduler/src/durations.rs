@@ -90,6 +90,8 @@ impl Histograms {
             | TraceKind::PodStart
             | TraceKind::PodStorage
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => {
                 return;
             }
@@ -152,6 +154,8 @@ impl Histograms {
                 | TraceKind::PodStart
                 | TraceKind::PodStorage
                 | TraceKind::PodCreation
+                | TraceKind::PodDeletion
+                | TraceKind::PodEviction
                 | TraceKind::Command,
             )
             | SpanKind::Cycle(_)

@@ -93,6 +93,8 @@ impl Metrics {
             | TraceKind::PodStart
             | TraceKind::PodStorage
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => {}
         }
     }

@@ -28,6 +28,8 @@ use crate::{
 pub(super) const NODES: u32 = 3;
 /// Pods of the Deployment, at its smallest and its largest.
 const REPLICAS: [usize; 2] = [10, 25];
+/// How many of them go again before the Deployment does.
+const SCALED_DOWN: usize = 5;
 /// Jobs, and Pods of each.
 const JOBS: usize = 2;
 const COMPLETIONS: usize = 3;
@@ -133,6 +135,12 @@ impl Worked {
         creators(pods, spans, requests)?;
         creations::of_pods(&stage.cluster.spans_file(), pods, spans, requests)?;
         creations::chain(pods, spans, requests)?;
+        creations::writers(spans, requests)?;
+        let of_deployment: Vec<_> =
+            pods.iter().filter(|pod| name(pod).starts_with("web-")).cloned().collect();
+        let deleted =
+            creations::deletions(&stage.cluster.spans_file(), &of_deployment, spans, requests, SCALED_DOWN)?;
+        removals(before, after, deleted)?;
         Ok(disturbed)
     }
 
@@ -222,7 +230,9 @@ fn without_idle(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
     let lives = creations::in_lifecycles(&file, &created, COMPLETIONS)?;
     ensure!(lives >= COMPLETIONS, "{lives} of the Pods have a lifecycle that ended");
     println!("         {lives} creations are below the lifecycle of their Pod");
-    let last = pods.iter().map(name).find(|name| name.starts_with("last-")).unwrap_or_default();
+    let last = pods.iter().find(|pod| name(pod).starts_with("last-")).context("there is no such Pod")?;
+    // By the garbage collector, when its lifecycle is over.
+    api.delete(&format!("{JOBS_PATH}/last?propagationPolicy=Background"))?;
     creations::drawn(&stage.executable, &file, last)?;
     nothing_lost(&schedspan.metrics()?)?;
     schedspan.stop()?;
@@ -333,7 +343,7 @@ pub(super) fn refuse_pods(api: &Api) -> Result<()> {
     })
 }
 
-/// A Deployment that grows and goes; one whose Pods are refused; Jobs whose Pods succeed. Returns all Pods that were made.
+/// A Deployment that grows, shrinks and goes; one whose Pods are refused; Jobs whose Pods succeed. Returns all Pods that were made.
 fn work(api: &Api) -> Result<Vec<Value>> {
     let [few, many] = REPLICAS;
     api.post(DEPLOYMENTS, &deployment("web", few))?;
@@ -347,6 +357,11 @@ fn work(api: &Api) -> Result<Vec<Value>> {
     bound(api, "job-", JOBS * COMPLETIONS)?;
     let pods = api.pods("default")?;
     succeed(api, pods.iter().filter(|pod| name(pod).starts_with("job-")))?;
+    api.patch(&format!("{DEPLOYMENTS}/web"), &json!({ "spec": { "replicas": many - SCALED_DOWN } }))?;
+    let is_going = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();
+    api.wait_for_pods("the Deployment to shrink", |pods| {
+        pods.iter().filter(|pod| name(pod).starts_with("web-") && is_going(pod)).count() == SCALED_DOWN
+    })?;
     // An API server refuses what an older controller says of a Job that is complete: that is not waited for.
     // Its reconciles fail meanwhile, with longer and longer pauses.
     thread::sleep(REFUSED);
@@ -355,9 +370,7 @@ fn work(api: &Api) -> Result<Vec<Value>> {
     api.delete(&format!("{DEPLOYMENTS}/web"))?;
     api.wait_for_pods("Pods of the Deployment to go", |pods| {
         // No kubelet ends those that are bound.
-        pods.iter()
-            .filter(|pod| name(pod).starts_with("web-"))
-            .all(|pod| pod["metadata"]["deletionTimestamp"].is_string())
+        pods.iter().filter(|pod| name(pod).starts_with("web-")).all(is_going)
     })?;
     // Those that the caller made have no owner.
     Ok(pods.into_iter().filter(|pod| pod["metadata"]["ownerReferences"].is_array()).collect())
@@ -518,6 +531,16 @@ fn counters(before: &Moment, after: &Moment) -> Result<()> {
         ensure!(total > 0.0, "{metric} has not changed: the test proves nothing");
         println!("         {own} = {metric}: {total}");
     }
+    Ok(())
+}
+
+/// Checks that each request that deleted a Pod is counted, and was answered with the Pod's UID.
+fn removals(before: &Moment, after: &Moment, deleted: usize) -> Result<()> {
+    let mut counted =
+        increases("schedspan_workqueue_pod_removals_total", "evidence", &before.schedspan, &after.schedspan);
+    counted.retain(|_, increase| *increase > 0.0);
+    let expected = [("uid".to_owned(), deleted as f64)].into();
+    ensure!(counted == expected, "{deleted} requests deleted Pods, and by evidence there are {counted:?}");
     Ok(())
 }
 

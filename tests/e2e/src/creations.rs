@@ -1,4 +1,5 @@
-//! What reconciles create: each Pod has its creation in its own trace, and a reconcile leads to the one that created its object.
+//! What reconciles create, change and delete: each Pod has its creation and deletion in its own trace, and a reconcile leads to those
+//! that created its object and wrote it last.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,6 +18,11 @@ use xtask::process;
 
 /// The limit from the end of a reconcile to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(30);
+/// The queue of the garbage collector's deletions.
+const GARBAGE: &str = "garbage_collector_attempt_to_delete";
+/// Queues whose reconciles are about objects that reconciles write, and their resources.
+const WRITTEN: [(&str, &str); 3] =
+    [("deployment", "deployments"), ("replicaset", "replicasets"), ("job", "jobs")];
 
 /// Checks that each of these Pods has one creation, which is linked with the request of its owner's reconcile and back.
 pub(super) fn of_pods(
@@ -26,7 +32,7 @@ pub(super) fn of_pods(
     requests: &[Span],
 ) -> Result<Vec<Span>> {
     let uids: BTreeSet<_> = pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str()).collect();
-    let all = arrived(file, &uids, requests)?;
+    let all = arrived(file, "create Pod", &uids, requests)?;
     let requests: BTreeMap<_, _> = requests.iter().map(|span| (id(span), span)).collect();
     let reconciles: BTreeMap<_, _> = reconciles.iter().map(|span| (id(span), span)).collect();
     let mut traces = BTreeSet::new();
@@ -68,8 +74,8 @@ pub(super) fn of_pods(
     Ok(creations)
 }
 
-/// The creations of these Pods, and whatever others these requests lead to, once there are enough.
-fn arrived(file: &Path, uids: &BTreeSet<&str>, requests: &[Span]) -> Result<Vec<Span>> {
+/// The spans of this name of these Pods, and whatever others these requests lead to, once there are enough.
+fn arrived(file: &Path, name: &str, uids: &BTreeSet<&str>, requests: &[Span]) -> Result<Vec<Span>> {
     let traces: BTreeSet<&str> = requests
         .iter()
         .flat_map(|span| &span.related)
@@ -80,12 +86,148 @@ fn arrived(file: &Path, uids: &BTreeSet<&str>, requests: &[Span]) -> Result<Vec<
         let mut spans = spans::read(file, 0)?;
         spans.retain(|span| {
             let is_meant = uids.contains(&*span.attribute("k8s.pod.uid")) || traces.contains(&*span.trace_id);
-            span.name == "create Pod" && is_meant
+            span.name == name && is_meant
         });
         Ok(spans)
     };
-    let _ = wait_until("creations to arrive", ARRIVAL, || Ok((read()?.len() >= uids.len()).then_some(())));
+    let _ =
+        wait_until("parts of traces to arrive", ARRIVAL, || Ok((read()?.len() >= uids.len()).then_some(())));
     read()
+}
+
+/// Checks that each of these Pods of a ReplicaSet has its deletion in the trace of its creation, linked with the request and back: so many
+/// by the ReplicaSet's reconcile, the others by the garbage collector. Returns how many requests deleted Pods.
+pub(super) fn deletions(
+    file: &Path,
+    pods: &[Value],
+    reconciles: &[Span],
+    requests: &[Span],
+    by_owner: usize,
+) -> Result<usize> {
+    let uids: BTreeSet<_> = pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str()).collect();
+    let [deletions, creations] =
+        ["delete Pod", "create Pod"].map(|name| arrived(file, name, &uids, requests));
+    let (deletions, creations) = (deletions?, creations?);
+    let requests: BTreeMap<_, _> = requests.iter().map(|span| (id(span), span)).collect();
+    let reconciles: BTreeMap<_, _> = reconciles.iter().map(|span| (id(span), span)).collect();
+    let mut ids = BTreeSet::new();
+    let mut by = BTreeMap::<String, BTreeSet<&str>>::new();
+    for deletion in &deletions {
+        let uid = deletion.attribute("k8s.pod.uid");
+        let pod = pods.iter().find(|pod| pod["metadata"]["uid"] == uid);
+        let pod = pod.with_context(|| format!("a Pod with the UID {uid} was deleted"))?;
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        ensure!(ids.insert(id(deletion)), "two deletions of {name} have the same ids");
+        let creation = creations.iter().find(|creation| creation.attribute("k8s.pod.uid") == uid);
+        let place = |span: &Span| (span.trace_id.clone(), span.parent_span_id.clone());
+        ensure!(
+            creation.map(place) == Some(place(deletion)),
+            "the deletion of {name} is not beside its creation"
+        );
+        let about = ["k8s.pod.name", "k8s.namespace.name"].map(|key| deletion.attribute(key));
+        ensure!(about == [name, "default"], "the deletion of {name} says {about:?}");
+        let request = related(deletion, "request")?;
+        let request = requests.get(&(&*request.trace_id, &*request.span_id));
+        let request = request.with_context(|| format!("no request deleted {name}"))?;
+        let about = ["k8s.pod.uid", "k8s.object.uid"].map(|key| request.attribute(key));
+        ensure!(request.name == "DELETE pods" && about == [&*uid; 2], "another request deleted {name}");
+        let back = related(request, "pod")?;
+        ensure!((&*back.trace_id, &*back.span_id) == id(deletion), "the request leads to another Pod");
+        let reconcile = reconciles.get(&(&*request.trace_id, &*request.parent_span_id));
+        let reconcile = reconcile.with_context(|| format!("no reconcile deleted {name}"))?;
+        let [queue, key] = ["k8s.workqueue.name", "k8s.workqueue.key"].map(|key| reconcile.attribute(key));
+        ensure!(
+            [&queue, &key]
+                == ["k8s.workqueue.name", "k8s.workqueue.key"].map(|key| deletion.attribute(key)).each_ref(),
+            "the deletion of {name} names another reconcile"
+        );
+        let owner =
+            format!("default/{}", pod["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default());
+        ensure!(queue == GARBAGE || key == owner, "{name} was deleted by {queue} {key}");
+        by.entry(queue).or_default().insert(pod["metadata"]["uid"].as_str().unwrap_or_default());
+    }
+    let own = by.get("replicaset").map_or(0, BTreeSet::len);
+    ensure!(own == by_owner, "{own} Pods were deleted by the ReplicaSet, not {by_owner}");
+    let gone: BTreeSet<_> = by.values().flatten().copied().collect();
+    ensure!(gone == uids, "{} of {} Pods have a deletion: {by:?}", gone.len(), uids.len());
+    let is_done = |span: &&&Span| span.attribute("http.response.status_code") == "200";
+    let made = requests.values().filter(|span| span.name == "DELETE pods").filter(is_done).count();
+    ensure!(
+        made == deletions.len(),
+        "{made} requests deleted Pods, and there are {} deletions",
+        deletions.len()
+    );
+    let named: BTreeSet<_> = requests
+        .values()
+        .filter(|span| ["POST replicasets", "DELETE replicasets"].contains(&&*span.name))
+        .filter(|span| ["200", "201"].contains(&&*span.attribute("http.response.status_code")))
+        .map(|span| (span.name.clone(), span.attribute("k8s.object.uid")))
+        .collect();
+    let of =
+        |name: &str| named.iter().filter(|(of, _)| of == name).map(|(_, uid)| uid).collect::<BTreeSet<_>>();
+    let [created, deleted] = ["POST replicasets", "DELETE replicasets"].map(of);
+    ensure!(
+        !deleted.is_empty() && deleted.is_subset(&created),
+        "ReplicaSets were deleted with the UIDs {deleted:?}, and created with {created:?}"
+    );
+    println!(
+        "         {} Pods have their deletion beside their creation: {own} by the ReplicaSet, {} by the garbage collector",
+        gone.len(),
+        gone.len() - own
+    );
+    Ok(made)
+}
+
+/// Checks that each reconcile that is linked to the last writer of its object leads to one that wrote that object before it was over, and
+/// that those of ReplicaSets lead to the Deployment that scaled them.
+pub(super) fn writers(reconciles: &[Span], requests: &[Span]) -> Result<()> {
+    let by_id: BTreeMap<_, _> = reconciles.iter().map(|span| (id(span), span)).collect();
+    let below = |reconcile: &Span| {
+        let is_below = |span: &&Span| (&*span.trace_id, &*span.parent_span_id) == id(reconcile);
+        requests.iter().filter(is_below).collect::<Vec<_>>()
+    };
+    let (mut evidences, mut scaled) = (BTreeMap::<_, usize>::new(), BTreeSet::new());
+    for reconcile in reconciles {
+        let [queue, key] = ["k8s.workqueue.name", "k8s.workqueue.key"].map(|key| reconcile.attribute(key));
+        let mut links = reconcile.related.iter().filter(|related| related.what == "writer");
+        let Some(Related { evidence, link: Link { trace_id, span_id, .. }, .. }) = links.next() else {
+            continue;
+        };
+        ensure!(links.next().is_none(), "a reconcile of {queue} {key} has two last writers");
+        let Some((_, resource)) = WRITTEN.into_iter().find(|(known, _)| *known == queue) else { continue };
+        let is_about = |span: &&&Span| {
+            let [namespace, name] = ["k8s.namespace.name", "k8s.object.name"].map(|key| span.attribute(key));
+            span.attribute("k8s.request.resource") == resource && format!("{namespace}/{name}") == key
+        };
+        let by = by_id.get(&(&**trace_id, &**span_id));
+        let by = by.with_context(|| format!("the writer of {queue} {key} is no reconcile"))?;
+        let own = below(by);
+        let wrote = own
+            .iter()
+            .filter(is_about)
+            .filter(|span| crate::requests::write(span).is_some() && span.attribute("error.type").is_empty());
+        let first = wrote.map(|span| span.start_time_unix_nano).min();
+        ensure!(
+            first.is_some_and(|first| first < reconcile.end_time_unix_nano)
+                && by.span_id != reconcile.span_id,
+            "the reconcile that wrote {queue} {key} last did not write it before"
+        );
+        let has_seen =
+            below(reconcile).iter().filter(is_about).any(|span| !span.attribute("k8s.object.uid").is_empty());
+        let expected = if has_seen { "uid" } else { "name" };
+        ensure!(evidence == expected, "the writer of {queue} {key} is known by {evidence}");
+        let of = by.attribute("k8s.workqueue.name");
+        if (&*queue, &*of, by.attribute("k8s.workqueue.key").as_str())
+            == ("replicaset", "deployment", "default/web")
+        {
+            scaled.insert(id(by));
+        }
+        *evidences.entry((queue, of)).or_default() += 1;
+    }
+    // It grew and shrank.
+    ensure!(scaled.len() >= 2, "reconciles of the ReplicaSet lead to {} that scaled it", scaled.len());
+    println!("         reconciles lead to the last writer of their object: {evidences:?}");
+    Ok(())
 }
 
 /// Checks that the reconciles of ReplicaSets, and no others of these queues, lead to the reconcile of the Deployment that created
@@ -223,10 +365,12 @@ pub(super) fn of_owner(executable: &Path, file: &Path, pods: &[Value]) -> Result
     Ok(())
 }
 
-/// Checks that `schedspan lifecycle` draws a Pod with the reconcile that created it.
-pub(super) fn drawn(executable: &Path, file: &Path, pod: &str) -> Result<()> {
-    let text = process::output(Command::new(executable).args(["lifecycle", pod]).arg(file))?;
-    for word in ["Reconcile", "POST pods", "create Pod", "PodLifecycle", "schedulingCycle"] {
+/// Checks that `schedspan lifecycle` draws a Pod with the reconcile that created it, and with its deletion.
+pub(super) fn drawn(executable: &Path, file: &Path, pod: &Value) -> Result<()> {
+    let [name, uid] = ["name", "uid"].map(|field| pod["metadata"][field].as_str().unwrap_or_default());
+    arrived(file, "delete Pod", &[uid].into(), &[])?;
+    let text = process::output(Command::new(executable).args(["lifecycle", name]).arg(file))?;
+    for word in ["Reconcile", "POST pods", "create Pod", "PodLifecycle", "schedulingCycle", "delete Pod +"] {
         ensure!(text.contains(word), "`{word}` is not in {text}");
     }
     text.lines().for_each(|line| println!("         {line}"));

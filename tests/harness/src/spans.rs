@@ -35,7 +35,7 @@ pub struct Span {
     pub link_annotations: Vec<String>,
     /// The owner that the annotation is of; empty for the Pod itself.
     pub link_owners: Vec<String>,
-    /// What reconciles and what they created have to do with each other.
+    /// What reconciles and the objects that they wrote have to do with each other.
     pub related: Vec<Related>,
     /// The previous attempt of the Pod.
     pub previous: Option<Link>,
@@ -64,10 +64,10 @@ pub struct Link {
     pub trace_state: String,
 }
 
-/// A link between a reconcile and what it created.
+/// A link between a reconcile and what it wrote, or who wrote its object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Related {
-    /// `request`, `pod` or `creator`.
+    /// `request`, `pod`, `creator` or `writer`.
     pub what: String,
     /// `uid` or `name`.
     pub evidence: String,
@@ -157,7 +157,7 @@ impl Span {
                 "previous attempt" => read.previous = Some(link),
                 "configuration" => read.configuration = Some(link),
                 "attempt" => read.attempt = Some(link),
-                what @ ("request" | "pod" | "creator") => {
+                what @ ("request" | "pod" | "creator" | "writer") => {
                     let (what, evidence) = (what.to_owned(), text(&attributes, "schedspan.link.evidence"));
                     read.related.push(Related { what, evidence, link });
                 }

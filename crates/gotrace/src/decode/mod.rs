@@ -291,7 +291,7 @@ impl<P: Program> Decoder<P> {
                     };
                     match reading {
                         Reading::Value(value) | Reading::MessageOf(value, _) | Reading::Like(value) => {
-                            read.set(*value, text);
+                            read.set(*value, P::keep(*value, text));
                         }
                         Reading::TextAt(value, place) => {
                             read.set_text_at(*value, (*place).into(), Some(text));

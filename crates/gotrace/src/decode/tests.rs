@@ -10,7 +10,7 @@ use wire::{MAX_READS, Site};
 
 use super::*;
 use crate::{
-    fixture::{Function, Kitchen, METRIC, VALUES, Value},
+    fixture::{Function, Kitchen, METRIC, SECRET, VALUES, Value},
     program::Detail,
     values::Datum,
 };
@@ -145,6 +145,16 @@ fn a_string_longer_than_its_slot_is_marked_as_cut() {
     };
     assert_eq!(dish(300), Some(format!("{}…", "x".repeat(TEXT_LEN))));
     assert_eq!(dish(TEXT_LEN), Some("x".repeat(TEXT_LEN)));
+}
+
+#[test]
+fn what_a_program_does_not_keep_of_a_text_is_absent() {
+    let mut decoder = decoder(Role::Entry, &[string(Value::Dish, 0)]);
+    let mut read = |text: &str| {
+        let values = decode(&mut decoder, &text_hit(0, [0; MAX_WORDS], &[text.as_bytes()]));
+        values.text(Value::Dish).map(str::to_owned)
+    };
+    assert_eq!(["soup", SECRET].map(&mut read), [Some("soup".to_owned()), None]);
 }
 
 #[test]

@@ -377,7 +377,7 @@ impl<'a, P: Program> Builder<'a, P> {
                     return Err(Why(format!("`{}` is not in the struct itself", fields.join("."))));
                 }
                 let place = on_stack(offset.saturating_add(path.offset))?;
-                if path.typ.kind == Kind::String {
+                if self.is_text(&path.typ) {
                     let read = Read { base: STACK_POINTER, kind: READ_TEXT, last: place, ..Read::default() };
                     return Ok((read, Kind::String));
                 }
@@ -400,7 +400,7 @@ impl<'a, P: Program> Builder<'a, P> {
             let path = self.path(typ, seen_as, fields)?;
             // The register holds the pointer itself: the first step starts there.
             steps.extend(&path.dereferences);
-            if path.typ.kind == Kind::String {
+            if self.is_text(&path.typ) {
                 (Kind::String, path.offset)
             } else {
                 steps.push(path.offset);
@@ -419,6 +419,12 @@ impl<'a, P: Program> Builder<'a, P> {
                 u32::try_from(*step).map_err(|_| too_far())?;
         }
         Ok((read, leaf))
+    }
+
+    /// Whether a value is text: a string, or bytes, whose header begins as that of a string does.
+    fn is_text(&self, typ: &Type) -> bool {
+        let is_byte = |element: Type| element.kind == Kind::Integer && element.size == 1;
+        typ.kind == Kind::String || typ.kind == Kind::Slice && self.types.element(typ).is_ok_and(is_byte)
     }
 
     /// Reads the type of an implementation: from its itab or, for a wrapper, from the itab in the wrapper's first

@@ -109,7 +109,7 @@ pub struct Want<V> {
     /// Fields to follow; embedded fields are found automatically. `a|b` is a field of one of these names, because some are
     /// renamed between versions. `*` selects the first element of a slice, `*1` the
     /// second and so on, and the target of a pointer; `#` the length of a slice or map; `(package.Type)` what an
-    /// interface holds, if that is a pointer to this type.
+    /// interface holds, if that is a pointer to this type. A field of bytes is read as text.
     pub path: &'static [&'static str],
     /// Selects and interprets the parameter or result.
     pub seen_as: SeenAs,

@@ -145,9 +145,12 @@ impl Filter {
     pub fn keeps(&self, trace: &Trace) -> bool {
         let kind = match trace.kind {
             TraceKind::Attempt | TraceKind::GroupAttempt | TraceKind::Reconcile => !self.lifecycles,
-            TraceKind::Lifecycle | TraceKind::PodStart | TraceKind::PodStorage | TraceKind::PodCreation => {
-                true
-            }
+            TraceKind::Lifecycle
+            | TraceKind::PodStart
+            | TraceKind::PodStorage
+            | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction => true,
             TraceKind::Configuration | TraceKind::Command => false,
         };
         kind && trace.roots().any(|root| self.wants(root))

@@ -156,9 +156,10 @@ pub(super) fn mermaid(item: &Item) -> String {
     if is_shown_before(&item.trace) { String::new() } else { chart(&item.trace) }
 }
 
-/// Whether people have seen all of it in the picture of another trace: a creation is a request of its reconcile.
+/// Whether people have seen all of it in the picture of another trace: a creation, a deletion or an eviction is a request of its
+/// reconcile.
 fn is_shown_before(trace: &Trace) -> bool {
-    trace.kind == TraceKind::PodCreation
+    matches!(trace.kind, TraceKind::PodCreation | TraceKind::PodDeletion | TraceKind::PodEviction)
 }
 
 /// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.

@@ -119,7 +119,9 @@ fn head(trace: &Trace, style: Style) -> String {
         | TraceKind::Lifecycle
         | TraceKind::PodStart
         | TraceKind::PodStorage
-        | TraceKind::PodCreation => pod(trace, style),
+        | TraceKind::PodCreation
+        | TraceKind::PodDeletion
+        | TraceKind::PodEviction => pod(trace, style),
         TraceKind::Configuration => configuration(trace.root(), style),
         TraceKind::Reconcile => reconcile(trace, style),
         TraceKind::Command => command(trace, style),
@@ -134,23 +136,10 @@ fn pod(trace: &Trace, style: Style) -> String {
     let name =
         [text(attributes::POD_NAMESPACE), name].map(|name| name.unwrap_or_else(|| "?".to_owned())).join("/");
     let result = text(attributes::RESULT).or_else(|| text(attributes::LIFECYCLE_RESULT));
-    let result = result.unwrap_or_else(|| {
-        match trace.kind {
-            TraceKind::PodCreation => "created",
-            TraceKind::PodStorage => "stored",
-            TraceKind::Attempt
-            | TraceKind::GroupAttempt
-            | TraceKind::Lifecycle
-            | TraceKind::PodStart
-            | TraceKind::Configuration
-            | TraceKind::Reconcile
-            | TraceKind::Command => "unknown",
-        }
-        .to_owned()
-    });
+    let result = result.unwrap_or_else(|| done(trace.kind).unwrap_or("unknown").to_owned());
     let colour = match result.as_str() {
         "Success" | "Ready" | "Running" | "Succeeded" | "created" | "stored" => GREEN,
-        "Unschedulable" | "Deleted" => YELLOW,
+        "Unschedulable" | "Deleted" | "deleted" | "evicted" => YELLOW,
         _ => RED,
     };
     let mut parts = vec![(BOLD, name), (colour, result)];
@@ -172,6 +161,23 @@ fn pod(trace: &Trace, style: Style) -> String {
     flow("", "  ", &parts, style)
 }
 
+/// What was done to a Pod, if the trace is about one request.
+fn done(kind: TraceKind) -> Option<&'static str> {
+    match kind {
+        TraceKind::PodStorage => Some("stored"),
+        TraceKind::PodCreation => Some("created"),
+        TraceKind::PodDeletion => Some("deleted"),
+        TraceKind::PodEviction => Some("evicted"),
+        TraceKind::Attempt
+        | TraceKind::GroupAttempt
+        | TraceKind::Configuration
+        | TraceKind::Lifecycle
+        | TraceKind::Reconcile
+        | TraceKind::PodStart
+        | TraceKind::Command => None,
+    }
+}
+
 /// The links of a root.
 fn links(root: &Span) -> impl Iterator<Item = (&'static str, String)> {
     root.links.iter().map(|Link { context, relation }| {
@@ -180,8 +186,11 @@ fn links(root: &Span) -> impl Iterator<Item = (&'static str, String)> {
             Relation::PreviousAttempt => "previous attempt",
             Relation::Attempt => "attempt",
             Relation::Configuration => "configuration",
-            Relation::Request | Relation::Creator(_) => "created by",
-            Relation::Pod => "creates",
+            // What was done is the result.
+            Relation::Request(_) => "by",
+            Relation::Creator(_) => "created by",
+            Relation::Writer(_) => "written by",
+            Relation::Pod(_) => "Pod",
         };
         (DIM, format!("{what} {}", id(context.trace_id)))
     })
@@ -549,7 +558,7 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
             node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
         }
         _ if span.kind == SpanKind::Root(TraceKind::Lifecycle) => lifecycle_end(span),
-        _ if matches!(span.kind, SpanKind::Root(TraceKind::Reconcile | TraceKind::PodCreation)) => by(span),
+        _ if is_by_reconcile(span.kind) => by(span),
         _ if span.kind == SpanKind::Root(TraceKind::PodStorage) => asked(span),
         _ if span.attribute(attributes::IMAGE).is_some() => {
             span.attribute(attributes::IMAGE).map(|image| clean(&image.to_string())).unwrap_or_default()
@@ -582,6 +591,11 @@ fn lifecycle_end(span: &Span) -> String {
     let text = |key| span.attribute(key).map(|value| clean(&value.to_string()));
     let node = text(attributes::NODE).map(|node| format!("on {node}"));
     text(attributes::LIFECYCLE_RESULT).into_iter().chain(node).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a span is a reconcile, or what one did to a Pod.
+fn is_by_reconcile(kind: SpanKind) -> bool {
+    matches!(kind, SpanKind::Root(kind) if kind == TraceKind::Reconcile || done(kind).is_some())
 }
 
 /// Queue and key, or controller and request, of a reconcile within another trace.

@@ -223,6 +223,8 @@ impl Condition {
                 | TraceKind::PodStart
                 | TraceKind::PodStorage
                 | TraceKind::PodCreation
+                | TraceKind::PodDeletion
+                | TraceKind::PodEviction
                 | TraceKind::Command => Err(Dropped::NoRule),
             },
             Self::Pod(_, number) => match trace.selected {

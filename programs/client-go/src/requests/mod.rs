@@ -1,7 +1,8 @@
 //! Requests of client-go's REST client, and whose they are. For the assemblers of all programs that are built on client-go.
 //!
-//! [`table`]: what is probed and read, as macros that add it to a program's own. [`spans`]: the spans of requests, and the creations of
-//! Pods. `creators`: which reconcile created the object of another one.
+//! [`table`]: what is probed and read, as macros that add it to a program's own. [`spans`]: the spans of requests, and of what they did to
+//! Pods. `objects`: which reconciles wrote the object of another one, and which Pods were deleted. `body`: the object in an answer that
+//! is not decoded.
 //!
 //! Pure, as the assemblers. A request is the reconcile's
 //!
@@ -10,7 +11,8 @@
 //!
 //! What is neither is counted by its cause, not guessed: most of it is of informers, leases and events.
 
-mod creators;
+mod body;
+mod objects;
 pub mod spans;
 pub mod table;
 #[cfg(test)]
@@ -21,6 +23,7 @@ use std::{
     sync::Arc,
 };
 
+use ::spans::Evidence;
 use gotrace::{
     Event, Role, Values,
     account::{Books, Count, Counter},
@@ -28,8 +31,8 @@ use gotrace::{
     values::{Datum, Value},
 };
 
-pub use self::creators::{Creator, Maker};
-use self::creators::{Creators, Subject};
+pub use self::objects::{Maker, Owner, Removed, Writer};
+use self::objects::{Objects, OpenReconcile, Subject};
 
 /// Requests that can be open at once. Processes share this limit in equal parts.
 const MAX_OPEN: usize = 16_384;
@@ -43,6 +46,8 @@ const MAX_CHILDREN: usize = 16_384;
 const READS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// The status of a request that created an object.
 const CREATED: u64 = 201;
+/// Subresources whose answers are the object itself, or have its UID, as a `Scale` does.
+const OF_OBJECT: [&str; 3] = ["", "status", "scale"];
 
 /// What schedspan counts of requests, by whose they are. Each program has a name for its own.
 #[must_use]
@@ -50,12 +55,22 @@ pub const fn counter(name: &'static str, help: &'static str) -> Counter {
     Counter { name, help, labels: &["reconcile"] }
 }
 
-/// What schedspan counts of objects that reconciles created. Each program has a name for its own.
+/// What schedspan counts of objects that reconciles wrote. Each program has a name for its own.
 #[must_use]
-pub const fn creations(name: &'static str) -> Counter {
-    let help = "Created objects, Pods left out: those that were remembered for links to their creator, and those that were forgotten since";
-    Counter { name, help, labels: &["fate"] }
+pub const fn objects(name: &'static str) -> Counter {
+    let help = "Objects that reconciles wrote, and Pods that came back: those that were remembered, and those that were forgotten since";
+    Counter { name, help, labels: &["object", "fate"] }
 }
+
+/// What schedspan counts of requests that delete or evict Pods. Each program has a name for its own.
+#[must_use]
+pub const fn removals(name: &'static str) -> Counter {
+    let help = "Requests of reconciles that deleted or evicted Pods, by what says which Pod it was";
+    Counter { name, help, labels: &["evidence"] }
+}
+
+/// What says which Pod was deleted or evicted: the label `evidence`.
+const EVIDENCES: [Option<Evidence>; 3] = [Some(Evidence::Uid), Some(Evidence::Name), None];
 
 /// Which part of a request a function is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +81,8 @@ pub enum Step {
     Attempt,
     /// The object in the answer was decoded.
     Answer,
+    /// The answer is asked for an error, and not decoded.
+    Check,
 }
 
 /// The values of requests among those of a program: [`request_values!`](crate::request_values) says which they are.
@@ -87,6 +104,7 @@ pub trait Slots: Value {
     const OBJECT_NAME: Self;
     const OBJECT_VERSION: Self;
     const OBJECT_OWNER: Self;
+    const BODY: Self;
 }
 
 /// Replaces what a value of a request names, if that is an object of a user.
@@ -100,11 +118,23 @@ pub fn redact<V: Slots>(value: V, datum: &mut Datum, replace: &mut dyn FnMut(&'s
         (V::PATH, "path"),
         (V::ERROR, "message"),
     ];
+    if let (true, Datum::Text(text)) = (value == V::BODY, &mut *datum) {
+        let end = text.find(' ').unwrap_or(text.len());
+        let mut uid = text[..end].to_owned();
+        replace("uid", &mut uid);
+        text.replace_range(..end, &uid);
+    }
     if let (Some((_, kind)), Datum::Text(text)) = (kinds.into_iter().find(|(own, _)| *own == value), datum)
         && !text.is_empty()
     {
         replace(kind, text);
     }
+}
+
+/// What is kept of a text that is read: of an answer's body, nothing but which object it is about.
+#[must_use]
+pub fn keep<V: Slots>(value: V, text: String) -> Option<String> {
+    if value == V::BODY { body::kept(&text) } else { Some(text) }
 }
 
 /// Which reconcile of a process is open on a goroutine.
@@ -161,7 +191,7 @@ impl Whose {
 /// The object that came back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
-    /// Its Go type, such as `*v1.Pod`.
+    /// Its Go type, such as `*v1.Pod`; empty where the client did not decode it.
     pub typ: Arc<str>,
     /// Its UID.
     pub uid: String,
@@ -171,6 +201,13 @@ pub struct Object {
     pub version: Option<String>,
     /// UID of its first owner.
     pub owner: Option<String>,
+}
+
+impl Object {
+    /// Whether its client decoded it: else only UID and resource version are known.
+    fn is_decoded(&self) -> bool {
+        !self.typ.is_empty()
+    }
 }
 
 /// One request, with all attempts.
@@ -202,6 +239,8 @@ pub struct Request {
     pub error: Option<String>,
     /// The object that came back, if it is described by a struct.
     pub object: Option<Object>,
+    /// The Pod that it deleted or evicted, if that is known.
+    pub removed: Option<Removed>,
     /// Whether its end was not seen.
     pub incomplete: bool,
     /// How many events it came about by.
@@ -218,7 +257,9 @@ pub struct Made {
     /// Whether requests of this process are seen at all: else none here says nothing.
     pub are_seen: bool,
     /// The reconcile that created the object which this one is about, if that is known.
-    pub creator: Option<Creator>,
+    pub creator: Option<Writer>,
+    /// The reconcile that wrote it last before this one, unless that is the creator.
+    pub writer: Option<Writer>,
     /// UID of the first owner of the first Pod that it created.
     pub owner: Option<Box<str>>,
 }
@@ -227,7 +268,7 @@ impl Made {
     /// Whether it is certain that nothing was written, and that no request failed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let Self { requests, left_out, are_seen, creator: _, owner: _ } = self;
+        let Self { requests, left_out, are_seen, creator: _, writer: _, owner: _ } = self;
         *are_seen && *left_out == 0 && requests.iter().all(Request::is_plain_read)
     }
 }
@@ -252,7 +293,7 @@ pub struct Requests {
     last: u64,
     /// Those that are open, by their number.
     reconciles: BTreeMap<u64, OpenReconcile>,
-    creators: Creators,
+    objects: Objects,
     /// Processes of which a request was seen.
     seen: BTreeSet<u32>,
     /// By process and goroutine, the outermost first.
@@ -262,13 +303,8 @@ pub struct Requests {
     /// The reconcile that a goroutine is of, by process and goroutine.
     children: BTreeMap<(u32, u64), u64>,
     counts: [u64; Whose::ALL.len()],
-}
-
-#[derive(Debug)]
-struct OpenReconcile {
-    target: u32,
-    maker: Maker,
-    subject: Option<Subject>,
+    /// By [`EVIDENCES`].
+    removals: [u64; EVIDENCES.len()],
 }
 
 #[derive(Debug)]
@@ -296,13 +332,14 @@ impl Requests {
         let Began { target, trace_id, name, key } = began;
         self.last += 1;
         let subject = key.map(|key| Subject::of_key(name, key));
-        self.reconciles.insert(self.last, OpenReconcile { target, maker: Maker::new(trace_id), subject });
+        let open = self.objects.begin(target, Maker::new(trace_id), subject);
+        self.reconciles.insert(self.last, open);
         self.last
     }
 
     /// A reconcile is over: what it asked for.
     pub fn end_reconcile<T>(&mut self, reconcile: u64, time_ns: u64, books: &mut Books<T>) -> Made {
-        let Self { open, made, creators, seen, .. } = self;
+        let Self { open, made, objects, seen, removals, .. } = self;
         let mut own = made.remove(&reconcile).unwrap_or_default();
         open.retain(|_, open| {
             let left = open.extract_if(.., |open| open.reconcile == reconcile);
@@ -313,12 +350,15 @@ impl Requests {
         for request in &own.requests {
             books.account.in_attempts += request.events;
             books.stats.unwound_calls += u64::from(request.incomplete);
+            let evidence = request.removed.as_ref().map(|removed| removed.evidence);
+            let place = EVIDENCES.into_iter().position(|known| known == evidence);
+            let count = place.filter(|_| request.removes().is_some()).map(|place| &mut removals[place]);
+            count.into_iter().for_each(|count| *count += 1);
         }
-        if let Some(OpenReconcile { target, maker, subject }) = self.reconciles.remove(&reconcile) {
-            own.are_seen = seen.contains(&target);
-            let creator = subject.and_then(|subject| creators.of(target, &subject, &own.requests));
-            own.creator = creator.filter(|creator| creator.maker.id != maker.id);
-            own.owner = maker.owner().map(Box::from);
+        if let Some(reconcile) = self.reconciles.remove(&reconcile) {
+            own.are_seen = seen.contains(&reconcile.target);
+            [own.creator, own.writer] = objects.writers(&reconcile, &own.requests);
+            own.owner = reconcile.maker.owner().map(Box::from);
         }
         own
     }
@@ -345,7 +385,7 @@ impl Requests {
             Step::Limit if is_entry => open.is_over && open.depth < depth && open.request.may_be_sent_again(),
             Step::Limit => open.limited_since.is_some(),
             Step::Attempt => !open.is_over && open.depth == depth,
-            Step::Answer => open.is_over && open.depth > depth,
+            Step::Answer | Step::Check => open.is_over && open.depth > depth,
         });
         // Those within it are over.
         for inner in place.map(|place| open.split_off(place + 1)).into_iter().flatten() {
@@ -377,12 +417,18 @@ impl Requests {
                 request.path = values.take_text(P::Value::PATH);
                 request.status = values.number(P::Value::STATUS).filter(|status| *status > 0);
                 (request.error, *is_over) = (error, true);
+                request.removed = self.objects.removed(target, request);
             }
-            Step::Answer => {
-                request.object = object(&mut values);
-                if let Some(OpenReconcile { maker, .. }) = self.reconciles.get(reconcile) {
-                    self.creators.answered(target, maker, request, part);
+            Step::Answer | Step::Check => {
+                let found = match step {
+                    Step::Check => request.object.take().or_else(|| request.checked(&mut values)),
+                    Step::Answer | Step::Limit | Step::Attempt => object(&mut values),
+                };
+                request.object = found;
+                if let Some(reconcile) = self.reconciles.get_mut(reconcile) {
+                    self.objects.answered(reconcile, request, part);
                 }
+                request.removed = self.objects.removed(target, request);
             }
         }
     }
@@ -457,17 +503,23 @@ impl Requests {
     /// A process has ended.
     pub fn exit(&mut self, target: u32) {
         self.children.retain(|(of, _), _| *of != target);
-        self.creators.exit(target);
+        self.objects.exit(target);
         self.seen.remove(&target);
     }
 
-    /// How many requests have begun, by whose they are, and how many objects were created.
-    pub fn counts(&self, requests: &'static str, creations: &'static str) -> impl Iterator<Item = Count> {
-        let count = |counter, label: &str, total| Count { counter, labels: vec![label.to_owned()], total };
+    /// How many requests have begun, by whose they are; how many objects are remembered; and how many requests removed Pods. By these
+    /// counters.
+    pub fn counts(&self, [requests, objects, removals]: [&'static str; 3]) -> impl Iterator<Item = Count> {
+        fn count(counter: &'static str, labels: &[&str], total: u64) -> Count {
+            Count { counter, labels: labels.iter().map(|label| (*label).to_owned()).collect(), total }
+        }
         let whose = Whose::ALL.into_iter().zip(self.counts);
-        let whose = whose.map(move |(whose, total)| count(requests, whose.name(), total));
-        let fates = self.creators.fates().map(|(fate, total)| count(creations, fate, total));
-        whose.chain(fates)
+        let whose = whose.map(move |(whose, total)| count(requests, &[whose.name()], total));
+        let fates = self.objects.fates().map(move |(labels, total)| count(objects, &labels, total));
+        let evidences = EVIDENCES.into_iter().zip(self.removals);
+        let evidences = evidences
+            .map(move |(evidence, total)| count(removals, &[evidence.map_or("none", Evidence::name)], total));
+        whose.chain(fates).chain(evidences)
     }
 }
 
@@ -495,6 +547,13 @@ pub struct About<'a> {
     pub subresource: &'a str,
 }
 
+impl About<'_> {
+    /// Whether it is about Pods.
+    fn is_pods(&self) -> bool {
+        self.api == "v1" && self.resource == "pods"
+    }
+}
+
 impl Request {
     fn begin<V: Slots>(time_ns: u64, values: &mut Values<V>) -> Self {
         let mut text = |value| values.take_text(value).unwrap_or_default();
@@ -514,6 +573,26 @@ impl Request {
     /// <https://github.com/kubernetes/client-go/blob/v0.36.4/rest/with_retry.go#L307-L318>
     fn may_be_sent_again(&self) -> bool {
         self.status.is_none_or(|status| status == 429 || status >= 500)
+    }
+
+    /// The object in an answer that the client did not decode.
+    fn checked<V: Slots>(&self, values: &mut Values<V>) -> Option<Object> {
+        let kept = values.take_text(V::BODY)?;
+        let about = self.about();
+        let is_of_one = !about.name.is_empty() && OF_OBJECT.contains(&about.subresource);
+        body::object(&kept).filter(|_| is_of_one && self.succeeded())
+    }
+
+    /// Whether the object that came back is a Pod.
+    fn is_of_pod(&self) -> bool {
+        let about = self.about();
+        let is =
+            |object: &Object| if object.is_decoded() { *object.typ == *"*v1.Pod" } else { about.is_pods() };
+        about.resource == "pods" && self.object.as_ref().is_some_and(is)
+    }
+
+    fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
     /// The object that it created, if one came back.

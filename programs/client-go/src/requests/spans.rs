@@ -1,35 +1,29 @@
 //! Spans out of requests, below that of their reconcile.
 
 use ::spans::{
-    Anchor, AttributeValue, Attributes, Link, Relation, Span, SpanKind, Status, Trace, TraceKind, attributes,
+    Anchor, AttributeValue, Attributes, Evidence, Link, Relation, Span, SpanKind, Status, Trace, TraceKind,
+    attributes,
     identity::{self, LifecycleTrace},
     story::{Extras, Single, add_monotonic},
 };
 use tracecontext::RemoteContext;
 
-use super::{About, Creator, Made, Object, Request};
+use super::{About, Made, Object, Owner, Removed, Request, Writer};
 
-/// The resource of Pods, and the Go type of a Pod.
-const PODS: (&str, &str) = ("pods", "*v1.Pod");
-/// What of a reconcile the Pods have that it created.
-const ABOUT_CREATOR: [&str; 4] = [
+/// What of a reconcile the Pods have that it created, deleted or evicted.
+const ABOUT_RECONCILE: [&str; 4] = [
     attributes::WORKQUEUE,
     attributes::WORKQUEUE_KEY,
     attributes::CONTROLLER,
     attributes::CONTROLLER_REQUEST,
 ];
 
-/// Whether an object of this resource is a Pod.
-pub(super) fn is_pod(resource: &str, object: &Object) -> bool {
-    resource == PODS.0 && *object.typ == *PODS.1
-}
-
-/// The trace of a reconcile and of what it asked for. Beside it are the creations of Pods, in the traces of these.
+/// The trace of a reconcile and of what it asked for. Beside it is what it did to Pods, in the traces of these.
 #[must_use]
 pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras) -> Trace {
-    let Made { requests, left_out, are_seen: _, creator, owner } = made;
+    let Made { requests, left_out, are_seen: _, creator, writer, owner } = made;
     let [_, end_ns] = reconcile.times;
-    let about = reconcile.attributes.iter().filter(|(key, _)| ABOUT_CREATOR.contains(key));
+    let about = reconcile.attributes.iter().filter(|(key, _)| ABOUT_RECONCILE.contains(key));
     let about: Attributes = about.cloned().collect();
     let mut trace = reconcile.trace(anchor, Extras { monotonic: false, ..extras });
     // The ids of spans follow from it, whosever trace they are in.
@@ -39,10 +33,12 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
     let list = left_out.map(|list| (attributes::LEFT_OUT, AttributeValue::Strings(list)));
     let root = &mut trace.spans[0];
     root.attributes.extend(list);
-    root.links.extend(creator.iter().map(|Creator { maker, evidence }| Link {
+    let linked = |Writer { maker, evidence }: &Writer, relation: fn(Evidence) -> Relation| Link {
         context: RemoteContext::sampled(maker.trace_id(extras.lifecycle), identity::span_id(&maker.id, 0)),
-        relation: Relation::Creator(*evidence),
-    }));
+        relation: relation(*evidence),
+    };
+    root.links.extend(creator.iter().map(|creator| linked(creator, Relation::Creator)));
+    root.links.extend(writer.iter().map(|writer| linked(writer, Relation::Writer)));
     let parent_id = root.span_id;
     for (number, request) in (1..).zip(requests) {
         let mut span = Span {
@@ -57,11 +53,11 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
             links: Vec::new(),
             status: request.span_status(),
         };
-        if let Some(object) = request.created().filter(|object| is_pod(request.about().resource, object)) {
-            let creation = creation(request, object, &about, &trace, &span, extras.lifecycle);
-            let context = RemoteContext::sampled(creation.trace_id, creation.root().span_id);
-            span.links.push(Link { context, relation: Relation::Pod });
-            trace.beside.push(creation);
+        if let Some(done) = Done::by(request, &span, extras.lifecycle) {
+            let part = done.trace(&about, &trace, &span);
+            let context = RemoteContext::sampled(part.trace_id, part.root().span_id);
+            span.links.push(Link { context, relation: Relation::Pod(done.evidence) });
+            trace.beside.push(part);
         }
         trace.spans.push(span);
     }
@@ -72,45 +68,82 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
     trace
 }
 
-/// The creation of a Pod by a request of a reconcile, with this span, in the trace of the Pod's lifecycle.
-fn creation(
-    request: &Request,
-    object: &Object,
-    creator: &Attributes,
-    reconcile: &Trace,
-    span: &Span,
-    lifecycle: LifecycleTrace,
-) -> Trace {
-    let Object { uid, name, owner, .. } = object;
-    let kind = TraceKind::PodCreation;
-    let trace_id = lifecycle.of(identity::lifecycle_id(uid), owner.as_deref());
-    let mut list = Attributes::new();
-    let namespace = request.about().namespace;
-    list.extend((!namespace.is_empty()).then(|| (attributes::POD_NAMESPACE, namespace.into())));
-    list.extend(name.as_deref().map(|name| (attributes::POD_NAME, name.into())));
-    list.push((attributes::POD_UID, (&**uid).into()));
-    list.extend(creator.iter().cloned());
-    let creation = Span {
-        kind: SpanKind::Root(kind),
-        span_id: identity::creation_id(uid),
-        parent_id: None,
-        name: kind.name().into(),
-        attributes: list,
-        links: vec![Link {
-            context: RemoteContext::sampled(reconcile.trace_id, span.span_id),
-            relation: Relation::Request,
-        }],
-        ..span.clone()
-    };
-    Trace {
-        kind,
-        source: reconcile.source,
-        trace_id,
-        parent: Some(RemoteContext::sampled(trace_id, identity::lifecycle_root(uid))),
-        selected: None,
-        spans: vec![creation],
-        names: None,
-        beside: Vec::new(),
+/// What a request did to a Pod.
+struct Done<'a> {
+    kind: TraceKind,
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    evidence: Evidence,
+    trace_id: [u8; 16],
+    span_id: [u8; 8],
+}
+
+impl<'a> Done<'a> {
+    /// By a request with this span; `None` if it did nothing to a Pod, or if it is not known which trace that Pod is in.
+    fn by(request: &'a Request, span: &Span, lifecycle: LifecycleTrace) -> Option<Self> {
+        let About { namespace, name, .. } = request.about();
+        let trace_id = |uid, owner: Option<&str>| lifecycle.of(identity::lifecycle_id(uid), owner);
+        if let Some(Object { uid, name, owner, .. }) = request.created().filter(|_| request.is_of_pod()) {
+            return Some(Self {
+                kind: TraceKind::PodCreation,
+                namespace,
+                name: name.as_deref().unwrap_or_default(),
+                uid,
+                evidence: Evidence::Uid,
+                trace_id: trace_id(uid, owner.as_deref()),
+                span_id: identity::creation_id(uid),
+            });
+        }
+        let Removed { uid, evidence, owner } = request.removed.as_ref()?;
+        let owner = match (owner, lifecycle) {
+            (Owner::Known(owner), _) => owner.as_deref(),
+            (Owner::Unknown, LifecycleTrace::Pod) => None,
+            (Owner::Unknown, LifecycleTrace::Owner) => return None,
+        };
+        Some(Self {
+            kind: request.removes()?,
+            namespace,
+            name,
+            uid,
+            evidence: *evidence,
+            trace_id: trace_id(uid, owner),
+            span_id: identity::removal_id(uid, span.span_id),
+        })
+    }
+
+    /// As a part of the trace of the Pod's lifecycle. `about` says which reconcile did it.
+    fn trace(&self, about: &Attributes, reconcile: &Trace, request: &Span) -> Trace {
+        let Self { kind, namespace, name, uid, evidence, trace_id, span_id } = *self;
+        let mut list = Attributes::new();
+        for (key, text) in
+            [(attributes::POD_NAMESPACE, namespace), (attributes::POD_NAME, name), (attributes::POD_UID, uid)]
+        {
+            list.extend((!text.is_empty()).then(|| (key, text.into())));
+        }
+        list.extend(about.iter().cloned());
+        let root = Span {
+            kind: SpanKind::Root(kind),
+            span_id,
+            parent_id: None,
+            name: kind.name().into(),
+            attributes: list,
+            links: vec![Link {
+                context: RemoteContext::sampled(reconcile.trace_id, request.span_id),
+                relation: Relation::Request(evidence),
+            }],
+            ..request.clone()
+        };
+        Trace {
+            kind,
+            source: reconcile.source,
+            trace_id,
+            parent: Some(RemoteContext::sampled(trace_id, identity::lifecycle_root(uid))),
+            selected: None,
+            spans: vec![root],
+            names: None,
+            beside: Vec::new(),
+        }
     }
 }
 
@@ -126,7 +159,7 @@ impl Request {
     fn attributes(&self) -> Vec<(&'static str, AttributeValue)> {
         let Self { method, limited_ns, attempts, status, object, incomplete, .. } = self;
         let About { api, namespace, resource, name, subresource } = self.about();
-        let about_pod = resource == PODS.0;
+        let about_pod = resource == "pods";
         let mut list = Vec::new();
         list.extend(method.as_deref().map(|method| (attributes::HTTP_METHOD, method.into())));
         list.extend(status.map(|status| (attributes::HTTP_STATUS, status.into())));
@@ -146,9 +179,9 @@ impl Request {
         ] {
             list.extend((!text.is_empty()).then(|| (key, text.into())));
         }
-        if let Some(object @ Object { uid, version, .. }) = object {
+        if let Some(Object { uid, version, .. }) = object {
             list.push((attributes::OBJECT_UID, (&**uid).into()));
-            list.extend(is_pod(resource, object).then(|| (attributes::POD_UID, (&**uid).into())));
+            list.extend(self.is_of_pod().then(|| (attributes::POD_UID, (&**uid).into())));
             list.extend(version.as_deref().map(|version| (attributes::OBJECT_VERSION, version.into())));
         }
         let wait_ms = AttributeValue::Double(*limited_ns as f64 / 1e6);

@@ -1,7 +1,7 @@
 //! The functions of the client that are probed, and what is read there, for the tables of all programs that are built on it.
 //!
 //! A request is four hits, all of them emulated: at the entry of its rate limiter and after it, when an attempt has been
-//! answered, and when the answer has been decoded
+//! answered, and when the answer has been decoded, or is only asked for an error
 //! (<https://github.com/kubernetes/client-go/blob/v0.36.4/rest/request.go#L1030-L1126>).
 
 use gotrace::plan::{Begin, End, Interface, Row, SeenAs, Signature, Want};
@@ -58,6 +58,22 @@ pub const fn answer<V>(at_end: &'static [Want<V>]) -> Row<V> {
         at_end,
         since: None,
         without: "requests without the UID of the object that came back",
+    }
+}
+
+/// The answer is asked for an error, and not decoded: that to a deletion, for example
+/// (<https://github.com/kubernetes/client-go/blob/v0.36.4/gentype/type.go#L250-L259>).
+#[must_use]
+pub const fn check<V>(at_entry: &'static [Want<V>]) -> Row<V> {
+    Row {
+        symbols: &["k8s.io/client-go/rest.Result.Error"],
+        signature: Signature::Declared(&["k8s.io/client-go/rest.Result"]),
+        begin: Begin::Entry,
+        at_entry,
+        end: End::Unused,
+        at_end: &[],
+        since: None,
+        without: "deletions without the UID of the object",
     }
 }
 
@@ -130,6 +146,8 @@ macro_rules! request_values {
             ObjectVersion: Text,
             /// UID of its first owner.
             ObjectOwner: Text,
+            /// UID and resource version of the object in an answer that is not decoded: of its beginning, all that is kept.
+            AnswerObject: Text,
         }
 
         impl $crate::requests::Slots for $name {
@@ -149,6 +167,7 @@ macro_rules! request_values {
             const OBJECT_NAME: Self = Self::ObjectName;
             const OBJECT_VERSION: Self = Self::ObjectVersion;
             const OBJECT_OWNER: Self = Self::ObjectOwner;
+            const BODY: Self = Self::AnswerObject;
         }
     };
 }
@@ -173,6 +192,7 @@ macro_rules! of_request {
             | $value::ObjectName
             | $value::ObjectVersion
             | $value::ObjectOwner
+            | $value::AnswerObject
     };
 }
 
@@ -225,6 +245,12 @@ macro_rules! request_functions {
                     $crate::requests::table::of_object($value::ObjectName, &["Name"]),
                     $crate::requests::table::of_object($value::ObjectVersion, &["ResourceVersion"]),
                     $crate::requests::table::of_object($value::ObjectOwner, &["OwnerReferences", "*", "UID"]),
+                ]),
+            ] }
+            /// The answer is asked for an error, and not decoded.
+            Check { detail: Phases, about: $about::Request($crate::requests::Step::Check), rows: [
+                $crate::requests::table::check(&[
+                    gotrace::plan::Want::declared($value::AnswerObject, &["rest.Result"], &["body"]),
                 ]),
             ] }
         }

@@ -105,6 +105,31 @@ fn only(events: impl IntoIterator<Item = Event>) -> Request {
     reconcile.made.requests.remove(0)
 }
 
+/// The answer is not decoded.
+fn checked(time_ns: u64, goroutine: u64, body: &str) -> Event {
+    let values = Values::default().with(Value::AnswerObject, keep(Value::AnswerObject, body.to_owned()));
+    Event { depth: 500, ..event(time_ns, goroutine, Function::Check, Role::Entry, values) }
+}
+
+/// The Pod `name` is deleted, or evicted, and this is the beginning of the answer.
+fn removed(time_ns: u64, goroutine: u64, name: &str, is_eviction: bool, body: &str) -> [Event; 3] {
+    let mut events = [
+        begin(time_ns, goroutine, 0, name),
+        answered(time_ns + 1, goroutine, if is_eviction { 201 } else { 200 }),
+        checked(time_ns + 2, goroutine, body),
+    ];
+    if is_eviction {
+        events[0].values.set(Value::RequestSubresource, "eviction");
+    } else {
+        events[1].values.set(Value::RequestMethod, "DELETE");
+    }
+    events
+}
+
+const DELETED: &str =
+    r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a-1","uid":"u-1","resourceVersion":"78""#;
+const EVICTED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}"#;
+
 #[test]
 fn a_request_has_what_it_is_about_and_what_came_back() {
     let (reconcile, counts) =
@@ -343,8 +368,8 @@ fn a_pod_that_is_created_has_a_span_in_its_own_trace_and_both_traces_are_linked(
     let expected = "k8s.namespace.name=default k8s.pod.name=a-1 k8s.pod.uid=u-1 k8s.workqueue.name=pods \
                     k8s.workqueue.key=a";
     assert_eq!(shown(root), expected);
-    assert_eq!(leads_to(root), [(Relation::Request, whole.trace_id, request.span_id)]);
-    assert_eq!(leads_to(request), [(Relation::Pod, id, root.span_id)]);
+    assert_eq!(leads_to(root), [(Relation::Request(Evidence::Uid), whole.trace_id, request.span_id)]);
+    assert_eq!(leads_to(request), [(Relation::Pod(Evidence::Uid), id, root.span_id)]);
     assert!(root.attribute(attributes::MONOTONIC_END).is_some());
 }
 
@@ -365,7 +390,10 @@ fn pods_of_an_owner_and_the_reconciles_that_created_them_are_in_one_trace_if_tha
     let beside = |trace: &Trace| (trace.trace_id, parent(trace), trace.root().span_id);
     assert_eq!(whole.beside.iter().map(beside).collect::<Vec<_>>(), created);
     assert_eq!((whole.trace_id, whole.parent.is_none()), (id, true));
-    assert_eq!(leads_to(whole.beside[0].root()), [(Relation::Request, id, whole.spans[1].span_id)]);
+    assert_eq!(
+        leads_to(whole.beside[0].root()),
+        [(Relation::Request(Evidence::Uid), id, whole.spans[1].span_id)]
+    );
     // The ids of spans are those of any other reconcile.
     let ids = |trace: &Trace| trace.spans.iter().map(|span| span.span_id).collect::<Vec<_>>();
     assert_eq!(ids(&whole), ids(&trace(&first)));
@@ -410,6 +438,163 @@ fn what_creates_no_pod_has_no_creation() {
         let whole = trace(&reconcile(events).0);
         assert_eq!((whole.beside.len(), whole.spans[1].links.len()), (0, 0));
     }
+}
+
+/// Kind, trace, parent, attributes and the evidence of what is beside a reconcile; and how its requests are linked.
+fn beside(whole: &Trace) -> Vec<(TraceKind, [u8; 16], String, Evidence)> {
+    let requests: Vec<_> = whole.spans[1..].iter().filter(|span| !span.links.is_empty()).collect();
+    assert_eq!(requests.len(), whole.beside.len());
+    let of = |(part, request): (&Trace, &&Span)| {
+        let root = part.root();
+        let parent = part.parent.as_ref().map(|parent| (parent.trace_id, parent.span_id));
+        let uid = root.attribute(attributes::POD_UID).map(ToString::to_string).unwrap_or_default();
+        assert_eq!(parent, Some((part.trace_id, lifecycle_root(&uid))));
+        assert_eq!((root.start_unix_ns, root.end_unix_ns), (request.start_unix_ns, request.end_unix_ns));
+        let [(relation, trace_id, span_id)] = &leads_to(root)[..] else { panic!("there is one link") };
+        let Relation::Request(evidence) = relation else { panic!("it is {relation:?}") };
+        assert_eq!((*trace_id, *span_id), (whole.trace_id, request.span_id));
+        assert_eq!(leads_to(request), [(Relation::Pod(*evidence), part.trace_id, root.span_id)]);
+        assert_eq!(SpanKind::Root(part.kind), root.kind);
+        (part.kind, part.trace_id, shown(root), *evidence)
+    };
+    whole.beside.iter().zip(&requests).map(of).collect()
+}
+
+/// How many requests removed Pods, by evidence.
+fn removals(assembler: &Assembler) -> Vec<(String, u64)> {
+    let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_pod_removals");
+    counts.map(|count| (count.labels[0].clone(), count.total)).collect()
+}
+
+#[test]
+fn a_pod_that_is_deleted_has_a_span_in_its_own_trace_and_both_traces_are_linked() {
+    let (first, _) = reconcile(removed(20, 1, "a-1", false, DELETED));
+    let whole = trace(&first);
+    let expected = "k8s.namespace.name=default k8s.pod.name=a-1 k8s.pod.uid=u-1 k8s.workqueue.name=pods \
+                    k8s.workqueue.key=a";
+    let id = lifecycle_id("u-1");
+    let of_pod = (TraceKind::PodDeletion, id, expected.to_owned(), Evidence::Uid);
+    assert_eq!(beside(&whole), [of_pod]);
+    assert_eq!(&*whole.beside[0].root().name.as_str(), "delete Pod");
+    let request = "http.request.method=DELETE http.response.status_code=200 k8s.request.api=v1 \
+                   k8s.request.resource=pods k8s.namespace.name=default k8s.object.name=a-1 k8s.pod.name=a-1 \
+                   k8s.object.uid=u-1 k8s.pod.uid=u-1 k8s.object.resource_version=78 \
+                   k8s.request.rate_limiter.wait_ms=0";
+    assert_eq!(shown(&whole.spans[1]), request);
+    // It may be deleted again.
+    let twice = [removed(20, 1, "a-1", false, DELETED), removed(30, 1, "a-1", false, DELETED)].concat();
+    let whole = trace(&reconcile(twice).0);
+    assert_ne!(whole.beside[0].root().span_id, whole.beside[1].root().span_id);
+}
+
+#[test]
+fn a_pod_that_is_evicted_is_known_by_its_name_if_the_process_has_seen_it_and_else_only_counted() {
+    let created = [begin(20, 1, 0, ""), answered(21, 1, 201), decoded(22, 1, "u-1")];
+    let events = [
+        created.to_vec(),
+        removed(30, 1, "a-1", true, EVICTED).to_vec(),
+        removed(40, 1, "a-2", true, EVICTED).to_vec(),
+        removed(50, 1, "a-1", false, DELETED).to_vec(),
+        // All of a namespace, of which the first one comes back.
+        removed(60, 1, "", false, DELETED).to_vec(),
+    ];
+    let ends = [(10, Function::Get), (900, Function::Done)].map(|(at, what)| of_queue(at, 1, what, "a"));
+    let [get, done] = ends;
+    let mut assembler = after([get].into_iter().chain(events.concat()).chain([done]));
+    let whole = trace(&assembler.take_finished()[0]);
+    let seen: Vec<_> =
+        beside(&whole).into_iter().map(|(kind, id, _, evidence)| (kind, id, evidence)).collect();
+    let id = lifecycle_id("u-1");
+    let expected = [
+        (TraceKind::PodCreation, id, Evidence::Uid),
+        (TraceKind::PodEviction, id, Evidence::Name),
+        (TraceKind::PodDeletion, id, Evidence::Uid),
+    ];
+    assert_eq!((seen.as_slice(), whole.spans.len()), (expected.as_slice(), 6));
+    let counts = [("uid", 1), ("name", 1), ("none", 2)].map(|(evidence, total)| (evidence.to_owned(), total));
+    assert_eq!(removals(&assembler), counts);
+}
+
+#[test]
+fn in_the_trace_of_an_owner_a_deletion_is_of_a_pod_whose_owner_is_known() {
+    let extras = Extras { lifecycle: LifecycleTrace::Owner, ..Extras::default() };
+    let of = |events: Vec<Event>| reconcile(events).0.trace(Anchor::default(), Origin::default(), extras);
+    let delete = removed(50, 1, "a-1", false, DELETED).to_vec();
+    assert!(of(delete.clone()).beside.is_empty());
+    let mut created = [begin(20, 1, 0, ""), answered(21, 1, 201), decoded(22, 1, "u-1")];
+    created[2].values.set(Value::ObjectOwner, "o");
+    let whole = of([created.to_vec(), delete].concat());
+    let ids: Vec<_> = whole.beside.iter().map(|part| (part.kind, part.trace_id)).collect();
+    let id = lifecycle_id("o");
+    assert_eq!(ids, [(TraceKind::PodCreation, id), (TraceKind::PodDeletion, id)]);
+}
+
+#[test]
+fn what_deletes_no_pod_has_no_deletion() {
+    let mut failed = removed(20, 1, "a-1", false, DELETED);
+    failed[1].values.set(Value::RequestStatus, 404);
+    let mut of_other = removed(20, 1, "a-1", false, DELETED);
+    of_other[0].values.set(Value::RequestResource, "jobs");
+    let [begin, answer, _] = removed(20, 1, "a-1", false, DELETED);
+    let unanswered = vec![begin.clone(), answer];
+    for events in
+        [failed.into(), of_other.into(), removed(20, 1, "a-1", false, "").into(), unanswered, vec![begin]]
+    {
+        let whole = trace(&reconcile(events).0);
+        assert_eq!((whole.beside.len(), whole.spans[1].links.len()), (0, 0));
+    }
+}
+
+#[test]
+fn nothing_but_which_object_it_is_about_is_kept_of_an_answer() {
+    let mut replace = |kind: &'static str, text: &mut String| *text = format!("{kind}-{}", text.len());
+    assert_eq!(keep(Value::AnswerObject, EVICTED.to_owned()), None);
+    assert_eq!(keep(Value::ObjectName, EVICTED.to_owned()).as_deref(), Some(EVICTED));
+    for (kept, expected) in [("u-1 78", "uid-3 78"), ("u-1", "uid-3")] {
+        let mut datum = Datum::Text(kept.to_owned());
+        redact(Value::AnswerObject, &mut datum, &mut replace);
+        assert_eq!(datum, Datum::Text(expected.to_owned()));
+    }
+    assert_eq!(keep(Value::AnswerObject, DELETED.to_owned()).as_deref(), Some("u-1 78"));
+}
+
+#[test]
+fn a_reconcile_is_linked_with_the_one_that_scaled_its_object_and_the_next_one_with_that() {
+    let deployment = |at, what| of_named(of_queue(at, 1, what, "default/web"), 1, "deployment");
+    let replica_set = |at, what| of_named(of_queue(at, 2, what, "default/web-1"), 2, "replicaset");
+    let write = |at, goroutine, method: &str, version: &str| {
+        let mut events =
+            of_replica_set(at, goroutine, method, if method == "POST" { 201 } else { 200 }, "u-1");
+        events[2].values.set(Value::ObjectVersion, version);
+        events
+    };
+    let events = [
+        vec![deployment(10, Function::Get)],
+        write(20, 1, "POST", "1").into(),
+        vec![deployment(30, Function::Done), replica_set(31, Function::Get)],
+        write(32, 2, "PUT", "2").into(),
+        vec![replica_set(40, Function::Done), deployment(50, Function::Get), replica_set(51, Function::Get)],
+        // The answer comes after the event that makes a worker take the key.
+        write(52, 1, "PUT", "3").into(),
+        vec![deployment(60, Function::Done)],
+        write(61, 2, "PUT", "4").into(),
+        vec![
+            replica_set(70, Function::Done),
+            replica_set(80, Function::Get),
+            replica_set(90, Function::Done),
+        ],
+    ];
+    let traces: Vec<Trace> = after(events.into_iter().flatten()).take_finished().iter().map(trace).collect();
+    let [created, first, scaled, second, third] = &traces[..] else { panic!("there are five reconciles") };
+    let link = |relation, of: &Trace| (relation, of.trace_id, of.root().span_id);
+    let creator = |evidence| link(Relation::Creator(evidence), created);
+    assert_eq!(leads_to(created.root()), []);
+    assert_eq!(leads_to(scaled.root()), []);
+    assert_eq!(leads_to(first.root()), [creator(Evidence::Uid)]);
+    let by = link(Relation::Writer(Evidence::Uid), scaled);
+    assert_eq!(leads_to(second.root()), [creator(Evidence::Uid), by]);
+    let by = link(Relation::Writer(Evidence::Name), second);
+    assert_eq!(leads_to(third.root()), [creator(Evidence::Name), by]);
 }
 
 /// The request of a ReplicaSet, by this method, and its answer.
@@ -498,6 +683,11 @@ struct Truth {
     status: Option<u64>,
 }
 
+/// Name and UID of the Pod that a request deletes which began then.
+fn pod_at(start_ns: u64) -> String {
+    format!("pod-{start_ns}")
+}
+
 /// Workers with one goroutine each, and goroutines that they start and wait for; informers beside them.
 fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
     const WORKERS: u64 = 3;
@@ -507,6 +697,8 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
     let mut requests: BTreeMap<u64, Option<usize>> = BTreeMap::new();
     let (mut time_ns, mut fresh, mut last_loss) = (0, 100, 0);
     let mut children: BTreeMap<u64, u64> = BTreeMap::new();
+    // The Pod that was deleted on a goroutine, of which the answer is not looked at yet.
+    let mut deleted: BTreeMap<u64, u64> = BTreeMap::new();
     for choice in bytes.chunks_exact(2) {
         time_ns += 10;
         let lose = losses && choice[1] % 16 == 15;
@@ -516,7 +708,7 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
         let own: Vec<u64> =
             children.iter().filter(|(_, of)| **of == worker).map(|(child, _)| *child).collect();
         let somewhere = if own.is_empty() { worker } else { own[usize::from(choice[1] / 3) % own.len()] };
-        let event = match choice[0] % 8 {
+        let event = match choice[0] % 10 {
             0 if open[place].is_none() => {
                 open[place] = Some(time_ns);
                 of_queue(time_ns, worker, Function::Get, &key)
@@ -535,8 +727,9 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
                 }
                 let reconcile = open[place].unwrap_or_default();
                 requests.insert(goroutine, Some(truth.len()));
+                deleted.remove(&goroutine);
                 truth.push(Truth { start_ns: time_ns, reconcile, status: None });
-                begin(time_ns, goroutine, if goroutine == worker { 0 } else { worker }, "")
+                begin(time_ns, goroutine, if goroutine == worker { 0 } else { worker }, &pod_at(time_ns))
             }
             // An informer.
             4 => begin(time_ns, 50, 0, ""),
@@ -545,7 +738,14 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
                 let number = requests.insert(somewhere, None).flatten().unwrap_or_default();
                 let status = 200 + u64::from(choice[1]);
                 truth[number].status = Some(status);
-                answered(time_ns, somewhere, status)
+                deleted.insert(somewhere, truth[number].start_ns);
+                let mut answer = answered(time_ns, somewhere, status);
+                answer.values.set(Value::RequestMethod, "DELETE");
+                answer
+            }
+            8 | 9 => {
+                let Some(start_ns) = deleted.remove(&somewhere) else { continue };
+                checked(time_ns, somewhere, &format!("{{\"kind\":\"\"uid\":\"{}\"", pod_at(start_ns)))
             }
             _ => continue,
         };
@@ -573,6 +773,9 @@ fn check(bytes: &[u8], losses: bool) {
             assert_eq!(reconcile.start_ns, truth.reconcile);
             assert!(request.incomplete || request.status == truth.status, "{request:?}");
             assert!(losses || request.incomplete == truth.status.is_none(), "{request:?}");
+            let removed = request.removed.as_ref().map(|removed| &*removed.uid);
+            assert!(removed.is_none_or(|uid| uid == pod_at(truth.start_ns)), "{request:?}");
+            assert!(removed.is_none() || request.succeeded(), "{request:?}");
             seen += 1;
         }
     }

@@ -107,7 +107,8 @@ impl Run {
             assert_eq!(finished.len(), self.truth.len());
             let incomplete = self.truth.values().filter(|truth| truth.end.is_none()).count() as u64;
             assert_eq!(assembler.stats(), Stats { incomplete_attempts: incomplete, ..Stats::default() });
-            let counts = assembler.counts().into_iter().filter(|count| count.labels.len() == 2);
+            let counts =
+                assembler.counts().into_iter().filter(|count| count.counter == "controller_reconciles");
             let counted: BTreeMap<String, u64> =
                 counts.map(|count| (count.labels[1].clone(), count.total)).collect();
             let expected = self.counted.iter().map(|(result, total)| ((*result).to_owned(), *total));

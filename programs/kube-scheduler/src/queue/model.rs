@@ -224,6 +224,8 @@ impl Model {
             | TraceKind::PodStart
             | TraceKind::PodStorage
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command => return,
         }
         let Source::Process(target) = trace.source else { return };

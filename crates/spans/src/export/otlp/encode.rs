@@ -250,6 +250,8 @@ fn kind(span: &Span) -> u64 {
             | TraceKind::PodStart
             | TraceKind::PodStorage
             | TraceKind::PodCreation
+            | TraceKind::PodDeletion
+            | TraceKind::PodEviction
             | TraceKind::Command,
         )
         | SpanKind::Cycle(_)
@@ -309,9 +311,10 @@ fn write_link(out: &mut Writer<'_>, Link { context, relation }: &Link) {
         Relation::PreviousAttempt
         | Relation::Attempt
         | Relation::Configuration
-        | Relation::Request
-        | Relation::Pod
-        | Relation::Creator(_) => {}
+        | Relation::Request(_)
+        | Relation::Pod(_)
+        | Relation::Creator(_)
+        | Relation::Writer(_) => {}
     }
     out.fixed32(FLAGS, u32::from(context.flags) | HAS_IS_REMOTE | IS_REMOTE);
 }

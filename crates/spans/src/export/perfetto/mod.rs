@@ -259,6 +259,7 @@ fn track_name(kind: SpanKind) -> &'static str {
         SpanKind::Root(TraceKind::PodStart) | SpanKind::Node(_) => "starts of Pods",
         SpanKind::Root(TraceKind::PodStorage) | SpanKind::Api(_) => "stored Pods",
         SpanKind::Root(TraceKind::PodCreation) => "creations of Pods",
+        SpanKind::Root(TraceKind::PodDeletion | TraceKind::PodEviction) => "deletions of Pods",
         SpanKind::Root(TraceKind::Reconcile) => "reconciles",
         SpanKind::Root(TraceKind::Command) => "commands",
         SpanKind::Cycle(Cycle::Binding) => "binding cycles",
@@ -316,12 +317,13 @@ fn begin(span: &Span, track: u64) -> TrackEvent {
             Relation::PreviousAttempt
             | Relation::Attempt
             | Relation::Configuration
-            | Relation::Pod
-            | Relation::Creator(_) => {
+            | Relation::Pod(_)
+            | Relation::Creator(_)
+            | Relation::Writer(_) => {
                 flows.push(u64::from_be_bytes(context.span_id));
             }
             // That one has the arrow.
-            Relation::Request => {}
+            Relation::Request(_) => {}
             Relation::Cause { annotation: _, owner: _ } => {
                 let of = format!("{}/{}", hex(&context.trace_id), hex(&context.span_id));
                 notes.push(annotation("created by", &AttributeValue::from(of.as_str())));

@@ -75,14 +75,18 @@ fn relation(relation: &Relation) -> Vec<(&'static str, AttributeValue)> {
     let by = |what: &str, evidence: &str| {
         vec![("k8s.scheduler.link", what.into()), ("schedspan.link.evidence", evidence.into())]
     };
+    let named = |evidence| match evidence {
+        Evidence::Uid => "uid",
+        Evidence::Name => "name",
+    };
     match relation {
         Relation::PreviousAttempt => vec![("k8s.scheduler.link", "previous attempt".into())],
         Relation::Attempt => vec![("k8s.scheduler.link", "attempt".into())],
         Relation::Configuration => vec![("k8s.scheduler.link", "configuration".into())],
-        Relation::Request => by("request", "uid"),
-        Relation::Pod => by("pod", "uid"),
-        Relation::Creator(Evidence::Uid) => by("creator", "uid"),
-        Relation::Creator(Evidence::Name) => by("creator", "name"),
+        Relation::Request(evidence) => by("request", named(*evidence)),
+        Relation::Pod(evidence) => by("pod", named(*evidence)),
+        Relation::Creator(evidence) => by("creator", named(*evidence)),
+        Relation::Writer(evidence) => by("writer", named(*evidence)),
         Relation::Cause { annotation, owner } => [("schedspan.link.annotation", annotation.as_str().into())]
             .into_iter()
             .chain(owner.as_deref().map(|owner| ("schedspan.link.owner", owner.into())))
@@ -178,10 +182,11 @@ fn links() -> impl Strategy<Value = Link> {
         Just(Relation::PreviousAttempt),
         Just(Relation::Attempt),
         Just(Relation::Configuration),
-        Just(Relation::Request),
-        Just(Relation::Pod),
+        Just(Relation::Request(Evidence::Uid)),
+        Just(Relation::Pod(Evidence::Name)),
         Just(Relation::Creator(Evidence::Uid)),
         Just(Relation::Creator(Evidence::Name)),
+        Just(Relation::Writer(Evidence::Uid)),
         (texts(), prop::option::of(texts()))
             .prop_map(|(annotation, owner)| Relation::Cause { annotation, owner }),
     ];
