@@ -36,9 +36,9 @@ const LIMIT: f64 = 5.0;
 /// Standard errors that chance explains.
 const CHANCE: f64 = 3.0;
 /// The difference that is allowed between the two times of a plugin's calls: part of the time, or nanoseconds a call. The probes'
-/// own time is taken off, but not that a call runs slower just after a trap, and that the scheduler reads its clocks within ours.
+/// own time is taken off.
 const PART: f64 = 0.02;
-const PER_CALL_NS: f64 = 400.0;
+const PER_CALL_NS: f64 = 200.0;
 /// The scheduler reads its clock three times within our two, and a clock gives the time of the middle of its reading: so much of
 /// these readings is not in the scheduler's time.
 const OUTSIDE: f64 = 2.0;
