@@ -5,10 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use spans::{AttributeValue, Attributes, Source, Span, SpanKind, Status, Trace, TraceKind, attributes};
 
-use crate::{Shown, Span as Read};
+use crate::{
+    Shown, Span as Read,
+    collected::{Id, id, lifecycle},
+};
 
 /// Longest time from the Pod's creation timestamp, a whole second, until the API server begins to write it.
-const CREATED_WITHIN_NS: u64 = 2_000_000_000;
+pub(crate) const CREATED_WITHIN_NS: u64 = 2_000_000_000;
 /// Spans shorter than this fraction of their part are counted on one line.
 const SHORT: u64 = 20;
 /// The kubelet's `syncPod` spans shorter than this fraction of the whole are counted on one line.
@@ -35,12 +38,6 @@ const COUNTS: [&str; 4] = [
     attributes::ATTEMPT,
 ];
 
-type Id<'a> = (&'a [u8], &'a [u8]);
-
-fn id(span: &Read) -> Id<'_> {
-    (&span.trace_id, &span.span_id)
-}
-
 /// The lifecycle of this Pod as one tree: the last one in the spans; `None` if there is none.
 ///
 /// Spans that start after its end are left out. The root is the client's span that created the Pod, if it was collected, and is
@@ -48,12 +45,7 @@ fn id(span: &Read) -> Id<'_> {
 #[must_use]
 pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let is = |span: &&Read, key, value: &str| span.attribute(key) == value;
-    let of_pod = |span: &&Read| {
-        span.shows() == Shown::LIFECYCLE
-            && is(span, attributes::POD_NAMESPACE, namespace)
-            && is(span, attributes::POD_NAME, pod)
-    };
-    let lifecycle = spans.iter().filter(of_pod).max_by_key(|span| span.wall[1])?;
+    let lifecycle = lifecycle(spans, namespace, pod)?;
     let uid = lifecycle.attribute(attributes::POD_UID);
     let key = format!("/pods/{namespace}/{pod}");
     let created = |span: &&Read| {
@@ -124,18 +116,38 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     })
 }
 
-struct Tree<'a> {
-    spans: Vec<Span>,
+/// The id of the span with this number.
+fn identity(number: usize) -> [u8; 8] {
+    (number as u64 + 1).to_be_bytes()
+}
+
+pub(crate) struct Tree<'a> {
+    pub(crate) spans: Vec<Span>,
     below: HashMap<Option<Id<'a>>, Vec<&'a Read>>,
     /// The Pod's.
     uid: &'a str,
 }
 
 impl<'a> Tree<'a> {
+    /// Below a span that is in no file.
+    pub(crate) fn new(root: Span) -> Self {
+        Self { spans: vec![Span { span_id: identity(0), ..root }], below: HashMap::new(), uid: "" }
+    }
+
+    /// Adds one line below the root that counts these.
+    pub(crate) fn count(&mut self, spans: &[&Read], what: &str) {
+        self.fold(0, spans);
+        if !spans.is_empty()
+            && let Some(line) = self.spans.last_mut()
+        {
+            line.kind = SpanKind::Other;
+            line.name = format!("{what}: {}", spans.len()).into();
+        }
+    }
+
     /// Returns the span's number, which is its id here: ids of several traces may collide.
-    fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
+    pub(crate) fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
         let number = self.spans.len();
-        let identity = |number: usize| (number as u64 + 1).to_be_bytes();
         let kind = match span.shows() {
             Shown::Known(kind) => kind,
             Shown::Filter | Shown::Create | Shown::SyncPod | Shown::Unknown => SpanKind::Other,
@@ -201,7 +213,7 @@ impl<'a> Tree<'a> {
 }
 
 /// Name of a span, with its service.
-fn named(span: &Read) -> String {
+pub(crate) fn named(span: &Read) -> String {
     match &*span.service {
         "" | "schedspan" | "kube-scheduler" => span.name.clone(),
         service => format!("{service}: {}", span.name),
