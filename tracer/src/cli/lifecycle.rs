@@ -11,7 +11,7 @@ use spandiff::{
     owned::{Owned, owned},
 };
 use spans::{
-    export::{Pods, Style, waterfall},
+    export::{Pods, Style, paragraph, waterfall},
     screen,
 };
 
@@ -59,8 +59,9 @@ pub fn run(options: &Options) -> Result<()> {
         owned(&spans, namespace, pods).with_context(none)?
     };
     if let Output::Text | Output::Wide = output {
+        let style = Style::of_stdout();
         let first = said.first().map(|slowest| sentence(slowest, said.len() > 1)).unwrap_or_default();
-        let text = first + &waterfall(&trace, &Style::of_stdout());
+        let text = paragraph(&first, &style) + &waterfall(&trace, &style);
         return screen::print_coloured(&text).context("cannot write to stdout");
     }
     let names: Vec<_> = said.iter().map(|pod| format!("pod/{}", pod.pod)).collect();
@@ -71,5 +72,5 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn sentence(pod: &Explained, among_others: bool) -> String {
     let whose = if among_others { format!("The slowest, {}: ", pod.pod) } else { String::new() };
-    format!("{whose}{}\n", pod.sentence)
+    format!("{whose}{}", pod.sentence)
 }

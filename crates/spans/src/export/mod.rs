@@ -37,7 +37,7 @@ pub use self::{
     mermaid::chart,
     otlp::{encode::encode, spool::Options as SpoolOptions, try_once},
     resource::Resource,
-    terminal::{Style, waterfall},
+    terminal::{Style, paragraph, waterfall},
 };
 use crate::{
     Loss, Metrics, Source, Trace,

@@ -303,6 +303,13 @@ fn nodes(root: &Span) -> Vec<String> {
     parts
 }
 
+/// Text in lines that are as wide as a waterfall. Those after the first are indented.
+#[must_use]
+pub fn paragraph(text: &str, style: &Style) -> String {
+    let words: Vec<_> = text.split_whitespace().map(|word| (PLAIN, clean(word))).collect();
+    flow("", " ", &words, *style)
+}
+
 /// The error message, in a few lines.
 fn message(reason: &str, style: Style) -> String {
     let words = clean(reason);
