@@ -106,7 +106,10 @@ impl<'a> Way<'a> {
                     });
                     let what = if *of == Doing::Pull { image.unwrap_or(name) } else { name };
                     self.claim(Rank::Gap, [since, again.unwrap_or(end)], Doing::Retry, what);
-                    self.because(Doing::Retry, why);
+                    // The first failure is the cause; later ones may only say that the kubelet waits.
+                    if !self.because.contains_key(&Doing::Retry) {
+                        self.because(Doing::Retry, why);
+                    }
                 }
                 (None, _) if *init => self.claim(Rank::Gap, [since, next], Doing::InitContainer, name),
                 (None, Some(again)) => self.claim(Rank::Gap, [since, again], Doing::Restart, name),

@@ -1,5 +1,6 @@
 //! What is said of Pods.
 
+use proptest::prelude::*;
 use spans::names::{LIFECYCLE, POD_CREATION, POD_START, RECONCILE, ROOT};
 
 use super::*;
@@ -93,6 +94,8 @@ fn with_kubelet() -> Vec<Read> {
         span(27, 20, "syncPod", [13_202, 13_900], &[]),
         failed(span(28, 27, "container: web", [13_202, 13_302], &[]), "ErrImagePull"),
         failed(span(29, 28, "image", [13_202, 13_301], &image), "no such host"),
+        failed(span(37, 20, "container: web", [15_000, 15_001], &[]), "ImagePullBackOff"),
+        failed(span(38, 37, "image", [15_000, 15_001], &image[..1]), "Back-off pulling image"),
         span(30, 20, "syncPod", [23_302, 47_000], &[]),
         span(31, 30, "container: web", [23_302, 46_602], &[]),
         span(32, 31, "image", [23_302, 46_302], &image),
@@ -204,4 +207,64 @@ fn a_reason_is_one_sentence_and_not_too_long() {
     assert_eq!(reason("no. more"), "no");
     assert_eq!(reason("no."), "no");
     assert_eq!(reason(&"x".repeat(500)).len(), MAX_REASON + 3);
+}
+
+const NAMES: [&str; 18] = [
+    LIFECYCLE,
+    POD_CREATION,
+    POD_START,
+    RECONCILE,
+    ROOT,
+    "queued",
+    "gated",
+    "kubelet",
+    "sandbox",
+    "ready",
+    "syncPod",
+    "volumes",
+    "init: a",
+    "container: a",
+    "container: b",
+    "image",
+    "PullImage",
+    "probe",
+];
+
+/// Spans of any names, below any others, of this Pod and of others.
+fn any_spans() -> impl Strategy<Value = Vec<Read>> {
+    let text = prop_oneof![Just(""), Just("u"), Just("v"), Just("Ready"), Just("1500.5"), Just("true")];
+    let keys = [
+        attributes::POD_UID,
+        attributes::LIFECYCLE_RESULT,
+        attributes::QUEUE_BACKOFF_MS,
+        attributes::QUEUE_UNSCHEDULABLE_MS,
+        attributes::IMAGE_PULLED,
+        attributes::IMAGE,
+    ];
+    let attributes = proptest::collection::vec((0..keys.len(), text), 0..4);
+    let one = (0..NAMES.len(), 0..20_u8, [0..60_000_u64, 0..60_000_u64], attributes, any::<bool>());
+    proptest::collection::vec(one, 0..40).prop_map(move |all| {
+        let spans = (2..).zip(all).map(|(id, (name, parent, wall, list, failed))| {
+            let list: Vec<_> = list.into_iter().map(|(key, text)| (keys[key], text)).collect();
+            Read { failed, message: "no".to_owned(), ..span(id, parent, NAMES[name], wall, &list) }
+        });
+        [lifecycle([0, 48_000], "Ready")].into_iter().chain(spans).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_spans_the_parts_are_as_long_as_the_whole(spans in any_spans()) {
+        let explained = said(&spans);
+        prop_assert!(explained.parts.is_sorted_by(|one, other| one.ns >= other.ns) && explained.total_ns >= 48 * SECOND);
+        prop_assert!(explained.parts.iter().all(|part| part.ns > 0));
+        prop_assert!(explained.sentence.starts_with("Ready after ") && explained.sentence.ends_with('.'));
+    }
+
+    #[test]
+    fn the_order_of_the_spans_in_the_files_does_not_matter(spans in any_spans(), by in 0..40_usize) {
+        let mut other = spans.clone();
+        other.rotate_left(by.min(spans.len()));
+        prop_assert_eq!(said(&spans), said(&other));
+    }
 }
