@@ -3,11 +3,16 @@
 use std::{fmt::Write as _, hint::black_box};
 
 use arbitrary::{Result, Unstructured};
-use spandiff::{Limits, Span, compare, figures, joined::joined, metrics_table, page, read, table};
-use spans::attributes;
+use spandiff::{
+    Limits, Span, compare, explained::explained, figures, joined::joined, metrics_table, owned::owned, page, read,
+    table,
+};
+use spans::{attributes, export::Pods};
 
-const NAMES: [&str; 6] =
-    ["SchedulePod", "schedulingCycle", "filter", "PodLifecycle", "Create etcd3", "syncPod"];
+const NAMES: [&str; 12] = [
+    "SchedulePod", "schedulingCycle", "filter", "PodLifecycle", "Create etcd3", "syncPod", "queued", "StartPod",
+    "create Pod", "container: a", "image", "kubelet",
+];
 const SERVICES: [&str; 2] = ["kube-scheduler", "kubelet"];
 const KEYS: [&str; 9] = [
     attributes::POD_UID,
@@ -56,6 +61,10 @@ fn all(spans: &[Span], from: usize) {
     }
     black_box(figures(spans, ("after", ""), None).is_ok());
     black_box(joined(spans, "p", "p"));
+    let explained = explained(spans, "p", "p");
+    for explained in explained.iter().chain(owned(spans, "p", &Pods::Prefixed(String::new())).iter().flat_map(|owned| &owned.pods)) {
+        assert_eq!(explained.parts.iter().map(|part| part.ns).sum::<u64>(), explained.total_ns);
+    }
 }
 
 /// Spans as OTLP JSON.

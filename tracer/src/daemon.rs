@@ -1,7 +1,7 @@
 //! The daemon: the supervisor's thread, and the tasks that turn its messages into exported spans.
 
 use std::{
-    io, mem,
+    io,
     net::SocketAddr,
     path::PathBuf,
     process::Stdio,
@@ -31,7 +31,7 @@ use pods::{
     reinject::{self, Reinjector},
 };
 use spans::{
-    Gatherer, Origin, Source, Trace,
+    Gatherer, Origin, Owners, Source, Trace,
     export::{Filter, Output, Resource, Sinks, SpoolOptions},
     identity::LifecycleTrace,
     sample::{self, Sampler},
@@ -44,7 +44,7 @@ use tokio::{
     process::Command,
     signal::unix::{SignalKind, signal},
     sync::{Semaphore, mpsc, oneshot},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, interval, sleep_until, timeout},
 };
 use tracing::{error, info, warn};
 use trust::Rule;
@@ -71,6 +71,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 const READ: Duration = Duration::from_secs(2);
 /// Most processes that read configurations. One whose file system never answers stays.
 const MAX_READERS: usize = 4;
+/// Interval of the search for owners of which nothing comes any more.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Liveness interval without a supervisor.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -160,6 +162,7 @@ pub async fn run(options: Options) -> Result<()> {
     NodePods::follow(&node_pods, &contexts);
     let mut outlet =
         Outlet::start(&options.outputs, options.wide, &options.spool, options.filter, sampler, &metrics)?;
+    outlet.owners = Owners::new(options.lifecycle_trace, metrics.spans.clone());
     if options.reinject.reinject {
         let reinjector =
             Reinjector::start(&options.reinject, &options.context, contexts.clone(), metrics.pods.clone())
@@ -230,6 +233,7 @@ pub async fn run(options: Options) -> Result<()> {
     let mut attempts = std::pin::pin!(attempts);
     let mut configurations = Configurations::default();
     let mut end = None;
+    let mut looks = interval(LOOK_INTERVAL);
     let ended = loop {
         tokio::select! {
             step = attempts.next() => match step {
@@ -259,6 +263,7 @@ pub async fn run(options: Options) -> Result<()> {
                 }
                 Some(Step::Gone(target)) => {
                     for source in [Source::Process(target), Source::OtherProgram(target)] {
+                        outlet.owners.gone(source).into_iter().for_each(|last| outlet.sinks.send(last));
                         outlet.sinks.forget(source);
                     }
                     targets.gone(target);
@@ -268,6 +273,7 @@ pub async fn run(options: Options) -> Result<()> {
                 None => break true,
             },
             Some(life) = next(&mut lives) => outlet.life(life),
+            now = looks.tick() => outlet.owners.quiet(now.into_std()).into_iter().for_each(|last| outlet.sinks.send(last)),
             _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
             _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
             () = over(end) => break false,
@@ -331,6 +337,7 @@ pub(crate) struct Outlet {
     sampler: Sampler,
     metrics: Metrics,
     gatherer: Gatherer,
+    owners: Owners,
 }
 
 impl Outlet {
@@ -344,7 +351,8 @@ impl Outlet {
     ) -> Result<Self> {
         let sinks = Sinks::start(outputs, wide, spool, metrics.spans.clone())?;
         let metrics = metrics.clone();
-        Ok(Self { sinks, reinjector: None, filter, sampler, metrics, gatherer: Gatherer::default() })
+        let owners = Owners::new(LifecycleTrace::Pod, metrics.spans.clone());
+        Ok(Self { sinks, reinjector: None, filter, sampler, metrics, gatherer: Gatherer::default(), owners })
     }
 
     pub(crate) fn trace(&mut self, trace: Trace) {
@@ -358,10 +366,11 @@ impl Outlet {
         self.send(vec![trace]);
     }
 
-    /// Sends parts of traces whose root will not arrive.
+    /// Sends parts of traces whose root will not arrive, and the last ones of owners.
     pub(crate) fn rest(&mut self) {
         let parts = self.gatherer.rest();
         self.send(parts);
+        self.owners.rest().into_iter().for_each(|last| self.sinks.send(last));
     }
 
     fn send(&mut self, traces: Vec<Trace>) {
@@ -376,10 +385,8 @@ impl Outlet {
                 if let Some(reinjector) = &mut self.reinjector {
                     reinjector.offer(&trace);
                 }
-                // What is beside a trace is not judged on its own: both are sent, or none.
-                let beside = mem::take(&mut trace.beside);
-                self.sinks.send(trace);
-                beside.into_iter().for_each(|part| self.sinks.send(part));
+                let now = Instant::now().into_std();
+                self.owners.take(trace, now).into_iter().for_each(|trace| self.sinks.send(trace));
             }
         }
     }

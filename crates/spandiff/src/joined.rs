@@ -8,10 +8,13 @@ use spans::{
     figures::duration,
 };
 
-use crate::{Shown, Span as Read};
+use crate::{
+    Shown, Span as Read,
+    collected::{Id, id, lifecycle},
+};
 
 /// Longest time from the Pod's creation timestamp, a whole second, until the API server begins to write it.
-const CREATED_WITHIN_NS: u64 = 2_000_000_000;
+pub(crate) const CREATED_WITHIN_NS: u64 = 2_000_000_000;
 /// Spans shorter than this fraction of their part are counted on one line.
 const SHORT: u64 = 20;
 /// The kubelet's `syncPod` spans shorter than this fraction of the whole are counted on one line.
@@ -40,12 +43,6 @@ const COUNTS: [&str; 4] = [
     attributes::ATTEMPT,
 ];
 
-type Id<'a> = (&'a [u8], &'a [u8]);
-
-fn id(span: &Read) -> Id<'_> {
-    (&span.trace_id, &span.span_id)
-}
-
 /// The lifecycle of this Pod as one tree: the last one in the spans; `None` if there is none.
 ///
 /// Spans that start after its end are left out, except deletions and evictions of the Pod: these say how long after it. The root is the client's span that created the Pod, if it was collected, and is
@@ -53,12 +50,7 @@ fn id(span: &Read) -> Id<'_> {
 #[must_use]
 pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     let is = |span: &&Read, key, value: &str| span.attribute(key) == value;
-    let of_pod = |span: &&Read| {
-        span.shows() == Shown::LIFECYCLE
-            && is(span, attributes::POD_NAMESPACE, namespace)
-            && is(span, attributes::POD_NAME, pod)
-    };
-    let lifecycle = spans.iter().filter(of_pod).max_by_key(|span| span.wall[1])?;
+    let lifecycle = lifecycle(spans, namespace, pod)?;
     let uid = lifecycle.attribute(attributes::POD_UID);
     let key = format!("/pods/{namespace}/{pod}");
     let created = |span: &&Read| {
@@ -131,8 +123,13 @@ pub fn joined(spans: &[Read], namespace: &str, pod: &str) -> Option<Trace> {
     })
 }
 
-struct Tree<'a> {
-    spans: Vec<Span>,
+/// The id of the span with this number.
+fn identity(number: usize) -> [u8; 8] {
+    (number as u64 + 1).to_be_bytes()
+}
+
+pub(crate) struct Tree<'a> {
+    pub(crate) spans: Vec<Span>,
     below: HashMap<Option<Id<'a>>, Vec<&'a Read>>,
     /// The Pod's.
     uid: &'a str,
@@ -141,13 +138,33 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
+    /// Below a span that is in no file.
+    pub(crate) fn new(root: Span) -> Self {
+        Self {
+            spans: vec![Span { span_id: identity(0), ..root }],
+            below: HashMap::new(),
+            uid: "",
+            end: u64::MAX,
+        }
+    }
+
+    /// Adds one line below the root that counts these.
+    pub(crate) fn count(&mut self, spans: &[&Read], what: &str) {
+        self.fold(0, spans);
+        if !spans.is_empty()
+            && let Some(line) = self.spans.last_mut()
+        {
+            line.kind = SpanKind::Other;
+            line.name = format!("{what}: {}", spans.len()).into();
+        }
+    }
+
     /// Returns the span's number, which is its id here: ids of several traces may collide.
-    fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
+    pub(crate) fn add(&mut self, parent: Option<usize>, span: &Read, name: String) -> usize {
         let number = self.spans.len();
         let later_ns = span.wall[0].saturating_sub(self.end);
         let is_late = is_removal(span) && later_ns > 0;
         let name = if is_late { format!("{name} +{}", duration(later_ns)) } else { name };
-        let identity = |number: usize| (number as u64 + 1).to_be_bytes();
         let kind = match span.shows() {
             Shown::Known(kind) => kind,
             Shown::Filter | Shown::Create | Shown::SyncPod | Shown::Unknown => SpanKind::Other,
@@ -220,7 +237,7 @@ fn is_removal(span: &Read) -> bool {
 }
 
 /// Name of a span, with its service.
-fn named(span: &Read) -> String {
+pub(crate) fn named(span: &Read) -> String {
     match &*span.service {
         "" | "schedspan" | "kube-scheduler" => span.name.clone(),
         service => format!("{service}: {}", span.name),
@@ -414,12 +431,16 @@ mod tests {
             with(read(2, 2, 1, "DELETE pods", manager, [62_900, 62_910]), &of("u")),
         ];
         let text = drawn(&spans);
-        let names =
-            text.lines().skip(2).map(|line| line.split(['█', '▏', '▎', '▍']).next().unwrap_or_default());
         let expected =
             ["PodLifecycle", "├─ operator: evict Pod", "└─ kube-controller-manager: delete Pod +62.0 s"];
-        assert_eq!(names.map(str::trim_end).collect::<Vec<_>>(), expected, "{text}");
+        assert_eq!(names(&text), expected, "{text}");
         assert!(text.ends_with("10.0 ms  replicaset\n"), "{text}");
+    }
+
+    /// What stands left of the bars.
+    fn names(text: &str) -> Vec<&str> {
+        let is_bar = |character| ('\u{2588}'..='\u{258f}').contains(&character);
+        text.lines().skip(2).map(|line| line.split(is_bar).next().unwrap_or_default().trim_end()).collect()
     }
 
     #[test]
@@ -458,10 +479,7 @@ mod tests {
             "   │  └─ webhook: limits",
             "   └─ Create etcd3",
         ];
-        let names =
-            text.lines().skip(2).map(|line| line.split(['█', '▏', '▎', '▍']).next().unwrap_or_default());
-        let names: Vec<_> = names.map(str::trim_end).collect();
-        assert_eq!(names, expected, "{text}");
+        assert_eq!(names(&text), expected, "{text}");
         assert!(text.contains("by alice with kubectl"), "{text}");
     }
 

@@ -5,7 +5,8 @@
 //! * [`file()`]: reads OTLP from a file. Everything else is pure. [`Span`]: a span as it was read; [`Shown`]: what it shows.
 //! * [`compare()`]: which spans of two sets are twins, and how they differ. [`table`], [`page`]: the [`Report`] as text and HTML.
 //! * [`figures`]: spans next to the scheduler's own metrics.
-//! * [`joined`]: a Pod lifecycle with the spans of API server and kubelet.
+//! * [`joined`]: a Pod lifecycle with the spans of API server and kubelet. [`explained`]: what its time went to, in a sentence.
+//! * [`owned`]: the Pods of a workload side by side.
 //!
 //! # How spans are matched
 //!
@@ -16,9 +17,12 @@
 
 #![forbid(unsafe_code)]
 
+mod collected;
+pub mod explained;
 mod html;
 pub mod joined;
 mod metrics;
+pub mod owned;
 mod pairs;
 mod read;
 mod shown;

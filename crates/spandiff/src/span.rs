@@ -15,8 +15,10 @@ use spans::attributes;
 pub(super) const MAX_SPANS: usize = 1_000_000;
 /// Most attributes of a span that are read.
 const MAX_ATTRIBUTES: usize = 64;
-/// Most bytes of an attribute's value that are read.
+/// Most bytes of an attribute's value, and of a status message, that are read.
 const MAX_VALUE: usize = 1024;
+/// Most reasons of a span's events that are read.
+const MAX_REASONS: usize = 8;
 
 /// One span.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,6 +41,10 @@ pub struct Span {
     pub attributes: BTreeMap<String, String>,
     /// Whether its status is an error.
     pub failed: bool,
+    /// The status message.
+    pub message: String,
+    /// Why its container waited or ended, by the span's events: each reason once, in order.
+    pub reasons: Vec<String>,
 }
 
 impl Span {
@@ -87,6 +93,13 @@ pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Spa
             }
             let mut time = |key| attributes.remove(key)?.parse().ok();
             let monotonic = [time(attributes::MONOTONIC_START), time(attributes::MONOTONIC_END)];
+            let status = span.status.unwrap_or_default();
+            let mut reasons = Vec::new();
+            for event in span.events.iter().flat_map(|event| &event.attributes) {
+                let reason = event.value.as_ref().filter(|_| event.key == attributes::REASON).map(text);
+                reasons
+                    .extend(reason.filter(|reason| reasons.len() < MAX_REASONS && !reasons.contains(reason)));
+            }
             Some(Span {
                 trace_id: span.trace_id,
                 span_id: span.span_id,
@@ -96,7 +109,9 @@ pub(super) fn take(message: TracesData, scope: Option<&str>, spans: &mut Vec<Spa
                 wall: [span.start_time_unix_nano, span.end_time_unix_nano],
                 monotonic: if let [Some(start), Some(end)] = monotonic { Some([start, end]) } else { None },
                 attributes,
-                failed: span.status.is_some_and(|status| status.code == StatusCode::Error as i32),
+                failed: status.code == StatusCode::Error as i32,
+                message: short(status.message),
+                reasons,
             })
         }));
     }
@@ -108,16 +123,20 @@ fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     attributes.iter().take(MAX_ATTRIBUTES).filter_map(text).collect()
 }
 
-/// Lists are rare, and contain strings.
+/// The elements of a list are separated as people do: they are names, or texts of schedspan.
 fn text(value: &AnyValue) -> String {
-    let mut text = match &value.value {
+    short(match &value.value {
         None => String::new(),
         Some(Value::StringValue(text)) => text.clone(),
         Some(Value::BoolValue(value)) => value.to_string(),
         Some(Value::IntValue(value)) => value.to_string(),
         Some(Value::DoubleValue(value)) => value.to_string(),
+        Some(Value::ArrayValue(list)) => list.values.iter().map(text).collect::<Vec<_>>().join(", "),
         Some(other) => json!(other).to_string(),
-    };
+    })
+}
+
+fn short(mut text: String) -> String {
     if text.len() > MAX_VALUE {
         text.truncate(text.floor_char_boundary(MAX_VALUE));
     }

@@ -5,13 +5,16 @@
 
 use std::path::Path;
 
-use spandiff::joined::joined;
+use spandiff::{explained::explained, joined::joined, owned::owned};
 use spans::export::{Style, waterfall};
+
+fn spans() -> Vec<spandiff::Span> {
+    spandiff::file(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/created.jsonl"), None).unwrap()
+}
 
 #[test]
 fn one_picture_has_the_reconcile_its_request_the_attempt_and_the_start() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/created.jsonl");
-    let trace = joined(&spandiff::file(&file, None).unwrap(), "default", "once-gqr4q");
+    let trace = joined(&spans(), "default", "once-gqr4q");
     let style = Style { width: 110, colour: false, plugins: false };
     let text = waterfall(&trace.expect("there is a lifecycle"), &style);
     let names =
@@ -41,4 +44,16 @@ fn one_picture_has_the_reconcile_its_request_the_attempt_and_the_start() {
         "{text}"
     );
     assert_eq!(text.matches("job default/once").count(), 2, "{text}");
+}
+
+#[test]
+fn one_sentence_says_what_its_time_went_to() {
+    let explained = explained(&spans(), "default", "once-gqr4q").expect("there is a lifecycle");
+    assert_eq!(
+        explained.sentence,
+        "Succeeded after 8.26 s: 8.17 s between the kubelet's steps on node-0001; the scheduler took 10.5 ms."
+    );
+    assert_eq!(explained.parts.iter().map(|part| part.ns).sum::<u64>(), explained.total_ns);
+    let owned = owned(&spans(), "default", &"once-*".parse().unwrap()).expect("there is a lifecycle");
+    assert_eq!((owned.pods, owned.further), (vec![explained], 0));
 }

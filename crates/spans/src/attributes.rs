@@ -234,7 +234,8 @@ pub const CONTAINER_RESTARTS: Int = "k8s.container.restart_count";
 pub const EXIT_CODE: Int = "k8s.container.exit_code";
 /// Why it waits or has ended. On events of spans of containers.
 pub const REASON: String = "k8s.container.status.reason";
-/// What is left out, each as `images: 3`. On `PodLifecycle`, `StartPod`, `StorePod`, `Reconcile`, and on spans of containers.
+/// What is left out, each as `images: 3`; in the trace of an owner with many Pods also `lifecycles of this owner: 400` and its kin,
+/// so far. On `PodLifecycle`, `StartPod`, `StorePod`, `Reconcile`, and on spans of containers.
 pub const LEFT_OUT: Strings = "schedspan.left_out";
 /// By how much the span's start or end may be too late, milliseconds: the API's times are whole seconds. On spans of lifecycles.
 pub const TIME_UNCERTAIN_MS: Double = "schedspan.time.uncertain_ms";

@@ -6,6 +6,7 @@
 //! * [`attributes`]: all attribute keys. [`names`]: names of spans. [`identity`]: ids of traces and spans.
 //! * [`Story`]: what becomes a trace. [`terms`]: what a Pod asks of a scheduler's plugins.
 //! * [`Gatherer`]: puts the traces of a group of Pods together.
+//! * [`Owners`]: bounds the traces that the Pods of an owner share.
 //! * [`sample`]: which traces are kept.
 //! * [`export`]: OTLP, waterfalls in a terminal, JSON lines; the filter and the resource of a trace.
 //! * [`Metrics`]: what all this counts.
@@ -34,6 +35,7 @@ pub mod identity;
 mod kind;
 mod metrics;
 pub mod names;
+mod owners;
 pub mod sample;
 pub mod screen;
 mod span;
@@ -45,7 +47,8 @@ pub mod wakeups;
 pub use self::{
     gather::Gatherer,
     kind::{ApiStep, Cycle, NodeStep, Phase, SpanKind, Stage, TraceKind},
-    metrics::{Dropped, Exported, Loss, Metrics},
+    metrics::{Dropped, Exported, LeftOut, Loss, Metrics},
+    owners::Owners,
     span::{
         AttributeValue, Attributes, Event, Evidence, Link, NameList, Names, Origin, Relation, Source, Span,
         Status, Trace,

@@ -56,6 +56,30 @@ telemetry::labels! {
     }
 }
 
+telemetry::labels! {
+    /// What is left out of the trace of an owner with many Pods. The unit is that of the label: a Pod's part, or a reconcile.
+    pub LeftOut {
+        /// A lifecycle that ended well.
+        Lifecycle = "lifecycle",
+        /// Another lifecycle.
+        FailedLifecycle = "failed_lifecycle",
+        /// A start by the kubelet that ended well.
+        Start = "start",
+        /// Another start.
+        FailedStart = "failed_start",
+        /// The creation of a Pod, with its request.
+        Creation = "creation",
+        /// The deletion or eviction of a Pod, with its request.
+        Removal = "removal",
+        /// What the API server did to store a Pod.
+        Storage = "storage",
+        /// A reconcile whose creations and removals are all left out.
+        Reconcile = "reconcile",
+        /// The same of one that failed.
+        FailedReconcile = "failed_reconcile",
+    }
+}
+
 /// The label of plugins' spans.
 const PLUGIN: &str = "plugin";
 /// The label of spans of plugins' shares.
@@ -98,6 +122,7 @@ pub struct Metrics {
     spans: Labelled<1>,
     kept: Labelled<1>,
     dropped: Counters<Dropped>,
+    left_out: Counters<LeftOut>,
     losses: Counters<Loss>,
     exported: Counters<Exported>,
     retries: Counter,
@@ -120,6 +145,11 @@ impl Metrics {
                 ["sampler"],
             ),
             dropped: registry.counters("traces_dropped", "Traces that no sampler kept, by reason", "reason"),
+            left_out: registry.counters(
+                "owner_trace_left_out",
+                "What is left out of traces of owners with many Pods, with --lifecycle-trace owner",
+                "what",
+            ),
             losses: registry.losses(),
             exported: registry.counters("export_spans", "Spans sent by OTLP, by result", "result"),
             retries: registry.counter("export_retries", "Requests that are sent again"),
@@ -153,6 +183,11 @@ impl Metrics {
     /// Counts a trace that no sampler keeps.
     pub fn dropped(&self, reason: Dropped) {
         self.dropped.add(reason, 1);
+    }
+
+    /// Counts what is not in the trace of an owner.
+    pub(crate) fn left_out(&self, what: LeftOut) {
+        self.left_out.add(what, 1);
     }
 
     /// Counts lost spans.

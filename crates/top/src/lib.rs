@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use kube_scheduler::{
     last_minute::{LastMinute, Overhead, Slow, Timing},
     terms::TermCost,
+    waits::Wait,
 };
 use ratatui::{
     buffer::Buffer,
@@ -34,6 +35,8 @@ const SLOWEST: u16 = 6;
 const TERMS: usize = 16;
 /// Most rows of terms on a screen of less than [`HIGH`] rows.
 const FEW_TERMS: usize = 2;
+/// Rows of waits elsewhere; on a screen of less than [`HIGH`] rows as few as of terms.
+const WAITS: usize = 8;
 /// Rows of a screen with room for all terms.
 const HIGH: u16 = 40;
 /// Minimum width for additional columns.
@@ -118,7 +121,9 @@ impl View<'_> {
         let slowest = self.recent.map_or(0, |recent| recent.slowest.len());
         let stalls = self.recent.map_or(0, |recent| recent.stalls.len());
         let terms = self.recent.map_or(0, |recent| recent.terms.len().min(TERMS) + 2);
-        let height = u16::try_from(rows + slowest + stalls + terms + 14).unwrap_or(u16::MAX).min(MAX_ROWS);
+        let waits = self.recent.map_or(0, |recent| recent.waits.len().min(WAITS) + 2);
+        let height =
+            u16::try_from(rows + slowest + stalls + terms + waits + 14).unwrap_or(u16::MAX).min(MAX_ROWS);
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
         self.render(area, &mut buffer);
@@ -152,13 +157,18 @@ impl Widget for &View<'_> {
         let most = if *live && area.height < HIGH { FEW_TERMS } else { TERMS };
         let dearest = recent.map_or(&[][..], |recent| &recent.terms[..recent.terms.len().min(most)]);
         let of_terms = if dearest.is_empty() { 0 } else { dearest.len() + 1 };
-        let [top, _, middle, _, between, _, bottom, footer] = Layout::vertical([
+        let longest =
+            recent.map_or(&[][..], |recent| &recent.waits[..recent.waits.len().min(most.min(WAITS))]);
+        let of_waits = if longest.is_empty() { 0 } else { longest.len() + 1 };
+        let [top, _, middle, _, between, _, elsewhere, _, bottom, footer] = Layout::vertical([
             Constraint::Length(u16::try_from(head.len()).unwrap_or(u16::MAX)),
             Constraint::Length(1),
             Constraint::Fill(3),
             Constraint::Length(1),
             Constraint::Length(u16::try_from(of_terms).unwrap_or(u16::MAX)),
             Constraint::Length(u16::from(of_terms > 0)),
+            Constraint::Length(u16::try_from(of_waits).unwrap_or(u16::MAX)),
+            Constraint::Length(u16::from(of_waits > 0)),
             Constraint::Min(SLOWEST),
             Constraint::Length(below),
         ])
@@ -172,6 +182,9 @@ impl Widget for &View<'_> {
             plugins(recent, *sort, filter, right.width).render(right, buffer);
             if !dearest.is_empty() {
                 terms(dearest, recent.seconds, between.width).render(between, buffer);
+            }
+            if !longest.is_empty() {
+                waits(longest, recent.seconds).render(elsewhere, buffer);
             }
             slowest(&keys::shown(recent, filter), live.then_some(*selected), bottom.width)
                 .render(bottom, buffer);
@@ -389,6 +402,16 @@ fn terms(costs: &[TermCost], seconds: u64, width: u16) -> Table<'static> {
         [Rest, Figure(4), Figure(7), Figure(7), Figure(7), Figure(7), Words(16)]
     };
     table(["PODS WITH", "/s", "FILTER", "WITHOUT", "SCORE", "WITHOUT", "MOSTLY"], columns, rows)
+}
+
+/// What takes long outside of schedulers.
+fn waits(longest: &[Wait], seconds: u64) -> Table<'static> {
+    let rows = longest.iter().map(|wait| {
+        let Wait { what, name, count, total_ns: _, max_ns } = wait;
+        let name = format!("{} {}", clean(what), clean(name));
+        [name, rate(*count, seconds), duration(wait.mean_ns()), duration(*max_ns)]
+    });
+    table(["WAITS ELSEWHERE", "/s", "mean", "max"], [Rest, Figure(7), Figure(8), Figure(8)], rows)
 }
 
 fn slowest(slowest: &[&Slow], selected: Option<usize>, width: u16) -> Table<'static> {

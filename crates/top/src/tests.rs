@@ -346,6 +346,47 @@ fn with_terms() -> LastMinute {
 }
 
 #[test]
+fn waits_elsewhere_are_listed_if_there_are_any() {
+    let wait = |what: &str, name: &str, count, ms: u64| Wait {
+        what: what.to_owned(),
+        name: name.to_owned(),
+        count,
+        total_ns: count * ms * 500_000,
+        max_ns: ms * 1_000_000,
+    };
+    let waits = vec![
+        wait("image", "nginx:1.29\u{1b}[2J", 3, 31_000),
+        wait("work queue", "job", 600, 20),
+        wait("work queue", "replicaset", 60, 4),
+    ];
+    let recent = LastMinute { waits, ..recent() };
+    let lines = |text: String| -> Vec<String> {
+        let lines = text.lines().skip_while(|line| !line.starts_with("WAITS ELSEWHERE"));
+        lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    let all = lines(View { live: false, ..view(&recent) }.text(80));
+    let words: Vec<_> =
+        all.iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        words,
+        [
+            "WAITS ELSEWHERE /s mean max",
+            "image nginx:1.29?[2J 0.05 15.5 s 31.0 s",
+            "work queue job 10.0 10.0 ms 20.0 ms",
+            "work queue replicaset 1.0 2.00 ms 4.00 ms",
+        ]
+    );
+    let low = screen(&view(&recent), 80, 24);
+    assert!(low.contains("\nSLOWEST POD") && low.contains("default/large"), "{low}");
+    assert_eq!(lines(low).len(), FEW_TERMS + 1);
+    let many = LastMinute { waits: vec![recent.waits[0].clone(); 1_000], ..recent };
+    assert_eq!(lines(View { live: false, ..view(&many) }.text(80)).len(), WAITS + 1);
+    for (width, height) in [(1, 1), (20, 5), (80, 12), (400, 100)] {
+        let _ = screen(&view(&many), width, height);
+    }
+}
+
+#[test]
 fn the_dearest_terms_are_compared_with_the_pods_without_them() {
     let recent = with_terms();
     let lines = |text: String| -> Vec<String> {

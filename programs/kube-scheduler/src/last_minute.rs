@@ -14,6 +14,7 @@ use spans::{SpanKind, Trace, attributes};
 use crate::{
     keys::{Key, Keys, MAX_TEXT, names},
     terms::{Sums, TermCost},
+    waits::{Wait, Waits},
 };
 
 /// Length of the window, in seconds.
@@ -48,6 +49,7 @@ struct Slot {
     series: Vec<Durations>,
     slowest: Vec<Slow>,
     terms: Sums,
+    waits: Waits,
 }
 
 /// Durations: number, sum, and a histogram.
@@ -89,6 +91,9 @@ pub struct LastMinute {
     /// Terms of Pods, the dearest first.
     #[serde(default)]
     pub terms: Vec<TermCost>,
+    /// Waits outside of schedulers, with programs that see them: the longest first.
+    #[serde(default)]
+    pub waits: Vec<Wait>,
     /// The slowest attempts, slowest first.
     pub slowest: Vec<Slow>,
     /// Losses since the daemon's start, by cause, zeros included.
@@ -214,6 +219,7 @@ impl LastMinute {
                 phases,
                 plugins,
                 terms,
+                waits,
                 slowest,
                 losses,
             } = table;
@@ -244,9 +250,12 @@ impl LastMinute {
                 merge(list, more, same, Timing::merge);
             }
             merge(&mut all.terms, terms, |one, other| one.term == other.term, TermCost::merge);
+            let same = |one: &Wait, other: &Wait| (&one.what, &one.name) == (&other.what, &other.name);
+            merge(&mut all.waits, waits, same, Wait::merge);
             slowest.into_iter().for_each(|slow| push_slow(&mut all.slowest, slow));
         }
         TermCost::sort(&mut all.terms);
+        Wait::sort(&mut all.waits);
         Some(all)
     }
 }
@@ -290,6 +299,11 @@ impl Window {
         }
     }
 
+    /// Adds what a trace of another program waited for, that was seen at the given second.
+    pub fn elsewhere(&mut self, second: u64, trace: &Trace) {
+        self.slot(second).waits.trace(trace);
+    }
+
     /// Adds queue moves. The caller bounds the numbers of queues and events.
     pub fn queue_moves(&mut self, second: u64, queue: &str, event: &str, count: u64) {
         *self.slot(second).moves.entry((queue.to_owned(), event.to_owned())).or_default() += count;
@@ -304,6 +318,7 @@ impl Window {
                 *sum.moves.entry(entry.clone()).or_default() += count;
             }
             slot.slowest.iter().for_each(|slow| push_slow(&mut sum.slowest, slow.clone()));
+            sum.waits.merge(&slot.waits);
             sum.merge(slot);
         }
         let (phases, plugins) = self.timings(&sum);
@@ -323,6 +338,7 @@ impl Window {
             phases,
             plugins,
             terms: sum.terms.costs(&self.keys),
+            waits: sum.waits.list(),
             slowest: sum.slowest,
             ..LastMinute::default()
         }

@@ -9,6 +9,7 @@
 //! * [`attempt_log`], [`explain`]: recent attempts, and the report about a Pod.
 //! * [`queue`]: where each Pod without a Node waits, and schedulers that stand still.
 //! * [`metrics`], [`last_minute`]: statistics of attempts, phases and plugins. [`terms`]: what terms of Pods cost.
+//!   [`waits`]: what they waited for elsewhere.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod spans;
 pub mod table;
 pub mod terms;
 pub mod values;
+pub mod waits;
 
 use goexe::{Executable, Functions, Types};
 use gotrace::{

@@ -78,7 +78,7 @@ impl Metrics {
         }))
     }
 
-    /// Counts an attempt.
+    /// Counts an attempt, or takes what another trace waited for.
     pub fn attempt(&self, trace: &Trace) {
         let result = result(trace.root());
         match trace.kind {
@@ -87,10 +87,11 @@ impl Metrics {
                 self.window(|window, second| window.trace(second, result, trace));
             }
             TraceKind::GroupAttempt => self.group_attempt(result),
+            TraceKind::Reconcile | TraceKind::PodStart => {
+                self.window(|window, second| window.elsewhere(second, trace));
+            }
             TraceKind::Configuration
             | TraceKind::Lifecycle
-            | TraceKind::Reconcile
-            | TraceKind::PodStart
             | TraceKind::PodStorage
             | TraceKind::PodCreation
             | TraceKind::PodDeletion

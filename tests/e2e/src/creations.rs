@@ -356,6 +356,11 @@ pub(super) fn of_owner(executable: &Path, file: &Path, pods: &[Value]) -> Result
     let drawn = process::output(Command::new(executable).args(["lifecycle", &*pod]).arg(file))?;
     let pictured = ["PodLifecycle", "create Pod"].map(|name| drawn.matches(name).count());
     ensure!(pictured == [1, 1], "the picture of {pod} has other Pods: {drawn}");
+    let all = process::output(Command::new(executable).args(["lifecycle", "job/whole"]).arg(file))?;
+    ensure!(all.contains(&format!("  {} Succeeded  ", lives.len())), "the picture of the Job: {all}");
+    for (what, count) in [("Pod default/whole-", lives.len()), ("Reconcile", reconciles.len())] {
+        ensure!(all.matches(what).count() == count, "there are not {count} of `{what}` in {all}");
+    }
     println!(
         "         {} Pods of one owner and the {} reconciles that created them are in one trace of {} spans",
         lives.len(),
@@ -373,6 +378,7 @@ pub(super) fn drawn(executable: &Path, file: &Path, pod: &Value) -> Result<()> {
     for word in ["Reconcile", "POST pods", "create Pod", "PodLifecycle", "schedulingCycle", "delete Pod +"] {
         ensure!(text.contains(word), "`{word}` is not in {text}");
     }
+    ensure!(text.starts_with("Succeeded after "), "it does not say what the time went to: {text}");
     text.lines().for_each(|line| println!("         {line}"));
     Ok(())
 }

@@ -70,7 +70,9 @@ pub(super) const REPLAY: &str = "Examples:
 
 pub(super) const LIFECYCLE: &str = "Examples:
   schedspan lifecycle -n shop web-0 spans.jsonl               Of spans that a Collector's file exporter wrote
-  schedspan lifecycle web-0 schedspan.jsonl apiserver.jsonl   Of several files";
+  schedspan lifecycle web-0 schedspan.jsonl apiserver.jsonl   Of several files
+  schedspan lifecycle job/once spans.jsonl                    The slowest Pods of a Job, and how many more
+  schedspan lifecycle web-0 spans.jsonl -o json               What the time went to, as data";
 
 pub(super) const COMPARE: &str = "Examples:
   schedspan compare outside.jsonl inside.jsonl                          Twins, and how they differ

@@ -138,10 +138,9 @@ pub enum Command {
     /// the requests that created the Pods. Figures and losses are printed at the end on stderr.
     #[command(after_help = examples::REPLAY)]
     Replay(replay::Options),
-    /// Draw the lifecycle of a Pod from spans that a Collector received, with spans of the API server, the kubelet and
-    /// clients
+    /// Say what the time of a Pod went to until it was Ready, and draw it, from spans that a Collector received
     ///
-    /// Needs spans of `schedspan run --lifecycle`. Joins other spans by trace, by k8s.pod.uid, and by the key that the
+    /// Needs spans of `schedspan run --lifecycle`, and takes those of controllers, the kubelet, the API server and clients as well. Joins other spans by trace, by k8s.pod.uid, and by the key that the
     /// API server wrote. Spans shorter than a twentieth of their part are only counted.
     #[command(after_help = examples::LIFECYCLE)]
     Lifecycle(lifecycle::Options),

@@ -74,6 +74,9 @@ impl FromStr for Pods {
             return Err("a workload is KIND/NAME, such as `deploy/web`, in the namespace of --namespace");
         }
         let kind = kind.to_lowercase();
+        if ["pod", "pods", "po"].contains(&kind.as_str()) {
+            return Ok(Self::Named(name.to_owned()));
+        }
         let known = KINDS.iter().find(|(_, others)| others.contains(&kind.as_str()));
         Ok(Self::Of { kind: known.map_or(kind, |(kind, _)| (*kind).to_owned()), name: name.to_owned() })
     }
@@ -91,12 +94,17 @@ impl Display for Pods {
 }
 
 impl Pods {
-    fn has(&self, root: &Span) -> bool {
+    /// Whether they include a Pod of this name with these owners, each as `Kind/name`.
+    pub fn include<'a>(&self, pod: &str, mut owners: impl Iterator<Item = &'a str>) -> bool {
         match self {
-            Self::Named(name) => text(root, attributes::POD_NAME) == name,
-            Self::Prefixed(prefix) => text(root, attributes::POD_NAME).starts_with(prefix),
-            Self::Of { kind, name } => owners(root).iter().any(|owner| is_of(owner, kind, name)),
+            Self::Named(name) => pod == name,
+            Self::Prefixed(prefix) => pod.starts_with(prefix),
+            Self::Of { kind, name } => owners.any(|owner| is_of(owner, kind, name)),
         }
+    }
+
+    fn has(&self, root: &Span) -> bool {
+        self.include(text(root, attributes::POD_NAME), owners(root).iter().map(String::as_str))
     }
 }
 
@@ -235,6 +243,7 @@ mod tests {
         for text in ["web-0", "web-*", "deployment/web"] {
             assert_eq!(text.parse::<Pods>().map(|pods| pods.to_string()), Ok(text.to_owned()));
         }
+        assert_eq!("pod/web-0".parse(), Ok(Pods::Named("web-0".to_owned())));
         let of = |text: &str| Filter { pod: text.parse().ok(), ..Filter::default() };
         assert!(of("web-*").of_attempts().is_ok());
         let error = of("deploy/web").of_attempts().expect_err("a workload");

@@ -15,6 +15,7 @@ mod terminal;
 
 use std::{
     collections::HashMap,
+    mem,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
@@ -36,7 +37,7 @@ pub use self::{
     mermaid::chart,
     otlp::{encode::encode, spool::Options as SpoolOptions, try_once},
     resource::Resource,
-    terminal::{Style, waterfall},
+    terminal::{Style, paragraph, waterfall},
 };
 use crate::{
     Loss, Metrics, Source, Trace,
@@ -233,14 +234,16 @@ impl Sinks {
         self.resources.write().unwrap_or_else(PoisonError::into_inner).remove(&source);
     }
 
-    /// Sends a trace to all outputs, without blocking.
-    pub fn send(&self, trace: Trace) {
+    /// Sends a trace to all outputs, and then what is beside it, without blocking.
+    pub fn send(&self, mut trace: Trace) {
+        let beside = mem::take(&mut trace.beside);
         let resource = self.resource(trace.source);
         let item = Item { trace: Arc::new(trace), resource };
         match &*self.sinks.read().unwrap_or_else(PoisonError::into_inner) {
             Some(sinks) => sinks.iter().for_each(|sink| sink.push(&item, &self.metrics)),
             None => self.metrics.loss(Loss::Shutdown, item.spans()),
         }
+        beside.into_iter().for_each(|part| self.send(part));
     }
 
     /// The traces that are shown, for those who want to watch.

@@ -325,6 +325,13 @@ fn nodes(root: &Span) -> Vec<String> {
     parts
 }
 
+/// Text in lines that are as wide as a waterfall. Those after the first are indented.
+#[must_use]
+pub fn paragraph(text: &str, style: &Style) -> String {
+    let words: Vec<_> = text.split_whitespace().map(|word| (PLAIN, clean(word))).collect();
+    flow("", " ", &words, *style)
+}
+
 /// The error message, in a few lines.
 fn message(reason: &str, style: Style) -> String {
     let words = clean(reason);
@@ -558,8 +565,8 @@ fn row<'a>(tree: String, span: &'a Span, colour: &'static str) -> Row<'a> {
             node.map(|node| format!("on {}", clean(&node.to_string()))).unwrap_or_default()
         }
         _ if span.kind == SpanKind::Root(TraceKind::Lifecycle) => lifecycle_end(span),
-        _ if is_by_reconcile(span.kind) => by(span),
         _ if span.kind == SpanKind::Root(TraceKind::PodStorage) => asked(span),
+        _ if is_by_reconcile(span.kind) => by(span),
         _ if span.attribute(attributes::IMAGE).is_some() => {
             span.attribute(attributes::IMAGE).map(|image| clean(&image.to_string())).unwrap_or_default()
         }

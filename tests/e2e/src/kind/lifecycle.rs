@@ -294,6 +294,7 @@ fn draw(cluster: &Cluster, executable: &Path) -> Result<((), String)> {
     for word in ["deploy shop", "POST /api", "PodLifecycle", "schedulingCycle", "syncPod"] {
         ensure!(text.contains(word), "`{word}` is not in {text}");
     }
+    ensure!(text.starts_with("Ready after "), "it does not say what the time went to: {text}");
     let file = paths::repository().join("docs/lifecycle.svg");
     fs::write(&file, svg::draw(&text)).with_context(|| format!("cannot write `{}`", file.display()))?;
     fs::copy(cluster.spans(), paths::target().join("lifecycle.jsonl"))?;

@@ -299,6 +299,14 @@ fn a_message_is_wrapped_and_ends_after_a_few_lines() {
 }
 
 #[test]
+fn a_paragraph_is_as_wide_as_a_waterfall_and_has_no_control_characters() {
+    let style = Style { width: 60, colour: true, plugins: false };
+    let text = paragraph(&"Ready after\u{1b} 48.0 s:\n pulling ".repeat(9), &style);
+    assert!(text.lines().count() > 3 && text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    assert!(text.lines().skip(1).all(|line| line.starts_with("  ")) && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
 fn a_message_that_fits_is_not_cut() {
     let mut trace = unschedulable();
     let line = "nodes".repeat(12);
