@@ -376,9 +376,11 @@ fn rejection(part: Part, call: &Call, anchor: Anchor) -> Option<Event> {
 }
 
 /// Whether the Pod had to wait. `WaitOnPermit` is called for every Pod; the scheduler's metric counts only
-/// those that waited.
+/// those that waited. Of a Pod in a group, `Permit` may be part of the group's attempt: the versions with groups have the call where
+/// the metric is recorded, so that it waited.
 fn waited(attempt: &Attempt) -> bool {
-    attempt.calls.iter().any(|call| call.function == Function::Permit && call.code == Some(Code::WAIT))
+    attempt.group().is_some()
+        || attempt.calls.iter().any(|call| call.function == Function::Permit && call.code == Some(Code::WAIT))
 }
 
 fn root_attributes(attempt: &Attempt, profile: &Arc<str>, anchor: Anchor) -> Attributes {

@@ -109,6 +109,11 @@ fn wait_on_permit_has_a_span_only_after_wait() {
     let waited = build(&bound(Code::WAIT), ANCHOR, Origin::default());
     assert!(tree(&waited).contains("  bindingCycle\n    waitOnPermit\n"));
     assert!(!tree(&build(&bound(Code::SUCCESS), ANCHOR, Origin::default())).contains("waitOnPermit"));
+    // Permit is in the group's attempt.
+    let group = Arc::new(PodGroup { name: "gang".into(), namespace: "shop".into(), start_ns: 500 });
+    let member = Attempt { subject: Subject::Member(group), ..bound(Code::SUCCESS) };
+    let trace = build(&member, ANCHOR, Origin::default());
+    assert!(trace.spans.iter().any(|span| span.name == "waitOnPermit"));
 }
 
 #[test]
