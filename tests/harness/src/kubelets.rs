@@ -35,12 +35,7 @@ mod tests {
 
     #[test]
     fn every_kubelet_has_a_module_that_asks_for_its_version_and_a_pinned_go() {
-        for Component { version, module, go, .. } in ALL {
-            assert!(go.is_pinned(), "{module}: no hash of its Go is known");
-            let path = xtask::paths::repository().join("tests").join(module).join("go.mod");
-            let text = std::fs::read_to_string(&path).expect(module);
-            assert!(text.contains(&format!("k8s.io/kubernetes v{version}\n")), "{module}");
-        }
+        versions::assert_pinned(&ALL);
     }
 
     #[test]

@@ -21,3 +21,14 @@ pub(crate) fn names(version: &str, component: &Component) -> bool {
     let rest = component.version.strip_prefix(version);
     version.contains('.') && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
+
+/// Fails unless each has a module that asks for its version of Kubernetes, and a Go whose hash is known.
+#[cfg(test)]
+pub(crate) fn assert_pinned(all: &[Component]) {
+    for Component { version, module, go, .. } in all {
+        assert!(go.is_pinned(), "{module}: no hash of its Go is known");
+        let path = xtask::paths::repository().join("tests").join(module).join("go.mod");
+        let text = std::fs::read_to_string(&path).expect(module);
+        assert!(text.contains(&format!("k8s.io/kubernetes v{version}\n")), "{module}");
+    }
+}
