@@ -360,7 +360,8 @@ fn work(api: &Api) -> Result<Vec<Value>> {
     api.patch(&format!("{DEPLOYMENTS}/web"), &json!({ "spec": { "replicas": many - SCALED_DOWN } }))?;
     let is_going = |pod: &Value| pod["metadata"]["deletionTimestamp"].is_string();
     api.wait_for_pods("the Deployment to shrink", |pods| {
-        pods.iter().filter(|pod| name(pod).starts_with("web-") && is_going(pod)).count() == SCALED_DOWN
+        let stay = |pod: &&Value| name(pod).starts_with("web-") && !is_going(pod);
+        pods.iter().filter(stay).count() == many - SCALED_DOWN
     })?;
     // An API server refuses what an older controller says of a Job that is complete: that is not waited for.
     // Its reconciles fail meanwhile, with longer and longer pauses.
