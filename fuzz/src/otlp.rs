@@ -4,14 +4,24 @@ use std::{fmt::Write as _, hint::black_box};
 
 use arbitrary::{Result, Unstructured};
 use spandiff::{
-    Limits, Span, compare, explained::explained, figures, joined::joined, metrics_table, owned::owned, page, read,
-    table,
+    Limits, Span, compare, explained::explained, figures, joined::joined, metrics_table, owned::owned, page,
+    read, table,
 };
 use spans::{attributes, export::Pods};
 
 const NAMES: [&str; 12] = [
-    "SchedulePod", "schedulingCycle", "filter", "PodLifecycle", "Create etcd3", "syncPod", "queued", "StartPod",
-    "create Pod", "container: a", "image", "kubelet",
+    "SchedulePod",
+    "schedulingCycle",
+    "filter",
+    "PodLifecycle",
+    "Create etcd3",
+    "syncPod",
+    "queued",
+    "StartPod",
+    "create Pod",
+    "container: a",
+    "image",
+    "kubelet",
 ];
 const SERVICES: [&str; 2] = ["kube-scheduler", "kubelet"];
 const KEYS: [&str; 9] = [
@@ -62,7 +72,10 @@ fn all(spans: &[Span], from: usize) {
     black_box(figures(spans, ("after", ""), None).is_ok());
     black_box(joined(spans, "p", "p"));
     let explained = explained(spans, "p", "p");
-    for explained in explained.iter().chain(owned(spans, "p", &Pods::Prefixed(String::new())).iter().flat_map(|owned| &owned.pods)) {
+    for explained in explained
+        .iter()
+        .chain(owned(spans, "p", &Pods::Prefixed(String::new())).iter().flat_map(|owned| &owned.pods))
+    {
         assert_eq!(explained.parts.iter().map(|part| part.ns).sum::<u64>(), explained.total_ns);
     }
 }
