@@ -45,10 +45,16 @@ fn single_stepped(number: u64) -> u64 {
     called(black_box(number)).wrapping_add(2)
 }
 
-/// Has a `push` and a jump that each call executes.
+// Two that are alike, with a `push` and a jump that each call executes.
+
 #[inline(never)]
-fn branching(number: u64) -> u64 {
+fn pushing(number: u64) -> u64 {
     if called(number) == 0 { called(black_box(3)) } else { number.wrapping_add(3) }
+}
+
+#[inline(never)]
+fn jumping(number: u64) -> u64 {
+    if called(number) == 0 { called(black_box(4)) } else { number.wrapping_add(4) }
 }
 
 /// Measures with this eBPF program, which ends at once because this process is not traced. `None` if the functions have no such
@@ -67,9 +73,9 @@ pub(super) fn measure(ebpf: &mut Ebpf, program: &'static str) -> Result<Option<T
         .map(|(function, class)| place(&maps, *function, |it| it.class == class));
     let (Some(Some(first)), Some(Some(second))) = (places.next(), places.next()) else { return Ok(None) };
     let cache = vec![1_u8; CACHE];
-    let times = || functions.map(|function| time(function, ROUNDS, &cache));
-    let without = times();
-    let with = probed(ebpf, program, &[first, second], times)?;
+    let measured = || times(functions, ROUNDS, &cache);
+    let without = measured();
+    let with = probed(ebpf, program, &[first, second], measured)?;
     let [emulated_ns, single_stepped_ns] = [0, 1].map(|which| with[which].saturating_sub(without[which]));
     Ok((emulated_ns > 0 && single_stepped_ns > 0).then_some(Traps {
         emulated_ns,
@@ -86,13 +92,13 @@ pub(super) fn measure(ebpf: &mut Ebpf, program: &'static str) -> Result<Option<T
 /// When the kernel refuses.
 pub(super) fn push_more_ns(ebpf: &mut Ebpf, program: &'static str) -> Result<u64, Error> {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return Ok(0) };
-    let emulated = |text: &'static str| {
-        place(&maps, branching, move |it| it.class == Class::Emulated && it.text.starts_with(text))
+    let emulated = |function, text| {
+        place(&maps, function, move |it| it.class == Class::Emulated && it.text.starts_with(text))
     };
-    let (Some(push), Some(jump)) = (emulated("push"), emulated("j")) else { return Ok(0) };
-    let warm = || time(branching, WARM_ROUNDS, &[]);
-    let push_ns = probed(ebpf, program, &[push], warm)?;
-    let jump_ns = probed(ebpf, program, &[jump], warm)?;
+    let (Some(push), Some(jump)) = (emulated(pushing, "push"), emulated(jumping, "j")) else { return Ok(0) };
+    // In turns: what else the machine does slows both.
+    let [push_ns, jump_ns] =
+        probed(ebpf, program, &[push, jump], || times([pushing, jumping], WARM_ROUNDS, &[]))?;
     Ok(push_ns.saturating_sub(jump_ns))
 }
 
@@ -113,18 +119,21 @@ fn probed<T>(
     Ok(measured)
 }
 
-/// The median time of a call after this much memory was read, nanoseconds.
-fn time(function: fn(u64) -> u64, rounds: usize, cache: &[u8]) -> u64 {
-    let mut times: Vec<u64> = (0..rounds as u64)
-        .map(|round| {
+/// The median times of calls in turns, each after this much memory was read, nanoseconds.
+fn times(functions: [fn(u64) -> u64; 2], rounds: usize, cache: &[u8]) -> [u64; 2] {
+    let mut times = [const { Vec::new() }; 2];
+    for round in 0..rounds as u64 {
+        for (function, times) in functions.iter().zip(&mut times) {
             black_box(cache.iter().step_by(CACHE_LINE).map(|byte| u64::from(*byte)).sum::<u64>());
             let began = Instant::now();
             black_box(function(round));
-            u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
-        })
-        .collect();
-    times.sort_unstable();
-    times[times.len() / 2]
+            times.push(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+    times.map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    })
 }
 
 /// The offset in this program's file of such an instruction that each call of the function executes.
@@ -173,6 +182,6 @@ mod tests {
         let has = |function, class| place(&maps, function, |it| it.class == class).is_some();
         assert!(has(emulated, Class::Emulated));
         assert!(has(single_stepped, Class::SingleStepped));
-        assert_eq!((emulated(1), single_stepped(1), branching(1)), (2, 3, 4));
+        assert_eq!((emulated(1), single_stepped(1), pushing(1), jumping(1)), (2, 3, 4, 5));
     }
 }
