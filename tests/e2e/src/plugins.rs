@@ -30,6 +30,8 @@ pub(crate) const PACE: u32 = 25;
 const PANICS: u32 = 5;
 /// The attempts with a window, at most one of so many; and the fewest that the test needs.
 pub(crate) const EVERY: &str = "4";
+/// Most rounds, if the machine does other work.
+const ROUNDS: u32 = 3;
 const FEWEST: usize = 30;
 /// The difference that is allowed between the two shares of a plugin, in points, beside what chance explains.
 const LIMIT: f64 = 5.0;
@@ -73,13 +75,35 @@ impl Calls {
     }
 }
 
+/// The times of some calls differ by more than is allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct OtherTimes(String);
+
 pub(super) fn run(stage: &mut Stage) -> Result<()> {
+    for round in 1..ROUNDS {
+        match compare_round(stage, round) {
+            Err(error) if error.is::<OtherTimes>() => {
+                println!("         {error}: once more, since other work of the machine makes calls longer");
+            }
+            result => return result,
+        }
+    }
+    compare_round(stage, ROUNDS)
+}
+
+fn compare_round(stage: &Stage, round: u32) -> Result<()> {
     let api = stage.cluster.api()?;
+    let scheduler = stage.cluster.scheduler()?;
+    let (file, pid) = (stage.cluster.spans_file(), scheduler.pid.to_string());
+    let [spans_before, log_before] =
+        [&file, &scheduler.log].map(|path| fs::metadata(path).map_or(0, |file| file.len()));
     let schedspan =
         Schedspan::start(&Options { arguments: &["--exact-windows", EVERY], ..stage.options()? })?;
-    api.create_pods(PACE, (0..PODS).map(|number| timed(number, pod(&format!("timed-{number}"), "10m"))))?;
+    let name = |number| format!("timed-{round}-{number}");
+    api.create_pods(PACE, (0..PODS).map(|number| timed(number, pod(&name(number), "10m"))))?;
     api.wait_for_pods("all Pods to be bound", |pods| {
-        pods.len() == PODS as usize && pods.iter().all(is_bound)
+        pods.len() == (round * PODS) as usize && pods.iter().all(is_bound)
     })?;
     let metrics = wait_until("every attempt to be counted", TIMEOUT, || {
         let metrics = schedspan.metrics()?;
@@ -87,11 +111,10 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     })?;
     schedspan.stop()?;
 
-    let scheduler = stage.cluster.scheduler()?;
-    let pid = scheduler.pid.to_string();
-    let mut spans = spans::read(&stage.cluster.spans_file(), 0)?;
+    let mut spans = spans::read(&file, spans_before)?;
     spans.retain(|span| span.pid == pid);
-    compare(&fs::read_to_string(scheduler.log)?, &spans, &metrics)
+    let log = fs::read_to_string(scheduler.log)?;
+    compare(log.get(usize::try_from(log_before)?..).unwrap_or_default(), &spans, &metrics)
 }
 
 /// A Pod that may make [`PANICKER`] panic.
@@ -216,7 +239,7 @@ fn compare_windows(
         let allowed = PER_CALL_NS.max(PART * per_call);
         ensure!(
             difference.abs() <= allowed || plugin == PANICKER,
-            "{point} {plugin}: {difference:+.0} ns a call of {per_call:.0} ns"
+            OtherTimes(format!("{point} {plugin}: {difference:+.0} ns a call of {per_call:.0} ns"))
         );
         if difference.abs() > worst.0 {
             worst = (difference.abs(), format!("{plugin} ({point})"));
