@@ -41,6 +41,8 @@ const CHANCE: f64 = 3.0;
 /// own time is taken off.
 const PART: f64 = 0.02;
 const PER_CALL_NS: f64 = 200.0;
+/// As much on a node that does other work.
+pub(crate) const PER_CALL_ON_NODE_NS: f64 = 400.0;
 /// The scheduler reads its clock three times within our two, and a clock gives the time of the middle of its reading: so much of
 /// these readings is not in the scheduler's time.
 const OUTSIDE: f64 = 2.0;
@@ -114,7 +116,8 @@ fn compare_round(stage: &Stage, round: u32) -> Result<()> {
     let mut spans = spans::read(&file, spans_before)?;
     spans.retain(|span| span.pid == pid);
     let log = fs::read_to_string(scheduler.log)?;
-    compare(log.get(usize::try_from(log_before)?..).unwrap_or_default(), &spans, &metrics)
+    let log = log.get(usize::try_from(log_before)?..).unwrap_or_default();
+    compare(log, &spans, &metrics, PER_CALL_NS)
 }
 
 /// A Pod that may make [`PANICKER`] panic.
@@ -130,10 +133,10 @@ pub(crate) fn timed(number: u32, mut pod: Value) -> Value {
 /// # Errors
 ///
 /// If a count differs, a share or a time differs by more than is allowed, or there are too few windows.
-pub(crate) fn compare(log: &str, spans: &[Span], metrics: &Metrics) -> Result<()> {
+pub(crate) fn compare(log: &str, spans: &[Span], metrics: &Metrics, per_call_ns: f64) -> Result<()> {
     let theirs = logged(log)?;
     let ours = windows(spans)?;
-    compare_windows(&ours, &theirs)?;
+    compare_windows(&ours, &theirs, per_call_ns)?;
     compare_shares(metrics, &ours, &theirs)
 }
 
@@ -200,6 +203,7 @@ fn windows(all: &[Span]) -> Result<BTreeMap<String, BTreeMap<Key, Calls>>> {
 fn compare_windows(
     ours: &BTreeMap<String, BTreeMap<Key, Calls>>,
     theirs: &BTreeMap<String, BTreeMap<Key, Calls>>,
+    per_call_ns: f64,
 ) -> Result<()> {
     let (mut differences, mut unwound, mut calls) = (BTreeMap::<Key, Vec<(f64, f64)>>::new(), 0, 0);
     for (pod, ours) in ours {
@@ -236,7 +240,7 @@ fn compare_windows(
         let (difference, per_call) = list[list.len() / 2];
         println!("         {point} {plugin}: {per_call:.0} ns a call, {difference:+.0} ns in windows");
         // A call that panics has a time in the scheduler only.
-        let allowed = PER_CALL_NS.max(PART * per_call);
+        let allowed = per_call_ns.max(PART * per_call);
         ensure!(
             difference.abs() <= allowed || plugin == PANICKER,
             OtherTimes(format!("{point} {plugin}: {difference:+.0} ns a call of {per_call:.0} ns"))
