@@ -21,6 +21,8 @@ use crate::{
     joined::CREATED_WITHIN_NS,
 };
 
+/// Why a container is said to have ended that did what it should: no cause of anything.
+const COMPLETED: &str = "Completed";
 /// Most characters of a reason.
 const MAX_REASON: usize = 120;
 
@@ -274,7 +276,9 @@ impl<'a> Way<'a> {
                 Stage::Ready => (Doing::Readiness, ""),
             };
             self.claim(Rank::Stage, stage.wall, doing, what);
-            self.because(doing, &stage.reasons.join(", "));
+            let why: Vec<_> =
+                stage.reasons.iter().map(String::as_str).filter(|why| *why != COMPLETED).collect();
+            self.because(doing, &why.join(", "));
         }
     }
 

@@ -42,7 +42,7 @@ fn by_status() -> Vec<Read> {
     let waits = [(attributes::QUEUE_UNSCHEDULABLE_MS, "2000"), (attributes::QUEUE_BACKOFF_MS, "9000")];
     let why = "0/3 nodes are available: 3 Insufficient cpu. preemption: none.";
     let mut container = span(7, 1, "container: web", [13_000, 44_000], &[]);
-    container.reasons = vec!["ErrImagePull".to_owned(), "ImagePullBackOff".to_owned()];
+    container.reasons = ["ErrImagePull", "ImagePullBackOff", "Completed"].map(str::to_owned).to_vec();
     vec![
         lifecycle([0, 48_000], "Ready"),
         span(2, 1, "queued", [0, 1], &[]),
