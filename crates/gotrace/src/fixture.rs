@@ -3,7 +3,7 @@
 use goexe::{Executable, Functions, Types};
 
 use crate::{
-    account::{Account, Count, Counter, Stats},
+    account::{Books, Count, Counter},
     functions,
     plan::{Begin, End, Interface, Row, Signature, Want},
     program::Assemble,
@@ -154,9 +154,7 @@ impl Program for Kitchen {
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     open: Vec<Event<Kitchen>>,
-    finished: Vec<Event<Kitchen>>,
-    account: Account,
-    stats: Stats,
+    books: Books<Event<Kitchen>>,
 }
 
 impl Orders {
@@ -164,8 +162,8 @@ impl Orders {
         let before = self.open.len();
         self.open.retain(|event| !is(event));
         let lost = (before - self.open.len()) as u64;
-        self.account.orphaned += lost;
-        self.stats.orphan_calls += lost;
+        self.books.account.orphaned += lost;
+        self.books.stats.orphan_calls += lost;
     }
 }
 
@@ -173,12 +171,12 @@ impl Assemble<Kitchen> for Orders {
     type Output = Event<Kitchen>;
 
     fn on(&mut self, event: Event<Kitchen>) {
-        self.account.events += 1;
+        self.books.account.events += 1;
         if event.role == crate::Role::Entry {
             self.open.push(event);
         } else {
-            self.account.in_attempts += 1;
-            self.finished.push(event);
+            self.books.account.in_attempts += 1;
+            self.books.finished.push(event);
         }
     }
 
@@ -190,20 +188,20 @@ impl Assemble<Kitchen> for Orders {
         self.give_up(|event| event.target == target);
     }
 
-    fn take_finished(&mut self) -> Vec<Event<Kitchen>> {
-        std::mem::take(&mut self.finished)
+    fn books(&self) -> &Books<Event<Kitchen>> {
+        &self.books
     }
 
-    fn stats(&self) -> Stats {
-        self.stats
-    }
-
-    fn account(&self) -> Account {
-        self.account
+    fn books_mut(&mut self) -> &mut Books<Event<Kitchen>> {
+        &mut self.books
     }
 
     fn counts(&self) -> Vec<Count> {
-        vec![Count { counter: "kitchen_orders", labels: vec!["soup".into()], total: self.account.events }]
+        vec![Count {
+            counter: "kitchen_orders",
+            labels: vec!["soup".into()],
+            total: self.books.account.events,
+        }]
     }
 }
 

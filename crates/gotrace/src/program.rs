@@ -1,12 +1,12 @@
 //! The description of a program: a folder under `programs/` implements [`Program`].
 
-use std::{fmt, hash::Hash};
+use std::{fmt, hash::Hash, mem};
 
 use goexe::{Executable, Functions, Types};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    account::{Account, Count, Counter, Stats},
+    account::{Account, Books, Count, Counter, Stats},
     code::{Rank, Sampled},
     governor::Cut,
     plan::{
@@ -124,14 +124,26 @@ pub trait Assemble<P: Program>: Default + fmt::Debug + Send {
     /// Closes everything open in this process, which has ended.
     fn exit(&mut self, target: u32);
 
+    /// What has ended, and what became of each event.
+    fn books(&self) -> &Books<Self::Output>;
+
+    /// The same, to write to.
+    fn books_mut(&mut self) -> &mut Books<Self::Output>;
+
     /// Takes the outputs completed since the last call.
-    fn take_finished(&mut self) -> Vec<Self::Output>;
+    fn take_finished(&mut self) -> Vec<Self::Output> {
+        mem::take(&mut self.books_mut().finished)
+    }
 
     /// Losses so far: events that are not part of an output.
-    fn stats(&self) -> Stats;
+    fn stats(&self) -> Stats {
+        self.books().stats
+    }
 
     /// Fates of all events so far.
-    fn account(&self) -> Account;
+    fn account(&self) -> Account {
+        self.books().account
+    }
 
     /// Current values of [`Program::COUNTERS`], such as entries into a queue.
     fn counts(&self) -> Vec<Count> {

@@ -9,7 +9,7 @@ use std::{
 use goexe::{Class, Executable, Functions, Types};
 use gotrace::{
     Detail, Event, Plan, Role, Values,
-    account::{Account, Counter, Stats},
+    account::{Books, Counter},
     decode::Decoder,
     governor::Cut,
     plan::{Begin, End, Field, Held, Interface, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
@@ -113,7 +113,7 @@ gotrace::functions! {
 struct Strict;
 
 #[derive(Debug, Default)]
-struct Nothing;
+struct Nothing(Books<()>);
 
 impl<P: Program> Assemble<P> for Nothing {
     type Output = ();
@@ -121,14 +121,11 @@ impl<P: Program> Assemble<P> for Nothing {
     fn on(&mut self, _: Event<P>) {}
     fn expire(&mut self, _: u64) {}
     fn exit(&mut self, _: u32) {}
-    fn take_finished(&mut self) -> Vec<()> {
-        Vec::new()
+    fn books(&self) -> &Books<()> {
+        &self.0
     }
-    fn stats(&self) -> Stats {
-        Stats::default()
-    }
-    fn account(&self) -> Account {
-        Account::default()
+    fn books_mut(&mut self) -> &mut Books<()> {
+        &mut self.0
     }
 }
 

@@ -15,7 +15,7 @@ mod tests;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use gotrace::account::{Account, Books, Count, Counter, Losses, Stats};
+use gotrace::account::{Books, Count, Counter, Losses};
 use gotrace::program::Assemble;
 
 use crate::{
@@ -363,12 +363,12 @@ impl Assemble<ClientGo> for Assembler {
         finished
     }
 
-    fn stats(&self) -> Stats {
-        self.books.stats
+    fn books(&self) -> &Books<Reconcile> {
+        &self.books
     }
 
-    fn account(&self) -> Account {
-        self.books.account
+    fn books_mut(&mut self) -> &mut Books<Reconcile> {
+        &mut self.books
     }
 
     fn counts(&self) -> Vec<Count> {

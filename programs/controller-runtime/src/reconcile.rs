@@ -10,14 +10,13 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     sync::Arc,
 };
 
 use client_go::requests::{self, Began, Made, OnGoroutine, Requests, Step};
 use gotrace::{
     Role,
-    account::{Account, Books, Count, Counter, Losses, Stats},
+    account::{Books, Count, Counter, Losses},
     program::Assemble,
 };
 
@@ -294,16 +293,12 @@ impl Assemble<ControllerRuntime> for Assembler {
         self.losses.exit(target);
     }
 
-    fn take_finished(&mut self) -> Vec<Reconcile> {
-        mem::take(&mut self.books.finished)
+    fn books(&self) -> &Books<Reconcile> {
+        &self.books
     }
 
-    fn stats(&self) -> Stats {
-        self.books.stats
-    }
-
-    fn account(&self) -> Account {
-        self.books.account
+    fn books_mut(&mut self) -> &mut Books<Reconcile> {
+        &mut self.books
     }
 
     fn counts(&self) -> Vec<Count> {

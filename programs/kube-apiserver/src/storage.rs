@@ -12,12 +12,12 @@ mod schedules;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, mem};
+use std::collections::BTreeMap;
 
 use ::spans::ApiStep;
 use gotrace::{
     Role,
-    account::{Account, Books, Count, Counter, Losses, Stats},
+    account::{Books, Count, Counter, Losses},
     program::Assemble,
 };
 
@@ -424,16 +424,12 @@ impl Assemble<KubeApiserver> for Assembler {
         self.losses.exit(target);
     }
 
-    fn take_finished(&mut self) -> Vec<Stored> {
-        mem::take(&mut self.books.finished)
+    fn books(&self) -> &Books<Stored> {
+        &self.books
     }
 
-    fn stats(&self) -> Stats {
-        self.books.stats
-    }
-
-    fn account(&self) -> Account {
-        self.books.account
+    fn books_mut(&mut self) -> &mut Books<Stored> {
+        &mut self.books
     }
 
     fn counts(&self) -> Vec<Count> {

@@ -14,12 +14,12 @@ mod schedules;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, mem, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use ::spans::NodeStep;
 use gotrace::{
     Role,
-    account::{Account, Books, Count, Counter, Losses, Stats},
+    account::{Books, Count, Counter, Losses},
     program::{Assemble, Function as _},
 };
 
@@ -592,16 +592,12 @@ impl Assemble<Kubelet> for Assembler {
         self.losses.exit(target);
     }
 
-    fn take_finished(&mut self) -> Vec<Start> {
-        mem::take(&mut self.books.finished)
+    fn books(&self) -> &Books<Start> {
+        &self.books
     }
 
-    fn stats(&self) -> Stats {
-        self.books.stats
-    }
-
-    fn account(&self) -> Account {
-        self.books.account
+    fn books_mut(&mut self) -> &mut Books<Start> {
+        &mut self.books
     }
 
     fn counts(&self) -> Vec<Count> {

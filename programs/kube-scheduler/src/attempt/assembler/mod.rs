@@ -24,7 +24,7 @@ use std::{collections::BTreeMap, mem, sync::Arc};
 use foldhash::fast::RandomState;
 use gotrace::{
     Role,
-    account::{Account, Books as BooksOf, Count, Losses, Stats},
+    account::{Books as BooksOf, Count, Losses},
     code::Sampled,
     governor::Cut,
     program::{Assemble, Detail},
@@ -256,16 +256,12 @@ impl Assemble<KubeScheduler> for Assembler {
         }
     }
 
-    fn take_finished(&mut self) -> Vec<Attempt> {
-        mem::take(&mut self.books.finished)
+    fn books(&self) -> &Books {
+        &self.books
     }
 
-    fn stats(&self) -> Stats {
-        self.books.stats
-    }
-
-    fn account(&self) -> Account {
-        self.books.account
+    fn books_mut(&mut self) -> &mut Books {
+        &mut self.books
     }
 
     fn counts(&self) -> Vec<Count> {
