@@ -94,26 +94,24 @@ const ADMIT: Row = call(
 );
 const CONTAINER: Row = call(
     &["k8s.io/kubernetes/pkg/kubelet/kuberuntime.(*kubeGenericRuntimeManager).startContainer"],
-    Signature::DeclaredWith(
-        &[
-            CONTEXT,
-            "string",
-            "*k8s.io/cri-api/pkg/apis/runtime/v1.PodSandboxConfig",
-            // `*startSpec`, which no type descriptor describes.
-            "unsafe.Pointer",
-            POD_TYPE,
-            "*k8s.io/kubernetes/pkg/kubelet/container.PodStatus",
-            "[]v1.Secret",
-            "string",
-            "[]string",
-            "map[string]*v1.ImageSpec",
-        ],
-        STARTED,
-    ),
+    Signature::DeclaredWith(STARTS, STARTED),
     &[UID],
     &[FAILED, MESSAGE],
     "no spans of containers",
 );
+const STARTS: &[&str] = &[
+    CONTEXT,
+    "string",
+    "*k8s.io/cri-api/pkg/apis/runtime/v1.PodSandboxConfig",
+    // `*startSpec`, which no type descriptor describes.
+    "unsafe.Pointer",
+    POD_TYPE,
+    "*k8s.io/kubernetes/pkg/kubelet/container.PodStatus",
+    "[]v1.Secret",
+    "string",
+    "[]string",
+    "map[string]*v1.ImageSpec",
+];
 const STARTED: &[&str] = &["string", "error"];
 const IMAGE: Row = call(
     &["k8s.io/kubernetes/pkg/kubelet/images.(*imageManager).EnsureImageExists"],
@@ -180,24 +178,8 @@ gotrace::functions! {
     /// Pulls the image of a container, makes it and starts it.
     Container { detail: Phases, about: Part::Step(NodeStep::Container), rows: [
         CONTAINER,
-        // Up to 1.30.
-        Row {
-            signature: Signature::DeclaredWith(
-                &[
-                    CONTEXT,
-                    "string",
-                    "*k8s.io/cri-api/pkg/apis/runtime/v1.PodSandboxConfig",
-                    "unsafe.Pointer",
-                    POD_TYPE,
-                    "*k8s.io/kubernetes/pkg/kubelet/container.PodStatus",
-                    "[]v1.Secret",
-                    "string",
-                    "[]string",
-                ],
-                STARTED,
-            ),
-            ..CONTAINER
-        },
+        // Up to 1.30, without images as volumes.
+        Row { signature: Signature::DeclaredWith(STARTS.split_at(STARTS.len() - 1).0, STARTED), ..CONTAINER },
     ] }
     /// Sees to it that an image is there.
     Image { detail: Phases, about: Part::Step(NodeStep::Image), rows: [

@@ -59,7 +59,7 @@ const ALICE: Who = ("alice", "acme-tool");
 const CONTROLLER: Who =
     ("system:serviceaccount:kube-system:replicaset-controller", "kube-controller-manager");
 
-/// A moment at which nobody writes.
+/// The counts of API server and daemon while there are no writes.
 struct Moment {
     unix_ns: u64,
     api: Metrics,
@@ -111,7 +111,7 @@ fn called(stage: &Stage, api: &Api) -> Result<Webhook> {
 /// Waits for a moment at which the API server has admitted and stored nothing for a while, so that schedspan has counted all.
 fn idle(api: &Api, schedspan: &Schedspan) -> Result<Moment> {
     let totals = |metrics: &Metrics| CALLS.map(|(_, name, label)| metrics.sum(name, &[label]));
-    wait_until("a moment in which nobody writes", IDLE_TIMEOUT, || {
+    wait_until("the writes to end", IDLE_TIMEOUT, || {
         let earlier = api.metrics()?;
         thread::sleep(IDLE);
         let schedspan = schedspan.metrics()?;

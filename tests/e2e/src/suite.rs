@@ -209,7 +209,7 @@ const TESTS: &[Test] = &[
         name: "apiserver",
         nodes: controllers::NODES,
         controllers: true,
-        only_if_named: Some("it waits for moments in which nobody writes"),
+        only_if_named: Some("it waits until there are no writes"),
         run: apiserver::run,
         ..TEST
     },

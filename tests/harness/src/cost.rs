@@ -124,8 +124,8 @@ pub fn nothing_cut(metrics: &Metrics) -> Result<()> {
     Ok(())
 }
 
-/// Measures so many rounds of each way, in turns, with a line about each on stderr. `measure` is told the number of the turn:
-/// turn 0 is a warm-up, whose rounds are thrown away. `end` is called at the end of each turn.
+/// Measures each way once in a turn, for this number of turns (`rounds`), with a line about each round on stderr. `measure` gets the way and the
+/// number of the turn. Turn 0 is a warm-up, whose rounds are thrown away. `end` is called at the end of each turn.
 ///
 /// # Errors
 ///

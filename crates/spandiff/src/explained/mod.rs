@@ -56,7 +56,7 @@ pub enum Doing {
     Volumes,
     /// The sandbox with its network.
     Sandbox,
-    /// Volumes and sandbox: by the Pod's status alone they are not told apart.
+    /// Volumes and sandbox: the Pod's status does not distinguish them.
     Prepare,
     /// An image.
     Pull,
