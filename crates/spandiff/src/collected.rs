@@ -1,6 +1,6 @@
 //! The spans of one Pod among those of a file. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use spans::attributes;
 
@@ -21,6 +21,16 @@ pub(crate) fn lifecycle<'a>(spans: &'a [Read], namespace: &str, pod: &str) -> Op
             && span.attribute(attributes::POD_NAME) == pod
     };
     spans.iter().filter(of_pod).max_by_key(|span| span.wall[1])
+}
+
+/// The Pods with a lifecycle, as `namespace/name`, without control characters.
+#[must_use]
+pub fn pods(spans: &[Read]) -> BTreeSet<String> {
+    let lifecycles = spans.iter().filter(|span| span.shows() == Shown::LIFECYCLE);
+    let text = |span: &Read, key| span.attribute(key).escape_debug().to_string();
+    lifecycles
+        .map(|span| [attributes::POD_NAMESPACE, attributes::POD_NAME].map(|key| text(span, key)).join("/"))
+        .collect()
 }
 
 /// The spans of a Pod.

@@ -38,6 +38,7 @@ use serde::Serialize;
 
 use self::pairs::{Side, Twins};
 pub use self::{
+    collected::pods,
     html::page,
     metrics::{Figures, figures},
     pairs::Clock,

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use spandiff::{explained::explained, joined::joined, owned::owned};
+use spandiff::{explained::explained, joined::joined, owned::owned, pods};
 use spans::export::{Style, waterfall};
 
 fn spans() -> Vec<spandiff::Span> {
@@ -56,4 +56,10 @@ fn one_sentence_says_what_its_time_went_to() {
     assert_eq!(explained.parts.iter().map(|part| part.ns).sum::<u64>(), explained.total_ns);
     let owned = owned(&spans(), "default", &"once-*".parse().unwrap()).expect("there is a lifecycle");
     assert_eq!((owned.pods, owned.further), (vec![explained], 0));
+}
+
+#[test]
+fn the_pods_with_a_lifecycle_are_named() {
+    assert_eq!(pods(&spans()).into_iter().collect::<Vec<_>>(), ["default/once-gqr4q"]);
+    assert!(pods(&[]).is_empty());
 }

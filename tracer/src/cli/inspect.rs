@@ -143,20 +143,23 @@ fn text(report: &Report) -> String {
         format!("all emulated but those of {}", dear.into_iter().collect::<Vec<_>>().join(", "))
     };
     line(format!("{} sites, {dear}.", report.sites.len()));
-    line("A hit on an emulated instruction costs well under a microsecond, on a single-stepped one 2 to 20 times".into());
     line(
-        "that. A successful attempt makes about 50 hits; `docs/performance.md` has the measured cost.".into(),
+        "A hit on an emulated instruction costs about a microsecond, on a single-stepped one 2 to 20 times"
+            .into(),
     );
+    line("that; `docs/performance.md` has the measured cost.".into());
     line(String::new());
-    let width = report.names.iter().map(|plugin| plugin.name.len()).max().unwrap_or_default();
-    line(format!("{:<width$}  EXTENSION POINTS", "PLUGIN"));
-    for Named { name, extension_points, module, .. } in &report.names {
-        // Modules of Kubernetes itself are in the header already.
-        let module = module.as_deref().filter(|module| !module.starts_with("k8s.io/kubernetes "));
-        let from = module.map(|module| format!("  (from {module})")).unwrap_or_default();
-        line(format!("{name:<width$}  {}{from}", extension_points.join(", ")));
+    // Programs without plugins have no such list.
+    if let Some(width) = report.names.iter().map(|plugin| plugin.name.len()).max() {
+        line(format!("{:<width$}  EXTENSION POINTS", "PLUGIN"));
+        for Named { name, extension_points, module, .. } in &report.names {
+            // Modules of Kubernetes itself are in the header already.
+            let module = module.as_deref().filter(|module| !module.starts_with("k8s.io/kubernetes "));
+            let from = module.map(|module| format!("  (from {module})")).unwrap_or_default();
+            line(format!("{name:<width$}  {}{from}", extension_points.join(", ")));
+        }
+        line(String::new());
     }
-    line(String::new());
     let read = report.layouts.iter().filter(|layout| layout.read).count();
     line(format!("{read} fields are read, at the offsets that the type descriptors give."));
     if let Some(CrossCheck { compared, disagreements, details }) = &report.dwarf {

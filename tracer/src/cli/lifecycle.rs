@@ -17,6 +17,8 @@ use spans::{
 
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;
+/// Most Pods that are named where none is the right one.
+const OTHERS: usize = 5;
 
 /// Options of `lifecycle`.
 #[derive(clap::Args, Debug)]
@@ -47,9 +49,13 @@ pub fn run(options: &Options) -> Result<()> {
         spans.append(&mut spandiff::file(file, None)?);
     }
     let none = || {
-        format!(
-            "no span PodLifecycle is of {namespace}/{pods}: `schedspan run --lifecycle` makes it once a Pod is Ready"
-        )
+        let others: Vec<_> = spandiff::pods(&spans).into_iter().take(OTHERS).collect();
+        let hint = if others.is_empty() {
+            "`schedspan run --lifecycle` makes it once a Pod is Ready".to_owned()
+        } else {
+            format!("there is one of {}", others.join(", "))
+        };
+        format!("no span `PodLifecycle` of {namespace}/{pods} in the files: {hint}")
     };
     let Owned { trace, pods: said, results, further } = if let Pods::Named(pod) = pods {
         let said = explained(&spans, namespace, pod).with_context(none)?;
