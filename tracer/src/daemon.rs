@@ -386,7 +386,7 @@ impl Outlet {
                     reinjector.offer(&trace);
                 }
                 let now = Instant::now().into_std();
-                self.owners.take(trace, now).into_iter().for_each(|trace| self.sinks.send(trace));
+                self.owners.take(trace, now).for_each(|trace| self.sinks.send(trace));
             }
         }
     }

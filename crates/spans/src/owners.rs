@@ -64,11 +64,12 @@ impl Owners {
     }
 
     /// Takes a trace that is to be sent. Returns those that are to be sent now.
-    pub fn take(&mut self, mut trace: Trace, now: Instant) -> Vec<Trace> {
-        let Some(what) = what(&trace).filter(|_| self.of == LifecycleTrace::Owner) else {
-            return vec![trace];
+    pub fn take(&mut self, mut trace: Trace, now: Instant) -> impl Iterator<Item = Trace> + use<> {
+        let is_bounded = self.of == LifecycleTrace::Owner;
+        let Some(what) = is_bounded.then(|| what(&trace)).flatten() else {
+            return Vec::new().into_iter().chain(Some(trace));
         };
-        let mut sent = self.make_room(&trace.trace_id);
+        let sent = self.make_room(&trace.trace_id).into_iter();
         let owner = self
             .by_trace
             .entry(trace.trace_id)
@@ -95,8 +96,7 @@ impl Owners {
         if is_in {
             part.slowest_ns = part.slowest_ns.max(duration_ns);
             owner.say(&mut trace);
-            sent.push(trace);
-            return sent;
+            return sent.chain(Some(trace));
         }
         let mut out = part.held.replace(Box::new(trace)).into_iter().collect::<Vec<_>>();
         self.held_spans += part.held.as_deref().map_or(0, size);
@@ -109,7 +109,7 @@ impl Owners {
             part.left_out += 1;
             self.metrics.left_out(what);
         }
-        sent
+        sent.chain(None)
     }
 
     /// The last ones of owners of which nothing came for a while.
