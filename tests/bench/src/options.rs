@@ -89,8 +89,8 @@ impl Shares {
         match self {
             Self::No => &["--sample-hz=0"],
             Self::Samples => &[],
-            // With the whole budget, so that it limits no window.
-            Self::Windows => &["--exact-windows=200"],
+            // With a budget that cuts nothing, but limits windows, as any budget below 100 % does.
+            Self::Windows => &["--exact-windows=200", "--budget=99%"],
         }
     }
 }

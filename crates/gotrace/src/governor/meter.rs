@@ -23,6 +23,8 @@ const INTERRUPT_NS: f64 = 1_000.0;
 /// The part of the budget that windows may cost: what a window costs is spread over as much time as that takes, and only then may
 /// the next one begin.
 const WINDOWS: f64 = 0.1;
+/// The part of the CPU time that they may cost at most, however large the budget is.
+const MOST_OF_WINDOWS: f64 = 0.005;
 
 /// What the trap of a hit costs on this machine, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,8 +333,9 @@ impl Governed {
     /// What windows cost in this tick, if the cost of each is spread. A budget of all CPU time limits nothing.
     fn spread(&mut self, ended_ns: f64, spent: &Spent) -> f64 {
         let all = self.windows_left_ns + ended_ns;
-        let is_limited = self.governor.budget < 1.0;
-        let most = if is_limited { WINDOWS * self.governor.allowed_ns(spent) } else { all };
+        let budget = self.governor.budget;
+        let part = (WINDOWS * budget).min(MOST_OF_WINDOWS);
+        let most = if budget < 1.0 { part * spent.counted_cpu_ns() } else { all };
         let now = all.min(most);
         self.windows_left_ns = all - now;
         now

@@ -217,11 +217,13 @@ fn after_window(budget: f64, ticks: u64) -> Governors {
 }
 
 #[test]
-fn a_window_is_spread_over_as_much_time_as_a_tenth_of_the_budget_takes_and_then_comes_the_next_one() {
+fn a_window_is_spread_over_as_much_time_as_a_tenth_of_the_budget_or_half_a_percent_takes_and_then_comes_the_next_one() {
     // Half a percent of half a second is 2.5 ms.
     let rooms = [0, 1, 2, 3].map(|ticks| after_window(0.05, ticks).has_room_for_window(FILE));
     assert_eq!(rooms, [true, false, true, true]);
-    assert!(after_window(0.1, 1).has_room_for_window(FILE));
+    let rooms = [4, 5].map(|ticks| after_window(0.02, ticks).has_room_for_window(FILE));
+    assert_eq!(rooms, [false, true], "0.2 % of half a second is 1 ms");
+    assert!(!after_window(0.99, 1).has_room_for_window(FILE), "half a percent, however large the budget is");
     assert!(after_window(1.0, 1).has_room_for_window(FILE), "nothing is limited");
     let ratios = [1, 2, 3].map(|ticks| (after_window(0.05, ticks).totals().ratio * 1e6).round());
     assert_eq!(ratios, [5_000.0, 5_000.0, 0.0]);
