@@ -21,7 +21,6 @@ mod windows;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use foldhash::fast::RandomState;
 use gotrace::{
     Role,
     account::{Books as BooksOf, Count, Losses},
@@ -49,17 +48,13 @@ pub use self::{
 };
 use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous, QueueCall, Subject};
 use crate::{
-    Event, KubeScheduler, Values,
+    Event, HashMap, KubeScheduler, Values,
     table::{Fact, Function, Part, Stage},
     values::Value,
 };
 
 /// Shared by all processes: moved into the process whose event is handled.
 type Books = BooksOf<Attempt>;
-
-/// For keys that are addresses and numbers, with about ten look-ups per event: the standard hash took half of
-/// the CPU time. Also randomly seeded, and the tables are bounded.
-type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// Addresses and numbers: an attempt of a single Pod has one or two of each.
 type Few = SmallVec<[u64; 2]>;
