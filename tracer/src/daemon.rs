@@ -415,7 +415,7 @@ enum Step {
 pub(crate) fn workers(names: &[String], detail: Detail, queues: &Queues) -> Vec<Box<Worker>> {
     let worker = |program: &programs::Registration| {
         if program.name == KubeScheduler::NAME {
-            programs::scheduler(detail, queues.clone())
+            programs::scheduler(detail, queues)
         } else {
             (program.worker)(detail)
         }
