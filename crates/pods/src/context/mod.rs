@@ -37,6 +37,7 @@ use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
 use spans::{
     AttributeValue, Link, Origin, Relation, attributes, sample::Selector, terms::Terms, text::sentence,
+    wakeups,
 };
 use telemetry::Label as _;
 use tokio::{
@@ -510,6 +511,8 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
         watcher::Config::default().fields(UNASSIGNED).page_size(PAGE).timeout(api::WATCH_SECONDS);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
+    // A list comes in many parts, of which none is to wait.
+    let mut listing = None;
     loop {
         // Lookups are woken once for all events that have come.
         let event = match events.next().now_or_never() {
@@ -539,12 +542,19 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
                 }
             }
             Ok(Event::InitDone) => {
+                drop(listing.take());
                 shared.with_pending(Pending::list_ends);
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();
             }
-            Ok(Event::Init) => drop(shared.with_pending(Pending::list_begins)),
-            Err(error) => shared.failed(&url, &error),
+            Ok(Event::Init) => {
+                listing = Some(wakeups::unthrottled());
+                shared.with_pending(Pending::list_begins);
+            }
+            Err(error) => {
+                drop(listing.take());
+                shared.failed(&url, &error);
+            }
         }
     }
 }
