@@ -203,6 +203,9 @@ pub async fn run(options: Options) -> Result<()> {
 
     // When the reader of stdout, such as `head`, goes away, the daemon stops.
     let for_reader = options.outputs.iter().any(|output| output.is_for_reader());
+    if !for_reader {
+        wakeups::seldom();
+    }
     let wait = options.context.context_wait;
     let Options { queue_spans, monotonic, lifecycle_trace, .. } = options;
     let extras = Extras { queue_spans, monotonic, lifecycle: lifecycle_trace };
@@ -415,7 +418,7 @@ enum Step {
 pub(crate) fn workers(names: &[String], detail: Detail, queues: &Queues) -> Vec<Box<Worker>> {
     let worker = |program: &programs::Registration| {
         if program.name == KubeScheduler::NAME {
-            programs::scheduler(detail, queues.clone())
+            programs::scheduler(detail, queues)
         } else {
             (program.worker)(detail)
         }

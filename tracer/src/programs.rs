@@ -74,9 +74,10 @@ pub(crate) fn story<P: Program<Assembler: Assemble<P, Output: Story>>>(output: O
 }
 
 /// The worker of kube-scheduler, whose moves of Pods go to these queues as well.
-pub(crate) fn scheduler(detail: Detail, queues: Queues) -> Box<Worker> {
+pub(crate) fn scheduler(detail: Detail, queues: &Queues) -> Box<Worker> {
     let worker = ProgramWorker::new(detail, story::<KubeScheduler>);
-    Box::new(worker.observed(Box::new(move |line| queues.take(&line))))
+    let mut feed = queues.feed();
+    Box::new(worker.observed(Box::new(move |line| feed.take(&line))))
 }
 
 /// Whether traces of one of these programs are linked to contexts that Pods carry.

@@ -29,7 +29,7 @@ use gotrace::{
     probe::{Error, Limits, Probes},
 };
 use rustix::time::{ClockId, clock_gettime};
-use spans::{Anchor, Story};
+use spans::{Anchor, Story, wakeups};
 use status::Health;
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 use tracing::{error, info, warn};
@@ -42,10 +42,8 @@ use crate::{
     refusals::Refusals,
 };
 
-/// Drain interval while the ring buffer is nearly empty: the eBPF programs wake up the daemon only when it fills. Each
-/// wake-up has the cost of a cold start, most of the cost of an attempt. This interval is the longest that a user of
-/// live output does not notice.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Drain interval while calls are timed one by one, which ends with the next look.
+const TIMING_INTERVAL: Duration = Duration::from_millis(100);
 /// Drain interval while nothing is traced: a node without a traced program costs almost nothing.
 const IDLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of the search for processes, the clock comparison and the publication of counters.
@@ -187,7 +185,9 @@ impl Supervisor {
             self.probes.wait(match (self.discovery.is_idle(), self.targets.is_empty()) {
                 (false, _) => LOOK_WAIT,
                 (true, true) => IDLE_INTERVAL,
-                (true, false) => DRAIN_INTERVAL,
+                (true, false) if self.probes.is_timing() => TIMING_INTERVAL,
+                // The eBPF programs wake up the daemon only when the ring buffer fills.
+                (true, false) => wakeups::interval(),
             });
         }
         let targets = std::mem::take(&mut self.targets);

@@ -174,6 +174,13 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// So many characters of a text at most.
+#[must_use]
+pub fn cut(text: &str, most: usize) -> String {
+    // It has no more characters than bytes.
+    if text.len() <= most { text.to_owned() } else { text.chars().take(most).collect() }
+}
+
 /// An error and its causes as one line. A cause that the error's own message contains is not repeated.
 #[must_use]
 pub fn sentence(error: &dyn std::error::Error) -> String {
@@ -197,6 +204,13 @@ pub fn clean(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        let cuts = |text| [0, 2, 3, 9].map(|most| cut(text, most));
+        assert_eq!(cuts("abc"), ["", "ab", "abc", "abc"]);
+        assert_eq!(cuts("äöü"), ["", "äö", "äöü", "äöü"]);
+    }
 
     #[test]
     fn a_name_is_the_same_however_it_is_kept() {

@@ -7,7 +7,7 @@
 mod baggage;
 mod carrier;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use crate::{Refusal, RemoteContext, traceparent, tracestate};
 
@@ -158,6 +158,11 @@ impl Reader<'_> {
             }
             return;
         };
+        // Its numbered ones follow in the order of keys. Most Pods have none, and to make their names would take most of the time.
+        let mut from_here = self.annotations.range::<str, _>((Bound::Included(key), Bound::Unbounded));
+        if !from_here.next().is_some_and(|(found, _)| found.starts_with(key)) {
+            return;
+        }
         let numbered = (0..=MAX_CAUSES as u8).map(Some);
         for number in [None].into_iter().chain(numbered) {
             let numbered = |name: &str| match number {

@@ -6,15 +6,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use spans::{Trace, TraceKind, attributes};
+use spans::{Trace, TraceKind};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
     brief::Brief,
-    explain::{Account, Kept, Report},
+    explain::{Account, Kept, RejectedNodes, Report, packed::Packed},
 };
 
-/// Bytes of all entries; an attempt takes 2 to 4 kB.
+/// Bytes of all entries; an attempt takes some 2 kB.
 const MAX_BYTES: usize = 16 << 20;
 /// Bytes of the names of Nodes, beside those: 1,000 Nodes take 20 to 50 kB in an attempt. Of older attempts, the names are
 /// forgotten first.
@@ -47,15 +47,19 @@ struct Memory {
     waiting: Vec<Waiting>,
     /// Number of attempts that were added.
     added: watch::Sender<u64>,
+    /// For [`Packed::of`].
+    buffer: Vec<u8>,
 }
 
-/// An attempt: in a few words for lists of all, and whole as serialized JSON: compact, and of known size.
+/// An attempt: most are never asked for, so what is said of them is made then.
 #[derive(Debug)]
 struct Entry {
-    brief: Arc<Brief>,
-    account: Box<str>,
-    /// [`Account::rejected_nodes`], likewise.
+    start_unix_us: u64,
+    packed: Packed,
+    /// [`Account::rejected_nodes`] as JSON.
     nodes: Box<str>,
+    /// For lists of all, from the first one on.
+    brief: Option<Arc<Brief>>,
 }
 
 /// A Pod's namespace and name.
@@ -70,7 +74,8 @@ struct Waiting {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<Brief>() + self.brief.bytes() + self.account.len()
+        let of_brief = self.brief.as_ref().map_or(0, |brief| size_of::<Brief>() + brief.bytes());
+        size_of::<Self>() + self.packed.bytes() + of_brief
     }
 }
 
@@ -87,7 +92,6 @@ impl AttemptLog {
         if memory.limit == 0 && memory.waiting.is_empty() {
             return;
         }
-        let root = trace.root();
         match trace.kind {
             TraceKind::Attempt => {}
             TraceKind::GroupAttempt
@@ -101,24 +105,19 @@ impl AttemptLog {
             | TraceKind::PodEviction
             | TraceKind::Command => return,
         }
-        let text = |key| root.attribute(key).map(ToString::to_string).unwrap_or_default().into_boxed_str();
-        let pod = (text(attributes::POD_NAMESPACE), text(attributes::POD_NAME));
-        let mut account = Account::of(trace);
-        let (called, waiting) = std::mem::take(&mut memory.waiting)
-            .into_iter()
-            .filter(|waiting| !waiting.answer.is_closed())
-            .partition::<Vec<_>, _>(|waiting| waiting.pod == pod);
-        memory.waiting = waiting;
-        for Waiting { answer, .. } in called {
-            // A client that no longer waits is ignored.
-            let _gone = answer.send(account.clone());
+        if !memory.waiting.is_empty() {
+            memory.tell(&Account::of(trace));
         }
         if memory.limit > 0 {
-            let nodes = account.rejected_nodes.take().and_then(|nodes| serde_json::to_string(&nodes).ok());
-            let nodes = nodes.unwrap_or_default().into_boxed_str();
-            let json = serde_json::to_string(&account).unwrap_or_default().into_boxed_str();
+            let nodes = RejectedNodes::of(trace).and_then(|nodes| serde_json::to_string(&nodes).ok());
+            let entry = Entry {
+                start_unix_us: trace.root().start_unix_ns / 1_000,
+                packed: Packed::of(trace, &mut memory.buffer),
+                nodes: nodes.unwrap_or_default().into_boxed_str(),
+                brief: None,
+            };
             memory.added.send_modify(|added| *added += 1);
-            memory.keep(Entry { brief: Arc::new(Brief::of(&account)), account: json, nodes });
+            memory.keep(entry);
         }
     }
 
@@ -127,36 +126,24 @@ impl AttemptLog {
     pub fn report(&self, namespace: &str, pod: &str, with_nodes: bool, now_unix_us: u64) -> Report {
         let memory = self.memory();
         let kept = memory.kept();
-        let of_pod = |entry: &&Entry| (&*entry.brief.namespace, &*entry.brief.pod) == (namespace, pod);
         let named = if with_nodes { MAX_NAMED } else { 0 };
-        let mut told: Vec<(String, String)> = memory
+        let mut accounts: Vec<Account> = memory
             .entries
             .iter()
             .rev()
-            .filter(of_pod)
+            .filter(|entry| entry.packed.pod() == (namespace, pod))
             .take(MAX_TOLD)
             .enumerate()
-            .map(|(number, entry)| {
-                let nodes = if number < named { entry.nodes.to_string() } else { String::new() };
-                (entry.account.to_string(), nodes)
-            })
-            .collect();
-        let elsewhere: BTreeSet<String> = memory
-            .entries
-            .iter()
-            .filter(|entry| entry.brief.pod == pod)
-            .map(|entry| entry.brief.namespace.clone())
-            .collect();
-        drop(memory);
-        told.reverse();
-        let accounts = told
-            .iter()
-            .filter_map(|(account, nodes)| {
-                let account = serde_json::from_str::<Account>(account).ok()?;
+            .map(|(number, Entry { packed, nodes, .. })| {
                 // Nothing is no JSON.
-                Some(Account { rejected_nodes: serde_json::from_str(nodes).ok(), ..account })
+                let nodes = if number < named { serde_json::from_str(nodes).ok() } else { None };
+                Account { rejected_nodes: nodes, ..packed.account() }
             })
             .collect();
+        let of_name = memory.entries.iter().map(|entry| entry.packed.pod()).filter(|(_, name)| *name == pod);
+        let elsewhere: BTreeSet<String> = of_name.map(|(namespace, _)| namespace.to_owned()).collect();
+        drop(memory);
+        accounts.reverse();
         let mut report = Report::new(namespace.to_owned(), pod.to_owned(), now_unix_us, kept, accounts);
         report.also_in = elsewhere.into_iter().filter(|other| other != namespace).take(MAX_TOLD).collect();
         report
@@ -171,7 +158,16 @@ impl AttemptLog {
     /// All attempts in a few words each, oldest first.
     #[must_use]
     pub fn recent(&self) -> Vec<Arc<Brief>> {
-        self.memory().entries.iter().map(|entry| Arc::clone(&entry.brief)).collect()
+        let mut memory = self.memory();
+        let mut grown = 0;
+        for entry in &mut memory.entries {
+            let before = entry.bytes();
+            entry.brief.get_or_insert_with(|| Arc::new(Brief::of(&entry.packed.account())));
+            grown += entry.bytes() - before;
+        }
+        memory.bytes += grown;
+        memory.bound();
+        memory.entries.iter().filter_map(|entry| entry.brief.clone()).collect()
     }
 
     /// The number of attempts that were added, as it grows.
@@ -206,7 +202,22 @@ impl Memory {
         Kept {
             attempts: self.entries.len() as u64,
             limit: self.limit as u64,
-            since_unix_us: self.entries.front().map(|entry| entry.brief.start_unix_us),
+            since_unix_us: self.entries.front().map(|entry| entry.start_unix_us),
+        }
+    }
+
+    /// Sends an attempt to the clients that wait for it.
+    fn tell(&mut self, account: &Account) {
+        let (called, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .filter(|waiting| !waiting.answer.is_closed())
+            .partition::<Vec<_>, _>(|Waiting { pod: (namespace, name), .. }| {
+                (&**namespace, &**name) == (&*account.namespace, &*account.pod)
+            });
+        self.waiting = waiting;
+        for Waiting { answer, .. } in called {
+            // A client that no longer waits is ignored.
+            let _gone = answer.send(account.clone());
         }
     }
 
@@ -214,6 +225,11 @@ impl Memory {
         self.bytes += entry.bytes();
         self.name_bytes += entry.nodes.len();
         self.entries.push_back(entry);
+        self.bound();
+    }
+
+    /// Forgets what is too much, the oldest first.
+    fn bound(&mut self) {
         while self.entries.len() > self.limit || self.bytes > MAX_BYTES {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.bytes();
@@ -232,7 +248,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use spans::{
-        AttributeValue, NameList, Names,
+        AttributeValue, NameList, Names, attributes,
         fixtures::{scheduled, unschedulable},
     };
 
@@ -276,10 +292,16 @@ mod tests {
         for _ in 0..20 {
             history.add(&long);
         }
-        let memory = history.memory();
-        let bytes: usize = memory.entries.iter().map(Entry::bytes).sum();
-        assert_eq!(memory.bytes, bytes);
-        assert!((1..=MAX_BYTES).contains(&bytes) && memory.entries.len() == 3, "{bytes}");
+        let is_bounded = |entries: usize| {
+            let memory = history.memory();
+            let bytes: usize = memory.entries.iter().map(Entry::bytes).sum();
+            assert_eq!(memory.bytes, bytes);
+            assert!((1..=MAX_BYTES).contains(&bytes) && memory.entries.len() == entries, "{bytes}");
+        };
+        is_bounded(7);
+        // In a list of all, each has its name once more.
+        assert_eq!(history.recent().len(), 3);
+        is_bounded(3);
     }
 
     #[test]

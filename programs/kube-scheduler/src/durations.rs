@@ -2,7 +2,6 @@
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
     sync::{Mutex, PoisonError},
 };
 
@@ -10,6 +9,7 @@ use spans::{AttributeValue, Phase, Span, SpanKind, Trace, TraceKind, attributes}
 use telemetry::{Buckets, Duration, Durations, Registry};
 
 use crate::{
+    HashMap,
     keys::{Key, Keys, MAX_TEXT, OTHER, names},
     metrics::result,
 };

@@ -1,8 +1,10 @@
 //! Phases, and plugins by extension point, under numbers. Their names come from the traced process, so number and length are bounded.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use spans::{AttributeValue, Span, SpanKind, attributes, names::PLUGIN};
+
+use crate::HashMap;
 
 /// The name of all that is beyond the bounds.
 pub(crate) const OTHER: &str = "other";
@@ -21,7 +23,7 @@ pub(crate) struct Key {
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     keys: Vec<Key>,
-    /// Indices into `keys`, by name and extension point.
+    /// Indices into `keys`, by name and extension point. Each span of an attempt is looked up twice.
     numbers: HashMap<Arc<str>, Vec<(Arc<str>, usize)>>,
 }
 

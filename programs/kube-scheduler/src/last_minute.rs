@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use spans::{SpanKind, Trace, attributes};
+use spans::{AttributeValue, SpanKind, Trace, attributes, text::cut};
 
 use crate::{
     keys::{Key, Keys, MAX_TEXT, names},
@@ -26,7 +26,10 @@ const MAX_NAMES: usize = 512;
 /// Slowest attempts listed.
 const SLOWEST: usize = 20;
 /// Buckets per power of two; a bucket is less than a fifth wide.
-const BUCKETS_PER_OCTAVE: f64 = 4.0;
+const BUCKETS_PER_OCTAVE: u32 = 4;
+/// 2^(1/4), 2^(1/2) and 2^(3/4), times 2^63: a logarithm would take most of the time that is spent on a duration.
+const BORDERS: [u64; 3] =
+    [10_968_499_650_544_839_024, 13_043_817_825_332_782_213, 15_511_800_964_685_064_949];
 
 /// Statistics of the last minute. The caller supplies the current second.
 #[derive(Debug, Default)]
@@ -58,7 +61,8 @@ struct Durations {
     count: u64,
     total_ns: u64,
     max_ns: u64,
-    buckets: BTreeMap<u8, u32>,
+    /// Buckets with their counts, in order. In a second there are a few.
+    buckets: Vec<(u8, u32)>,
 }
 
 /// Statistics of the last minute.
@@ -434,9 +438,9 @@ impl Slot {
 impl Slow {
     fn of(result: &str, trace: &Trace) -> Self {
         let root = trace.root();
-        let text = |key| {
-            let text = root.attribute(key).map(ToString::to_string).unwrap_or_default();
-            text.chars().take(MAX_TEXT).collect()
+        let text = |key| match root.attribute(key) {
+            Some(AttributeValue::String(text)) => cut(text, MAX_TEXT),
+            Some(_) | None => String::new(),
         };
         // Steps that outlast the attempt did not make it slow.
         let phases = trace.spans.iter().filter(|span| is_step(span.kind) && span.parent_id.is_some());
@@ -487,7 +491,15 @@ impl Durations {
         self.count += 1;
         self.total_ns = self.total_ns.saturating_add(duration_ns);
         self.max_ns = self.max_ns.max(duration_ns);
-        *self.buckets.entry(bucket(duration_ns)).or_default() += 1;
+        self.count_in(bucket(duration_ns), 1);
+    }
+
+    fn count_in(&mut self, bucket: u8, more: u32) {
+        let place = self.buckets.partition_point(|(known, _)| *known < bucket);
+        match self.buckets.get_mut(place) {
+            Some((known, count)) if *known == bucket => *count = count.saturating_add(more),
+            Some(_) | None => self.buckets.insert(place, (bucket, more)),
+        }
     }
 
     fn merge(&mut self, other: &Self) {
@@ -496,7 +508,7 @@ impl Durations {
         self.total_ns = self.total_ns.saturating_add(*total_ns);
         self.max_ns = self.max_ns.max(*max_ns);
         for (bucket, count) in buckets {
-            *self.buckets.entry(*bucket).or_default() += count;
+            self.count_in(*bucket, *count);
         }
     }
 
@@ -528,17 +540,20 @@ impl Durations {
 
 /// Logarithmic bucket of a duration; the whole range of `u64` fits into 256.
 fn bucket(ns: u64) -> u8 {
-    ((ns.max(1) as f64).log2() * BUCKETS_PER_OCTAVE) as u8
+    let ns = ns.max(1);
+    let octave = ns.ilog2();
+    // From one power of two to the next, times 2^63.
+    let fraction = ns << ns.leading_zeros();
+    (octave * BUCKETS_PER_OCTAVE) as u8 + BORDERS.iter().filter(|border| fraction >= **border).count() as u8
 }
 
 fn middle(bucket: u8) -> u64 {
-    ((f64::from(bucket) + 0.5) / BUCKETS_PER_OCTAVE).exp2() as u64
+    ((f64::from(bucket) + 0.5) / f64::from(BUCKETS_PER_OCTAVE)).exp2() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use spans::{
-        AttributeValue,
         fixtures::{scheduled, unschedulable},
         names::PLUGIN,
     };
@@ -567,6 +582,16 @@ mod tests {
             one.add(ns);
             assert!(one.percentile(50) <= ns.max(1));
         }
+    }
+
+    #[test]
+    fn buckets_are_those_of_the_logarithm() {
+        let spread = (0..200_000_u64).map(|n| n * n * n);
+        for ns in (1..100_000).chain(spread).chain((0..64).map(|power| 1 << power)).chain([u64::MAX / 3]) {
+            let exact = ((ns.max(1) as f64).log2() * f64::from(BUCKETS_PER_OCTAVE)) as u8;
+            assert_eq!(bucket(ns), exact, "{ns}");
+        }
+        assert_eq!((bucket(0), bucket(u64::MAX)), (0, u8::MAX));
     }
 
     #[test]

@@ -27,6 +27,8 @@ use gotrace::{
 use kube_scheduler::{
     Event, KubeScheduler,
     attempt::{Assembler, Attempt, Call, Code, Outcome, Pod},
+    attempt_log::AttemptLog,
+    explain,
     spans::build,
     table::Function,
     values::Value,
@@ -215,6 +217,19 @@ fn every_span_is_inside_its_parent_and_every_plugin_has_its_name() {
                 (!bound, !bound),
                 "{version}"
             );
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_of_an_attempt_tells_what_its_trace_tells() {
+    for (version, _) in STREAMS {
+        for (attempt, anchor) in replay(version).attempts {
+            let trace = build(&attempt, anchor, Origin::default());
+            let log = AttemptLog::new(1);
+            log.add(&trace);
+            let report = log.report(&attempt.pod.namespace, &attempt.pod.name, true, 0);
+            assert_eq!(report.attempts, [explain::Account::of(&trace)], "{version}");
         }
     }
 }

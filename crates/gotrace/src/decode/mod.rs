@@ -4,12 +4,9 @@ pub(crate) mod lists;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    ops::Range,
-    sync::Arc,
-};
+use std::{collections::hash_map::Entry, ops::Range, sync::Arc};
 
+use foldhash::fast::RandomState;
 use wire::{
     Hit, LONG_TEXT_LEN, LongTextHit, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, MapChunk, MapHit, TEXT_LEN, TextHit,
     TopHit,
@@ -44,6 +41,9 @@ pub enum Undecodable {
     #[error("a record of site {0}, which is not attached")]
     Site(u32),
 }
+
+/// For keys that are addresses and numbers. Randomly seeded, and quicker than the standard hash.
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// Decodes records: maps site numbers to functions, and addresses in each process to names and error types.
 #[derive(Debug)]
@@ -93,13 +93,13 @@ impl<P: Program> Default for Decoder<P> {
     fn default() -> Self {
         Self {
             sites: Vec::new(),
-            names: HashMap::new(),
-            errors: HashMap::new(),
-            alike: HashMap::new(),
-            biases: HashMap::new(),
+            names: HashMap::default(),
+            errors: HashMap::default(),
+            alike: HashMap::default(),
+            biases: HashMap::default(),
             unix_ns_at_zero: 0,
-            zeros: HashMap::new(),
-            walks: HashMap::new(),
+            zeros: HashMap::default(),
+            walks: HashMap::default(),
         }
     }
 }

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt as _, pin_mut};
+use futures::{FutureExt as _, StreamExt as _, pin_mut};
 use kube::{
     Api, Client, Resource as _,
     api::ListParams,
@@ -37,6 +37,7 @@ use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
 use spans::{
     AttributeValue, Link, Origin, Relation, attributes, sample::Selector, terms::Terms, text::sentence,
+    wakeups,
 };
 use telemetry::Label as _;
 use tokio::{
@@ -291,6 +292,7 @@ impl PodContexts {
     /// Adds a Pod that the watch does not see because it has a Node.
     pub(crate) fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
         self.0.learn(metadata, priority_class, None);
+        self.0.changed.notify_waiters();
     }
 
     async fn find(&self, uid: &str, wait: Duration) -> (Origin, Lookup) {
@@ -395,7 +397,7 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Adds a Pod to the cache, or replaces it. Who does not know its terms leaves those that are known.
+    /// Adds a Pod to the cache, or replaces it; the caller wakes lookups. Who does not know its terms leaves those that are known.
     fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>, terms: Option<Terms>) {
         let Some(uid) = &metadata.uid else { return };
         let key = self.key(uid);
@@ -421,7 +423,6 @@ impl Shared {
             .then(|| Arc::new(Known { found, annotated, owner, selected }));
         let terms = terms.or(before.map(|before| before.terms)).unwrap_or_default();
         self.pods.insert(key, Entry { known, terms });
-        self.changed.notify_waiters();
     }
 
     /// Counts a refused annotation, and logs the first one of each key.
@@ -510,9 +511,19 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
         watcher::Config::default().fields(UNASSIGNED).page_size(PAGE).timeout(api::WATCH_SECONDS);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
-    while let Some(event) = events.next().await {
+    // A list comes in many parts, of which none is to wait.
+    let mut listing = None;
+    loop {
+        // Lookups are woken once for all events that have come.
+        let event = match events.next().now_or_never() {
+            Some(event) => event,
+            None => {
+                shared.changed.notify_waiters();
+                events.next().await
+            }
+        };
+        let Some(event) = event else { return };
         match event {
-            // A Pod that gets its Node leaves the selector, as a deletion. A quick Pod is seen only then.
             Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
                 shared.learn(pod.meta(), pod.priority_class(), Some(pod.terms()));
                 let has_room = shared.with_pending(|pending| pending.seen(&pod)).unwrap_or(true);
@@ -520,17 +531,30 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
                     shared.metrics.lost(Loss::PendingFull);
                 }
             }
+            // A Pod that gets its Node leaves the selector, as a deletion that has the Pod as it was before: nothing new, unless the Pod is
+            // so quick that it is seen only then.
+            // <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go>,
+            // `convertToWatchEvent`
             Ok(Event::Delete(pod)) => {
-                shared.learn(pod.meta(), pod.priority_class(), Some(pod.terms()));
-                shared.with_pending(|pending| pending.gone(&pod));
+                let is_known = shared.with_pending(|pending| pending.gone(&pod)).unwrap_or(false);
+                if !is_known {
+                    shared.learn(pod.meta(), pod.priority_class(), Some(pod.terms()));
+                }
             }
             Ok(Event::InitDone) => {
+                drop(listing.take());
                 shared.with_pending(Pending::list_ends);
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();
             }
-            Ok(Event::Init) => drop(shared.with_pending(Pending::list_begins)),
-            Err(error) => shared.failed(&url, &error),
+            Ok(Event::Init) => {
+                listing = Some(wakeups::unthrottled());
+                shared.with_pending(Pending::list_begins);
+            }
+            Err(error) => {
+                drop(listing.take());
+                shared.failed(&url, &error);
+            }
         }
     }
 }

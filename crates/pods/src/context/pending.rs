@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use kube::Resource as _;
 
+use spans::text::cut;
+
 use super::pod::{Condition, Pod};
 
 /// Pods that are kept: as many as the model of the queue holds.
@@ -63,7 +65,7 @@ impl Pending {
         let Some(uid) = &pod.meta().uid else { return true };
         // A Pod that is being deleted is not scheduled any more.
         if pod.meta().deletion_timestamp.is_some() {
-            self.gone(pod);
+            self.pods.remove(uid);
             return true;
         }
         if let Some(listed) = &mut self.listed
@@ -79,10 +81,9 @@ impl Pending {
         true
     }
 
-    pub(super) fn gone<const WHOLE: bool>(&mut self, pod: &Pod<WHOLE>) {
-        if let Some(uid) = &pod.meta().uid {
-            self.pods.remove(uid);
-        }
+    /// Forgets a Pod. Returns whether it was kept.
+    pub(super) fn gone<const WHOLE: bool>(&mut self, pod: &Pod<WHOLE>) -> bool {
+        pod.meta().uid.as_ref().is_some_and(|uid| self.pods.remove(uid).is_some())
     }
 
     /// All Pods; `None` if there was no room for some.
@@ -93,12 +94,12 @@ impl Pending {
 
 fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>) -> PendingPod {
     let metadata = pod.meta();
-    let name = |name: &str| name.chars().take(MAX_NAME).collect::<String>();
+    let name = |name: &str| cut(name, MAX_NAME);
     let failed = |condition: &&Condition| condition.kind == "PodScheduled" && condition.status == "False";
     let condition = pod.status.conditions.iter().find(failed).map(|condition| {
         let since =
             condition.last_transition_time.as_ref().map_or(0, |time| microseconds(time.0.as_microsecond()));
-        (name(&condition.reason), condition.message.chars().take(MAX_MESSAGE).collect(), since)
+        (name(&condition.reason), cut(&condition.message, MAX_MESSAGE), since)
     });
     let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_microsecond());
     PendingPod {

@@ -13,7 +13,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use spans::{Trace, identity::LifecycleTrace, text::sentence};
+use spans::{Trace, identity::LifecycleTrace, text::sentence, wakeups};
 use tokio::{
     select,
     sync::{
@@ -126,6 +126,8 @@ async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Met
         .default_backoff();
     pin_mut!(events);
     let mut down = false;
+    // A list comes in many parts, of which none is to wait.
+    let mut listing = None;
     while let Some(event) = events.next().await {
         let mut table = lifecycles.table();
         match &event {
@@ -136,9 +138,16 @@ async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Met
                 }
             }
             Ok(Event::Delete(pod)) => table.gone(pod, now()),
-            Ok(Event::Init) => table.list_begins(),
-            Ok(Event::InitDone) => table.list_ends(now()),
+            Ok(Event::Init) => {
+                listing = Some(wakeups::unthrottled());
+                table.list_begins();
+            }
+            Ok(Event::InitDone) => {
+                drop(listing.take());
+                table.list_ends(now());
+            }
             Err(error) => {
+                drop(listing.take());
                 table.list_fails();
                 if !down {
                     warn!(

@@ -4,6 +4,7 @@
 //! [`Report`] of one Pod, which [`text`] formats.
 
 mod nodes;
+pub(crate) mod packed;
 pub(crate) mod reasons;
 #[cfg(test)]
 mod tests;
@@ -363,7 +364,7 @@ impl Account {
             }),
             queue: queue(root),
             rejected_by: rejections(root, &phases, &message),
-            rejected_nodes: trace.names.as_deref().and_then(|names| RejectedNodes::of(names, root)),
+            rejected_nodes: RejectedNodes::of(trace),
             phases,
             message,
             incomplete: root.attribute(attributes::INCOMPLETE) == Some(&AttributeValue::Bool(true)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use spans::{NameList, Names, Span, attributes};
+use spans::{NameList, Names, Trace, attributes};
 
 use super::{string, words::count};
 
@@ -36,7 +36,8 @@ pub struct RejectedGroup {
 
 impl RejectedNodes {
     /// Those of a trace; `None` if none was read.
-    pub(super) fn of(Names { total, lists }: &Names, root: &Span) -> Option<Self> {
+    pub(crate) fn of(trace: &Trace) -> Option<Self> {
+        let Names { total, lists } = trace.names.as_deref()?;
         let group = |NameList { by, result, reasons, names }: &NameList| RejectedGroup {
             plugin: by.clone(),
             result: result.clone(),
@@ -47,7 +48,7 @@ impl RejectedNodes {
         (named > 0).then(|| Self {
             groups: lists.iter().map(group).collect(),
             left_out: total.saturating_sub(named as u64),
-            others: string(root, attributes::REJECTED_OTHERS),
+            others: string(trace.root(), attributes::REJECTED_OTHERS),
         })
     }
 

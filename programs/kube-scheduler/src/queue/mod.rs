@@ -65,10 +65,37 @@ pub struct Condition {
 #[derive(Clone, Debug, Default)]
 pub struct Queues(Arc<Mutex<Model>>);
 
+/// Hands the pipeline's input to the queues. Of most events they need only know that nothing was lost before, which takes no lock.
+#[derive(Debug)]
+pub struct Feed {
+    queues: Queues,
+    /// The process of the last event, and its last loss.
+    last: Option<(u32, u64)>,
+}
+
+impl Feed {
+    /// Takes the next line of the pipeline's input.
+    pub fn take(&mut self, line: &Line<'_, KubeScheduler>) {
+        if let Line::Event(event) = line {
+            let before = self.last.replace((event.target, event.last_loss));
+            if before == self.last && !Model::is_about_queue(event) {
+                return;
+            }
+        }
+        self.queues.take(line);
+    }
+}
+
 impl Queues {
     /// Takes the next line of the pipeline's input.
     pub fn take(&self, line: &Line<'_, KubeScheduler>) {
         self.model().line(line);
+    }
+
+    /// What the pipeline's input is to be handed to.
+    #[must_use]
+    pub fn feed(&self) -> Feed {
+        Feed { queues: self.clone(), last: None }
     }
 
     /// Takes the profiles in a scheduler's configuration.

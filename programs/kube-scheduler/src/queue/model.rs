@@ -1,6 +1,6 @@
 //! The Pods of each scheduler, by the moves that were seen.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use gotrace::{
     Role,
@@ -12,7 +12,7 @@ use gotrace::{
 use spans::{Source, Trace, TraceKind, attributes};
 
 use crate::{
-    Event, KubeScheduler, Values,
+    Event, HashMap, KubeScheduler, Values,
     attempt::{POPPED_FROM_BACKOFF, moved},
     explain::Account,
     table::{Part, Stage},
@@ -211,6 +211,22 @@ impl Model {
             | Part::Late(..) => true,
         };
         self.left_out += u64::from(!has_room);
+    }
+
+    /// Whether an event is about a queue.
+    pub(super) fn is_about_queue(event: &Event) -> bool {
+        match event.function.about() {
+            Part::EntersQueue { .. } | Part::CountsMove | Part::Pop | Part::Group => true,
+            Part::Stage(stage, _) => stage == Stage::Member,
+            Part::InQueue(_)
+            | Part::QueuesApiCall
+            | Part::Fact(_)
+            | Part::Phase(..)
+            | Part::Plugin { .. }
+            | Part::Extender { .. }
+            | Part::Timed
+            | Part::Late(..) => false,
+        }
     }
 
     /// Takes the result of an attempt. It comes later than the Pod's way back into a queue.

@@ -1,6 +1,6 @@
 //! Moves in, answers out.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cell::RefCell};
 
 use gotrace::{
     Role,
@@ -24,8 +24,15 @@ const ZERO_UNIX_S: u64 = 1_795_219_200;
 const SECOND: u64 = 1_000_000_000;
 
 /// Schedulers whose moves are given in seconds.
-#[derive(Default)]
-struct Bench(Queues);
+struct Bench(Queues, RefCell<Feed>);
+
+impl Default for Bench {
+    fn default() -> Self {
+        let queues = Queues::default();
+        let feed = queues.feed().into();
+        Self(queues, feed)
+    }
+}
 
 impl Bench {
     fn new() -> Self {
@@ -35,13 +42,17 @@ impl Bench {
         bench
     }
 
+    fn take(&self, line: &Line<'_, KubeScheduler>) {
+        self.1.borrow_mut().take(line);
+    }
+
     fn found(&self, target: u32) {
         let found = Found { target, pid: target + 1000, ..Found::default() };
-        self.0.take(&Line::Found(Cow::Owned(found)));
+        self.take(&Line::Found(Cow::Owned(found)));
     }
 
     fn tick(&self, seconds: u64) {
-        self.0.take(&Line::Clocks(Clocks {
+        self.take(&Line::Clocks(Clocks {
             monotonic_ns: seconds * SECOND,
             unix_ns_at_zero: ZERO_UNIX_S * SECOND,
         }));
@@ -64,7 +75,7 @@ impl Bench {
         let time_ns = seconds * SECOND;
         let event =
             Event { target, time_ns, took_ns: 0, goroutine, depth: 0, function, role, last_loss, values };
-        self.0.take(&Line::Event(Cow::Owned(event)));
+        self.take(&Line::Event(Cow::Owned(event)));
         self
     }
 
@@ -332,14 +343,14 @@ fn a_scheduler_that_has_not_begun_stands_still_only_if_no_other_takes_its_pods()
 fn what_was_known_before_a_loss_is_no_evidence() {
     let bench = Bench::new();
     bench.active(1, "a").pop(2, "a", 1).active(3, UID);
-    bench.send(TARGET, 4, 1, Function::QueueMove, Values::default(), 9);
+    bench.send(TARGET, 4, 1, Function::Filter, Values::default(), 9);
     assert!(stalls(&bench, 60, None).is_empty());
 }
 
 #[test]
 fn where_a_pod_waits_is_not_known_while_queue_moves_are_cut_nor_after_that_until_it_moves() {
     let bench = Bench::new();
-    let cut = |seconds: u64, cut| bench.0.take(&Line::Cut { target: TARGET, time_ns: seconds * SECOND, cut });
+    let cut = |seconds: u64, cut| bench.take(&Line::Cut { target: TARGET, time_ns: seconds * SECOND, cut });
     let fails = |seconds| {
         bench.pop(seconds, UID, 1);
         bench.event(seconds, 1, Function::EnqueueUnschedulable, pod(UID).with(Value::Attempts, 1));
@@ -361,7 +372,7 @@ fn where_a_pod_waits_is_not_known_while_queue_moves_are_cut_nor_after_that_until
 #[test]
 fn a_pod_that_was_held_may_have_entered_while_phases_were_cut_and_an_attempt_has_its_result() {
     let bench = Bench::new();
-    let cut = |seconds: u64, cut| bench.0.take(&Line::Cut { target: TARGET, time_ns: seconds * SECOND, cut });
+    let cut = |seconds: u64, cut| bench.take(&Line::Cut { target: TARGET, time_ns: seconds * SECOND, cut });
     let gated = pod(UID).with(Value::Gate, "SchedulingGates".to_owned());
     bench.event(1, 5, Function::EnqueueUnschedulable, gated);
     bench.event(1, 5, Function::QueueMove, counted("unschedulable", "PodAdd"));
@@ -387,7 +398,7 @@ fn of_two_schedulers_the_one_that_takes_pods_knows() {
     bench.send(8, 9, 5, Function::Enqueue, pod(UID), 0);
     let waiting = bench.only(10, None);
     assert_eq!((waiting.reason, waiting.pid), (Reason::Trying, Some(1007)));
-    bench.0.take(&Line::Gone { target: TARGET });
+    bench.take(&Line::Gone { target: TARGET });
     assert_eq!(bench.only(10, None).pid, Some(1008));
 }
 

@@ -5,11 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fmt::{self, Write as _},
-    iter,
-    sync::Arc,
-};
+use std::{fmt::Write as _, iter, sync::Arc};
 
 use gotrace::{
     decode::{Element, Entries, Group, Listed, Top},
@@ -153,8 +149,8 @@ pub fn build(attempt: &Attempt, anchor: Anchor, origin: Origin) -> Trace {
             start_unix_ns: anchor.unix(call.start_ns),
             end_unix_ns: anchor.unix(call.end_ns),
             attributes,
-            events: rejection(*part, call, anchor).into_iter().collect(),
-            links: cause.into_iter().collect(),
+            events: rejection(*part, call, anchor).map_or_else(Vec::new, |event| vec![event]),
+            links: cause.map_or_else(Vec::new, |link| vec![link]),
             status: call_status(call),
         });
     }
@@ -461,14 +457,24 @@ fn push_decision(list: &mut Attributes, attempt: &Attempt) {
 }
 
 fn candidate(Element { label: node, key: total, parts: scores, cut }: &Element) -> String {
-    // Built on a hot path, five per attempt: allocated once.
+    // Built on a hot path, five per attempt: allocated once, and only numbers are formatted.
     let mut text = String::with_capacity(256);
-    let mut put = |part: fmt::Arguments<'_>| text.write_fmt(part).unwrap_or_default();
-    put(format_args!("{node}: {total} ("));
-    for (number, (plugin, score)) in scores.iter().enumerate() {
-        put(format_args!("{}{plugin} {score}", if number == 0 { "" } else { ", " }));
+    text.push_str(node);
+    let mut put = |before: &[&str], number: i64| {
+        before.iter().for_each(|part| text.push_str(part));
+        // Text takes all that is written.
+        let _written = write!(text, "{number}");
+    };
+    put(&[": "], *total);
+    let mut comma = " (";
+    for (plugin, score) in scores {
+        put(&[comma, plugin, " "], *score);
+        comma = ", ";
     }
-    put(format_args!("{})", if *cut { ", …" } else { "" }));
+    if scores.is_empty() {
+        text.push_str(" (");
+    }
+    text.push_str(if *cut { ", …)" } else { ")" });
     text
 }
 
@@ -535,12 +541,12 @@ fn integer(value: u64) -> AttributeValue {
 
 fn phase_attributes(attempt: &Attempt, profile: &Arc<str>, name: &'static str, call: &Call) -> Attributes {
     let mut list = Attributes::new();
-    list.extend([
-        (attributes::PHASE, AttributeValue::String(name.into())),
-        (attributes::PROFILE, profile.into()),
-    ]);
+    list.push((attributes::PHASE, AttributeValue::String(name.into())));
+    list.push((attributes::PROFILE, profile.into()));
     // A phase that a panic left names the plugin it was in.
-    list.extend(call.plugin.as_ref().map(|name| (attributes::PLUGIN_NAME, name.into())));
+    if let Some(name) = &call.plugin {
+        list.push((attributes::PLUGIN_NAME, name.into()));
+    }
     if call.function == Function::WaitOnPermit {
         let asked = attempt
             .calls
@@ -562,7 +568,9 @@ fn placement_attributes(call: &Call) -> Attributes {
 
 fn plugin_attributes(point: &'static str, call: &Call) -> Attributes {
     let mut list = Attributes::new();
-    list.extend(call.plugin.as_ref().map(|name| (attributes::PLUGIN_NAME, name.into())));
+    if let Some(name) = &call.plugin {
+        list.push((attributes::PLUGIN_NAME, name.into()));
+    }
     list.push((attributes::EXTENSION_POINT, AttributeValue::String(point.into())));
     push_result(&mut list, call);
     list

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use super::protobuf::{Writer, first_length, length_with_head};
+use super::protobuf::{Writer, first_length, length_of_uint, length_with_head};
 use crate::{
     ApiStep, AttributeValue, Event, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
     attributes,
@@ -342,15 +342,10 @@ fn vendors(text: &str) -> Cow<'_, str> {
     members.filter(|member| !member.is_empty()).collect::<Vec<_>>().join(",").into()
 }
 
-const KEY: u32 = 1;
-const VALUE: u32 = 2;
-const STRING: u32 = 1;
-
+/// A `KeyValue` with a string.
 fn write_text(out: &mut Writer<'_>, field: u32, key: &str, value: &str) {
-    out.message(field, |out| {
-        out.bytes(KEY, key.as_bytes());
-        out.message(VALUE, |out| out.bytes(STRING, value.as_bytes()));
-    });
+    key_value_head(out, field, key, length_with_head(STRING, value.len()));
+    out.bytes(STRING, value.as_bytes());
 }
 
 /// A `KeyValue`. Its value is always written, even if it is the default of its type.
@@ -360,20 +355,47 @@ fn key_value(out: &mut Writer<'_>, field: u32, key: &str, value: &AttributeValue
     const DOUBLE: u32 = 4;
     const ARRAY: u32 = 5;
     const VALUES: u32 = 1;
-    out.message(field, |out| {
-        out.bytes(KEY, key.as_bytes());
-        out.message(VALUE, |out| match value {
-            AttributeValue::String(value) => out.bytes(STRING, value.as_bytes()),
-            AttributeValue::Bool(value) => out.uint(BOOL, u64::from(*value)),
-            AttributeValue::Int(value) => out.uint(INT, value.cast_unsigned()),
-            AttributeValue::Double(value) => out.fixed64(DOUBLE, value.to_bits()),
-            AttributeValue::Strings(values) => out.message(ARRAY, |out| {
-                for value in values {
-                    out.message(VALUES, |out| out.bytes(STRING, value.as_bytes()));
-                }
-            }),
-        });
-    });
+    match value {
+        AttributeValue::String(value) => write_text(out, field, key, value),
+        AttributeValue::Bool(value) => {
+            let value = u64::from(*value);
+            key_value_head(out, field, key, length_of_uint(BOOL, value));
+            out.uint(BOOL, value);
+        }
+        AttributeValue::Int(value) => {
+            let value = value.cast_unsigned();
+            key_value_head(out, field, key, length_of_uint(INT, value));
+            out.uint(INT, value);
+        }
+        AttributeValue::Double(value) => {
+            key_value_head(out, field, key, LENGTH_OF_DOUBLE);
+            out.fixed64(DOUBLE, value.to_bits());
+        }
+        AttributeValue::Strings(values) => {
+            let of = |value: &String| length_with_head(STRING, value.len());
+            let all = values.iter().map(|value| length_with_head(VALUES, of(value))).sum();
+            key_value_head(out, field, key, length_with_head(ARRAY, all));
+            out.head(ARRAY, all);
+            for value in values {
+                out.head(VALUES, of(value));
+                out.bytes(STRING, value.as_bytes());
+            }
+        }
+    }
+}
+
+/// The field `string_value` of `AnyValue`.
+const STRING: u32 = 1;
+/// Bytes of its field `double_value`.
+const LENGTH_OF_DOUBLE: usize = 9;
+
+/// A `KeyValue` up to the content of its value. Its lengths are known before, so that nothing is moved once it is written.
+fn key_value_head(out: &mut Writer<'_>, field: u32, key: &str, length: usize) {
+    const KEY: u32 = 1;
+    const VALUE: u32 = 2;
+    out.head(field, length_with_head(KEY, key.len()) + length_with_head(VALUE, length));
+    out.bytes(KEY, key.as_bytes());
+    out.head(VALUE, length);
 }
 
 #[cfg(test)]

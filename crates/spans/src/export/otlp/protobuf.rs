@@ -14,6 +14,7 @@ const FIXED32: u32 = 5;
 pub(super) struct Writer<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Writer<'_> {
+    #[inline]
     pub(super) fn uint(&mut self, field: u32, value: u64) {
         self.key(field, VARINT);
         self.varint(value);
@@ -30,6 +31,7 @@ impl Writer<'_> {
     }
 
     /// A string, or bytes.
+    #[inline]
     pub(super) fn bytes(&mut self, field: u32, value: &[u8]) {
         self.head(field, value.len());
         self.0.extend_from_slice(value);
@@ -63,15 +65,23 @@ impl Writer<'_> {
     }
 
     /// What stands before the content of a string or message.
+    #[inline]
     pub(super) fn head(&mut self, field: u32, length: usize) {
-        self.key(field, BYTES);
-        self.varint(length as u64);
+        if field < 1 << 4 && length < 1 << 7 {
+            // Most are: both take a byte.
+            self.0.extend_from_slice(&[(field << 3 | BYTES) as u8, length as u8]);
+        } else {
+            self.key(field, BYTES);
+            self.varint(length as u64);
+        }
     }
 
+    #[inline]
     fn key(&mut self, field: u32, wire_type: u32) {
         self.varint(u64::from(field << 3 | wire_type));
     }
 
+    #[inline]
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value as u8 | 0x80);
@@ -82,12 +92,20 @@ impl Writer<'_> {
 }
 
 /// Bytes of a string or message with what stands before it.
+#[inline]
 pub(super) fn length_with_head(field: u32, length: usize) -> usize {
     varint_length(u64::from(field << 3)) + varint_length(length as u64) + length
 }
 
+/// Bytes of a number with what stands before it.
+pub(super) fn length_of_uint(field: u32, value: u64) -> usize {
+    varint_length(u64::from(field << 3)) + varint_length(value)
+}
+
+#[inline]
 fn varint_length(value: u64) -> usize {
-    (value.max(1).ilog2() / 7 + 1) as usize
+    // Most numbers are small.
+    if value < 1 << 7 { 1 } else { (value.ilog2() / 7 + 1) as usize }
 }
 
 /// The length of the first field of `bytes`, which a [`Writer`] wrote as a string or message; 0 if there is none.

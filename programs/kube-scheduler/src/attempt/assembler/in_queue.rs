@@ -55,13 +55,13 @@ pub(super) struct Running {
 }
 
 impl QueuePhases {
-    /// Counts the end of a call, and the time since its start.
-    pub(super) fn count(&mut self, event: &Event, start_ns: Option<u64>) {
+    /// Counts the end of a call of this process, and the time since its start.
+    pub(super) fn count(&mut self, event: &Event, process: &Process) {
         let (Part::InQueue(phase), false) = (event.function.about(), event.role == Role::Entry) else {
             return;
         };
         *self.calls.entry((phase.name(), code(event).map(|code| code.0))).or_default() += 1;
-        let took = start_ns.map(|start| event.time_ns.saturating_sub(start));
+        let took = process.start_in_queue(event).map(|start| event.time_ns.saturating_sub(start));
         *self.nanoseconds.entry(phase.name()).or_default() += took.unwrap_or_default();
     }
 
@@ -113,7 +113,7 @@ impl Process {
     }
 
     /// The start of the call that this event ends: the scheduler's own reading of the clock, or the entry.
-    pub(super) fn start_in_queue(&self, event: &Event) -> Option<u64> {
+    fn start_in_queue(&self, event: &Event) -> Option<u64> {
         let entered = || {
             let running = self.running_in_queue.get(&event.goroutine);
             running.filter(|running| running.function == event.function).map(|running| running.start_ns)

@@ -21,7 +21,6 @@ mod windows;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use foldhash::fast::RandomState;
 use gotrace::{
     Role,
     account::{Books as BooksOf, Count, Losses},
@@ -49,17 +48,13 @@ pub use self::{
 };
 use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous, QueueCall, Subject};
 use crate::{
-    Event, KubeScheduler, Values,
+    Event, HashMap, KubeScheduler, Values,
     table::{Fact, Function, Part, Stage},
     values::Value,
 };
 
-/// Shared by all processes: moved into the process whose event is handled.
-type Books = BooksOf<Attempt>;
-
-/// For keys that are addresses and numbers, with about ten look-ups per event: the standard hash took half of
-/// the CPU time. Also randomly seeded, and the tables are bounded.
-type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+/// Shared by all processes: lent to the process whose event is handled, which costs as much as two pointers.
+type Books = Box<BooksOf<Attempt>>;
 
 /// Addresses and numbers: an attempt of a single Pod has one or two of each.
 type Few = SmallVec<[u64; 2]>;
@@ -105,7 +100,7 @@ pub struct Assembler {
     queue_phases: QueuePhases,
     losses: Losses,
     /// The samples of each process. A loss of records leaves them alone.
-    samples: HashMap<u32, Samples>,
+    samples: HashMap<u32, Box<Samples>>,
     /// CPU time of processes that have ended.
     cpu_before: BTreeMap<(Arc<str>, Option<Arc<str>>), u64>,
 }
@@ -137,7 +132,7 @@ struct Process {
     orders: Orders,
     cuts: Cuts,
     /// The assembler's samples of this process, while it handles an event.
-    samples: Samples,
+    samples: Box<Samples>,
     /// The assembler's books, while this process handles an event.
     books: Books,
 }
@@ -190,9 +185,9 @@ enum Progress {
 impl Assembler {
     /// Lends the assembler's books to a process while `work` runs.
     fn with<T>(books: &mut Books, process: &mut Process, work: impl FnOnce(&mut Process) -> T) -> T {
-        process.books = mem::take(books);
+        mem::swap(&mut process.books, books);
         let result = work(process);
-        *books = mem::take(&mut process.books);
+        mem::swap(&mut process.books, books);
         result
     }
 
@@ -216,14 +211,14 @@ impl Assemble<KubeScheduler> for Assembler {
         books.account.events += 1;
         queue_moves.count(&event.values);
         let process = processes.entry(event.target).or_default();
-        queue_phases.count(&event, process.start_in_queue(&event));
+        queue_phases.count(&event, process);
         process.sharers = losses.processes();
-        let target = event.target;
-        if let Some(samples) = samples.get_mut(&target) {
+        let mut samples = samples.get_mut(&event.target);
+        if let Some(samples) = &mut samples {
             mem::swap(&mut process.samples, samples);
         }
         Self::with(books, process, |process| process.on(event));
-        if let Some(samples) = samples.get_mut(&target) {
+        if let Some(samples) = samples {
             mem::swap(&mut process.samples, samples);
         }
     }
@@ -256,11 +251,11 @@ impl Assemble<KubeScheduler> for Assembler {
         }
     }
 
-    fn books(&self) -> &Books {
+    fn books(&self) -> &BooksOf<Attempt> {
         &self.books
     }
 
-    fn books_mut(&mut self) -> &mut Books {
+    fn books_mut(&mut self) -> &mut BooksOf<Attempt> {
         &mut self.books
     }
 

@@ -75,10 +75,10 @@ impl Samples {
     /// The shares of a call's plugins, if the call is a phase that runs its plugins on many Nodes and there are enough
     /// samples. No earlier call will be asked for.
     pub(super) fn shares(&mut self, call: &Call) -> Option<Shares> {
-        let Part::Phase(phase, _) = call.function.about() else { return None };
         if !matches!(call.function, Function::Filter | Function::Score) {
             return None;
         }
+        let Part::Phase(phase, _) = call.function.about() else { return None };
         while self.recent.front().is_some_and(|(time_ns, _)| *time_ns < call.start_ns) {
             self.recent.pop_front();
         }
