@@ -61,7 +61,7 @@ pub(super) fn run(provider: Provider, other: Option<&str>) -> Result<()> {
     // Builds take minutes, so they come before anything runs.
     let other = other.map(|kubelet| Ok::<_, Error>((kubelet.version, kubelet.executable()?))).transpose()?;
     let executable = build::build()?;
-    let archives = archives()?;
+    let archives: Vec<_> = archives()?.into_iter().chain([images::shop()?]).collect();
     let begin = Instant::now();
     in_cluster(provider, 1, Tracing::Off, |cluster| {
         if let Some((version, executable)) = &other {
@@ -85,8 +85,8 @@ fn steps(cluster: &Cluster, archives: &[PathBuf], tracing: Tracing, executable: 
     step("kubectl schedspan traced", || deployed(cluster, tracing))?;
     match tracing {
         Tracing::Off => {
-            step("kubelets traced", || kubelet::install(cluster))?;
-            step("starts of Pods", || kubelet::starts(cluster))?;
+            step("kubelet traced", || kubelet::install(cluster))?;
+            step("starts of Pods", || kubelet::starts(cluster, executable))?;
         }
         Tracing::On => step("picture", || draw(cluster, executable))?,
     }
