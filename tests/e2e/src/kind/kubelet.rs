@@ -12,9 +12,10 @@ use harness::{
 use serde_json::{Value, json};
 
 use super::{
-    cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, WORKER},
+    cluster::{COLLECTOR as ENDPOINT, CONTROL_PLANE, Cluster, Tracing, WORKER},
+    containerd,
     e2e::RELEASE,
-    images,
+    images, native,
     operations::{
         INTERVAL, NAMESPACE, TIMEOUT, chart_path, create, daemons, delete, helm, items, metrics_of, pod,
         wait_for_pods,
@@ -40,6 +41,8 @@ const STARTED_WITHIN: Duration = Duration::from_secs(300);
 const ROLES: &str = "roles";
 /// The time in which a kubelet that is done with earlier Pods does nothing for them.
 const QUIET: Duration = Duration::from_secs(5);
+/// The kubelet exports every five seconds.
+const EXPORTED: Duration = Duration::from_secs(20);
 /// Replaces a node's kubelet. What it has written to its folder has another format in other versions.
 const REPLACE: &str = "set -eu
 systemctl stop kubelet
@@ -149,7 +152,7 @@ struct Started {
 }
 
 /// Starts Pods, and compares what is traced of that with what the kubelet and the runtime say.
-pub(super) fn starts(cluster: &Cluster, executable: &Path) -> Result<((), String)> {
+pub(super) fn starts(cluster: &Cluster, tracing: Tracing, executable: &Path) -> Result<((), String)> {
     let roles = cluster.shared().join(ROLES);
     let _ = fs::remove_dir_all(&roles); // There is none yet.
     fs::create_dir(&roles)?;
@@ -191,6 +194,13 @@ pub(super) fn starts(cluster: &Cluster, executable: &Path) -> Result<((), String
         check(&spans, pod, &pods)?;
     }
     println!("         {}", told(&spans, &pods, [&before, &started, &after])?);
+    let of_runtime: Vec<_> = calls(&spans, &pods, &CALLS.map(|(call, ..)| call)[..4]);
+    let first = of_runtime.iter().map(|(_, call)| call.start_time_unix_nano).min().context("no calls")?;
+    let of_runtime: Vec<_> = of_runtime.into_iter().map(|(_, call)| call).collect();
+    println!("         {}", containerd::within(&of_runtime, &containerd::log(cluster, first)?)?);
+    if tracing == Tracing::On {
+        println!("         {}", natively(cluster, skip, &pods)?);
+    }
     let of_owner = |pod: &&Value| pod["metadata"]["ownerReferences"].is_array();
     let owned: Vec<_> = pods.pods.iter().filter(of_owner).cloned().collect();
     let ended = format!("2 Deleted, {READY} Ready");
@@ -203,6 +213,28 @@ fn written(cluster: &Cluster) -> Result<u64> {
     let written = fs::read(cluster.spans())?;
     let end = written.iter().rposition(|byte| *byte == b'\n');
     Ok(end.map_or(0, |end| end as u64 + 1))
+}
+
+/// Compares the starts with the kubelet's own spans, once these have arrived.
+fn natively(cluster: &Cluster, skip: u64, pods: &Started) -> Result<String> {
+    let compared = || {
+        let spans = spans::read(&cluster.spans(), skip)?;
+        native::within(&calls(&spans, pods, &native::CALLS), &spans)
+    };
+    // Where they never do, the comparison says which one is missing.
+    let _ = wait_until("the kubelet's own spans", EXPORTED, || Ok(compared().ok().map(drop)));
+    compared()
+}
+
+/// The calls of these names in the starts of the Pods, each with the Pod's UID.
+fn calls<'a>(spans: &'a [Span], pods: &'a Started, names: &[&str]) -> Vec<(&'a str, &'a Span)> {
+    let uids = pods.pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str());
+    let all = uids.flat_map(|uid| {
+        let is_root = |span: &&Span| span.name == "StartPod" && span.attribute("k8s.pod.uid") == uid;
+        let root = spans.iter().find(is_root);
+        root.into_iter().flat_map(|root| below(spans, root)).map(move |call| (uid, call))
+    });
+    all.filter(|(_, call)| names.contains(&&*call.name)).collect()
 }
 
 /// A moment after some time in which the kubelet did nothing for earlier Pods: it ends some that the API server does not have any more.

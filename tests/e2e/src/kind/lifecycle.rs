@@ -1,4 +1,4 @@
-//! `cargo xtask kind lifecycle`: one trace from the request that makes a Pod until it is Ready.
+//! `cargo xtask kind lifecycle`: one trace from the request that makes a Pod until it is Ready, without and with all other tracing.
 
 use std::{
     collections::BTreeSet,
@@ -55,7 +55,7 @@ const EXPORT: &str = r#"curl --silent --show-error --fail-with-body --header "co
 ///
 /// # Errors
 ///
-/// If there is none of that version, or a step fails: the error ends with schedspan's log.
+/// If there is no kubelet of that version, or a step fails: the error ends with schedspan's log.
 pub(super) fn run(provider: Provider, other: Option<&str>) -> Result<()> {
     let other = other.map(kubelets::of_version).transpose()?;
     // Builds take minutes, so they come before anything runs.
@@ -63,14 +63,17 @@ pub(super) fn run(provider: Provider, other: Option<&str>) -> Result<()> {
     let executable = build::build()?;
     let archives: Vec<_> = archives()?.into_iter().chain([images::shop()?]).collect();
     let begin = Instant::now();
-    in_cluster(provider, 1, Tracing::Off, |cluster| {
-        if let Some((version, executable)) = &other {
-            step(&format!("kubelet {version}"), || kubelet::replace(cluster, version, executable))?;
-        }
-        steps(cluster, &archives, Tracing::Off, &executable)
-    })?;
-    if other.is_none() {
-        in_cluster(provider, 1, Tracing::On, |cluster| steps(cluster, &archives, Tracing::On, &executable))?;
+    for tracing in [Tracing::Off, Tracing::On] {
+        in_cluster(provider, 1, tracing, |cluster| {
+            if let Some((version, executable)) = &other {
+                step(&format!("kubelet {version}"), || kubelet::replace(cluster, version, executable))?;
+            }
+            steps(cluster, &archives, tracing, &executable)?;
+            if tracing == Tracing::On && other.is_none() {
+                step("picture", || draw(cluster, &executable))?;
+            }
+            Ok(())
+        })?;
     }
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())
@@ -83,14 +86,8 @@ fn steps(cluster: &Cluster, archives: &[PathBuf], tracing: Tracing, executable: 
     let what = if tracing == Tracing::On { "life, all tracing" } else { "life, schedspan alone" };
     step(what, || life(cluster, tracing))?;
     step("kubectl schedspan traced", || deployed(cluster, tracing))?;
-    match tracing {
-        Tracing::Off => {
-            step("kubelet traced", || kubelet::install(cluster))?;
-            step("starts of Pods", || kubelet::starts(cluster, executable))?;
-        }
-        Tracing::On => step("picture", || draw(cluster, executable))?,
-    }
-    Ok(())
+    step("kubelet traced", || kubelet::install(cluster))?;
+    step("starts of Pods", || kubelet::starts(cluster, tracing, executable))
 }
 
 fn install(cluster: &Cluster) -> Result<((), String)> {
