@@ -27,7 +27,7 @@ use super::{
     operations::{INTERVAL, TIMEOUT, chart_path, helm, metrics, pod, traced},
     plugin,
 };
-use crate::{checks::nothing_lost, svg};
+use crate::{checks::nothing_lost, picture, svg};
 
 /// The client's span: from the request until the Pod is Ready.
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -70,7 +70,7 @@ pub(super) fn run(provider: Provider, other: Option<&str>) -> Result<()> {
             }
             steps(cluster, &archives, tracing, &executable)?;
             if tracing == Tracing::On && other.is_none() {
-                step("picture", || draw(cluster, &executable))?;
+                step("pictures", || draw(cluster, &executable))?;
             }
             Ok(())
         })?;
@@ -282,20 +282,33 @@ fn export(cluster: &Cluster, start: u64, end: u64) -> Result<()> {
     cluster.on_node(CONTROL_PLANE, &["sh", "-c", EXPORT]).map(drop)
 }
 
-/// schedspan's drawing of the Collector's file.
+/// schedspan's drawings of the Collector's file: of the Pod, and of the Deployment whose starts were traced.
 fn draw(cluster: &Cluster, executable: &Path) -> Result<((), String)> {
-    let mut show = Command::new(executable);
-    show.args(["lifecycle", "--namespace", "default", POD]).arg(cluster.spans());
-    show.env("CLICOLOR_FORCE", "1").env("COLUMNS", COLUMNS);
-    let text = process::output(&mut show)?;
-    for word in ["deploy shop", "POST /api", "PodLifecycle", "schedulingCycle", "syncPod"] {
-        ensure!(text.contains(word), "`{word}` is not in {text}");
+    let mut files = Vec::new();
+    for (name, pods, begin, words) in [
+        (
+            "lifecycle",
+            POD,
+            "Ready after ",
+            &["deploy shop", "POST pods", "PodLifecycle", "schedulingCycle", "syncPod"][..],
+        ),
+        ("workload", "deploy/shop", "The slowest, shop-", &["Reconcile", "Pod default/shop-", "StartPod"]),
+    ] {
+        let mut show = Command::new(executable);
+        show.args(["lifecycle", "--namespace", "default", pods]).arg(cluster.spans());
+        show.env("CLICOLOR_FORCE", "1").env("COLUMNS", COLUMNS);
+        let text = process::output(&mut show)?;
+        for word in words {
+            ensure!(text.contains(word), "`{word}` is not in {text}");
+        }
+        ensure!(text.starts_with(begin), "it does not say what the time went to: {text}");
+        let file = paths::repository().join(format!("docs/{name}.svg"));
+        fs::write(&file, svg::draw(&picture::first_lines(&text)))
+            .with_context(|| format!("cannot write `{}`", file.display()))?;
+        files.push(file.display().to_string());
     }
-    ensure!(text.starts_with("Ready after "), "it does not say what the time went to: {text}");
-    let file = paths::repository().join("docs/lifecycle.svg");
-    fs::write(&file, svg::draw(&text)).with_context(|| format!("cannot write `{}`", file.display()))?;
     fs::copy(cluster.spans(), paths::target().join("lifecycle.jsonl"))?;
-    Ok(((), file.display().to_string()))
+    Ok(((), files.join(", ")))
 }
 
 /// Nanoseconds since the Unix epoch.

@@ -86,7 +86,7 @@ enum Command {
         #[arg(long)]
         per_node: bool,
     },
-    /// Trace Pods from the request until they are Ready, and draw docs/lifecycle.svg
+    /// Trace Pods from the request until they are Ready, and draw docs/lifecycle.svg and docs/workload.svg
     ///
     /// In a new cluster without the tracing of API server and kubelets, and in another with it. In both, also compares the starts of a
     /// Deployment's 20 Pods with the metrics of their kubelet and with containerd's log; in the second one, with the kubelet's own spans as well.
