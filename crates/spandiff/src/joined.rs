@@ -202,7 +202,7 @@ impl<'a> Tree<'a> {
         };
         let (long, brief): (Vec<_>, Vec<_>) = below.into_iter().partition(|span| levels > 0 && worth(span));
         for child in long {
-            let number = self.add(Some(number), child, child.name.clone());
+            let number = self.add(Some(number), child, plain(&child.name));
             self.descend(child, number, short, levels - 1);
         }
         if levels > 0 {
@@ -214,9 +214,10 @@ impl<'a> Tree<'a> {
     fn fold(&mut self, parent: usize, brief: &[&Read]) {
         let Some(first) = brief.first() else { return };
         let same = brief.iter().all(|span| span.name == first.name);
+        let one = plain(&first.name);
         let name = match brief.len() {
-            1 => first.name.clone(),
-            count => format!("{count} {}", if same { first.name.as_str() } else { "short ones" }),
+            1 => one,
+            count => format!("{count} {}", if same { &*one } else { "short ones" }),
         };
         let last = brief.iter().map(|span| span.wall[1]).max().unwrap_or_default();
         let number = self.add(Some(parent), first, name);
@@ -239,9 +240,29 @@ fn is_removal(span: &Read) -> bool {
 /// Name of a span, with its service.
 pub(crate) fn named(span: &Read) -> String {
     match &*span.service {
-        "" | "schedspan" | "kube-scheduler" => span.name.clone(),
-        service => format!("{service}: {}", span.name),
+        "" | "schedspan" | "kube-scheduler" => plain(&span.name),
+        service => format!("{service}: {}", plain(&span.name)),
     }
+}
+
+/// Calls and requests of other tracers in the words of schedspan's own, which are shorter: `RunPodSandbox` for
+/// `runtime.v1.RuntimeService/RunPodSandbox`, `POST pods` for `POST /api/v1/namespaces/{:namespace}/pods`.
+fn plain(name: &str) -> String {
+    if let Some((service, method)) = name.split_once('/')
+        && service.contains('.')
+        && !service.contains(' ')
+    {
+        return method.to_owned();
+    }
+    let Some((method, path)) = name.split_once(" /") else { return name.to_owned() };
+    let parts: Vec<_> = path.split('/').collect();
+    let (["api", _, about @ ..] | ["apis", _, _, about @ ..]) = &parts[..] else { return name.to_owned() };
+    let about = match about {
+        ["namespaces", _, within @ ..] if !within.is_empty() => within,
+        about => about,
+    };
+    let words: Vec<_> = about.iter().copied().filter(|part| !part.starts_with('{')).collect();
+    if words.is_empty() { name.to_owned() } else { format!("{method} {}", words.join("/")) }
 }
 
 fn shown(span: &Read) -> Attributes {
@@ -315,25 +336,21 @@ mod tests {
             with(read(6, 1, 0, "syncPod", "kubelet", [60, 70]), &[(attributes::POD_UID, "v")]),
         ];
         let text = drawn(&spans);
-        let mut lines = text.lines();
         assert_eq!(
-            lines.next(),
+            text.lines().next(),
             Some("default/shop  Ready  2.00 s  3 volumes  trace 01010101010101010101010101010101")
         );
-        // The text before the bar, after the time axis.
-        let names: Vec<_> =
-            lines.skip(1).map(|line| line.split(['█', '▏']).next().unwrap_or_default().trim_end()).collect();
         assert_eq!(
-            names,
+            names(&text),
             [
                 "ci: deploy",
-                "├─ apiserver: POST /api/v1/namespaces/{:namespace…",
+                "├─ apiserver: POST pods",
                 "│  ├─ Create",
                 "│  └─ SerializeObject",
                 "├─ PodLifecycle",
                 "│  └─ kubelet",
                 "├─ kubelet: syncPod",
-                "│  └─ runtime.v1.RuntimeService/RunPodSandbox",
+                "│  └─ RunPodSandbox",
                 "└─ 2 syncPod",
             ]
         );
@@ -359,6 +376,24 @@ mod tests {
             with(read(1, 3, 8, "Create etcd3", "apiserver", [3, 11]), &[("key", "/pods/default/shop")]);
         let text = drawn(&apart);
         assert!(text.contains("\nPodLifecycle ") && text.contains("├─ ci: deploy"), "{text}");
+    }
+
+    #[test]
+    fn calls_and_requests_of_other_tracers_have_short_names() {
+        for (name, short) in [
+            ("runtime.v1.RuntimeService/RunPodSandbox", "RunPodSandbox"),
+            ("POST /api/v1/namespaces/{:namespace}/pods/{:name}/binding", "POST pods/binding"),
+            ("PATCH /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}", "PATCH deployments"),
+            ("GET /api/v1/namespaces/{:namespace}", "GET namespaces"),
+            ("GET /api/v1/nodes/{:name}", "GET nodes"),
+            ("GET /healthz", "GET /healthz"),
+            ("GET /api/", "GET /api/"),
+            ("POST pods", "POST pods"),
+            ("api call: a/b", "api call: a/b"),
+            ("", ""),
+        ] {
+            assert_eq!(plain(name), short);
+        }
     }
 
     #[test]

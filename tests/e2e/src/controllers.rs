@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, DEPLOYMENTS, deployment, is_bound, pod},
+    api::{Api, DEPLOYMENTS, NodeSize, deployment, is_bound, pod},
     audit,
     cluster::Scheduler as Process,
     metrics::Metrics,
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use xtask::components::CONTROLLER_MANAGER;
 
 use crate::{
-    creations, requests,
+    creations, lifecycle, requests,
     truth::{Disturbed, TOLERANCE, TOLERANCE_PER_CALL, undisturbed},
 };
 
@@ -35,6 +35,11 @@ const JOBS: usize = 2;
 const COMPLETIONS: usize = 3;
 /// Pods of the Deployment while reconciles of which nothing comes have no trace.
 const FEW_REPLICAS: usize = 3;
+/// Pods of an owner that are all in its trace, and of one that has many.
+const FIRST: usize = 32;
+const MANY: usize = 500;
+/// What a Pod has in the trace of its owner here, and what that is called where it is left out.
+const OF_POD: [(&str, &str); 2] = [("PodLifecycle", "lifecycle"), ("create Pod", "creation")];
 /// Longer than two Pods of the refused Deployment are apart at first.
 const REFUSED: Duration = Duration::from_secs(3);
 /// The time without work that makes a moment an idle one: schedspan has read all records then.
@@ -92,6 +97,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let disturbed = worked.check(stage, CONTROLLER_MANAGER.name)?;
     without_idle(stage, &api, &manager)?;
     of_owner(stage, &api, &manager)?;
+    of_many(stage, &api, &manager)?;
     ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
     Ok(())
 }
@@ -239,8 +245,8 @@ fn without_idle(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
     Ok(())
 }
 
-/// Checks that Pods share a trace with the others of their owner where that is asked for.
-fn of_owner(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
+/// A daemon with which the Pods of an owner share a trace.
+fn for_owners(stage: &Stage, manager: &Process) -> Result<Schedspan> {
     let arguments = &["--program", "client-go,kube-scheduler", "--lifecycle", "--lifecycle-trace", "owner"];
     let mut schedspan = Schedspan::start(&Options { arguments, ..stage.options()? })?;
     is_traced(&schedspan, "kube-controller-manager", manager.pid)?;
@@ -249,14 +255,108 @@ fn of_owner(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
     schedspan.wait_for("schedspan to watch Pods", NOTICED, |metrics| {
         metrics.sum("schedspan_lifecycle_watch_up", &[]) == 1.0
     })?;
+    Ok(schedspan)
+}
+
+/// Checks that Pods share a trace with the others of their owner where that is asked for.
+fn of_owner(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
+    let schedspan = for_owners(stage, manager)?;
     api.post(JOBS_PATH, &job("whole"))?;
     bound(api, "whole-", COMPLETIONS)?;
     let mut pods = api.pods("default")?;
     pods.retain(|pod| name(pod).starts_with("whole-"));
     succeed(api, pods.iter())?;
-    creations::of_owner(&stage.executable, &stage.cluster.spans_file(), &pods)?;
+    let ended = format!("{COMPLETIONS} Succeeded");
+    creations::of_owner(&stage.executable, &stage.cluster.spans_file(), &pods, "job/whole", &ended)?;
     nothing_lost(&schedspan.metrics()?)?;
     schedspan.stop()
+}
+
+/// Checks that the trace of an owner with many Pods is bounded: the first ones are whole, and of the others each is there or counted.
+fn of_many(stage: &Stage, api: &Api, manager: &Process) -> Result<()> {
+    let file = stage.cluster.spans_file();
+    let read = || -> Result<[Vec<Span>; 2]> {
+        let spans = spans::read(&file, 0)?;
+        let named = |(name, _)| {
+            let is_meant = |span: &&Span| span.name == name && span.pod().starts_with("many-");
+            spans.iter().filter(is_meant).cloned().collect()
+        };
+        Ok(OF_POD.map(named))
+    };
+    let left_out = |metrics: &Metrics| {
+        OF_POD
+            .map(|(_, what)| metrics.sum("schedspan_owner_trace_left_out_total", &[("what", what)]) as usize)
+    };
+    let room = NodeSize { pods: u32::try_from(2 * MANY)?, ..NodeSize::default() };
+    api.create_node("many", room)?;
+    let schedspan = for_owners(stage, manager)?;
+    api.post(DEPLOYMENTS, &deployment("many", FIRST))?;
+    become_ready(api, "many-", FIRST)?;
+    let first = wait_until("the lives of the first Pods", ARRIVAL, || {
+        let [lives, creations] = read()?;
+        let uids = lives.iter().map(|life| life.attribute("k8s.pod.uid")).collect::<BTreeSet<_>>();
+        Ok((uids.len() == FIRST && creations.len() == FIRST).then_some(uids))
+    })?;
+    api.patch(&format!("{DEPLOYMENTS}/many"), &json!({ "spec": { "replicas": MANY } }))?;
+    become_ready(api, "many-", MANY)?;
+    let metrics = wait_until("the lives of all Pods", ARRIVAL, || {
+        let metrics = schedspan.metrics()?;
+        let all = read()?.iter().zip(left_out(&metrics)).all(|(sent, left_out)| {
+            // The last one waits for the daemon's end.
+            sent.len() + left_out + 1 >= MANY
+        });
+        Ok(all.then_some(metrics))
+    })?;
+    nothing_lost(&metrics)?;
+    schedspan.stop()?;
+    let left_out = left_out(&metrics);
+    let all = || -> Result<bool> {
+        Ok(read()?.iter().zip(left_out).all(|(sent, left_out)| sent.len() + left_out == MANY))
+    };
+    let _ = wait_until("the last life", ARRIVAL, || Ok(all()?.then_some(())));
+    let sent = read()?;
+    let traces: BTreeSet<_> = sent.iter().flatten().map(|span| &*span.trace_id).collect();
+    ensure!(traces.len() == 1, "the Pods of one owner are in {} traces", traces.len());
+    for (((name, what), sent), left_out) in OF_POD.iter().zip(&sent).zip(left_out) {
+        let uids: BTreeSet<_> = sent.iter().map(|span| span.attribute("k8s.pod.uid")).collect();
+        ensure!(uids.len() == sent.len(), "a Pod has two spans {name}");
+        ensure!(first.is_subset(&uids), "of the first Pods not all have a span {name}");
+        ensure!(
+            sent.len() + left_out == MANY,
+            "there are {} spans {name} of {MANY} Pods, and {left_out} are counted as left out",
+            sent.len()
+        );
+        ensure!(sent.len() < MANY / 2, "the trace is not bounded: it has {} spans {name}", sent.len());
+        println!(
+            "         of {MANY} Pods of one owner {} spans {name}, {left_out} {what}s left out",
+            sent.len()
+        );
+    }
+    let [lives, _] = &sent;
+    let said = format!("lifecycles of this owner: {}", left_out[0]);
+    let last = lives.iter().find(|life| life.list("schedspan.left_out").contains(&said));
+    ensure!(last.is_some(), "no life says `{said}`");
+    Ok(())
+}
+
+/// Lets so many Pods with this prefix become Ready, as a kubelet would say.
+fn become_ready(api: &Api, prefix: &str, number: usize) -> Result<()> {
+    bound(api, prefix, number)?;
+    let at = lifecycle::now()?;
+    for pod in api.pods("default")?.iter().filter(|pod| name(pod).starts_with(prefix)) {
+        let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if conditions.iter().any(|condition| condition["type"] == "Ready") {
+            continue;
+        }
+        conditions.push(json!({ "type": "Ready", "status": "True", "lastTransitionTime": at }));
+        let containers = [lifecycle::running(&at)];
+        let status = json!({
+            "phase": "Running", "startTime": at, "conditions": conditions, "containerStatuses": containers,
+        });
+        let path = format!("/api/v1/namespaces/default/pods/{}/status", name(pod));
+        api.patch(&path, &json!({ "status": status }))?;
+    }
+    Ok(())
 }
 
 /// Lets Pods succeed, as a kubelet would say.

@@ -18,6 +18,8 @@ use xtask::process;
 
 /// The limit from the end of a reconcile to the Collector's file.
 const ARRIVAL: Duration = Duration::from_secs(30);
+/// Most Pods of a workload that are drawn.
+const DRAWN: usize = 12;
 /// The queue of the garbage collector's deletions.
 const GARBAGE: &str = "garbage_collector_attempt_to_delete";
 /// Queues whose reconciles are about objects that reconciles write, and their resources.
@@ -313,9 +315,15 @@ pub(super) fn in_lifecycles(file: &Path, creations: &[Span], wanted: usize) -> R
     Ok(both.len())
 }
 
-/// Checks that the lifecycles of these Pods of one owner, their creations and the reconciles that created them are in one trace, and
-/// nothing else is.
-pub(super) fn of_owner(executable: &Path, file: &Path, pods: &[Value]) -> Result<()> {
+/// Checks that the lifecycles of these Pods of one owner, their creations and the reconciles that created them are in one trace, and no
+/// other ones are; and that they are drawn as this workload's, of which so many ended so.
+pub(super) fn of_owner(
+    executable: &Path,
+    file: &Path,
+    pods: &[Value],
+    workload: &str,
+    ended: &str,
+) -> Result<()> {
     let uids: BTreeSet<_> = pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str()).collect();
     let read = || -> Result<Vec<Span>> {
         let all = spans::read(file, 0)?;
@@ -356,10 +364,12 @@ pub(super) fn of_owner(executable: &Path, file: &Path, pods: &[Value]) -> Result
     let drawn = process::output(Command::new(executable).args(["lifecycle", &*pod]).arg(file))?;
     let pictured = ["PodLifecycle", "create Pod"].map(|name| drawn.matches(name).count());
     ensure!(pictured == [1, 1], "the picture of {pod} has other Pods: {drawn}");
-    let all = process::output(Command::new(executable).args(["lifecycle", "job/whole"]).arg(file))?;
-    ensure!(all.contains(&format!("  {} Succeeded  ", lives.len())), "the picture of the Job: {all}");
-    for (what, count) in [("Pod default/whole-", lives.len()), ("Reconcile", reconciles.len())] {
-        ensure!(all.matches(what).count() == count, "there are not {count} of `{what}` in {all}");
+    let mut show = Command::new(executable);
+    let picture = process::output(show.args(["lifecycle", workload]).arg(file).env("COLUMNS", "140"))?;
+    ensure!(picture.contains(&format!("  {ended}  ")), "the picture of {workload}: {picture}");
+    let shown = lives.len().min(DRAWN);
+    for (what, count) in [("Pod default/", shown), ("Reconcile", reconciles.len())] {
+        ensure!(picture.matches(what).count() == count, "there are not {count} of `{what}` in {picture}");
     }
     println!(
         "         {} Pods of one owner and the {} reconciles that created them are in one trace of {} spans",

@@ -155,7 +155,7 @@ fn waterfalls(
 }
 
 /// As many lines as a picture has, and how many more there are.
-fn first_lines(text: &str) -> String {
+pub(crate) fn first_lines(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     if lines.len() <= MAX_LINES {
         return lines.join("\n");

@@ -29,12 +29,13 @@ const LINE_MARKS: [&str; 6] = ["//!", "///", "//", "#", ">", "-"];
 const OF_RESULTS: [&str; 6] =
     ["README.md", "docs/performance.md", "docs/compare.md", "docs/operate.md", "docs/install.md", "deploy/"];
 /// Pictures and pages that show recorded attempts, as they were printed.
-const RECORDED: [&str; 6] = [
+const RECORDED: [&str; 7] = [
     "docs/waterfall.svg",
     "docs/preemption.svg",
     "docs/plugins.svg",
     "docs/flame.svg",
     "docs/lifecycle.svg",
+    "docs/workload.svg",
     "docs/tutorials/",
 ];
 

@@ -16,6 +16,9 @@ const DEFAULT_WIDTH: usize = 100;
 const MIN_WIDTH: usize = 60;
 /// Columns of a duration: `1.90 ms`, and a space.
 const DURATION: usize = 8;
+/// Bars have at least this fraction of the width, as far as names then keep so many columns: those of the longest plugin's in its phase.
+const BARS: usize = 3;
+const NAMES: usize = 48;
 /// Most lines of a message: those of a large cluster can be longer than a screen.
 const MESSAGE_LINES: usize = 6;
 /// A plugin's unremarkable span that is shorter than this fraction of its attempt has no line of its own.
@@ -94,13 +97,16 @@ pub fn waterfall(trace: &Trace, style: &Style) -> String {
     }
     let rows = rows(trace, *style);
     let widest = |of: fn(&Row<'_>) -> usize| rows.iter().map(of).max().unwrap_or_default();
-    let name_width = widest(|row| row.tree.chars().count() + row.name.chars().count()).min(style.width / 2);
     let note_width = widest(|row| row.note.chars().count()).min(style.width / 4);
     let notes = if note_width == 0 { 0 } else { note_width + 2 };
-    let bar_width = style.width.saturating_sub(name_width + 2 + DURATION + notes).max(1);
+    let left = style.width.saturating_sub(2 + DURATION + notes);
+    let most = left.saturating_sub(style.width / BARS).max(NAMES).min(style.width / 2);
+    let name_width = widest(|row| row.tree.chars().count() + row.name.chars().count()).min(most);
+    let bar_width = left.saturating_sub(name_width).max(1);
     let axis = style.paint(DIM, axis(root.duration_ns(), bar_width).trim_end());
     let _infallible = writeln!(out, "{}", format!("{:name_width$}  {axis}", "").trim_end());
     for Row { tree, name, times, note, tone, colour } in rows {
+        let name = shortened(&name, name_width.saturating_sub(tree.chars().count()));
         let name = cut(&format!("{tree}{name}"), name_width);
         let colour = if tone == Tone::Failed { RED } else { colour };
         let duration_ns = times.iter().map(|(start, end)| end.saturating_sub(*start)).sum();
@@ -714,6 +720,17 @@ fn bar(times: &[(u64, u64)], root: &Span, width: usize) -> String {
     bar.truncate(width);
     bar.resize(width, " ");
     bar.concat()
+}
+
+/// A name without what is in its middle, if it is too long. Most of its end stays: many begin alike.
+fn shortened(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width {
+        return name.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let first = kept / 3;
+    name.chars().take(first).chain(['…']).chain(name.chars().skip(length - (kept - first))).collect()
 }
 
 fn cut(text: &str, width: usize) -> String {

@@ -26,6 +26,8 @@ pub(super) const ETCD_TAG: &str = "3.6.8-0";
 const PAUSE_TAG: &str = "3.10.2";
 /// The script that assembles a node: its path and text.
 const NODE: (&str, &str) = ("tests/kind/node.sh", include_str!("../../../kind/node.sh"));
+/// The program of the Pods whose starts are traced: its path and text.
+const SHOP: (&str, &str) = ("tests/kind/shop.c", include_str!("../../../kind/shop.c"));
 /// The path of kube-proxy in kubeadm's manifest, and of nft.
 const PROXY_PATH: &str = "usr/local/bin/kube-proxy";
 const NFT: &str = "usr/sbin/nft";
@@ -63,13 +65,34 @@ pub(super) fn collector() -> Result<PathBuf> {
 pub(super) fn pause() -> Result<PathBuf> {
     let source = SCHEDULER.module_folder("k8s.io/kubernetes")?.join("build/pause/linux/pause.c");
     let code = fs::read(&source).with_context(|| format!("cannot read {}", source.display()))?;
-    let executable = cached("pause", &code, |path| {
+    of_source("pause", &pause_name(), &code, &source, &[&format!("-DVERSION=v{PAUSE_TAG}")])
+}
+
+/// The name of the image of the Pods whose starts are traced.
+pub(super) fn shop_name() -> String {
+    name("shop", "1")
+}
+
+/// Its archive.
+///
+/// # Errors
+///
+/// If gcc is missing, or fails.
+pub(super) fn shop() -> Result<PathBuf> {
+    let (source, code) = SHOP;
+    of_source("shop", &shop_name(), code.as_bytes(), &paths::repository().join(source), &[])
+}
+
+/// The archive of an image with one program, which is compiled of this source.
+fn of_source(program: &str, name: &str, code: &[u8], source: &Path, flags: &[&str]) -> Result<PathBuf> {
+    let executable = cached(program, code, |path| {
         CGO.check_tools()?;
         let mut gcc = Command::new("gcc");
-        gcc.args(["-Os", "-static", "-s", &format!("-DVERSION=v{PAUSE_TAG}"), "-o"]).arg(path).arg(&source);
-        process::run("build pause", &mut gcc)
+        gcc.args(["-Os", "-static", "-s"]).args(flags).arg("-o").arg(path).arg(source);
+        process::run(&format!("build {program}"), &mut gcc)
     })?;
-    archive(&pause_name(), "usr/bin/pause", &[("usr/bin/pause".to_owned(), executable)])
+    let path = format!("usr/bin/{program}");
+    archive(name, &path, &[(path.clone(), executable)])
 }
 
 /// The tar of a node's file system, with everything that kubeadm needs.

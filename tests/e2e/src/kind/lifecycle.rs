@@ -1,4 +1,4 @@
-//! `cargo xtask kind lifecycle`: one trace from the request that makes a Pod until it is Ready.
+//! `cargo xtask kind lifecycle`: one trace from the request that makes a Pod until it is Ready, without and with all other tracing.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ use super::{
     operations::{INTERVAL, TIMEOUT, chart_path, helm, metrics, pod, traced},
     plugin,
 };
-use crate::{checks::nothing_lost, svg};
+use crate::{checks::nothing_lost, picture, svg};
 
 /// The client's span: from the request until the Pod is Ready.
 const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -55,22 +55,25 @@ const EXPORT: &str = r#"curl --silent --show-error --fail-with-body --header "co
 ///
 /// # Errors
 ///
-/// If there is none of that version, or a step fails: the error ends with schedspan's log.
+/// If there is no kubelet of that version, or a step fails: the error ends with schedspan's log.
 pub(super) fn run(provider: Provider, other: Option<&str>) -> Result<()> {
     let other = other.map(kubelets::of_version).transpose()?;
     // Builds take minutes, so they come before anything runs.
     let other = other.map(|kubelet| Ok::<_, Error>((kubelet.version, kubelet.executable()?))).transpose()?;
     let executable = build::build()?;
-    let archives = archives()?;
+    let archives: Vec<_> = archives()?.into_iter().chain([images::shop()?]).collect();
     let begin = Instant::now();
-    in_cluster(provider, 1, Tracing::Off, |cluster| {
-        if let Some((version, executable)) = &other {
-            step(&format!("kubelet {version}"), || kubelet::replace(cluster, version, executable))?;
-        }
-        steps(cluster, &archives, Tracing::Off, &executable)
-    })?;
-    if other.is_none() {
-        in_cluster(provider, 1, Tracing::On, |cluster| steps(cluster, &archives, Tracing::On, &executable))?;
+    for tracing in [Tracing::Off, Tracing::On] {
+        in_cluster(provider, 1, tracing, |cluster| {
+            if let Some((version, executable)) = &other {
+                step(&format!("kubelet {version}"), || kubelet::replace(cluster, version, executable))?;
+            }
+            steps(cluster, &archives, tracing, &executable)?;
+            if tracing == Tracing::On && other.is_none() {
+                step("pictures", || draw(cluster, &executable))?;
+            }
+            Ok(())
+        })?;
     }
     println!("ok       all with {:<15} {:>6.1} s", provider.name(), begin.elapsed().as_secs_f32());
     Ok(())
@@ -83,14 +86,8 @@ fn steps(cluster: &Cluster, archives: &[PathBuf], tracing: Tracing, executable: 
     let what = if tracing == Tracing::On { "life, all tracing" } else { "life, schedspan alone" };
     step(what, || life(cluster, tracing))?;
     step("kubectl schedspan traced", || deployed(cluster, tracing))?;
-    match tracing {
-        Tracing::Off => {
-            step("kubelets traced", || kubelet::install(cluster))?;
-            step("starts of Pods", || kubelet::starts(cluster))?;
-        }
-        Tracing::On => step("picture", || draw(cluster, executable))?,
-    }
-    Ok(())
+    step("kubelet traced", || kubelet::install(cluster))?;
+    step("starts of Pods", || kubelet::starts(cluster, tracing, executable))
 }
 
 fn install(cluster: &Cluster) -> Result<((), String)> {
@@ -285,20 +282,33 @@ fn export(cluster: &Cluster, start: u64, end: u64) -> Result<()> {
     cluster.on_node(CONTROL_PLANE, &["sh", "-c", EXPORT]).map(drop)
 }
 
-/// schedspan's drawing of the Collector's file.
+/// schedspan's drawings of the Collector's file: of the Pod, and of the Deployment whose starts were traced.
 fn draw(cluster: &Cluster, executable: &Path) -> Result<((), String)> {
-    let mut show = Command::new(executable);
-    show.args(["lifecycle", "--namespace", "default", POD]).arg(cluster.spans());
-    show.env("CLICOLOR_FORCE", "1").env("COLUMNS", COLUMNS);
-    let text = process::output(&mut show)?;
-    for word in ["deploy shop", "POST /api", "PodLifecycle", "schedulingCycle", "syncPod"] {
-        ensure!(text.contains(word), "`{word}` is not in {text}");
+    let mut files = Vec::new();
+    for (name, pods, begin, words) in [
+        (
+            "lifecycle",
+            POD,
+            "Ready after ",
+            &["deploy shop", "POST pods", "PodLifecycle", "schedulingCycle", "syncPod"][..],
+        ),
+        ("workload", "deploy/shop", "The slowest, shop-", &["Reconcile", "Pod default/shop-", "StartPod"]),
+    ] {
+        let mut show = Command::new(executable);
+        show.args(["lifecycle", "--namespace", "default", pods]).arg(cluster.spans());
+        show.env("CLICOLOR_FORCE", "1").env("COLUMNS", COLUMNS);
+        let text = process::output(&mut show)?;
+        for word in words {
+            ensure!(text.contains(word), "`{word}` is not in {text}");
+        }
+        ensure!(text.starts_with(begin), "it does not say what the time went to: {text}");
+        let file = paths::repository().join(format!("docs/{name}.svg"));
+        fs::write(&file, svg::draw(&picture::first_lines(&text)))
+            .with_context(|| format!("cannot write `{}`", file.display()))?;
+        files.push(file.display().to_string());
     }
-    ensure!(text.starts_with("Ready after "), "it does not say what the time went to: {text}");
-    let file = paths::repository().join("docs/lifecycle.svg");
-    fs::write(&file, svg::draw(&text)).with_context(|| format!("cannot write `{}`", file.display()))?;
     fs::copy(cluster.spans(), paths::target().join("lifecycle.jsonl"))?;
-    Ok(((), file.display().to_string()))
+    Ok(((), files.join(", ")))
 }
 
 /// Nanoseconds since the Unix epoch.

@@ -11,7 +11,8 @@
 //! - `leaders`: `kubectl schedspan` while the leading one of three schedulers changes, in a cluster of its own
 //! - `compare`: schedspan's spans next to those that the scheduler of the static Pod makes itself; `per_node`: Filter and Score
 //!   next to a scheduler that times its plugins
-//! - `lifecycle`: a Pod from the request until it is Ready, traced by all components; `kubelet`: its step about kubelets
+//! - `lifecycle`: a Pod from the request until it is Ready, traced by all components; `kubelet`: its steps about kubelets, next to
+//!   containerd's log (`containerd`) and to the kubelet's own spans (`native`)
 //! - `cost`: what tracing costs the worker's kubelet, and what the daemon takes there
 //!
 //! Scripts that run on nodes are in `tests/kind`.
@@ -19,6 +20,7 @@
 mod cache;
 mod cluster;
 mod compare;
+mod containerd;
 mod cost;
 mod e2e;
 mod engine;
@@ -26,6 +28,7 @@ mod images;
 mod kubelet;
 mod leaders;
 mod lifecycle;
+mod native;
 mod operations;
 mod per_node;
 mod plugin;
@@ -83,12 +86,12 @@ enum Command {
         #[arg(long)]
         per_node: bool,
     },
-    /// Trace a Pod from the request until it is Ready, and draw docs/lifecycle.svg
+    /// Trace Pods from the request until they are Ready, and draw docs/lifecycle.svg and docs/workload.svg
     ///
-    /// In a new cluster without the tracing of API server and kubelets, and in another with it. In the first one, also compares what is traced
-    /// of kubelets with their metrics.
+    /// In a new cluster without the tracing of API server and kubelets, and in another with it. In both, also compares the starts of a
+    /// Deployment's 20 Pods with the metrics of their kubelet and with containerd's log; in the second one, with the kubelet's own spans as well.
     Lifecycle {
-        /// Give the worker another kubelet, such as `1.33` or `1.37.1`: in the first cluster alone, and nothing is drawn
+        /// Give the worker another kubelet, such as `1.33` or `1.37.1`: nothing is drawn then
         #[arg(long, value_name = "VERSION")]
         kubelet: Option<String>,
     },

@@ -373,6 +373,35 @@ fn nothing_is_wider_than_the_terminal_and_no_control_character_gets_through() {
 }
 
 #[test]
+fn long_names_and_notes_leave_a_third_of_the_width_to_bars() {
+    let mut trace = lifecycle_of(&[
+        (Stage::Queued, "queued", 0, 100),
+        (Stage::Container, "container: runtime.v1.RuntimeService/StartContainerOfThePod", 100, 900),
+    ]);
+    trace.spans[2].attributes = vec![(attributes::IMAGE, "registry.test/".repeat(9).as_str().into())].into();
+    for (width, bars, name) in [
+        (160, 53, "└─ container: runtim…timeService/StartContainerOfThePod"),
+        // On a narrow terminal names are worth more.
+        (120, 30, "└─ container: run…Service/StartContainerOfThePod"),
+        (80, 8, "└─ container: r…e/StartContainerOfThePod"),
+    ] {
+        let text = waterfall(&trace, &Style { width, ..PLAIN_80 });
+        let bar = |line: &str| line.chars().filter(|c| *c == '█').count();
+        let root = text.lines().find(|line| line.starts_with("PodLifecycle")).expect("it has a line");
+        assert_eq!(bar(root), bars, "{text}");
+        assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_keeps_its_beginning_and_most_of_its_end() {
+    let name = "kube-controller-manager: delete Pod +62.0 s";
+    let kept: Vec<_> = [43, 33, 2, 1, 0].into_iter().map(|width| shortened(name, width)).collect();
+    assert_eq!(kept, [name, "kube-contr…: delete Pod +62.0 s", "…s", "…", "…"]);
+}
+
+#[test]
 fn colours_change_nothing_but_colours() {
     for trace in [scheduled(), unschedulable()] {
         let coloured = waterfall(&trace, &Style { colour: true, ..PLAIN_80 });
