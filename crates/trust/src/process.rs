@@ -1,6 +1,6 @@
 //! What `/proc` says of a process. Each file here is written by the kernel alone, at once.
 
-use std::{fs::File, io::Read as _, path::Path};
+use std::{ffi::CString, fs::File, io::Read as _, path::Path};
 
 use rustix::fs::readlink;
 
@@ -52,17 +52,36 @@ pub(crate) fn own_namespace() -> Option<String> {
     read(NAMESPACE_FILE).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Whether a process is outside of containers: it has the user and PID namespaces of the daemon, which sees the host's
-/// processes because it shares these, and sees the files of the daemon or of process 1.
-pub(crate) fn is_on_host(pid: u32) -> bool {
-    let namespace =
-        |process: &str, kind: &str| readlink(format!("/proc/{process}/ns/{kind}"), Vec::new()).ok();
-    let pid = pid.to_string();
-    let shares = |other: &str, kind: &str| {
-        let own = namespace(&pid, kind);
-        own.is_some() && own == namespace(other, kind)
-    };
-    shares("self", "user") && shares("self", "pid") && (shares("self", "mnt") || shares("1", "mnt"))
+/// The namespaces of the host's processes, which stay the same: those of users and PIDs are the daemon's, which sees the host's
+/// processes because it shares these; files are seen as the daemon or process 1 sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    user: Option<CString>,
+    pid: Option<CString>,
+    mounts: [Option<CString>; 2],
+}
+
+impl Host {
+    /// As it is now.
+    pub(crate) fn of_now() -> Self {
+        let mounts = ["self", "1"].map(|process| namespace(process, "mnt"));
+        Self { user: namespace("self", "user"), pid: namespace("self", "pid"), mounts }
+    }
+
+    /// Whether a process is outside of containers.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        let pid = pid.to_string();
+        let shares = |kind, with: &[Option<CString>]| {
+            let of_process = namespace(&pid, kind);
+            of_process.is_some() && with.contains(&of_process)
+        };
+        let one = std::slice::from_ref;
+        shares("user", one(&self.user)) && shares("pid", one(&self.pid)) && shares("mnt", &self.mounts)
+    }
+}
+
+fn namespace(process: &str, kind: &str) -> Option<CString> {
+    readlink(format!("/proc/{process}/ns/{kind}"), Vec::new()).ok()
 }
 
 /// The name of a process's executable, as the kernel says it without asking the file system; `None` for a thread of the
