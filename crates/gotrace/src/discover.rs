@@ -6,7 +6,8 @@
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt as _,
@@ -270,7 +271,10 @@ pub fn cpu_ns(pid: u32) -> Option<u64> {
 }
 
 fn stat(pid: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+    // Without room from the start, the file is read in pieces, of 32 bytes at first.
+    let mut stat = String::with_capacity(1 << 10);
+    fs::File::open(format!("/proc/{pid}/stat")).ok()?.read_to_string(&mut stat).ok()?;
+    Some(stat)
 }
 
 /// The fields of `/proc/PID/stat` from the third on: the second, the name in parentheses, may contain spaces and parentheses.

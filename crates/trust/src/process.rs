@@ -8,6 +8,8 @@ use crate::cgroup::Bases;
 
 /// Longest file that is read: 16 hierarchies with paths of 4 KiB do not occur.
 const MAX_FILE: u64 = 64 << 10;
+/// Room for what is usual. Without it, a file is read in pieces, of 32 bytes at first, and each is a system call.
+const USUAL: usize = 4 << 10;
 /// Written by the kubelet for each container with a ServiceAccount.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -96,7 +98,7 @@ pub fn file_name(pid: u32) -> Option<String> {
 }
 
 fn read(path: impl AsRef<Path>) -> Option<String> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(USUAL);
     File::open(path).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
