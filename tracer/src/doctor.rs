@@ -173,7 +173,7 @@ fn processes(trust: Vec<Rule>, pods: Arc<NodePods>, programs: &[String]) -> Vec<
     let workers = workers(programs, Detail::Full, &Queues::default());
     let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
-    let running = Search::default().look(true, |pid| admission.admits(pid));
+    let running = Search::default().look(true, |pid, link| admission.admits(pid, link));
     let running: Vec<_> = match running {
         Ok(running) => {
             let processes = running.into_iter().filter_map(|(pid, found)| Process::of(pid, found.file));

@@ -265,7 +265,7 @@ impl Supervisor {
             let _part = self.admission.take_strangers();
         }
         let Self { search, admission, .. } = self;
-        let running = search.look(is_full, |pid| admission.admits(pid));
+        let running = search.look(is_full, |pid, link| admission.admits(pid, link));
         if is_full {
             self.metrics.tracing.set_untrusted(self.admission.tell());
         }

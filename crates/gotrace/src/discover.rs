@@ -12,7 +12,7 @@ use std::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt as _,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::SplitAsciiWhitespace,
 };
 
@@ -165,6 +165,18 @@ const TICKS_PER_SECOND: u64 = 100;
 /// Most executables that are ignored at the same time.
 const MAX_IGNORED: usize = 1_024;
 
+/// Whether a process may be looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Admitted,
+    /// It may not, as long as it executes the same file.
+    Refused,
+    /// It may not, and perhaps it may a moment later.
+    #[default]
+    Unknown,
+}
+
 /// A search for processes that is repeated.
 #[derive(Debug, Default)]
 pub struct Search {
@@ -175,16 +187,24 @@ pub struct Search {
 }
 
 /// What was seen of a process.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Seen {
     looks: u32,
+    /// The name of what it executes; `None` for a thread of the kernel.
+    link: Option<PathBuf>,
+    /// Whether it may be looked at while it executes that.
+    verdict: Verdict,
     found: Option<Contents>,
 }
 
 impl Search {
-    /// Lists the running processes with a plausible executable that is not ignored. `admits` decides by pid whether a process may
-    /// be looked at: of others not even the attributes of their executable are read. Unless the look is `full`, it leaves processes
-    /// alone that are not young and were not listed: a node has hundreds, and each takes several system calls.
+    /// Lists the running processes with a plausible executable that is not ignored. `admits` decides by pid and the name of the
+    /// executable whether a process may be looked at: of others not even the attributes of their executable are read.
+    ///
+    /// A node has hundreds of processes, and each takes several system calls. So a look that is not `full` leaves processes alone
+    /// that are not young, unless they were listed; and of young ones it asks only whether they execute another file by now: whoever
+    /// starts a program sets its user, its namespaces and its cgroup before that. A full one asks about all of them, but for those
+    /// that may be looked at and whose executable is still of no interest.
     ///
     /// # Errors
     ///
@@ -192,20 +212,36 @@ impl Search {
     pub fn look(
         &mut self,
         full: bool,
-        mut admits: impl FnMut(u32) -> bool,
+        mut admits: impl FnMut(u32, &Path) -> Verdict,
     ) -> io::Result<Vec<(u32, Contents)>> {
-        let mut seen = HashMap::with_capacity(self.seen.len());
-        let is_first = self.seen.is_empty();
-        for pid in pids()? {
-            let before = self.seen.get(&pid).copied().unwrap_or_else(|| {
+        let pids = pids()?;
+        let mut before = std::mem::take(&mut self.seen);
+        let is_first = before.is_empty();
+        for pid in pids {
+            let mut seen = before.remove(&pid).unwrap_or_else(|| {
                 let looks = if is_first && is_old(pid) { YOUNG } else { 0 };
-                Seen { looks, found: None }
+                Seen { looks, ..Seen::default() }
             });
-            let rests = !full && before.looks >= YOUNG && self.is_dull(before.found);
-            let found = if rests { before.found } else { file_of(pid, &mut admits) };
-            seen.insert(pid, Seen { looks: before.looks.saturating_add(1), found });
+            let is_listed = !self.is_dull(seen.found);
+            if full || is_listed || seen.looks < YOUNG {
+                // To ask for the link alone is not to ask the file system. If it changes from here on, the next look sees it.
+                let link = fs::read_link(format!("/proc/{pid}/exe")).ok();
+                let is_same = seen.link == link && !is_listed;
+                let is_judged = match seen.verdict {
+                    Verdict::Unknown => true,
+                    Verdict::Refused => full || !is_same,
+                    // Who may be looked at does not matter where nothing is to be seen.
+                    Verdict::Admitted => !is_same || full && !self.is_dull(plausible(pid)),
+                };
+                if is_judged {
+                    seen.verdict = link.as_deref().map_or(Verdict::Refused, |link| admits(pid, link));
+                    seen.found = if seen.verdict == Verdict::Admitted { plausible(pid) } else { None };
+                    seen.link = link;
+                }
+            }
+            seen.looks = seen.looks.saturating_add(1);
+            self.seen.insert(pid, seen);
         }
-        self.seen = seen;
         let listed = self.seen.iter().filter(|(_, seen)| !self.is_dull(seen.found));
         let mut running: Vec<_> = listed.filter_map(|(pid, seen)| Some((*pid, seen.found?))).collect();
         running.sort_by_key(|(pid, _)| *pid);
@@ -227,17 +263,13 @@ impl Search {
     }
 }
 
+fn plausible(pid: u32) -> Option<Contents> {
+    Contents::of(pid).filter(|contents| contents.file.is_plausible())
+}
+
 fn is_old(pid: u32) -> bool {
     let now = u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default() * TICKS_PER_SECOND;
     ProcessId::of(pid).is_some_and(|id| now.saturating_sub(id.start_ticks) >= OLD_TICKS)
-}
-
-/// The plausible executable of a process that is admitted.
-fn file_of(pid: u32, admits: &mut impl FnMut(u32) -> bool) -> Option<Contents> {
-    // A thread of the kernel has no executable; to ask for the link alone is not to ask the file system.
-    let has_executable = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
-    let plausible = || Contents::of(pid).filter(|contents| contents.file.is_plausible());
-    if has_executable && admits(pid) { plausible() } else { None }
 }
 
 /// The pids in `/proc`.
@@ -390,11 +422,11 @@ mod tests {
         assert_eq!(entry_of(&vector[..16]), None);
     }
 
-    fn contents(path: &std::path::Path) -> Contents {
+    fn contents(path: &Path) -> Contents {
         Contents::at(CWD, path.to_str().expect("it is text"), AtFlags::empty()).expect("it is a file")
     }
 
-    fn id(path: &std::path::Path) -> FileId {
+    fn id(path: &Path) -> FileId {
         contents(path).file
     }
 
@@ -453,9 +485,9 @@ mod tests {
         let mut search = Search::default();
         let mut looked_at = |full| {
             let mut pids = Vec::new();
-            let admits = |pid| {
+            let admits = |pid, _: &Path| {
                 pids.push(pid);
-                false
+                Verdict::Unknown
             };
             search.look(full, admits).expect("/proc is there");
             pids
@@ -472,6 +504,44 @@ mod tests {
         assert!(!is_old(u32::MAX));
     }
 
+    #[test]
+    fn a_young_process_is_judged_again_if_it_executes_another_file_or_was_not_known() {
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "read line; exec sleep 60"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = shell.id();
+        let wait_for = |name: &str| {
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|runs| runs.trim_end() != name) {
+                assert!(std::time::Instant::now() < end, "it does not execute {name}");
+                std::thread::yield_now();
+            }
+        };
+        let mut search = not_the_first();
+        let mut is_judged = |full, verdict| {
+            let mut is_judged = false;
+            let admits = |judged, _: &Path| {
+                is_judged |= judged == pid;
+                verdict
+            };
+            search.look(full, admits).expect("/proc is there");
+            is_judged
+        };
+        wait_for("sh");
+        assert!(is_judged(false, Verdict::Unknown));
+        assert!(is_judged(false, Verdict::Refused));
+        assert!(!is_judged(false, Verdict::Refused), "it executes the same file");
+        assert!(is_judged(true, Verdict::Refused));
+        io::Write::write_all(&mut shell.stdin.take().unwrap(), b"\n").unwrap();
+        wait_for("sleep");
+        assert!(is_judged(false, Verdict::Admitted));
+        assert!(!is_judged(false, Verdict::Admitted));
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+
     /// A search whose next look is not the first one, at which this test may have run for long.
     fn not_the_first() -> Search {
         Search { seen: HashMap::from([(u32::MAX, Seen::default())]), ..Search::default() }
@@ -481,19 +551,17 @@ mod tests {
     fn only_who_is_admitted_is_listed_with_the_file_that_it_runs() {
         let own = std::process::id();
         let mut search = not_the_first();
-        let mut look = |full| {
-            let mut asked = 0;
-            let admits = |pid| {
-                asked += u32::from(pid == own);
-                pid == own
-            };
-            (search.look(full, admits).expect("/proc is there"), asked)
+        let mut asked = None;
+        let admits = |pid, link: &Path| {
+            if pid == own {
+                asked = Some(link.to_owned());
+                Verdict::Admitted
+            } else {
+                Verdict::Refused
+            }
         };
-        let (running, _) = look(true);
-        for _ in 1..YOUNG {
-            assert_eq!(look(false), (running.clone(), 1), "it is young");
-        }
-        assert_eq!(look(true), (running.clone(), 1));
+        let running = search.look(true, admits).expect("/proc is there");
+        assert_eq!(asked, Some(std::env::current_exe().expect("this test runs")));
         let handle = Handle::of(own).expect("this test runs");
         assert_eq!(contents(&handle.own_path()), handle.contents);
         let contents = handle.contents;
@@ -521,25 +589,31 @@ mod tests {
             sleep.wait().unwrap();
         };
         let mut search = not_the_first();
-        let runs = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|link| link == path);
         let look = |search: &mut Search| {
-            let running = search.look(false, runs).expect("/proc is there");
-            running.into_iter().map(|(pid, _)| pid).collect::<Vec<_>>()
+            let mut judged = 0;
+            let admits = |_, link: &Path| {
+                let is_it = link == path;
+                judged += u32::from(is_it);
+                if is_it { Verdict::Admitted } else { Verdict::Refused }
+            };
+            let running = search.look(false, admits).expect("/proc is there");
+            let running: Vec<_> = running.into_iter().map(|(pid, _)| pid).collect();
+            (running, judged)
         };
         let first = start();
         for _ in 0..=YOUNG {
-            assert_eq!(look(&mut search), [first.id()], "it is of interest");
+            assert_eq!(look(&mut search), (vec![first.id()], 1), "it is of interest");
         }
         search.ignore(contents(&path));
-        assert_eq!(look(&mut search), [0; 0]);
+        assert_eq!(look(&mut search), (vec![], 0));
         end(first);
         let second = start();
-        assert_eq!(look(&mut search), [0; 0]);
+        assert_eq!(look(&mut search), (vec![], 1));
         end(second);
         // Names and rights make the same file one that is looked at again.
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let third = start();
-        assert_eq!(look(&mut search), [third.id()]);
+        assert_eq!(look(&mut search), (vec![third.id()], 1));
         // There is room for only so many.
         for inode in 0..=MAX_IGNORED as u64 {
             let file = FileId { device: 0, inode, bytes: 0, written: (0, 0) };

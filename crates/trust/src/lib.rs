@@ -27,7 +27,10 @@ use self::{
     cgroup::{Bases, Place, Uid},
     process::{Credentials, Host},
 };
-pub use self::{process::file_name, rule::Rule};
+pub use self::{
+    process::{file_name, name_of},
+    rule::Rule,
+};
 
 /// What an operator trusts who does not say it.
 pub const DEFAULT: &str = "static-pods,namespace=kube-system,own-namespace,services,root";
@@ -158,6 +161,17 @@ fn descends(mut pid: u32, of: u32) -> bool {
 }
 
 impl Stranger {
+    /// Whether no rule will name it as long as it executes the same file and nobody moves it to another cgroup.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Unreadable | Self::Pod(_, None) => false,
+            Self::StaticPod(_) | Self::Pod(..) | Self::Service(..) | Self::Host(_) | Self::Container(_) => {
+                true
+            }
+        }
+    }
+
     /// The rule that would name it; `None` if there is no such rule but `all`.
     #[must_use]
     pub fn remedy(&self) -> Option<Rule> {

@@ -90,11 +90,16 @@ fn namespace(process: &str, kind: &str) -> Option<CString> {
 /// kernel, or without the right to know it. The user who starts a program chooses its name, so a name proves nothing.
 #[must_use]
 pub fn file_name(pid: u32) -> Option<String> {
-    let path = readlink(format!("/proc/{pid}/exe"), Vec::new()).ok()?;
-    let path = String::from_utf8_lossy(path.as_bytes()).into_owned();
+    Some(name_of(readlink(format!("/proc/{pid}/exe"), Vec::new()).ok()?.as_bytes()))
+}
+
+/// The name of a file in the link `/proc/PID/exe`.
+#[must_use]
+pub fn name_of(link: &[u8]) -> String {
+    let path = String::from_utf8_lossy(link);
     // Of a file that has been removed.
     let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
-    path.rsplit('/').next().map(str::to_owned)
+    path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 fn read(path: impl AsRef<Path>) -> Option<String> {

@@ -291,6 +291,13 @@ fn a_process_in_namespaces_of_its_own_is_not_named_by_its_user() {
 }
 
 #[test]
+fn who_is_not_known_yet_may_be_named_a_moment_later() {
+    let Place::Pod(uid) = pod(PLAIN) else { unreachable!("it is a Pod") };
+    assert!(!Stranger::Pod(uid.clone(), None).is_final() && !Stranger::Unreadable.is_final());
+    assert!(Stranger::Pod(uid, Some("shop".to_owned())).is_final() && Stranger::Host(1000).is_final());
+}
+
+#[test]
 fn this_process_is_named_by_its_parent_and_its_user() {
     let pid = std::process::id();
     let own = Credentials::of(pid).unwrap();
