@@ -1,8 +1,8 @@
 //! Which processes are looked at: those that a rule of `--trust` names. The log says once why another one with the name of a scheduler is not.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, os::unix::ffi::OsStrExt as _, path::Path, sync::Arc, time::Duration};
 
-use gotrace::discover::ProcessId;
+use gotrace::discover::{ProcessId, Verdict};
 use pods::node::NodePods;
 use tracing::info;
 use trust::{Rule, Stranger, Trust};
@@ -85,23 +85,20 @@ impl Admission {
         }
     }
 
-    /// Whether a process may be looked at.
-    pub fn admits(&mut self, pid: u32) -> bool {
+    /// Whether a process may be looked at that executes the file of this name.
+    pub fn admits(&mut self, pid: u32, link: &Path) -> Verdict {
         let judged = match &self.by {
-            By::Pid(only) => return *only == pid,
+            By::Pid(only) if *only == pid => return Verdict::Admitted,
+            By::Pid(_) => return Verdict::Refused,
             By::Rules(trust) => trust.judge(pid),
         };
-        let Err(stranger) = judged else { return true };
-        if self.is_alike(pid) {
+        let Err(stranger) = judged else { return Verdict::Admitted };
+        let verdict = if stranger.is_final() { Verdict::Refused } else { Verdict::Unknown };
+        let name = trust::name_of(link.as_os_str().as_bytes());
+        if self.names.iter().any(|part| name.contains(part)) {
             self.strangers.insert(pid, stranger);
         }
-        false
-    }
-
-    /// Whether a process has the name of one that would be traced.
-    fn is_alike(&self, pid: u32) -> bool {
-        let name = trust::file_name(pid);
-        name.is_some_and(|name| self.names.iter().any(|part| name.contains(part)))
+        verdict
     }
 
     /// Ends a search: the strangers that it found, by pid.

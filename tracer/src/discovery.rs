@@ -17,7 +17,7 @@ use std::{
 
 use goexe::{BuildInfo, Error, Executable, File};
 use gotrace::{
-    discover::{FileId, Handle, Process, ProcessId, load_bias},
+    discover::{Contents, FileId, Handle, Process, ProcessId, load_bias},
     foreign::Reader,
     memory::{Compared, Place},
     plan::{self, may_have},
@@ -62,7 +62,7 @@ pub struct Read {
 #[derive(Debug)]
 pub enum Finding {
     /// An executable without any of the programs.
-    Nothing,
+    Nothing(Contents),
     /// An executable that was not known.
     Program(Box<Read>),
     /// What the process has at the sites of a known plan.
@@ -198,7 +198,7 @@ pub(crate) fn look(planners: &[Planner], process: Process, known: Option<&Known>
             return Answer { process, finding, reader: None, bytes: 0 };
         }
     };
-    let found = if handle.id != process.file {
+    let found = if handle.contents.file != process.file {
         Err("it executes another file by now".to_owned())
     } else if let Some(Known { summary, places }) = known {
         compare(&reader, pid, summary, places).map(Finding::Compared)
@@ -211,8 +211,10 @@ pub(crate) fn look(planners: &[Planner], process: Process, known: Option<&Known>
 }
 
 fn read(planners: &[Planner], handle: Handle, reader: &Reader, pid: u32) -> Result<Finding, String> {
-    let file = reader.file(handle.id.bytes, MAX_READ);
-    let Some(planned) = plan(planners, &file, &handle.path)? else { return Ok(Finding::Nothing) };
+    let file = reader.file(handle.contents.file.bytes, MAX_READ);
+    let Some(planned) = plan(planners, &file, &handle.path)? else {
+        return Ok(Finding::Nothing(handle.contents));
+    };
     if !handle.is_unchanged() {
         return Err("its file has changed while it was read".to_owned());
     }

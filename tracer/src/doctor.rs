@@ -173,9 +173,10 @@ fn processes(trust: Vec<Rule>, pods: Arc<NodePods>, programs: &[String]) -> Vec<
     let workers = workers(programs, Detail::Full, &Queues::default());
     let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
-    let running: Vec<_> = match Search::default().look(true, |pid| admission.admits(pid), |_| true) {
+    let running = Search::default().look(true, |pid, link| admission.admits(pid, link));
+    let running: Vec<_> = match running {
         Ok(running) => {
-            let processes = running.into_iter().filter_map(|(pid, file)| Process::of(pid, file));
+            let processes = running.into_iter().filter_map(|(pid, found)| Process::of(pid, found.file));
             processes.filter_map(|process| of_process(what, look(&planners, process, None))).collect()
         }
         Err(error) => {
@@ -234,7 +235,7 @@ fn of_process(what: &'static str, answer: Answer) -> Option<(u32, Finding)> {
     let broken =
         |why: String| Finding::new(what, State::Broken, format!("process {pid} cannot be traced: {why}"));
     let finding = match answer.finding {
-        Found::Nothing | Found::Compared(_) => return None,
+        Found::Nothing(_) | Found::Compared(_) => return None,
         Found::Failed(why) | Found::GivenUp(why) => Finding::new(
             what,
             State::Doubtful,

@@ -21,7 +21,7 @@ use std::{
 use anyhow::Context as _;
 use gotrace::{
     decode,
-    discover::{self, FileId, Handle, Process, ProcessId, Search, load_bias},
+    discover::{self, Contents, FileId, Handle, Process, ProcessId, Search, load_bias},
     governor::{Cut, meter::Governors},
     memory::{Compared, Place},
     metrics::{RecordLoss, Total},
@@ -52,8 +52,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const FULL_LOOK: u32 = 10;
 /// Wait for the answers of looks that are under way.
 const LOOK_WAIT: Duration = Duration::from_millis(20);
-/// Maximum number of remembered executables without a program.
-const MAX_WITHOUT: usize = 4096;
 /// Clock readings for one anchor. The quickest of them is used.
 const ANCHOR_READINGS: usize = 5;
 
@@ -74,8 +72,6 @@ pub struct Supervisor {
     workers: Vec<Box<Worker>>,
     admission: Admission,
     discovery: Discovery,
-    /// Executables that contain none of the programs.
-    without: HashSet<FileId>,
     executables: HashMap<FileId, Traced>,
     targets: HashMap<ProcessId, (u32, Process)>,
     /// Processes of executables with a program.
@@ -136,7 +132,6 @@ impl Supervisor {
             workers,
             admission,
             discovery,
-            without: HashSet::new(),
             executables: HashMap::new(),
             targets: HashMap::new(),
             refusals: Refusals::default(),
@@ -269,8 +264,8 @@ impl Supervisor {
             // What other looks have seen since is only a part.
             let _part = self.admission.take_strangers();
         }
-        let Self { search, admission, without, .. } = self;
-        let running = search.look(is_full, |pid| admission.admits(pid), |file| !without.contains(file));
+        let Self { search, admission, .. } = self;
+        let running = search.look(is_full, |pid, link| admission.admits(pid, link));
         if is_full {
             self.metrics.tracing.set_untrusted(self.admission.tell());
         }
@@ -283,11 +278,10 @@ impl Supervisor {
     }
 
     /// Ends tracing of processes that are gone, and asks to look at new ones.
-    fn follow(&mut self, running: Vec<(u32, FileId)>) {
-        let files: HashSet<FileId> = running.iter().map(|(_, file)| *file).collect();
-        self.without.retain(|file| files.contains(file));
-        let of_interest = running.into_iter().filter(|(_, file)| !self.without.contains(file));
-        let running: Vec<Process> = of_interest.filter_map(|(pid, file)| Process::of(pid, file)).collect();
+    fn follow(&mut self, running: Vec<(u32, Contents)>) {
+        let files: HashSet<FileId> = running.iter().map(|(_, found)| found.file).collect();
+        let processes = running.into_iter().filter_map(|(pid, found)| Process::of(pid, found.file));
+        let running: Vec<Process> = processes.collect();
         let now: HashMap<ProcessId, FileId> =
             running.iter().map(|process| (process.id, process.file)).collect();
         // A process that executes another file by now is another one.
@@ -332,15 +326,12 @@ impl Supervisor {
 
     /// Takes what a look has found.
     fn take(&mut self, Answer { process, finding, .. }: Answer) {
-        if !still_runs(&process) {
-            return;
-        }
         let compared = match finding {
-            Finding::Nothing => {
-                if self.without.len() >= MAX_WITHOUT {
-                    self.without.clear();
-                }
-                self.without.insert(process.file);
+            // That is so for all processes of this file, and this one may have ended meanwhile.
+            Finding::Nothing(contents) => return self.search.ignore(contents),
+            Finding::Program(_) | Finding::Compared(_) | Finding::Failed(_) | Finding::GivenUp(_)
+                if !still_runs(&process) =>
+            {
                 return;
             }
             Finding::GivenUp(why) => {
@@ -398,7 +389,8 @@ impl Supervisor {
         let count = self.targets.len();
         let tracing = &self.metrics.tracing;
         tracing.set_processes(count, self.refusals.count());
-        let plans = self.executables.values().filter(|traced| traced.probed_as == Some(traced.handle.id));
+        let plans =
+            self.executables.values().filter(|traced| traced.probed_as == Some(traced.handle.contents.file));
         tracing.set_planned(plans.filter_map(|traced| Some(&traced.plan.as_ref().ok()?.summary)));
         tracing.set_foreign(self.executables.values().map(|traced| traced.foreign).sum());
         let ready = match self.refusals.count() {

@@ -5,13 +5,14 @@
 //! probes refer to that one. What is in it is read by [`foreign`](crate::foreign).
 
 use std::{
-    collections::HashMap,
-    fs, io,
+    collections::{HashMap, HashSet},
+    fs,
+    io::{self, Read as _},
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt as _,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::SplitAsciiWhitespace,
 };
 
@@ -46,25 +47,44 @@ impl FileId {
     /// The file that a process executes; `None` if it has ended, is not accessible, or executes no regular file.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
-        Self::at(CWD, &format!("/proc/{pid}/exe"), AtFlags::empty())
-    }
-
-    fn at(fd: impl AsFd, path: &str, flags: AtFlags) -> Option<Self> {
-        let flags = flags | AtFlags::STATX_DONT_SYNC;
-        let Statx { stx_mode, stx_dev_major, stx_dev_minor, stx_ino, stx_size, stx_mtime, .. } =
-            statx(fd, path, flags, StatxFlags::BASIC_STATS).ok()?;
-        (FileType::from_raw_mode(stx_mode.into()) == FileType::RegularFile).then_some(Self {
-            device: makedev(stx_dev_major, stx_dev_minor),
-            inode: stx_ino,
-            bytes: stx_size,
-            written: (stx_mtime.tv_sec, stx_mtime.tv_nsec),
-        })
+        Some(Contents::of(pid)?.file)
     }
 
     /// Whether a file is so large that it can be of interest, and not too large to be read.
     #[must_use]
     pub fn is_plausible(&self) -> bool {
         (MIN_EXECUTABLE..=MAX_EXECUTABLE).contains(&self.bytes)
+    }
+}
+
+/// An executable file as long as nothing is written to it. Its owner can set back the time of writing, and the number of a file
+/// that was removed is used again, but the time of the last change only moves on. So what was found in it holds for all of its
+/// processes, and for those to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Contents {
+    /// The file.
+    pub file: FileId,
+    /// When its contents, names or rights were last changed, seconds and nanoseconds.
+    pub changed: (i64, u32),
+}
+
+impl Contents {
+    fn of(pid: u32) -> Option<Self> {
+        Self::at(CWD, &format!("/proc/{pid}/exe"), AtFlags::empty())
+    }
+
+    fn at(fd: impl AsFd, path: &str, flags: AtFlags) -> Option<Self> {
+        let flags = flags | AtFlags::STATX_DONT_SYNC;
+        let Statx { stx_mode, stx_dev_major, stx_dev_minor, stx_ino, stx_size, stx_mtime, stx_ctime, .. } =
+            statx(fd, path, flags, StatxFlags::BASIC_STATS).ok()?;
+        let file = FileId {
+            device: makedev(stx_dev_major, stx_dev_minor),
+            inode: stx_ino,
+            bytes: stx_size,
+            written: (stx_mtime.tv_sec, stx_mtime.tv_nsec),
+        };
+        let is_regular = FileType::from_raw_mode(stx_mode.into()) == FileType::RegularFile;
+        is_regular.then_some(Self { file, changed: (stx_ctime.tv_sec, stx_ctime.tv_nsec) })
     }
 }
 
@@ -95,8 +115,8 @@ pub struct Process {
 #[derive(Debug)]
 pub struct Handle {
     file: OwnedFd,
-    /// Which file it is.
-    pub id: FileId,
+    /// Which file it is, as it was when it was opened.
+    pub contents: Contents,
     /// Its path in the mount namespace of the process that runs it.
     pub path: PathBuf,
 }
@@ -110,15 +130,15 @@ impl Handle {
     pub fn of(pid: u32) -> io::Result<Self> {
         let link = format!("/proc/{pid}/exe");
         let file = open(&link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let id = FileId::at(&file, "", AtFlags::EMPTY_PATH);
-        let id = id.ok_or_else(|| io::Error::other("it is not a regular file"))?;
-        Ok(Self { file, id, path: fs::read_link(&link)? })
+        let contents = Contents::at(&file, "", AtFlags::EMPTY_PATH);
+        let contents = contents.ok_or_else(|| io::Error::other("it is not a regular file"))?;
+        Ok(Self { file, contents, path: fs::read_link(&link)? })
     }
 
     /// Whether the file is still what it was.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
-        FileId::at(&self.file, "", AtFlags::EMPTY_PATH) == Some(self.id)
+        Contents::at(&self.file, "", AtFlags::EMPTY_PATH).is_some_and(|now| now.file == self.contents.file)
     }
 
     /// A path that leads to this very file, for this process.
@@ -142,23 +162,49 @@ const OLD_TICKS: u64 = 10 * TICKS_PER_SECOND;
 /// The kernel reports times in hundredths of a second whatever its clock is.
 const TICKS_PER_SECOND: u64 = 100;
 
+/// Most executables that are ignored at the same time.
+const MAX_IGNORED: usize = 1_024;
+
+/// Whether a process may be looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Admitted,
+    /// It may not, as long as it executes the same file.
+    Refused,
+    /// It may not, and perhaps it may a moment later.
+    #[default]
+    Unknown,
+}
+
 /// A search for processes that is repeated.
 #[derive(Debug, Default)]
 pub struct Search {
     seen: HashMap<u32, Seen>,
+    /// Executables of no interest, whether a process runs them now or not: a runtime of containers is executed several times for
+    /// each of them, and never for long.
+    ignored: HashSet<Contents>,
 }
 
 /// What was seen of a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Seen {
     looks: u32,
-    found: Option<FileId>,
+    /// The name of what it executes; `None` for a thread of the kernel.
+    link: Option<PathBuf>,
+    /// Whether it may be looked at while it executes that.
+    verdict: Verdict,
+    found: Option<Contents>,
 }
 
 impl Search {
-    /// Lists the running processes with a plausible executable. `admits` decides by pid whether a process may be looked at: of
-    /// others not even the attributes of their executable are read. Unless the look is `full`, it leaves processes alone that are
-    /// not young and had no executable of interest: a node has hundreds, and each takes several system calls.
+    /// Lists the running processes with a plausible executable that is not ignored. `admits` decides by pid and the name of the
+    /// executable whether a process may be looked at: of others not even the attributes of their executable are read.
+    ///
+    /// A node has hundreds of processes, and each takes several system calls. So a look that is not `full` leaves processes alone
+    /// that are not young, unless they were listed; and of young ones it asks only whether they execute another file by now: whoever
+    /// starts a program sets its user, its namespaces and its cgroup before that. A full one asks about all of them, but for those
+    /// that may be looked at and whose executable is still of no interest.
     ///
     /// # Errors
     ///
@@ -166,38 +212,64 @@ impl Search {
     pub fn look(
         &mut self,
         full: bool,
-        mut admits: impl FnMut(u32) -> bool,
-        is_of_interest: impl Fn(&FileId) -> bool,
-    ) -> io::Result<Vec<(u32, FileId)>> {
-        let mut seen = HashMap::with_capacity(self.seen.len());
-        let is_first = self.seen.is_empty();
-        for pid in pids()? {
-            let before = self.seen.get(&pid).copied().unwrap_or_else(|| {
+        mut admits: impl FnMut(u32, &Path) -> Verdict,
+    ) -> io::Result<Vec<(u32, Contents)>> {
+        let pids = pids()?;
+        let mut before = std::mem::take(&mut self.seen);
+        let is_first = before.is_empty();
+        for pid in pids {
+            let mut seen = before.remove(&pid).unwrap_or_else(|| {
                 let looks = if is_first && is_old(pid) { YOUNG } else { 0 };
-                Seen { looks, found: None }
+                Seen { looks, ..Seen::default() }
             });
-            let rests = !full && before.looks >= YOUNG && !before.found.as_ref().is_some_and(&is_of_interest);
-            let found = if rests { before.found } else { file_of(pid, &mut admits) };
-            seen.insert(pid, Seen { looks: before.looks.saturating_add(1), found });
+            let is_listed = !self.is_dull(seen.found);
+            if full || is_listed || seen.looks < YOUNG {
+                // To ask for the link alone is not to ask the file system. If it changes from here on, the next look sees it.
+                let link = fs::read_link(format!("/proc/{pid}/exe")).ok();
+                let is_same = seen.link == link && !is_listed;
+                let is_judged = match seen.verdict {
+                    Verdict::Unknown => true,
+                    Verdict::Refused => full || !is_same,
+                    // Who may be looked at does not matter where nothing is to be seen.
+                    Verdict::Admitted => !is_same || full && !self.is_dull(plausible(pid)),
+                };
+                if is_judged {
+                    seen.verdict = link.as_deref().map_or(Verdict::Refused, |link| admits(pid, link));
+                    seen.found = if seen.verdict == Verdict::Admitted { plausible(pid) } else { None };
+                    seen.link = link;
+                }
+            }
+            seen.looks = seen.looks.saturating_add(1);
+            self.seen.insert(pid, seen);
         }
-        self.seen = seen;
-        let running = self.seen.iter().filter_map(|(pid, seen)| Some((*pid, seen.found?)));
-        let mut running: Vec<_> = running.collect();
+        let listed = self.seen.iter().filter(|(_, seen)| !self.is_dull(seen.found));
+        let mut running: Vec<_> = listed.filter_map(|(pid, seen)| Some((*pid, seen.found?))).collect();
         running.sort_by_key(|(pid, _)| *pid);
         Ok(running)
     }
+
+    /// Whether an executable is not plausible, or ignored.
+    fn is_dull(&self, found: Option<Contents>) -> bool {
+        found.is_none_or(|found| self.ignored.contains(&found))
+    }
+
+    /// From here on, an executable is of no interest as long as nothing is written to it.
+    pub fn ignore(&mut self, contents: Contents) {
+        if self.ignored.len() >= MAX_IGNORED {
+            // Those that still run are looked at again.
+            self.ignored.clear();
+        }
+        self.ignored.insert(contents);
+    }
+}
+
+fn plausible(pid: u32) -> Option<Contents> {
+    Contents::of(pid).filter(|contents| contents.file.is_plausible())
 }
 
 fn is_old(pid: u32) -> bool {
     let now = u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default() * TICKS_PER_SECOND;
     ProcessId::of(pid).is_some_and(|id| now.saturating_sub(id.start_ticks) >= OLD_TICKS)
-}
-
-/// The plausible executable of a process that is admitted.
-fn file_of(pid: u32, admits: &mut impl FnMut(u32) -> bool) -> Option<FileId> {
-    // A thread of the kernel has no executable; to ask for the link alone is not to ask the file system.
-    let has_executable = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
-    if has_executable && admits(pid) { FileId::of(pid).filter(FileId::is_plausible) } else { None }
 }
 
 /// The pids in `/proc`.
@@ -270,7 +342,10 @@ pub fn cpu_ns(pid: u32) -> Option<u64> {
 }
 
 fn stat(pid: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+    // Without room from the start, the file is read in pieces, of 32 bytes at first.
+    let mut stat = String::with_capacity(1 << 10);
+    fs::File::open(format!("/proc/{pid}/stat")).ok()?.read_to_string(&mut stat).ok()?;
+    Some(stat)
 }
 
 /// The fields of `/proc/PID/stat` from the third on: the second, the name in parentheses, may contain spaces and parentheses.
@@ -347,8 +422,12 @@ mod tests {
         assert_eq!(entry_of(&vector[..16]), None);
     }
 
-    fn id(path: &std::path::Path) -> FileId {
-        FileId::at(CWD, path.to_str().expect("it is text"), AtFlags::empty()).expect("it is a file")
+    fn contents(path: &Path) -> Contents {
+        Contents::at(CWD, path.to_str().expect("it is text"), AtFlags::empty()).expect("it is a file")
+    }
+
+    fn id(path: &Path) -> FileId {
+        contents(path).file
     }
 
     #[test]
@@ -370,6 +449,24 @@ mod tests {
     }
 
     #[test]
+    fn contents_that_are_written_again_are_others_whatever_their_owner_says_of_them() {
+        let path = std::env::temp_dir().join(format!("schedspan-contents-{}", std::process::id()));
+        fs::write(&path, "text").unwrap();
+        let (before, written) = (contents(&path), fs::metadata(&path).unwrap().modified().unwrap());
+        assert_eq!(contents(&path), before);
+        // The kernel's clock of files may tick once in 10 ms.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while contents(&path).changed == before.changed {
+            assert!(std::time::Instant::now() < end, "the time of the change stands still");
+            fs::write(&path, "else").unwrap();
+            fs::File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+        }
+        assert_eq!(id(&path), before.file);
+        assert_ne!(contents(&path), before);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn a_handle_notices_that_its_file_is_written_to() {
         let path = std::env::temp_dir().join(format!("schedspan-sleep-{}", std::process::id()));
         fs::copy("/bin/sleep", &path).unwrap();
@@ -388,11 +485,11 @@ mod tests {
         let mut search = Search::default();
         let mut looked_at = |full| {
             let mut pids = Vec::new();
-            let admits = |pid| {
+            let admits = |pid, _: &Path| {
                 pids.push(pid);
-                false
+                Verdict::Unknown
             };
-            search.look(full, admits, |_| true).expect("/proc is there");
+            search.look(full, admits).expect("/proc is there");
             pids
         };
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -408,38 +505,122 @@ mod tests {
     }
 
     #[test]
+    fn a_young_process_is_judged_again_if_it_executes_another_file_or_was_not_known() {
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", "read line; exec sleep 60"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = shell.id();
+        let wait_for = |name: &str| {
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|runs| runs.trim_end() != name) {
+                assert!(std::time::Instant::now() < end, "it does not execute {name}");
+                std::thread::yield_now();
+            }
+        };
+        let mut search = not_the_first();
+        let mut is_judged = |full, verdict| {
+            let mut is_judged = false;
+            let admits = |judged, _: &Path| {
+                is_judged |= judged == pid;
+                verdict
+            };
+            search.look(full, admits).expect("/proc is there");
+            is_judged
+        };
+        wait_for("sh");
+        assert!(is_judged(false, Verdict::Unknown));
+        assert!(is_judged(false, Verdict::Refused));
+        assert!(!is_judged(false, Verdict::Refused), "it executes the same file");
+        assert!(is_judged(true, Verdict::Refused));
+        io::Write::write_all(&mut shell.stdin.take().unwrap(), b"\n").unwrap();
+        wait_for("sleep");
+        assert!(is_judged(false, Verdict::Admitted));
+        assert!(!is_judged(false, Verdict::Admitted));
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+
+    /// A search whose next look is not the first one, at which this test may have run for long.
+    fn not_the_first() -> Search {
+        Search { seen: HashMap::from([(u32::MAX, Seen::default())]), ..Search::default() }
+    }
+
+    #[test]
     fn only_who_is_admitted_is_listed_with_the_file_that_it_runs() {
         let own = std::process::id();
-        // Not the first look, at which this test may have run for long.
-        let seen = HashMap::from([(u32::MAX, Seen { looks: 0, found: None })]);
-        let (mut asked, mut search) = (0, Search { seen });
-        let mut look = |full, of_interest| {
-            asked = 0;
-            let admits = |pid| {
-                asked += u32::from(pid == own);
-                pid == own
-            };
-            let running = search.look(full, admits, |_| of_interest).expect("/proc is there");
-            (running, asked)
+        let mut search = not_the_first();
+        let mut asked = None;
+        let admits = |pid, link: &Path| {
+            if pid == own {
+                asked = Some(link.to_owned());
+                Verdict::Admitted
+            } else {
+                Verdict::Refused
+            }
         };
-        let (running, _) = look(true, true);
-        for _ in 1..YOUNG {
-            assert_eq!(look(false, false), (running.clone(), 1), "it is young");
-        }
-        assert_eq!(look(false, false), (running.clone(), 0), "it is of no interest");
-        assert_eq!(look(true, false), (running.clone(), 1));
-        // A test's executable may be too large for a program that is traced.
-        assert_eq!(look(false, true).1, u32::try_from(running.len()).expect("it is one"));
+        let running = search.look(true, admits).expect("/proc is there");
+        assert_eq!(asked, Some(std::env::current_exe().expect("this test runs")));
         let handle = Handle::of(own).expect("this test runs");
-        assert_eq!(id(&handle.own_path()), handle.id);
+        assert_eq!(contents(&handle.own_path()), handle.contents);
+        let contents = handle.contents;
         assert!(handle.is_unchanged());
-        let file = handle.id;
-        assert_eq!(running, if file.is_plausible() { vec![(own, file)] } else { vec![] });
-        let process = Process::of(own, file).expect("this test runs");
+        // A test's executable may be too large or too small for a program that is traced.
+        assert_eq!(running, if contents.file.is_plausible() { vec![(own, contents)] } else { vec![] });
+        let process = Process::of(own, contents.file).expect("this test runs");
         assert_eq!(process.id.pid, own);
         assert_eq!(Some(process.namespace), pid_namespace("self"));
-        assert_eq!(Process::of(u32::MAX, file).map(|process| process.id), None);
+        assert_eq!(Process::of(u32::MAX, contents.file).map(|process| process.id), None);
         // No other program has this test's name, and eBPF programs.
         assert_eq!(namesakes(), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_ignored_is_ignored_for_processes_to_come_until_it_changes() {
+        let path = std::env::temp_dir().join(format!("schedspan-ignored-{}", std::process::id()));
+        // Another process writes it: this one may fork meanwhile, and what is open for writing cannot be executed.
+        let copy = format!("cp /bin/sleep \"$0\" && truncate -s {MIN_EXECUTABLE} \"$0\"");
+        let copied = std::process::Command::new("sh").args(["-c", &copy]).arg(&path).status().unwrap();
+        assert!(copied.success());
+        let start = || std::process::Command::new(&path).arg("60").spawn().unwrap();
+        let end = |mut sleep: std::process::Child| {
+            sleep.kill().unwrap();
+            sleep.wait().unwrap();
+        };
+        let mut search = not_the_first();
+        let look = |search: &mut Search| {
+            let mut judged = 0;
+            let admits = |_, link: &Path| {
+                let is_it = link == path;
+                judged += u32::from(is_it);
+                if is_it { Verdict::Admitted } else { Verdict::Refused }
+            };
+            let running = search.look(false, admits).expect("/proc is there");
+            let running: Vec<_> = running.into_iter().map(|(pid, _)| pid).collect();
+            (running, judged)
+        };
+        let first = start();
+        for _ in 0..=YOUNG {
+            assert_eq!(look(&mut search), (vec![first.id()], 1), "it is of interest");
+        }
+        search.ignore(contents(&path));
+        assert_eq!(look(&mut search), (vec![], 0));
+        end(first);
+        let second = start();
+        assert_eq!(look(&mut search), (vec![], 1));
+        end(second);
+        // Names and rights make the same file one that is looked at again.
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let third = start();
+        assert_eq!(look(&mut search), (vec![third.id()], 1));
+        // There is room for only so many.
+        for inode in 0..=MAX_IGNORED as u64 {
+            let file = FileId { device: 0, inode, bytes: 0, written: (0, 0) };
+            search.ignore(Contents { file, changed: (0, 0) });
+        }
+        assert!(search.ignored.len() <= MAX_IGNORED);
+        end(third);
+        fs::remove_file(&path).unwrap();
     }
 }

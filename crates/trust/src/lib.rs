@@ -25,9 +25,12 @@ use std::fmt;
 
 use self::{
     cgroup::{Bases, Place, Uid},
-    process::Credentials,
+    process::{Credentials, Host},
 };
-pub use self::{process::file_name, rule::Rule};
+pub use self::{
+    process::{file_name, name_of},
+    rule::Rule,
+};
 
 /// What an operator trusts who does not say it.
 pub const DEFAULT: &str = "static-pods,namespace=kube-system,own-namespace,services,root";
@@ -41,6 +44,7 @@ pub type NamespaceOf = Box<dyn Fn(&str) -> Option<String> + Send>;
 pub struct Trust {
     rules: Vec<Rule>,
     bases: Bases,
+    host: Host,
     /// The daemon's own namespace in the cluster, if it runs in one.
     own_namespace: Option<String>,
     namespace_of: NamespaceOf,
@@ -68,7 +72,7 @@ impl Trust {
     #[must_use]
     pub fn new(rules: Vec<Rule>, namespace_of: NamespaceOf) -> Self {
         let own_namespace = process::own_namespace();
-        Self { rules, bases: process::bases(), own_namespace, namespace_of }
+        Self { rules, bases: process::bases(), host: Host::of_now(), own_namespace, namespace_of }
     }
 
     /// The rule that names this process.
@@ -82,35 +86,48 @@ impl Trust {
         }
         let text = process::cgroup(pid).ok_or(Stranger::Unreadable)?;
         let place = cgroup::place(&text, &self.bases);
-        let path = cgroup::path(&text, &self.bases);
-        let by_place = |rule: &&Rule| self.names_place(rule, &place, path.as_deref());
-        if let Some(rule) = self.rules.iter().find(by_place) {
+        let path = || cgroup::path(&text, &self.bases);
+        if let Some(rule) = self.rules.iter().find(|rule| self.names_place(rule, &place, path)) {
             return Ok(rule);
         }
-        let credentials = Credentials::of(pid).ok_or(Stranger::Unreadable)?;
-        // Three more look-ups, which most processes in containers are spared.
-        let on_host = matches!(place, Place::Elsewhere) && process::is_on_host(pid);
-        let by_user = |rule: &&Rule| names_user(rule, &place, credentials, on_host);
-        if let Some(rule) = self.rules.iter().find(by_user) {
-            return Ok(rule);
-        }
-        let by_parent = |rule: &&Rule| matches!(rule, Rule::Parent(of) if descends(pid, *of));
-        if let Some(rule) = self.rules.iter().find(by_parent) {
-            return Ok(rule);
-        }
-        Err(match place {
-            Place::Pod(uid) if uid.is_static() => Stranger::StaticPod(uid),
+        // What is read from here on takes the kernel longest, and most processes of a node are spared it: in a Pod no user is named.
+        let (named, stranger) = match place {
+            Place::Pod(uid) if uid.is_static() => (None, Stranger::StaticPod(uid)),
             Place::Pod(uid) => {
                 let namespace = (self.namespace_of)(uid.as_str());
-                Stranger::Pod(uid, namespace)
+                (None, Stranger::Pod(uid, namespace))
             }
-            Place::Service(name) => Stranger::Service(name, credentials.user),
-            Place::Elsewhere if on_host => Stranger::Host(credentials.user),
-            Place::Elsewhere => Stranger::Container(path.unwrap_or_default()),
+            Place::Service(name) => {
+                let user = user(pid)?;
+                (self.by_user(user, true), Stranger::Service(name, user))
+            }
+            Place::Elsewhere if self.host.has(pid) => {
+                let user = user(pid)?;
+                (self.by_user(user, false), Stranger::Host(user))
+            }
+            Place::Elsewhere => (None, Stranger::Container(path().unwrap_or_default())),
+        };
+        let by_parent = |rule: &&Rule| matches!(rule, Rule::Parent(of) if descends(pid, *of));
+        named.or_else(|| self.rules.iter().find(by_parent)).ok_or(stranger)
+    }
+
+    /// The rule that names a process of this user: in a service, or in none and on the host.
+    fn by_user(&self, user: u32, in_service: bool) -> Option<&Rule> {
+        self.rules.iter().find(|rule| match rule {
+            // Another user may be let in by a service, such as by cron.
+            Rule::Services => in_service && user == 0,
+            Rule::User(of) => !in_service && user == *of,
+            Rule::StaticPods
+            | Rule::Namespace(_)
+            | Rule::OwnNamespace
+            | Rule::Service(_)
+            | Rule::Cgroup(_)
+            | Rule::Parent(_)
+            | Rule::All => false,
         })
     }
 
-    fn names_place(&self, rule: &Rule, place: &Place, path: Option<&str>) -> bool {
+    fn names_place(&self, rule: &Rule, place: &Place, path: impl Fn() -> Option<String>) -> bool {
         let is_of = |namespace: &str| match place {
             Place::Pod(uid) => (self.namespace_of)(uid.as_str()).is_some_and(|of| of == namespace),
             Place::Service(_) | Place::Elsewhere => false,
@@ -120,26 +137,15 @@ impl Trust {
             Rule::Namespace(namespace) => is_of(namespace),
             Rule::OwnNamespace => self.own_namespace.as_deref().is_some_and(is_of),
             Rule::Service(name) => matches!(place, Place::Service(of) if of == name),
-            Rule::Cgroup(of) => path.is_some_and(|path| cgroup::is_below(path, of)),
+            Rule::Cgroup(of) => path().is_some_and(|path| cgroup::is_below(&path, of)),
             Rule::All => true,
             Rule::Services | Rule::User(_) | Rule::Parent(_) => false,
         }
     }
 }
 
-fn names_user(rule: &Rule, place: &Place, credentials: Credentials, on_host: bool) -> bool {
-    match rule {
-        // Another user may be let in by a service, such as by cron.
-        Rule::Services => matches!(place, Place::Service(_)) && credentials.user == 0,
-        Rule::User(user) => on_host && credentials.user == *user,
-        Rule::StaticPods
-        | Rule::Namespace(_)
-        | Rule::OwnNamespace
-        | Rule::Service(_)
-        | Rule::Cgroup(_)
-        | Rule::Parent(_)
-        | Rule::All => false,
-    }
+fn user(pid: u32) -> Result<u32, Stranger> {
+    Credentials::of(pid).map(|credentials| credentials.user).ok_or(Stranger::Unreadable)
 }
 
 /// Whether a process is `of`, or a descendant of it.
@@ -155,6 +161,17 @@ fn descends(mut pid: u32, of: u32) -> bool {
 }
 
 impl Stranger {
+    /// Whether no rule will name it as long as it executes the same file and nobody moves it to another cgroup.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Unreadable | Self::Pod(_, None) => false,
+            Self::StaticPod(_) | Self::Pod(..) | Self::Service(..) | Self::Host(_) | Self::Container(_) => {
+                true
+            }
+        }
+    }
+
     /// The rule that would name it; `None` if there is no such rule but `all`.
     #[must_use]
     pub fn remedy(&self) -> Option<Rule> {

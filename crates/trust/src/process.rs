@@ -1,6 +1,6 @@
 //! What `/proc` says of a process. Each file here is written by the kernel alone, at once.
 
-use std::{fs::File, io::Read as _, path::Path};
+use std::{ffi::CString, fs::File, io::Read as _, path::Path};
 
 use rustix::fs::readlink;
 
@@ -8,6 +8,8 @@ use crate::cgroup::Bases;
 
 /// Longest file that is read: 16 hierarchies with paths of 4 KiB do not occur.
 const MAX_FILE: u64 = 64 << 10;
+/// Room for what is usual. Without it, a file is read in pieces, of 32 bytes at first, and each is a system call.
+const USUAL: usize = 4 << 10;
 /// Written by the kubelet for each container with a ServiceAccount.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
@@ -52,32 +54,56 @@ pub(crate) fn own_namespace() -> Option<String> {
     read(NAMESPACE_FILE).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Whether a process is outside of containers: it has the user and PID namespaces of the daemon, which sees the host's
-/// processes because it shares these, and sees the files of the daemon or of process 1.
-pub(crate) fn is_on_host(pid: u32) -> bool {
-    let namespace =
-        |process: &str, kind: &str| readlink(format!("/proc/{process}/ns/{kind}"), Vec::new()).ok();
-    let pid = pid.to_string();
-    let shares = |other: &str, kind: &str| {
-        let own = namespace(&pid, kind);
-        own.is_some() && own == namespace(other, kind)
-    };
-    shares("self", "user") && shares("self", "pid") && (shares("self", "mnt") || shares("1", "mnt"))
+/// The namespaces of the host's processes, which stay the same: those of users and PIDs are the daemon's, which sees the host's
+/// processes because it shares these; files are seen as the daemon or process 1 sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    user: Option<CString>,
+    pid: Option<CString>,
+    mounts: [Option<CString>; 2],
+}
+
+impl Host {
+    /// As it is now.
+    pub(crate) fn of_now() -> Self {
+        let mounts = ["self", "1"].map(|process| namespace(process, "mnt"));
+        Self { user: namespace("self", "user"), pid: namespace("self", "pid"), mounts }
+    }
+
+    /// Whether a process is outside of containers.
+    pub(crate) fn has(&self, pid: u32) -> bool {
+        let pid = pid.to_string();
+        let shares = |kind, with: &[Option<CString>]| {
+            let of_process = namespace(&pid, kind);
+            of_process.is_some() && with.contains(&of_process)
+        };
+        let one = std::slice::from_ref;
+        shares("user", one(&self.user)) && shares("pid", one(&self.pid)) && shares("mnt", &self.mounts)
+    }
+}
+
+fn namespace(process: &str, kind: &str) -> Option<CString> {
+    readlink(format!("/proc/{process}/ns/{kind}"), Vec::new()).ok()
 }
 
 /// The name of a process's executable, as the kernel says it without asking the file system; `None` for a thread of the
 /// kernel, or without the right to know it. The user who starts a program chooses its name, so a name proves nothing.
 #[must_use]
 pub fn file_name(pid: u32) -> Option<String> {
-    let path = readlink(format!("/proc/{pid}/exe"), Vec::new()).ok()?;
-    let path = String::from_utf8_lossy(path.as_bytes()).into_owned();
+    Some(name_of(readlink(format!("/proc/{pid}/exe"), Vec::new()).ok()?.as_bytes()))
+}
+
+/// The name of a file in the link `/proc/PID/exe`.
+#[must_use]
+pub fn name_of(link: &[u8]) -> String {
+    let path = String::from_utf8_lossy(link);
     // Of a file that has been removed.
     let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
-    path.rsplit('/').next().map(str::to_owned)
+    path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 fn read(path: impl AsRef<Path>) -> Option<String> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(USUAL);
     File::open(path).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -234,6 +234,7 @@ fn trust(rules: &str) -> Trust {
     Trust {
         rules: rules.split(',').map(|rule| rule.parse().unwrap()).collect(),
         bases: host(),
+        host: Host::default(),
         own_namespace: Some("tracing".to_owned()),
         namespace_of: Box::new(namespace_of),
     }
@@ -243,7 +244,7 @@ fn trust(rules: &str) -> Trust {
 fn a_pod_is_named_by_its_namespace_and_a_static_one_by_what_it_is() {
     let names = |rules: &str, place: &Place| {
         let trust = trust(rules);
-        trust.rules.iter().any(|rule| trust.names_place(rule, place, None))
+        trust.rules.iter().any(|rule| trust.names_place(rule, place, || None))
     };
     assert!(!names(DEFAULT, &pod(PLAIN)));
     assert!(names("static-pods,namespace=shop", &pod(PLAIN)));
@@ -258,10 +259,9 @@ fn a_pod_is_named_by_its_namespace_and_a_static_one_by_what_it_is() {
 fn a_service_is_named_if_root_runs_it_or_by_its_name() {
     let scheduler = at("/system.slice/kube-scheduler.service");
     let names = |rules: &str, user| {
-        let (trust, credentials) = (trust(rules), Credentials { user, parent: 1 });
-        trust.rules.iter().any(|rule| {
-            trust.names_place(rule, &scheduler, None) || names_user(rule, &scheduler, credentials, false)
-        })
+        let trust = trust(rules);
+        trust.rules.iter().any(|rule| trust.names_place(rule, &scheduler, || None))
+            || trust.by_user(user, true).is_some()
     };
     assert!(names(DEFAULT, 0));
     assert!(!names(DEFAULT, 998));
@@ -271,14 +271,30 @@ fn a_service_is_named_if_root_runs_it_or_by_its_name() {
 
 #[test]
 fn a_process_of_the_host_is_named_by_its_user() {
-    let names = |rules: &str, user, on_host| {
-        let credentials = Credentials { user, parent: 1 };
-        trust(rules).rules.iter().any(|rule| names_user(rule, &Place::Elsewhere, credentials, on_host))
+    let names = |rules: &str, user| trust(rules).by_user(user, false).is_some();
+    assert!(names("root", 0));
+    assert!(!names("root,services", 1000));
+    assert!(names("user=1000", 1000));
+    assert!(!names("services", 0), "it is in none");
+}
+
+#[test]
+fn a_process_in_namespaces_of_its_own_is_not_named_by_its_user() {
+    let pid = std::process::id();
+    let own = Credentials::of(pid).unwrap();
+    let judged = |host| {
+        let rules = vec![Rule::User(own.user)];
+        Trust { rules, host, bases: Bases::default(), ..trust(DEFAULT) }.judge(pid).cloned()
     };
-    assert!(names("root", 0, true));
-    assert!(!names("root", 0, false), "root in a container");
-    assert!(!names("root,services", 1000, true));
-    assert!(names("user=1000", 1000, true));
+    assert_eq!(judged(Host::of_now()), Ok(Rule::User(own.user)));
+    assert!(matches!(judged(Host::default()), Err(Stranger::Container(_))));
+}
+
+#[test]
+fn who_is_not_known_yet_may_be_named_a_moment_later() {
+    let Place::Pod(uid) = pod(PLAIN) else { unreachable!("it is a Pod") };
+    assert!(!Stranger::Pod(uid.clone(), None).is_final() && !Stranger::Unreadable.is_final());
+    assert!(Stranger::Pod(uid, Some("shop".to_owned())).is_final() && Stranger::Host(1000).is_final());
 }
 
 #[test]
