@@ -276,7 +276,7 @@ impl PodContexts {
     /// All Pods without a Node; `None` if they were not asked for, were not listed yet, are too many, or the API server does
     /// not answer.
     #[must_use]
-    pub fn pending(&self) -> Option<Vec<PendingPod>> {
+    pub fn pending(&self) -> Option<Vec<Arc<PendingPod>>> {
         let shared = &*self.0;
         let answers = shared.listed.load(Ordering::Relaxed) && shared.failures.load(Ordering::Relaxed) == 0;
         let pending = shared.pending.as_ref().filter(|_| answers)?;
