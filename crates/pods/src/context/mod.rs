@@ -73,8 +73,6 @@ const UNASSIGNED: &str = "spec.nodeName=";
 const DOWN: u32 = 2;
 /// Stands for a wait without end.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
-/// Pods in a page of a list. Three copies of a page are in memory at once.
-const PAGE: u32 = 200;
 /// Why Pods cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -507,7 +505,7 @@ fn reporting(client: Client, shared: &Arc<Shared>) -> Client {
 async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
     let pods = Api::<Pod<WHOLE>>::all(client);
     let unassigned =
-        watcher::Config::default().fields(UNASSIGNED).page_size(PAGE).timeout(api::WATCH_SECONDS);
+        watcher::Config::default().fields(UNASSIGNED).page_size(api::PAGE).timeout(api::WATCH_SECONDS);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
     while let Some(event) = events.next().await {
