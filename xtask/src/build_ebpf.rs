@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use crate::{
-    paths,
+    paths, process,
     toolchain::{Rustc, run},
 };
 
@@ -30,11 +30,16 @@ pub fn build() -> Result<PathBuf> {
 
 /// Builds the eBPF object for this architecture and returns its path.
 pub fn build_for(arch: &str) -> Result<PathBuf> {
-    run(&mut cargo(&Rustc::installed()?, "build", arch)?)
+    let rustc = Rustc::installed()?;
+    run(&mut cargo(&rustc, "build", arch)?)
         .context("the eBPF object does not build; `cargo xtask setup` checks what it needs")?;
     let built = target().join("bpfel-unknown-none/release/tracer-ebpf");
+    // The kernel takes types (BTF), but no debug information, which is most of the object: the daemon would hold it in memory.
+    let stripped = built.with_extension("stripped");
+    let strip = format!("/usr/lib/llvm-{}/bin/llvm-strip", rustc.llvm);
+    process::output(Command::new(strip).arg("-g").arg(&built).arg("-o").arg(&stripped))?;
     let output = paths::target().join(OUTPUT).join(arch).join("tracer-ebpf.o");
-    install(&built, &output)?;
+    install(&stripped, &output)?;
     Ok(output)
 }
 

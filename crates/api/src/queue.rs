@@ -9,7 +9,7 @@ use axum::{
 };
 use kube_scheduler::{
     metrics::Metrics,
-    queue::{Answer, Condition, Pending, Queues, stalls},
+    queue::{Answer, Condition, Look, Pending, Queues, stalls},
 };
 use pods::context::{PendingPod, PodContexts};
 use serde::Deserialize;
@@ -34,9 +34,16 @@ impl Board {
     /// Where each Pod waits, now.
     #[must_use]
     pub fn answer(&self) -> Answer {
+        self.queues.answer(now_unix_us(), self.pending().as_deref())
+    }
+
+    fn look(&self) -> Look {
+        self.queues.look(now_unix_us(), self.pending().as_deref())
+    }
+
+    fn pending(&self) -> Option<Vec<Pending>> {
         let pending = self.contexts.as_ref().and_then(PodContexts::pending);
-        let pending = pending.map(|pods| pods.into_iter().map(of).collect::<Vec<_>>());
-        self.queues.answer(now_unix_us(), pending.as_deref())
+        pending.map(|pods| pods.iter().map(|pod| of(pod)).collect())
     }
 
     /// Publishes what is known, and logs when a scheduler begins or ceases to stand still, for ever.
@@ -46,9 +53,9 @@ impl Board {
         let mut stood = 0;
         loop {
             looks.tick().await;
-            let answer = self.answer();
-            metrics.queue(&answer, self.queues.left_out());
-            let stalls = stalls(&answer);
+            let look = self.look();
+            metrics.queue(&look, self.queues.left_out());
+            let stalls = stalls(&look.answer);
             if stalls.len() > stood {
                 stalls.iter().for_each(|stall| warn!("{stall}"));
             } else if stalls.is_empty() && stood > 0 {
@@ -59,8 +66,9 @@ impl Board {
     }
 }
 
-fn of(pod: PendingPod) -> Pending {
-    let PendingPod { uid, namespace, name, scheduler, created_unix_us, gates, group, condition } = pod;
+fn of(pod: &PendingPod) -> Pending {
+    let PendingPod { uid, namespace, name, scheduler, created_unix_us, gates, group, condition } =
+        pod.clone();
     let condition =
         condition.map(|(reason, message, since_unix_us)| Condition { reason, message, since_unix_us });
     Pending { uid, namespace, name, scheduler, created_unix_us, gates, group, condition }

@@ -23,6 +23,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time the API server ends a watch, which begins again where it was: an API server that is silent, without a reset of its
 /// connections, is noticed within a minute.
 pub(crate) const WATCH_SECONDS: u32 = 20;
+/// Pods in a page of a list. Three copies of a page are in memory at once, and a Pod may have 20 kB.
+pub(crate) const PAGE: u32 = 100;
 /// Timeout of the next bytes of a response: longer than a watch may be silent.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const _: () = assert!(READ_TIMEOUT.as_secs() > WATCH_SECONDS as u64);

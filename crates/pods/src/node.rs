@@ -34,8 +34,6 @@ use crate::{
 
 /// Most Pods that are remembered. The kubelet takes 110 unless told otherwise; those that have ended come on top.
 const MAX_PODS: usize = 16_384;
-/// Pods in a page of a list.
-const PAGE: u32 = 200;
 /// The name of this node, where its host name is another; the chart sets it.
 const NODE_NAME: &str = "NODE_NAME";
 
@@ -125,7 +123,7 @@ fn of_this_node() -> String {
 /// Watches for ever. What is known stays known while the API server does not answer.
 async fn watch(client: Client, url: String, pods: Arc<NodePods>) {
     let config =
-        watcher::Config::default().fields(&of_this_node()).page_size(PAGE).timeout(api::WATCH_SECONDS);
+        watcher::Config::default().fields(&of_this_node()).page_size(api::PAGE).timeout(api::WATCH_SECONDS);
     let events = watcher(Api::<Pod>::all(client), config).default_backoff();
     pin_mut!(events);
     // UIDs are never used again: those of a list that begins are added to what is known, and the others leave when it ends.

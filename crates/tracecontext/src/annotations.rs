@@ -125,7 +125,11 @@ impl Carriers {
         for (index, key) in self.keys.iter().enumerate() {
             reader.key(index as u8, key);
         }
-        (reader.found, reader.refused)
+        let Reader { mut found, refused, .. } = reader;
+        // Thousands are kept, and most have one context: a list grows by four.
+        found.causes.shrink_to_fit();
+        found.baggage.shrink_to_fit();
+        (found, refused)
     }
 
     /// The key of the annotation that carries a cause.

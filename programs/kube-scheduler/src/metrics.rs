@@ -14,7 +14,7 @@ use crate::{
     attempt::{CPU_NANOSECONDS, QUEUE_INCOMING_PODS},
     durations::Histograms,
     last_minute::{self, Comparison, LastMinute, Overhead, Window},
-    queue::{Answer, stalls},
+    queue::{Look, Reason, stalls},
 };
 
 telemetry::labels! {
@@ -130,12 +130,13 @@ impl Metrics {
     }
 
     /// Takes what is known of the queues, and how many entries into them had no room.
-    pub fn queue(&self, answer: &Answer, left_out: u64) {
-        let count = |(reason, pods): (crate::queue::Reason, usize)| last_minute::Count {
+    pub fn queue(&self, look: &Look, left_out: u64) {
+        let Look { answer, counts } = look;
+        let count = |(reason, pods): (&Reason, &usize)| last_minute::Count {
             name: reason.name().to_owned(),
-            count: pods as u64,
+            count: *pods as u64,
         };
-        let waiting = answer.counts().into_iter().map(count).collect();
+        let waiting = counts.iter().map(count).collect();
         self.0.stalled.set(i64::try_from(answer.stalled_seconds()).unwrap_or(i64::MAX));
         self.0.losses.set(Loss::NoRoom, left_out);
         *self.0.queue.lock().unwrap_or_else(PoisonError::into_inner) = (waiting, stalls(answer));

@@ -12,7 +12,7 @@ mod pod;
 mod terms;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashSet, VecDeque},
     fmt,
     hash::{BuildHasher as _, RandomState},
     path::PathBuf,
@@ -60,13 +60,15 @@ use self::{
 };
 use crate::{Lookup, Loss, Metrics, api};
 
-/// Most Pods in the cache, if none carries a context; the least used are evicted first. Kubernetes supports 150,000 Pods in a
-/// cluster.
+/// Most Pods in the cache that wait, if none carries a context; the least used are evicted first. Kubernetes supports 150,000 Pods
+/// in a cluster.
 const CAPACITY: usize = 200_000;
 /// Bytes of a Pod without a context in the cache.
 const POD_BYTES: u64 = 64;
 /// Most bytes of the cache.
 const MAX_BYTES: u64 = CAPACITY as u64 * POD_BYTES;
+/// Pods in the cache that do not wait any more: their attempts end a little later, and their lifecycles within minutes.
+const MAX_LEFT: usize = 10_000;
 /// Selects Pods without a Node.
 const UNASSIGNED: &str = "spec.nodeName=";
 /// Consecutive failures after which the API server counts as down: a single one is a restart or a cut connection, and shorter
@@ -74,8 +76,6 @@ const UNASSIGNED: &str = "spec.nodeName=";
 const DOWN: u32 = 2;
 /// Stands for a wait without end.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
-/// Pods in a page of a list. Three copies of a page are in memory at once.
-const PAGE: u32 = 200;
 /// Why Pods cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -93,6 +93,8 @@ pub struct PodContexts(Arc<Shared>);
 
 struct Shared {
     pods: Cache<Key, Entry, Weight>,
+    /// Those that do not wait any more, in the order in which they left.
+    left: Mutex<VecDeque<Key>>,
     keys: (u64, u64),
     carriers: Carriers,
     /// Names of attributes for the selected members of baggage.
@@ -193,6 +195,7 @@ impl PodContexts {
         metrics.set_watch_up(true);
         let shared = Arc::new(Shared {
             pods: Cache::with_weighter(CAPACITY, MAX_BYTES, Weight),
+            left: Mutex::default(),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
             carriers,
             members,
@@ -277,7 +280,7 @@ impl PodContexts {
     /// All Pods without a Node; `None` if they were not asked for, were not listed yet, are too many, or the API server does
     /// not answer.
     #[must_use]
-    pub fn pending(&self) -> Option<Vec<PendingPod>> {
+    pub fn pending(&self) -> Option<Vec<Arc<PendingPod>>> {
         let shared = &*self.0;
         let answers = shared.listed.load(Ordering::Relaxed) && shared.failures.load(Ordering::Relaxed) == 0;
         let pending = shared.pending.as_ref().filter(|_| answers)?;
@@ -292,6 +295,7 @@ impl PodContexts {
     /// Adds a Pod that the watch does not see because it has a Node.
     pub(crate) fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
         self.0.learn(metadata, priority_class, None);
+        self.0.leaves(metadata);
         self.0.changed.notify_waiters();
     }
 
@@ -425,6 +429,18 @@ impl Shared {
         self.pods.insert(key, Entry { known, terms });
     }
 
+    /// A Pod does not wait any more.
+    fn leaves(&self, metadata: &ObjectMeta) {
+        let Some(uid) = &metadata.uid else { return };
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.push_back(self.key(uid));
+        if left.len() > MAX_LEFT
+            && let Some(oldest) = left.pop_front()
+        {
+            self.pods.remove(&oldest);
+        }
+    }
+
     /// Counts a refused annotation, and logs the first one of each key.
     fn refuse(&self, refused: &Refused, whose: impl FnOnce() -> String) {
         let Refused { key, value, reason } = refused;
@@ -508,7 +524,7 @@ fn reporting(client: Client, shared: &Arc<Shared>) -> Client {
 async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
     let pods = Api::<Pod<WHOLE>>::all(client);
     let unassigned =
-        watcher::Config::default().fields(UNASSIGNED).page_size(PAGE).timeout(api::WATCH_SECONDS);
+        watcher::Config::default().fields(UNASSIGNED).page_size(api::PAGE).timeout(api::WATCH_SECONDS);
     let events = watcher(pods, unassigned).default_backoff();
     pin_mut!(events);
     // A list comes in many parts, of which none is to wait.
@@ -540,6 +556,7 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
                 if !is_known {
                     shared.learn(pod.meta(), pod.priority_class(), Some(pod.terms()));
                 }
+                shared.leaves(pod.meta());
             }
             Ok(Event::InitDone) => {
                 drop(listing.take());

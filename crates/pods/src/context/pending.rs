@@ -1,63 +1,89 @@
 //! Pods without a Node, as the same watch reports them: why each is not scheduled, as its object says.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use kube::Resource as _;
 
-use spans::text::cut;
-
 use super::pod::{Condition, Pod};
 
-/// Pods that are kept: as many as the model of the queue holds.
+/// Pods that are kept: as many as the model of the queue holds. Each takes some 350 bytes.
 const MAX_PODS: usize = 20_000;
 /// Characters kept of a name and of a message.
 const MAX_NAME: usize = 253;
 const MAX_MESSAGE: usize = 512;
 /// Scheduling gates kept of a Pod.
 const MAX_GATES: usize = 16;
+/// Shared texts before it is looked for the first time which are in use.
+const FEW_TEXTS: usize = 64;
 
-/// A Pod without a Node.
+/// A Pod without a Node. What many Pods have in common is one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingPod {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// `metadata.namespace`.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// `metadata.name`.
-    pub name: String,
+    pub name: Arc<str>,
     /// `spec.schedulerName`.
-    pub scheduler: String,
+    pub scheduler: Arc<str>,
     /// `metadata.creationTimestamp`, microseconds since the Unix epoch.
     pub created_unix_us: u64,
     /// Names in `spec.schedulingGates`.
     pub gates: Vec<String>,
     /// The group in `spec.schedulingGroup`.
-    pub group: Option<String>,
+    pub group: Option<Arc<str>>,
     /// Reason, message and last transition (microseconds since the Unix epoch) of the condition `PodScheduled`, if it is
     /// false.
-    pub condition: Option<(String, String, u64)>,
+    pub condition: Option<(Arc<str>, Arc<str>, u64)>,
 }
 
-/// All Pods without a Node, by UID.
+/// All Pods without a Node.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    pods: HashMap<String, PendingPod>,
-    /// UIDs in the list that is being read.
-    listed: Option<HashSet<String>>,
+    /// By UID, with the last list that had the Pod, or that was over when it came.
+    pods: HashMap<Arc<str>, (u64, Arc<PendingPod>)>,
+    /// Number of lists that began.
+    lists: u64,
     /// Not all Pods of the last list, and since, had room.
     overflowed: bool,
+    texts: Texts,
+}
+
+/// One copy of each text.
+#[derive(Debug, Default)]
+struct Texts {
+    all: HashSet<Arc<str>>,
+    /// With so many, those that nobody uses are dropped.
+    full: usize,
+}
+
+impl Texts {
+    fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.all.get(text) {
+            return Arc::clone(known);
+        }
+        if self.all.len() >= self.full {
+            self.all.retain(|text| Arc::strong_count(text) > 1);
+            self.full = (2 * self.all.len()).max(FEW_TEXTS);
+        }
+        let new: Arc<str> = text.into();
+        self.all.insert(Arc::clone(&new));
+        new
+    }
 }
 
 impl Pending {
     pub(super) fn list_begins(&mut self) {
-        self.listed = Some(HashSet::new());
+        self.lists += 1;
         self.overflowed = false;
     }
 
     pub(super) fn list_ends(&mut self) {
-        if let Some(listed) = self.listed.take() {
-            self.pods.retain(|uid, _| listed.contains(uid));
-        }
+        self.pods.retain(|_, (list, _)| *list == self.lists);
     }
 
     /// Keeps a Pod that has no Node. Returns whether there was room.
@@ -65,53 +91,57 @@ impl Pending {
         let Some(uid) = &pod.meta().uid else { return true };
         // A Pod that is being deleted is not scheduled any more.
         if pod.meta().deletion_timestamp.is_some() {
-            self.pods.remove(uid);
+            self.pods.remove(&**uid);
             return true;
         }
-        if let Some(listed) = &mut self.listed
-            && listed.len() < MAX_PODS
-        {
-            listed.insert(uid.clone());
-        }
-        if self.pods.len() >= MAX_PODS && !self.pods.contains_key(uid) {
+        if self.pods.len() >= MAX_PODS && !self.pods.contains_key(&**uid) {
             self.overflowed = true;
             return false;
         }
-        self.pods.insert(uid.clone(), of(uid, pod));
+        let pod = of(uid, pod, &mut self.texts);
+        self.pods.insert(Arc::clone(&pod.uid), (self.lists, Arc::new(pod)));
         true
     }
 
     /// Forgets a Pod. Returns whether it was kept.
     pub(super) fn gone<const WHOLE: bool>(&mut self, pod: &Pod<WHOLE>) -> bool {
-        pod.meta().uid.as_ref().is_some_and(|uid| self.pods.remove(uid).is_some())
+        pod.meta().uid.as_ref().is_some_and(|uid| self.pods.remove(&**uid).is_some())
     }
 
     /// All Pods; `None` if there was no room for some.
-    pub(super) fn all(&self) -> Option<Vec<PendingPod>> {
-        (!self.overflowed).then(|| self.pods.values().cloned().collect())
+    pub(super) fn all(&self) -> Option<Vec<Arc<PendingPod>>> {
+        (!self.overflowed).then(|| self.pods.values().map(|(_, pod)| Arc::clone(pod)).collect())
     }
 }
 
-fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>) -> PendingPod {
+fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Texts) -> PendingPod {
     let metadata = pod.meta();
-    let name = |name: &str| cut(name, MAX_NAME);
+    let name = |name| first(name, MAX_NAME);
     let failed = |condition: &&Condition| condition.kind == "PodScheduled" && condition.status == "False";
     let condition = pod.status.conditions.iter().find(failed).map(|condition| {
         let since =
             condition.last_transition_time.as_ref().map_or(0, |time| microseconds(time.0.as_microsecond()));
-        (name(&condition.reason), cut(&condition.message, MAX_MESSAGE), since)
+        let message = first(&condition.message, MAX_MESSAGE);
+        (texts.share(name(&condition.reason)), texts.share(message), since)
     });
     let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_microsecond());
+    let gates = pod.spec.scheduling_gates.iter().take(MAX_GATES);
+    let group = pod.spec.scheduling_group.as_ref();
     PendingPod {
-        uid: uid.to_owned(),
-        namespace: name(metadata.namespace.as_deref().unwrap_or_default()),
-        name: name(metadata.name.as_deref().unwrap_or_default()),
-        scheduler: name(&pod.spec.scheduler_name),
+        uid: uid.into(),
+        namespace: texts.share(name(metadata.namespace.as_deref().unwrap_or_default())),
+        name: name(metadata.name.as_deref().unwrap_or_default()).into(),
+        scheduler: texts.share(name(&pod.spec.scheduler_name)),
         created_unix_us: created.map_or(0, microseconds),
-        gates: pod.spec.scheduling_gates.iter().take(MAX_GATES).map(|gate| name(&gate.name)).collect(),
-        group: pod.spec.scheduling_group.as_ref().map(|group| name(&group.pod_group_name)),
+        gates: gates.map(|gate| name(&gate.name).to_owned()).collect(),
+        group: group.map(|group| texts.share(name(&group.pod_group_name))),
         condition,
     }
+}
+
+/// The first characters of a text.
+fn first(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
 fn microseconds(since_epoch: i64) -> u64 {
@@ -147,20 +177,20 @@ mod tests {
         let all = pending.all().unwrap();
         let created_unix_us = 1_795_219_200_000_000;
         let expected = PendingPod {
-            uid: "a".to_owned(),
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-            scheduler: "default-scheduler".to_owned(),
+            uid: "a".into(),
+            namespace: "shop".into(),
+            name: "web".into(),
+            scheduler: "default-scheduler".into(),
             created_unix_us,
             gates: vec!["example.com/wait".to_owned()],
-            group: Some("crew".to_owned()),
+            group: Some("crew".into()),
             condition: Some((
-                "SchedulingGated".to_owned(),
-                "x".repeat(MAX_MESSAGE),
+                "SchedulingGated".into(),
+                "x".repeat(MAX_MESSAGE).into(),
                 created_unix_us + 1_000_000,
             )),
         };
-        assert_eq!(all, [expected]);
+        assert_eq!(all, [expected.into()]);
     }
 
     #[test]
@@ -185,8 +215,29 @@ mod tests {
         pending.list_ends();
         pending.gone(&pod("a", |_| {}));
         pending.seen(&pod("b", |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z")));
-        let uids: Vec<_> = pending.all().unwrap().into_iter().map(|pod| pod.uid).collect();
+        let uids: Vec<_> = pending.all().unwrap().iter().map(|pod| pod.uid.to_string()).collect();
         assert_eq!(uids, ["d"]);
+    }
+
+    #[test]
+    fn texts_that_pods_have_in_common_are_kept_once_and_no_longer_than_a_pod_has_them() {
+        let mut pending = Pending::default();
+        let with = |uid: usize, message: String| {
+            pod(&uid.to_string(), |pod| {
+                let failed = json!({ "type": "PodScheduled", "status": "False", "message": message });
+                pod["status"] = json!({ "conditions": [failed] });
+            })
+        };
+        for uid in 0..2 {
+            pending.seen(&with(uid, "0/3 nodes are available".to_owned()));
+        }
+        let all = pending.all().unwrap();
+        let [one, other] = [0, 1].map(|index: usize| all[index].condition.clone().unwrap());
+        assert!(Arc::ptr_eq(&one.1, &other.1) && Arc::ptr_eq(&all[0].namespace, &all[1].namespace));
+        for number in 0..10 * FEW_TEXTS {
+            pending.seen(&with(0, format!("try {number}")));
+        }
+        assert!(pending.texts.all.len() <= FEW_TEXTS, "{}", pending.texts.all.len());
     }
 
     #[test]

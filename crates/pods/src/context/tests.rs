@@ -432,6 +432,18 @@ async fn what_pods_carry_is_bounded_in_bytes() {
     assert!(contexts.0.pods.weight() <= MAX_BYTES);
 }
 
+#[tokio::test]
+async fn those_that_left_last_are_known_and_all_that_wait() {
+    let (contexts, _) = contexts(any_port()).await;
+    let object = |uid: String| ObjectMeta { uid: Some(uid), ..ObjectMeta::default() };
+    contexts.0.learn(&object("waits".to_owned()), None, None);
+    for number in 0..=MAX_LEFT {
+        contexts.learn(&object(number.to_string()), None);
+    }
+    let known = |uid: &str| contexts.annotated(uid).is_some();
+    assert_eq!(["waits", "0", "1", &MAX_LEFT.to_string()].map(known), [true, false, true, true]);
+}
+
 /// A Pod with a volume claim and a host port.
 fn demanding(uid: &str, annotations: &Value) -> Value {
     let mut pod = pod(uid, annotations);

@@ -122,8 +122,8 @@ impl Lifecycles {
 
 /// Watches all Pods, for ever. A selector by phase would miss the last status of a Pod.
 async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Metrics) {
-    let events = watcher(Api::<Pod>::all(client), watcher::Config::default().timeout(api::WATCH_SECONDS))
-        .default_backoff();
+    let all = watcher::Config::default().page_size(api::PAGE).timeout(api::WATCH_SECONDS);
+    let events = watcher(Api::<Pod>::all(client), all).default_backoff();
     pin_mut!(events);
     let mut down = false;
     // A list comes in many parts, of which none is to wait.

@@ -1,11 +1,14 @@
 //! Puts together what is known of each Pod, and says which schedulers stand still.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Pending,
+    Condition, Look, Pending,
     model::{Entry, Model, Place, Process},
     wakes,
 };
@@ -209,58 +212,32 @@ impl Time {
 impl Answer {
     /// See [`Queues::answer`](super::Queues::answer).
     pub(super) fn of(model: &mut Model, now_unix_us: u64, pending: Option<&[Pending]>) -> Self {
-        let time = Time { now_unix_us, unix_ns_at_zero: model.clocks.unix_ns_at_zero };
-        let by_uid: Option<HashMap<&str, &Pending>> =
-            pending.map(|pods| pods.iter().map(|pod| (&*pod.uid, pod)).collect());
-        if let Some(by_uid) = &by_uid {
-            forget(model, by_uid, time);
-        }
-        // The newest word on a Pod counts: of several schedulers, one may stand by.
-        let mut known: HashMap<&str, (&Process, &Entry)> = HashMap::new();
-        for process in model.processes.values() {
-            for (uid, entry) in &process.pods {
-                let rank = |process: &Process, entry: &Entry| {
-                    (process.last_taken.as_ref().map(|(time_ns, _)| *time_ns), entry.seen_ns, process.pid)
-                };
-                let newer =
-                    known.get(&**uid).is_none_or(|(of, other)| rank(process, entry) > rank(of, other));
-                if newer {
-                    known.insert(uid, (process, entry));
-                }
-            }
-        }
-        let profiles: HashSet<&str> = model
-            .processes
-            .values()
-            .flat_map(|process| process.profiles.iter().map(String::as_str))
-            .collect();
-        let mut pods: Vec<Waiting> = known
+        let known = Known::of(model, now_unix_us, pending);
+        let seen = known
+            .seen
             .iter()
-            .map(|(uid, (process, entry))| {
-                let object = by_uid.as_ref().and_then(|by_uid| by_uid.get(uid).copied());
-                of_entry(uid, process, entry, object, time)
-            })
-            .collect();
-        let others = pending.into_iter().flatten().filter(|pod| !known.contains_key(&*pod.uid));
-        pods.extend(others.map(|pod| of_object(pod, &profiles)));
+            .map(|(uid, (process, entry))| of_entry(uid, process, entry, known.object(uid), known.time));
+        let objects = known.others().map(|pod| of_object(pod, &known.profiles));
+        let mut pods: Vec<Waiting> = seen.chain(objects).collect();
         pods.sort_by_cached_key(Waiting::place);
         let left_out = pods.len().saturating_sub(MAX_PODS) as u64;
         pods.truncate(MAX_PODS);
-        let mut schedulers: Vec<_> = model
-            .processes
-            .values()
-            .map(|process| Scheduler {
-                pid: process.pid,
-                profiles: process.profiles.iter().cloned().collect(),
-                taken: process.taken,
-                last_taken_unix_us: process.last_taken.as_ref().map(|(time_ns, _)| time.unix_us(*time_ns)),
-                last_taken: process.last_taken.as_ref().map(|(_, name)| name.clone()).unwrap_or_default(),
-                stall: stall(process, by_uid.as_ref(), |uid| known.contains_key(uid), time),
-            })
-            .collect();
-        schedulers.sort_by_key(|scheduler| scheduler.pid);
-        let api = pending.is_some();
-        Self { schema_version: SCHEMA_VERSION, now_unix_us, api, schedulers, pods, left_out }
+        Self { pods, left_out, ..known.without_pods() }
+    }
+
+    /// See [`Queues::look`](super::Queues::look).
+    pub(super) fn look(model: &mut Model, now_unix_us: u64, pending: Option<&[Pending]>) -> Look {
+        let known = Known::of(model, now_unix_us, pending);
+        let seen = known.seen.iter().map(|(uid, (process, entry))| {
+            let (reason, _gate) = reason(process, entry, known.object(uid), known.time);
+            reason
+        });
+        let objects = known.others().map(|pod| reason_of_object(pod, &known.profiles));
+        let mut counts = BTreeMap::new();
+        for reason in seen.chain(objects) {
+            *counts.entry(reason).or_default() += 1;
+        }
+        Look { answer: known.without_pods(), counts }
     }
 
     /// One answer of those of several daemons, or `None` without any: that of the scheduler which takes Pods, and what only others know.
@@ -318,6 +295,83 @@ impl Answer {
     }
 }
 
+/// What is known of all Pods that wait.
+struct Known<'a> {
+    model: &'a Model,
+    time: Time,
+    pending: Option<&'a [Pending]>,
+    by_uid: Option<HashMap<&'a str, &'a Pending>>,
+    /// The Pods that were seen in a queue.
+    seen: HashMap<&'a str, (&'a Process, &'a Entry)>,
+    profiles: HashSet<&'a str>,
+}
+
+impl<'a> Known<'a> {
+    fn of(model: &'a mut Model, now_unix_us: u64, pending: Option<&'a [Pending]>) -> Self {
+        let time = Time { now_unix_us, unix_ns_at_zero: model.clocks.unix_ns_at_zero };
+        let by_uid: Option<HashMap<&str, &Pending>> =
+            pending.map(|pods| pods.iter().map(|pod| (&*pod.uid, pod)).collect());
+        if let Some(by_uid) = &by_uid {
+            forget(model, by_uid, time);
+        }
+        let model = &*model;
+        // The newest word on a Pod counts: of several schedulers, one may stand by.
+        let mut seen: HashMap<&str, (&Process, &Entry)> = HashMap::new();
+        for process in model.processes.values() {
+            for (uid, entry) in &process.pods {
+                let rank = |process: &Process, entry: &Entry| {
+                    (process.last_taken.as_ref().map(|(time_ns, _)| *time_ns), entry.seen_ns, process.pid)
+                };
+                let newer = seen.get(&**uid).is_none_or(|(of, other)| rank(process, entry) > rank(of, other));
+                if newer {
+                    seen.insert(uid, (process, entry));
+                }
+            }
+        }
+        let profiles = model
+            .processes
+            .values()
+            .flat_map(|process| process.profiles.iter().map(String::as_str))
+            .collect();
+        Self { model, time, pending, by_uid, seen, profiles }
+    }
+
+    /// What the API server says of a Pod.
+    fn object(&self, uid: &str) -> Option<&'a Pending> {
+        self.by_uid.as_ref().and_then(|by_uid| by_uid.get(uid).copied())
+    }
+
+    /// The Pods that were not seen in a queue.
+    fn others(&self) -> impl Iterator<Item = &'a Pending> {
+        self.pending.into_iter().flatten().filter(|pod| !self.seen.contains_key(&*pod.uid))
+    }
+
+    fn without_pods(&self) -> Answer {
+        let Self { model, time, pending, by_uid, seen, profiles: _ } = self;
+        let mut schedulers: Vec<_> = model
+            .processes
+            .values()
+            .map(|process| Scheduler {
+                pid: process.pid,
+                profiles: process.profiles.iter().cloned().collect(),
+                taken: process.taken,
+                last_taken_unix_us: process.last_taken.as_ref().map(|(time_ns, _)| time.unix_us(*time_ns)),
+                last_taken: process.last_taken.as_ref().map(|(_, name)| name.clone()).unwrap_or_default(),
+                stall: stall(process, by_uid.as_ref(), |uid| seen.contains_key(uid), *time),
+            })
+            .collect();
+        schedulers.sort_by_key(|scheduler| scheduler.pid);
+        Answer {
+            schema_version: SCHEMA_VERSION,
+            now_unix_us: time.now_unix_us,
+            api: pending.is_some(),
+            schedulers,
+            pods: Vec::new(),
+            left_out: 0,
+        }
+    }
+}
+
 /// Forgets Pods that the API server does not have without a Node, and takes what it says of their profiles.
 fn forget(model: &mut Model, by_uid: &HashMap<&str, &Pending>, time: Time) {
     for process in model.processes.values_mut() {
@@ -325,13 +379,13 @@ fn forget(model: &mut Model, by_uid: &HashMap<&str, &Pending>, time: Time) {
         process.pods.retain(|uid, entry| {
             let object = by_uid.get(&**uid);
             if let Some(object) = object {
-                profiles.insert(object.scheduler.clone());
-                entry.profile = Some(object.scheduler.as_str().into());
+                profiles.insert(Arc::clone(&object.scheduler));
+                entry.profile = Some((&*object.scheduler).into());
             }
             let gone = object.is_none() && time.age_us(entry.seen_ns) > BEHIND_US;
             let waits = entry.place == Place::Active && entry.failure.is_none();
             // Another process has tried it, or bound it.
-            stands_by |= waits && (gone || object.is_some_and(|object| was_tried(object)));
+            stands_by |= waits && (gone || object.is_some_and(|object| failure(object).is_some()));
             !gone
         });
         profiles.iter().for_each(|profile| process.has_profile(profile));
@@ -339,9 +393,9 @@ fn forget(model: &mut Model, by_uid: &HashMap<&str, &Pending>, time: Time) {
     }
 }
 
-/// Whether a scheduler has reported that it could not schedule a Pod.
-fn was_tried(pod: &Pending) -> bool {
-    pod.condition.as_ref().is_some_and(|condition| condition.reason != GATED)
+/// What a scheduler has reported if it could not schedule a Pod.
+fn failure(pod: &Pending) -> Option<&Condition> {
+    pod.condition.as_ref().filter(|condition| &*condition.reason != GATED)
 }
 
 /// Whether a scheduler takes nothing from a queue that is not empty.
@@ -363,7 +417,7 @@ fn stall(
         }
         if let Some(by_uid) = by_uid {
             match by_uid.get(&**uid) {
-                Some(object) if began || !was_tried(object) => {}
+                Some(object) if began || failure(object).is_none() => {}
                 Some(_) | None => continue,
             }
         }
@@ -372,7 +426,7 @@ fn stall(
     let queued = since.len();
     for pod in by_uid.into_iter().flat_map(HashMap::values) {
         let ready = pod.gates.is_empty() && pod.condition.is_none() && pod.group.is_none();
-        if ready && process.profiles.contains(&pod.scheduler) && !is_known(&pod.uid) {
+        if ready && process.profiles.contains(&*pod.scheduler) && !is_known(&pod.uid) {
             since.push(pod.created_unix_us);
         }
     }
@@ -396,20 +450,22 @@ fn is_held_back(process: &Process, entry: &Entry, time: Time) -> bool {
         && time.age_us(entry.since_ns) > COUNTED_AFTER_US
 }
 
-/// A Pod that was seen in a queue.
-fn of_entry(uid: &str, process: &Process, entry: &Entry, object: Option<&Pending>, time: Time) -> Waiting {
-    let held_back = is_held_back(process, entry, time);
+/// Why a Pod that was seen in a queue is not tried, and the plugin that gates it, if one does and is known.
+fn reason<'a>(
+    process: &Process,
+    entry: &'a Entry,
+    object: Option<&Pending>,
+    time: Time,
+) -> (Reason, Option<&'a str>) {
+    let is_gated = entry.place == Place::Gated || is_held_back(process, entry, time);
     let gate = match &entry.gate {
-        Some(gate) => Some(gate.to_string()),
+        Some(gate) => Some(&**gate),
         // Up to 1.33 the scheduler does not keep which plugin it is.
-        None if held_back || entry.place == Place::Gated => {
-            object.filter(|object| !object.gates.is_empty()).map(|_| GATES.to_owned())
-        }
+        None if is_gated => object.filter(|object| !object.gates.is_empty()).map(|_| GATES),
         None => None,
     };
-    let is_gated = held_back || entry.place == Place::Gated;
     let reason = match entry.place {
-        _ if is_gated && gate.as_deref() == Some(GANG) => Reason::Group,
+        _ if is_gated && gate == Some(GANG) => Reason::Group,
         _ if is_gated => Reason::Gated,
         Place::Active | Place::Gated => Reason::Active,
         Place::Backoff => Reason::Backoff,
@@ -417,22 +473,28 @@ fn of_entry(uid: &str, process: &Process, entry: &Entry, object: Option<&Pending
         Place::Taken => Reason::Trying,
         Place::Unseen => Reason::Failed,
     };
-    let failure = entry.failure.clone().unwrap_or_default();
+    (reason, gate)
+}
+
+/// A Pod that was seen in a queue.
+fn of_entry(uid: &str, process: &Process, entry: &Entry, object: Option<&Pending>, time: Time) -> Waiting {
+    let (reason, gate) = reason(process, entry, object, time);
+    let is_gated = matches!(reason, Reason::Gated | Reason::Group);
+    let told = entry.failure.clone().unwrap_or_default();
     // An attempt before it was traced is known by the condition only.
-    let said =
-        object.and_then(|object| object.condition.as_ref()).filter(|condition| condition.reason != GATED);
-    let message = match (&*failure.message, said) {
-        ("", Some(condition)) => condition.message.clone(),
-        _ => failure.message,
+    let said = object.and_then(failure);
+    let message = match (&*told.message, said) {
+        ("", Some(condition)) => condition.message.to_string(),
+        _ => told.message,
     };
     let failed_before = entry.failure.is_some() || entry.attempts.is_some_and(|attempts| attempts > 0);
-    let plugins = match (is_gated, failure.plugins.is_empty()) {
-        (true, _) => gate.into_iter().collect(),
+    let plugins = match (is_gated, told.plugins.is_empty()) {
+        (true, _) => gate.map(str::to_owned).into_iter().collect(),
         (false, true) => rejecting_plugins(&message),
-        (false, false) => failure.plugins,
+        (false, false) => told.plugins,
     };
     let until = entry.backoff.filter(|_| reason == Reason::Backoff);
-    let waits_for_event = matches!(reason, Reason::Unschedulable | Reason::Gated | Reason::Group);
+    let waits_for_event = is_gated || reason == Reason::Unschedulable;
     Waiting {
         namespace: entry.namespace.to_string(),
         pod: entry.name.to_string(),
@@ -446,7 +508,7 @@ fn of_entry(uid: &str, process: &Process, entry: &Entry, object: Option<&Pending
         wakes: if waits_for_event { wakes_of(&plugins) } else { Vec::new() },
         plugins,
         gates: object.map(|object| object.gates.clone()).unwrap_or_default(),
-        group: object.and_then(|object| object.group.clone()),
+        group: object.and_then(|object| object.group.as_deref().map(str::to_owned)),
         message,
         attempts: entry.attempts,
         failed_unix_us: entry
@@ -459,18 +521,23 @@ fn of_entry(uid: &str, process: &Process, entry: &Entry, object: Option<&Pending
     }
 }
 
+/// Why a Pod that is known by its object only is not tried.
+fn reason_of_object(pod: &Pending, profiles: &HashSet<&str>) -> Reason {
+    match failure(pod) {
+        _ if !pod.gates.is_empty() => Reason::Gated,
+        Some(_) => Reason::Failed,
+        None if !profiles.contains(&*pod.scheduler) => Reason::Foreign,
+        None if pod.group.is_some() => Reason::Group,
+        None => Reason::Unseen,
+    }
+}
+
 /// A Pod that is known by its object only.
 fn of_object(pod: &Pending, profiles: &HashSet<&str>) -> Waiting {
-    let Pending { uid, namespace, name, scheduler, created_unix_us, gates, group, condition } = pod;
-    let tried = condition.as_ref().filter(|condition| condition.reason != GATED);
-    let reason = match tried {
-        _ if !gates.is_empty() => Reason::Gated,
-        Some(_) => Reason::Failed,
-        None if !profiles.contains(&**scheduler) => Reason::Foreign,
-        None if group.is_some() => Reason::Group,
-        None => Reason::Unseen,
-    };
-    let message = tried.map(|condition| condition.message.clone()).unwrap_or_default();
+    let Pending { uid, namespace, name, scheduler, created_unix_us, gates, group, condition: _ } = pod;
+    let tried = failure(pod);
+    let reason = reason_of_object(pod, profiles);
+    let message = tried.map(|condition| condition.message.to_string()).unwrap_or_default();
     let plugins = match reason {
         Reason::Gated => vec![GATES.to_owned()],
         Reason::Failed => rejecting_plugins(&message),
@@ -484,16 +551,16 @@ fn of_object(pod: &Pending, profiles: &HashSet<&str>) -> Waiting {
     };
     let since = tried.map_or(*created_unix_us, |condition| condition.since_unix_us);
     Waiting {
-        namespace: namespace.clone(),
-        pod: name.clone(),
-        uid: uid.clone(),
-        profile: scheduler.clone(),
+        namespace: namespace.to_string(),
+        pod: name.to_string(),
+        uid: uid.to_string(),
+        profile: scheduler.to_string(),
         reason,
         since_unix_us: Some(since),
         wakes: wakes_of(&plugins),
         plugins,
         gates: gates.clone(),
-        group: group.clone(),
+        group: group.as_deref().map(str::to_owned),
         message,
         failed_unix_us: tried.map(|condition| condition.since_unix_us),
         from: From::Api,

@@ -17,7 +17,10 @@ mod tests;
 mod wakes;
 mod words;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use gotrace::recording::Line;
 use spans::Trace;
@@ -29,23 +32,23 @@ pub use self::{
 };
 use crate::KubeScheduler;
 
-/// What the API server says of a Pod without a Node.
+/// What the API server says of a Pod without a Node. A copy shares its texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     /// `metadata.uid`.
-    pub uid: String,
+    pub uid: Arc<str>,
     /// `metadata.namespace`.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// `metadata.name`.
-    pub name: String,
+    pub name: Arc<str>,
     /// `spec.schedulerName`.
-    pub scheduler: String,
+    pub scheduler: Arc<str>,
     /// `metadata.creationTimestamp`, microseconds since the Unix epoch.
     pub created_unix_us: u64,
     /// Names in `spec.schedulingGates`.
     pub gates: Vec<String>,
     /// The group in `spec.schedulingGroup`.
-    pub group: Option<String>,
+    pub group: Option<Arc<str>>,
     /// The condition `PodScheduled`, if it is false.
     pub condition: Option<Condition>,
 }
@@ -54,11 +57,20 @@ pub struct Pending {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// Such as `Unschedulable` or `SchedulingGated`.
-    pub reason: String,
+    pub reason: Arc<str>,
     /// The scheduler's message.
-    pub message: String,
+    pub message: Arc<str>,
     /// `lastTransitionTime`, microseconds since the Unix epoch.
     pub since_unix_us: u64,
+}
+
+/// How many Pods wait, and which schedulers stand still.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// An answer without its Pods.
+    pub answer: Answer,
+    /// Number of Pods by reason, without those that have none.
+    pub counts: BTreeMap<Reason, usize>,
 }
 
 /// The queues of all traced schedulers. Clones share the same queues.
@@ -115,6 +127,12 @@ impl Queues {
     #[must_use]
     pub fn answer(&self, now_unix_us: u64, pending: Option<&[Pending]>) -> Answer {
         Answer::of(&mut self.model(), now_unix_us, pending)
+    }
+
+    /// The same without a text for each Pod: it is asked for every few seconds, and there may be thousands.
+    #[must_use]
+    pub fn look(&self, now_unix_us: u64, pending: Option<&[Pending]>) -> Look {
+        Answer::look(&mut self.model(), now_unix_us, pending)
     }
 
     /// Number of entries of Pods into a queue for which there was no room.

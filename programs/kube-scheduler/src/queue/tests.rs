@@ -90,8 +90,15 @@ impl Bench {
         self.event(seconds, 1, Function::Pop, values)
     }
 
+    /// What a look says is the same, in all tests.
     fn answer(&self, seconds: u64, pending: Option<&[Pending]>) -> Answer {
-        self.0.answer((ZERO_UNIX_S + seconds) * 1_000_000, pending)
+        let now = (ZERO_UNIX_S + seconds) * 1_000_000;
+        let answer = self.0.answer(now, pending);
+        let Look { answer: without, counts } = self.0.look(now, pending);
+        assert_eq!(Answer { pods: answer.pods.clone(), left_out: answer.left_out, ..without }, answer);
+        assert_eq!(counts.values().sum::<usize>() as u64, answer.pods.len() as u64 + answer.left_out);
+        assert!(answer.left_out > 0 || counts == answer.counts());
+        answer
     }
 
     /// The only Pod of an answer.
@@ -116,18 +123,18 @@ fn counted(queue: &str, event: &str) -> Values {
 
 fn pending(uid: &str) -> Pending {
     Pending {
-        uid: uid.to_owned(),
-        namespace: "shop".to_owned(),
-        name: format!("pod-{}", uid.len()),
-        scheduler: "default-scheduler".to_owned(),
+        uid: uid.into(),
+        namespace: "shop".into(),
+        name: format!("pod-{}", uid.len()).into(),
+        scheduler: "default-scheduler".into(),
         created_unix_us: ZERO_UNIX_S * 1_000_000,
         ..Pending::default()
     }
 }
 
 fn tried(uid: &str) -> Pending {
-    let message = "0/3 nodes are available: 3 Insufficient cpu.".to_owned();
-    let condition = Condition { reason: "Unschedulable".to_owned(), message, since_unix_us: 1 };
+    let message = "0/3 nodes are available: 3 Insufficient cpu.".into();
+    let condition = Condition { reason: "Unschedulable".into(), message, since_unix_us: 1 };
     Pending { condition: Some(condition), ..pending(uid) }
 }
 
@@ -210,9 +217,8 @@ fn up_to_1_32_a_pod_that_is_not_counted_as_active_is_gated() {
 fn pods_of_an_incomplete_group_wait_for_it() {
     let bench = Bench::new();
     bench.event(1, 5, Function::EnqueueUnschedulable, pod(UID).with(Value::Gate, "GangScheduling"));
-    let group = Some("crew".to_owned());
-    let waiting = bench.only(4, Some(&[Pending { group: group.clone(), ..pending(UID) }]));
-    assert_eq!((waiting.reason, &waiting.group), (Reason::Group, &group));
+    let waiting = bench.only(4, Some(&[Pending { group: Some("crew".into()), ..pending(UID) }]));
+    assert_eq!((waiting.reason, waiting.group.as_deref()), (Reason::Group, Some("crew")));
     assert_eq!(
         sentence(&waiting, (ZERO_UNIX_S + 4) * 1_000_000),
         "no attempt yet: it waits for 3 s until its group `crew` is complete"
@@ -249,11 +255,11 @@ fn a_pod_that_was_in_the_queue_before_is_known_by_its_object() {
     bench.active(1, "a").pop(1, "a", 1);
     let gated = Pending {
         gates: vec!["wait".to_owned()],
-        condition: Some(Condition { reason: "SchedulingGated".to_owned(), ..Condition::default() }),
+        condition: Some(Condition { reason: "SchedulingGated".into(), ..Condition::default() }),
         ..pending("gated")
     };
-    let foreign = Pending { scheduler: "volcano".to_owned(), ..pending("foreign") };
-    let grouped = Pending { group: Some("crew".to_owned()), ..pending("grouped-pod") };
+    let foreign = Pending { scheduler: "volcano".into(), ..pending("foreign") };
+    let grouped = Pending { group: Some("crew".into()), ..pending("grouped-pod") };
     let answer = bench.answer(9, Some(&[tried("tried"), gated, foreign, grouped, pending("unseen-by-it")]));
     let told: Vec<_> = answer.pods.iter().map(|pod| (&*pod.uid, pod.reason, pod.from)).collect();
     assert_eq!(
@@ -316,7 +322,7 @@ fn a_scheduler_that_does_not_even_see_its_pods_stands_still() {
     bench.active(1, "a").pop(2, "a", 1);
     let new = Pending { created_unix_us: (ZERO_UNIX_S + 30) * 1_000_000, ..pending("new") };
     let (waits, others) =
-        (pending("a"), [tried("tried"), Pending { scheduler: "other".to_owned(), ..pending("o") }]);
+        (pending("a"), [tried("tried"), Pending { scheduler: "other".into(), ..pending("o") }]);
     assert!(stalls(&bench, 60, Some(&[waits.clone(), others[0].clone(), others[1].clone()])).is_empty());
     assert_eq!(stalls(&bench, 60, Some(&[waits, new.clone()])), [(30, 1, 1)]);
     assert!(stalls(&bench, 44, Some(&[new])).is_empty());
@@ -407,7 +413,7 @@ fn of_several_daemons_that_of_the_scheduler_at_work_counts() {
     let (works, stands_by) = (Bench::new(), Bench::new());
     works.active(1, "a").pop(2, "a", 1);
     stands_by.active(1, "a").active(2, "other");
-    let objects = [pending("a"), Pending { scheduler: "second".to_owned(), ..pending("other") }];
+    let objects = [pending("a"), Pending { scheduler: "second".into(), ..pending("other") }];
     let answers = [&stands_by, &works].map(|bench| bench.answer(4, Some(&objects)));
     let merged = Answer::merged(answers.to_vec()).unwrap();
     let reasons: Vec<_> = merged.pods.iter().map(|pod| (&*pod.uid, pod.reason)).collect();
@@ -502,7 +508,7 @@ proptest! {
         counts in any::<bool>(),
     ) {
         let bench = Bench::new();
-        let mut last = std::collections::BTreeMap::new();
+        let mut last = BTreeMap::new();
         for (at, (pod_number, step, goroutine)) in steps.into_iter().enumerate() {
             let seconds = at as u64 + 1;
             let uid = "u".repeat(pod_number + 1);
@@ -532,7 +538,7 @@ proptest! {
             last.insert(uid, (reason, since));
         }
         let answer = bench.answer(1_000, None);
-        let told: std::collections::BTreeMap<_, _> = answer
+        let told: BTreeMap<_, _> = answer
             .pods
             .iter()
             .map(|pod| (pod.uid.clone(), (pod.reason, pod.since_unix_us.unwrap() / 1_000_000 - ZERO_UNIX_S)))
