@@ -398,7 +398,7 @@ fn long_names_and_notes_leave_a_third_of_the_width_to_bars() {
 fn a_name_that_is_too_long_keeps_its_beginning_and_most_of_its_end() {
     let name = "kube-controller-manager: delete Pod +62.0 s";
     let kept: Vec<_> = [43, 33, 2, 1, 0].into_iter().map(|width| shortened(name, width)).collect();
-    assert_eq!(kept, [name, "kube-contr…: delete Pod +62.0 s", "…s", "…", "…"]);
+    assert_eq!(kept, [name, "kube-contr…er: delete Pod +62.0 s", "…s", "…", "…"]);
 }
 
 #[test]
