@@ -42,6 +42,7 @@ impl Program for ControllerRuntime {
     const QUIET: Option<(Value, &'static [u64])> = None;
     const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
     const COUNTERS: &'static [Counter] = &reconcile::COUNTERS;
+    const TIMED: Option<Value> = Some(Value::Since);
 
     type Function = Function;
     type Value = Value;

@@ -88,6 +88,7 @@ pub enum Step {
 /// The values of requests among those of a program: [`request_values!`](crate::request_values) says which they are.
 #[expect(missing_docs, reason = "each is a value with its own documentation")]
 pub trait Slots: Value {
+    const SINCE: Self;
     const PARENT: Self;
     const REASON: Self;
     const NAMESPACE: Self;
@@ -376,8 +377,17 @@ impl Requests {
         let Event { target, time_ns, goroutine, depth, role, mut values, .. } = event;
         let key = (target, goroutine);
         let is_entry = role == Role::Entry;
-        if step == Step::Limit && is_entry && values.number(P::Value::REASON) == Some(0) {
-            return self.begin((key, depth), time_ns, values, books, on, part);
+        if step == Step::Limit {
+            let started_ns = values.number(P::Value::SINCE).unwrap_or(time_ns).min(time_ns);
+            match role {
+                Role::Metric => {
+                    return self.begin((key, depth), (started_ns, Some(time_ns)), values, books, on, part);
+                }
+                Role::Entry if values.number(P::Value::REASON) == Some(0) => {
+                    return self.begin((key, depth), (time_ns, None), values, books, on, part);
+                }
+                Role::Entry | Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn => {}
+            }
         }
         let open = self.open.entry(key).or_default();
         // The innermost that it can be of.
@@ -415,6 +425,9 @@ impl Requests {
                 request.attempts += 1;
                 request.method = values.take_text(P::Value::METHOD);
                 request.path = values.take_text(P::Value::PATH);
+                // Earlier recordings have it at the beginning.
+                let subresource = values.take_text(P::Value::SUBRESOURCE);
+                subresource.into_iter().for_each(|subresource| request.subresource = subresource);
                 request.status = values.number(P::Value::STATUS).filter(|status| *status > 0);
                 (request.error, *is_over) = (error, true);
                 request.removed = self.objects.removed(target, request);
@@ -433,12 +446,12 @@ impl Requests {
         }
     }
 
-    /// A request begins. Those before it on the goroutine are over, unless it is within one of them: a client may ask for a token
+    /// A request begins, and may have waited for the rate limiter already, until the second time. Those before it on the goroutine are over, unless it is within one of them: a client may ask for a token
     /// when it sends a request.
     fn begin<V: Slots, T>(
         &mut self,
         (key, depth): ((u32, u64), u64),
-        time_ns: u64,
+        (time_ns, limited_ns): (u64, Option<u64>),
         mut values: Values<V>,
         books: &mut Books<T>,
         on: impl Fn(u64) -> OnGoroutine,
@@ -469,9 +482,13 @@ impl Requests {
                 made.left_out += 1;
                 books.no_room(1);
             } else {
-                let request = Request::begin(time_ns, &mut values);
-                let limited_since = Some(time_ns);
-                within.push(Open { reconcile, depth, request, limited_since, is_over: false });
+                let mut request = Request::begin(time_ns, &mut values);
+                let failed = values.number(V::FAILED) == Some(1);
+                request.error = values.take_text(V::ERROR).filter(|_| failed);
+                request.end_ns = limited_ns.unwrap_or(time_ns);
+                request.limited_ns = request.end_ns - time_ns;
+                let limited_since = if limited_ns.is_none() { Some(time_ns) } else { None };
+                within.push(Open { reconcile, depth, request, limited_since, is_over: failed });
             }
         } else {
             books.account.unrelated += 1;

@@ -1,5 +1,7 @@
 //! Requests of reconciles: single ones, and schedules that could have happened, out of bytes.
 
+mod limited;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use ::spans::{
