@@ -25,7 +25,7 @@ use gotrace::{
 
 use crate::{
     ClientGo, Event, Values,
-    requests::{self, Began, Made, OnGoroutine, Requests, Step},
+    requests::{self, Began, Finished, Made, OnGoroutine, Requests, Step},
     table::Part,
     values::Value,
 };
@@ -143,7 +143,7 @@ pub struct Assembler {
     /// By the queue's name.
     counts: BTreeMap<Arc<str>, Totals>,
     requests: Requests,
-    books: Books<Reconcile>,
+    books: Books<Finished<Reconcile>>,
     losses: Losses,
 }
 
@@ -184,7 +184,7 @@ struct Open {
 
 impl Open {
     /// It is over, by one more event; or by none, where that was not seen.
-    fn finish(self, requests: &mut Requests, books: &mut Books<Reconcile>, end_ns: Option<u64>) {
+    fn finish(self, requests: &mut Requests, books: &mut Books<Finished<Reconcile>>, end_ns: Option<u64>) {
         let Self { number, mut reconcile, .. } = self;
         let seen_ns = end_ns.unwrap_or(reconcile.end_ns);
         reconcile.made = requests.end_reconcile(number, seen_ns, books);
@@ -194,7 +194,7 @@ impl Open {
         reconcile.end_ns = end_ns.or(last_ns.max()).unwrap_or(seen_ns).max(reconcile.start_ns);
         books.stats.incomplete_attempts += u64::from(reconcile.incomplete);
         books.account.in_attempts += reconcile.events;
-        books.finished.push(reconcile);
+        books.finished.push(Finished::Reconcile(reconcile));
     }
 }
 
@@ -231,7 +231,7 @@ impl Queue {
         &mut self,
         open: Open,
         requests: &mut Requests,
-        books: &mut Books<Reconcile>,
+        books: &mut Books<Finished<Reconcile>>,
         end_ns: Option<u64>,
     ) {
         self.counted.iter_mut().for_each(|counted| counted.done += 1);
@@ -368,8 +368,14 @@ impl Assembler {
         }
     }
 
-    /// Gives up what was last seen before this time, of some queues of processes.
-    fn give_up(&mut self, of: impl Fn(u32, &Queue) -> bool, before_ns: u64) {
+    /// Gives up what was last seen before this time, of some processes.
+    fn give_up(&mut self, of: impl Fn(u32) -> bool, before_ns: u64) {
+        self.give_up_queues(|target, _| of(target), before_ns);
+        self.requests.give_up(of, before_ns, &mut self.books);
+    }
+
+    /// Gives up what was last seen before this time, of some queues.
+    fn give_up_queues(&mut self, of: impl Fn(u32, &Queue) -> bool, before_ns: u64) {
         let Self { queues, requests, books, .. } = self;
         queues.retain(|(target, _), queue| {
             if of(*target, queue) {
@@ -386,11 +392,11 @@ impl Assembler {
 }
 
 impl Assemble<ClientGo> for Assembler {
-    type Output = Reconcile;
+    type Output = Finished<Reconcile>;
 
     fn on(&mut self, event: Event) {
         if self.losses.came(event.target, event.last_loss) {
-            self.give_up(|of, _| of == event.target, u64::MAX);
+            self.give_up(|of| of == event.target, u64::MAX);
         }
         self.books.account.events += 1;
         self.take(event);
@@ -398,34 +404,34 @@ impl Assemble<ClientGo> for Assembler {
 
     fn cut(&mut self, target: u32, _: u64, cut: Cut) {
         if !cut.keeps_detail(Detail::Idle) {
-            self.give_up(|of, queue| of == target && queue.counted.is_some(), u64::MAX);
+            self.give_up_queues(|of, queue| of == target && queue.counted.is_some(), u64::MAX);
         }
     }
 
     fn expire(&mut self, now_ns: u64) {
-        self.give_up(|_, _| true, now_ns.saturating_sub(SILENCE_NS));
+        self.give_up(|_| true, now_ns.saturating_sub(SILENCE_NS));
     }
 
     fn exit(&mut self, target: u32) {
-        self.give_up(|of, _| of == target, u64::MAX);
+        self.give_up(|of| of == target, u64::MAX);
         self.queues.retain(|(of, _), _| *of != target);
         self.requests.exit(target);
         self.losses.exit(target);
     }
 
-    fn take_finished(&mut self) -> Vec<Reconcile> {
+    fn take_finished(&mut self) -> Vec<Finished<Reconcile>> {
         let finished = mem::take(&mut self.books.finished);
-        for reconcile in &finished {
+        for reconcile in finished.iter().filter_map(Finished::reconcile) {
             Self::totals(&mut self.counts, &reconcile.queue).reconciles[reconcile.outcome() as usize] += 1;
         }
         finished
     }
 
-    fn books(&self) -> &Books<Reconcile> {
+    fn books(&self) -> &Books<Finished<Reconcile>> {
         &self.books
     }
 
-    fn books_mut(&mut self) -> &mut Books<Reconcile> {
+    fn books_mut(&mut self) -> &mut Books<Finished<Reconcile>> {
         &mut self.books
     }
 
