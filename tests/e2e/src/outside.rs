@@ -95,7 +95,7 @@ pub(super) fn run(stage: &mut Stage, api: &Api) -> Result<()> {
 fn work(api: &Api) -> Result<BTreeSet<String>> {
     api.create_node(NODE, NodeSize::default())?;
     let mut uids = BTreeSet::new();
-    let mut create = |pod: &Value| -> Result<String> {
+    let create = |pod: &Value| -> Result<String> {
         let created = api.create_pod("default", pod)?;
         Ok(created["metadata"]["uid"].as_str().context("a Pod has no UID")?.to_owned())
     };
