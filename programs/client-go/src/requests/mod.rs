@@ -369,18 +369,17 @@ impl Requests {
     /// A request is over.
     fn over<R>(&mut self, target: u32, open: Open, time_ns: u64, books: &mut Books<Finished<R>>) {
         let reconcile = open.reconcile;
-        let request = open.finish(time_ns);
+        let mut request = open.finish(time_ns);
         if let Some(reconcile) = reconcile {
             self.made.entry(reconcile).or_default().requests.push(request);
             return;
         }
         count_removal(&mut self.removals, &request);
-        match Removal::of(target, request) {
-            Ok(removal) => {
-                books.account.in_attempts += removal.request.events;
-                books.finished.push(Finished::Removal(removal));
-            }
-            Err(request) => books.account.unrelated += request.events,
+        if let (Some(kind), Some(removed)) = (request.removes(), request.removed.take()) {
+            books.account.in_attempts += request.events;
+            books.finished.push(Finished::Removal(Box::new(Removal { target, kind, removed, request })));
+        } else {
+            books.account.unrelated += request.events;
         }
     }
 

@@ -64,7 +64,7 @@ pub enum Finished<R> {
     /// A reconcile is over.
     Reconcile(R),
     /// A request of no reconcile deleted or evicted a Pod.
-    Removal(Removal),
+    Removal(Box<Removal>),
 }
 
 impl<R> Finished<R> {
@@ -116,13 +116,6 @@ pub struct Removal {
 }
 
 impl Removal {
-    /// The removal that a request of a process is; else the request.
-    pub(super) fn of(target: u32, mut request: Request) -> Result<Self, Request> {
-        let Some(kind) = request.removes() else { return Err(request) };
-        let Some(removed) = request.removed.take() else { return Err(request) };
-        Ok(Self { target, kind, removed, request })
-    }
-
     /// Its trace is a part of the Pod's, with the request below it. Where an owner's Pods share a trace, and it is not known whether this
     /// one has an owner, it is as if it had none: nothing else shows the request.
     fn trace(&self, anchor: Anchor, extras: Extras) -> Trace {

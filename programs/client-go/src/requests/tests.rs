@@ -714,9 +714,9 @@ fn check(bytes: &[u8], losses: bool) {
     let alone: Vec<u64> = all
         .iter()
         .filter_map(|done| if let Finished::Removal(removal) = done { Some(removal) } else { None })
-        .map(|Removal { removed, request, .. }| {
-            assert_eq!(removed.uid, pod_at(request.start_ns));
-            request.start_ns
+        .map(|removal| {
+            assert_eq!(removal.removed.uid, pod_at(removal.request.start_ns));
+            removal.request.start_ns
         })
         .collect();
     assert!(losses || alone == outside, "{alone:?} of {outside:?}");
