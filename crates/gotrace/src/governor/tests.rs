@@ -217,7 +217,7 @@ fn after_window(budget: f64, ticks: u64) -> Governors {
 }
 
 #[test]
-fn a_window_is_spread_over_as_much_time_as_a_tenth_of_the_budget_or_half_a_percent_takes_and_then_comes_the_next_one() {
+fn a_window_is_spread_over_time_by_the_budget_and_half_a_percent_at_most_and_then_comes_the_next_one() {
     // Half a percent of half a second is 2.5 ms.
     let rooms = [0, 1, 2, 3].map(|ticks| after_window(0.05, ticks).has_room_for_window(FILE));
     assert_eq!(rooms, [true, false, true, true]);
