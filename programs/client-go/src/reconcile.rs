@@ -20,7 +20,7 @@ use gotrace::program::Assemble;
 
 use crate::{
     ClientGo, Event, Values,
-    requests::{self, Began, Made, OnGoroutine, Requests, Step},
+    requests::{self, Began, Finished, Made, OnGoroutine, Requests, Step},
     table::Part,
     values::Value,
 };
@@ -136,7 +136,7 @@ pub struct Assembler {
     /// By the queue's name.
     counts: BTreeMap<Arc<str>, Totals>,
     requests: Requests,
-    books: Books<Reconcile>,
+    books: Books<Finished<Reconcile>>,
     losses: Losses,
 }
 
@@ -168,7 +168,7 @@ struct Open {
 
 impl Open {
     /// It is over, by one more event; or by none, where that was not seen.
-    fn finish(self, requests: &mut Requests, books: &mut Books<Reconcile>, end_ns: Option<u64>) {
+    fn finish(self, requests: &mut Requests, books: &mut Books<Finished<Reconcile>>, end_ns: Option<u64>) {
         let Self { number, mut reconcile, .. } = self;
         let seen_ns = end_ns.unwrap_or(reconcile.end_ns);
         reconcile.made = requests.end_reconcile(number, seen_ns, books);
@@ -178,7 +178,7 @@ impl Open {
         reconcile.end_ns = end_ns.or(last_ns.max()).unwrap_or(seen_ns).max(reconcile.start_ns);
         books.stats.incomplete_attempts += u64::from(reconcile.incomplete);
         books.account.in_attempts += reconcile.events;
-        books.finished.push(reconcile);
+        books.finished.push(Finished::Reconcile(reconcile));
     }
 }
 
@@ -331,11 +331,12 @@ impl Assembler {
             }
             !queue.open.is_empty() || !queue.added.is_empty()
         });
+        requests.give_up(of, before_ns, books);
     }
 }
 
 impl Assemble<ClientGo> for Assembler {
-    type Output = Reconcile;
+    type Output = Finished<Reconcile>;
 
     fn on(&mut self, event: Event) {
         if self.losses.came(event.target, event.last_loss) {
@@ -355,19 +356,19 @@ impl Assemble<ClientGo> for Assembler {
         self.losses.exit(target);
     }
 
-    fn take_finished(&mut self) -> Vec<Reconcile> {
+    fn take_finished(&mut self) -> Vec<Finished<Reconcile>> {
         let finished = mem::take(&mut self.books.finished);
-        for reconcile in &finished {
+        for reconcile in finished.iter().filter_map(Finished::reconcile) {
             self.totals(&reconcile.queue).reconciles[reconcile.outcome() as usize] += 1;
         }
         finished
     }
 
-    fn books(&self) -> &Books<Reconcile> {
+    fn books(&self) -> &Books<Finished<Reconcile>> {
         &self.books
     }
 
-    fn books_mut(&mut self) -> &mut Books<Reconcile> {
+    fn books_mut(&mut self) -> &mut Books<Finished<Reconcile>> {
         &mut self.books
     }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use xtask::components::CONTROLLER_MANAGER;
 
 use crate::{
-    creations, requests,
+    creations, outside, requests,
     truth::{Disturbed, TOLERANCE, TOLERANCE_PER_CALL, undisturbed},
 };
 
@@ -92,6 +92,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     let disturbed = worked.check(stage, CONTROLLER_MANAGER.name)?;
     without_idle(stage, &api, &manager)?;
     of_owner(stage, &api, &manager)?;
+    outside::run(stage, &api)?;
     ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
     Ok(())
 }

@@ -11,7 +11,7 @@ use gotrace::{
 };
 use proptest::{collection::vec, prelude::*};
 
-use super::{Assembler, Reconcile};
+use super::{Assembler, Reconcile, tests::finished};
 use crate::{Event, Values, table::Function, values::Value};
 
 /// How the keys of a queue are read.
@@ -199,7 +199,7 @@ impl Run {
             assembler.on(event.clone());
         }
         assembler.exit(target);
-        (assembler.take_finished(), assembler)
+        (finished(&mut assembler), assembler)
     }
 
     fn check(&self, losses: bool) {

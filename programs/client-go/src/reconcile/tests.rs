@@ -5,7 +5,12 @@ use std::sync::Arc;
 use gotrace::{Role, account::Account, program::Assemble as _, values::Datum};
 
 use super::{Assembler, COUNTERS, Reconcile};
-use crate::{Event, Values, requests::Made, table::Function, values::Value};
+use crate::{
+    Event, Values,
+    requests::{Finished, Made},
+    table::Function,
+    values::Value,
+};
 
 /// Addresses of the metrics of two queues.
 const DEPLOYMENT: (u64, &str) = (0x100, "deployment");
@@ -52,10 +57,15 @@ fn after(events: impl IntoIterator<Item = Event>) -> Assembler {
     assembler
 }
 
+/// The reconciles that are over.
+pub(super) fn finished(assembler: &mut Assembler) -> Vec<Reconcile> {
+    assembler.take_finished().iter().filter_map(Finished::reconcile).cloned().collect()
+}
+
 /// What comes of events, and nothing of which is left open.
 fn reconciles(events: impl IntoIterator<Item = Event>) -> Vec<Reconcile> {
     let mut assembler = after(events);
-    let finished = assembler.take_finished();
+    let finished = finished(&mut assembler);
     assembler.exit(1);
     assert_eq!(assembler.account().open(), 0);
     finished
@@ -169,7 +179,7 @@ fn a_copy_behind_an_any_is_paired_by_its_goroutine() {
 fn of_two_unknown_keys_on_one_goroutine_none_is_paired() {
     let mut assembler =
         after([event(1, 1, Get, DEPLOYMENT), event(2, 1, Get, DEPLOYMENT), event(3, 1, Done, DEPLOYMENT)]);
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
 }
 
 #[test]
@@ -196,7 +206,7 @@ fn a_key_of_which_a_part_is_missing_is_not_compared() {
 #[test]
 fn the_end_of_another_key_ends_nothing() {
     let mut assembler = after([call(1, 1, Get, "a"), call(2, 1, Done, "b")]);
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
 }
 
 #[test]
@@ -249,12 +259,12 @@ fn what_is_open_when_records_are_lost_ends_incomplete() {
         lost(call(3, 1, Done, "a")),
         lost(call(4, 1, Get, "b")),
     ]);
-    let finished = assembler.take_finished();
-    assert_eq!(times(&finished), [(None, 2, 2)]);
-    assert!(finished[0].incomplete);
+    let first = finished(&mut assembler);
+    assert_eq!(times(&first), [(None, 2, 2)]);
+    assert!(first[0].incomplete);
     assembler.exit(1);
     // Its addition is not known any more: between the two it may have been taken and added again.
-    assert_eq!(times(&assembler.take_finished()), [(None, 4, 4)]);
+    assert_eq!(times(&finished(&mut assembler)), [(None, 4, 4)]);
     let account = Account { events: 4, in_attempts: 2, stray: 1, waiting: 1, ..Account::default() };
     assert_eq!(assembler.account(), account);
     assert_eq!(assembler.stats().incomplete_attempts, 2);
@@ -275,7 +285,7 @@ fn what_is_silent_for_an_hour_is_given_up() {
     assert_eq!(assembler.account().open(), 2);
     assembler.expire(HOUR + 3);
     assert_eq!(assembler.account().open(), 0);
-    assert!(assembler.take_finished()[0].incomplete);
+    assert!(finished(&mut assembler)[0].incomplete);
 }
 
 #[test]
@@ -284,7 +294,7 @@ fn processes_do_not_share_queues() {
     other.target = 2;
     let mut assembler = after([call(1, 1, Get, "a"), other]);
     assembler.exit(2);
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
 }
 
 #[test]
