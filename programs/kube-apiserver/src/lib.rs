@@ -32,7 +32,7 @@ impl Program for KubeApiserver {
     const CALLERS: &'static [&'static str] = &[];
     const CALLS_INDIRECTLY: &'static str = "";
     const METRIC: Option<Metric<Value>> = None;
-    const QUIET: Option<(Value, &'static [u64])> = Some((Value::ResourceLength, &table::OTHER_LENGTHS));
+    const QUIET: &'static [(Value, &'static [u64])] = &[(Value::ResourceLength, &table::OTHER_LENGTHS)];
     const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
     const COUNTERS: &'static [Counter] = &storage::COUNTERS;
 
