@@ -305,7 +305,7 @@ pub const OBJECT_UID: String = "k8s.object.uid";
 /// Resource version of the object that came back. On requests with its UID, where the answer has it.
 pub const OBJECT_VERSION: String = "k8s.object.resource_version";
 /// The client that made the object, as the API server knows it: the first manager of its fields, which is the beginning of the
-/// user agent where the client names none. On `StorePod`.
+/// user agent where the client names none. On `StorePod`, unless it is by server-side apply.
 pub const OBJECT_MANAGER: String = "k8s.object.manager";
 /// Name of the user who asked for the Pod, as the API server knows it: also `system:serviceaccount:NAMESPACE:NAME`. On `StorePod`.
 pub const USER: String = "user.name";
