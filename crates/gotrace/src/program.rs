@@ -36,9 +36,9 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
     /// The metric whose call marks the end of a function, if there is one: see
     /// [`End::Metric`](crate::plan::End::Metric).
     const METRIC: Option<Metric<Self::Value>>;
-    /// A value, and those of its numbers, below 32, that need no explanation. If it is the first value of a site and
-    /// has one of these numbers, the site's strings are not read.
-    const QUIET: Option<(Self::Value, &'static [u64])>;
+    /// Values, and those of their numbers, below 32, that need no explanation. If one is the first value of a site and
+    /// has one of its numbers, the site's strings are not read.
+    const QUIET: &'static [(Self::Value, &'static [u64])];
     /// Interfaces and structs whose functions [`Plan::signatures`](crate::plan::Plan::signatures) lists.
     const SPELLED_OUT: SpelledOut;
 

@@ -199,7 +199,7 @@ macro_rules! program {
             const CALLERS: &'static [&'static str] = &["main.work[go.shape", "main.(*client)"];
             const CALLS_INDIRECTLY: &'static str = "main";
             const METRIC: Option<Metric<Value>> = None;
-            const QUIET: Option<(Value, &'static [u64])> = None;
+            const QUIET: &'static [(Value, &'static [u64])] = &[];
             const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
             const COUNTERS: &'static [Counter] = &[];
 

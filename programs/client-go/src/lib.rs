@@ -37,7 +37,7 @@ impl Program for ClientGo {
     const CALLERS: &'static [&'static str] = &[requests::table::CALLERS];
     const CALLS_INDIRECTLY: &'static str = "k8s.io/client-go/util/workqueue";
     const METRIC: Option<Metric<Value>> = None;
-    const QUIET: Option<(Value, &'static [u64])> = None;
+    const QUIET: &'static [(Value, &'static [u64])] = &[];
     const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
     const COUNTERS: &'static [Counter] = &reconcile::COUNTERS;
     const TIMED: Option<Value> = Some(Value::Since);

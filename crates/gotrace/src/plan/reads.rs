@@ -161,13 +161,17 @@ impl<'a, P: Program> Builder<'a, P> {
             reads.push(self.reading(want, &reads), read, leaf)?;
         }
         let texts = reads.values.iter().any(|(_, slot)| matches!(slot, Slot::Text(_)));
-        (reads.site.texts, reads.site.unless) = match (&reads.values[..], P::QUIET) {
+        let quiet = if let [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..] =
+            &reads.values[..]
+        {
+            P::QUIET.iter().find(|(first, _)| first == value)
+        } else {
+            None
+        };
+        (reads.site.texts, reads.site.unless) = match (&reads.values[..], quiet) {
             ([(Reading::Value(value), _)], _) if value.kind() == ValueKind::LongText => (LONG_TEXT, 0),
-            (
-                [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..],
-                Some((result, quiet)),
-            ) if texts && result == *value => {
-                (TEXTS_UNLESS, quiet.iter().fold(0, |mask, number| mask | 1 << number))
+            (_, Some((_, numbers))) if texts => {
+                (TEXTS_UNLESS, numbers.iter().fold(0, |mask, number| mask | 1 << number))
             }
             _ if texts => (TEXTS, 0),
             _ => (NO_TEXTS, 0),
