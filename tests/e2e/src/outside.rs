@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, NodeSize, pod},
+    api::{Api, pod},
     audit::{self, Write},
     schedspan::{Options, Schedspan},
     spans::{self, Related, Span},
@@ -20,17 +20,11 @@ use crate::controllers::{is_traced, nothing_lost};
 
 /// Its name, and the controllers that it runs.
 const PROCESS: &str = "deletions";
-const CONTROLLERS: &str = "taint-eviction-controller,pod-garbage-collector-controller";
-/// What their clients are called.
-const CLIENTS: [&str; 2] = ["node-controller", "pod-garbage-collector"];
-/// The Node that Pods must leave.
-const NODE: &str = "tainted";
-/// Pods on it that do not tolerate its taint.
-const EVICTED: usize = 3;
-/// One that does.
-const TOLERATING: &str = "tolerates";
-/// One without a Node that waits to be deleted: the Pod garbage collector deletes it again and again.
-const HELD: &str = "held";
+const CONTROLLERS: &str = "pod-garbage-collector-controller";
+/// What its client is called.
+const CLIENT: &str = "pod-garbage-collector";
+/// Pods without a Node that wait to be deleted: the Pod garbage collector deletes them again and again.
+const HELD: [&str; 2] = ["held-0", "held-1"];
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const REMOVALS: &str = "schedspan_workqueue_pod_removals_total";
 /// The limit from a deletion to the Collector's file. The Pod garbage collector looks each 20 seconds.
@@ -57,7 +51,7 @@ pub(super) fn run(stage: &mut Stage, api: &Api) -> Result<()> {
     // As many deletions as the API server wrote down, of which the last may still be on its way.
     let written = || -> Result<f64> {
         let part = audited..audit::length(stage.cluster.dir())?;
-        let is_of = |agent: &str| CLIENTS.iter().any(|client| agent.ends_with(client));
+        let is_of = |agent: &str| agent.ends_with(CLIENT);
         let is_deletion = |write: &&Write| {
             let Write { method, resource, subresource, code, .. } = write;
             [method, resource, subresource, code] == ["DELETE", "pods", "", "200"]
@@ -91,37 +85,27 @@ pub(super) fn run(stage: &mut Stage, api: &Api) -> Result<()> {
     schedspan.stop()
 }
 
-/// Lets Pods be deleted by each of the controllers. Returns their UIDs.
+/// Lets Pods be deleted. Returns their UIDs.
 fn work(api: &Api) -> Result<BTreeSet<String>> {
-    api.create_node(NODE, NodeSize::default())?;
     let mut uids = BTreeSet::new();
-    let create = |pod: &Value| -> Result<String> {
-        let created = api.create_pod("default", pod)?;
-        Ok(created["metadata"]["uid"].as_str().context("a Pod has no UID")?.to_owned())
-    };
-    for number in 0..EVICTED {
-        let mut evicted = pod(&format!("evicted-{number}"), "10m");
-        evicted["spec"]["nodeName"] = NODE.into();
-        uids.insert(create(&evicted)?);
+    for name in HELD {
+        let mut held = pod(name, "10m");
+        held["metadata"]["finalizers"] = json!(["schedspan.test/held"]);
+        held["spec"]["schedulerName"] = "nobody".into();
+        let created = api.create_pod("default", &held)?;
+        uids.insert(created["metadata"]["uid"].as_str().context("a Pod has no UID")?.to_owned());
+        api.delete(&format!("{PODS}/{name}"))?;
     }
-    let mut tolerates = pod(TOLERATING, "10m");
-    tolerates["spec"]["nodeName"] = NODE.into();
-    tolerates["spec"]["tolerations"] = json!([{ "operator": "Exists" }]);
-    create(&tolerates)?;
-    let mut held = pod(HELD, "10m");
-    held["metadata"]["finalizers"] = json!(["schedspan.test/held"]);
-    held["spec"]["schedulerName"] = "nobody".into();
-    uids.insert(create(&held)?);
-    api.delete(&format!("{PODS}/{HELD}"))?;
-    let taint = json!({ "key": "schedspan.test/leave", "effect": "NoExecute" });
-    api.patch(&format!("/api/v1/nodes/{NODE}"), &json!({ "spec": { "taints": [taint] } }))?;
     Ok(uids)
 }
 
-/// Lets the Pod go that is held, and nothing more be deleted.
+/// Lets the Pods go that are held, and nothing more be deleted.
 fn release(api: &Api) -> Result<()> {
-    api.patch(&format!("{PODS}/{HELD}"), &json!({ "metadata": { "finalizers": null } }))?;
-    api.wait_for_pods("Pods to be gone", |pods| pods.iter().all(|pod| pod["metadata"]["name"] != HELD))
+    for name in HELD {
+        api.patch(&format!("{PODS}/{name}"), &json!({ "metadata": { "finalizers": null } }))?;
+    }
+    let is_held = |pod: &Value| HELD.iter().any(|name| pod["metadata"]["name"] == *name);
+    api.wait_for_pods("Pods to be gone", |pods| !pods.iter().any(is_held))
 }
 
 /// The Pods that have a deletion.
