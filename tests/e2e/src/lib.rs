@@ -41,7 +41,6 @@ mod mounts;
 mod moves;
 mod one_process;
 mod operators;
-mod outside;
 mod page;
 pub mod picture;
 mod plugins;
