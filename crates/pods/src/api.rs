@@ -1,17 +1,24 @@
 //! Connection to the API server.
 
 use std::{
+    fmt::Debug,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use axum::http::{Request, Response, StatusCode};
+use futures::{Stream, StreamExt as _};
 use kube::{
-    Client, Config,
+    Api, Client, Config, Resource,
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
 };
+use serde::de::DeserializeOwned;
 use spans::{text::sentence, wakeups};
 use tower::service_fn;
 use tracing::debug;
@@ -22,14 +29,33 @@ pub const FIELD_MANAGER: &str = "schedspan";
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time the API server ends a watch, which begins again where it was: an API server that is silent, without a reset of its
 /// connections, is noticed within a minute.
-pub(crate) const WATCH_SECONDS: u32 = 20;
+const WATCH_SECONDS: u32 = 20;
 /// Pods in a page of a list. Three copies of a page are in memory at once, and a Pod may have 20 kB.
-pub(crate) const PAGE: u32 = 100;
+const PAGE: u32 = 100;
 /// Timeout of the next bytes of a response: longer than a watch may be silent.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const _: () = assert!(READ_TIMEOUT.as_secs() > WATCH_SECONDS as u64);
 /// Least time between two readings of the configuration.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Lists and watches the objects that these fields select, or all of them.
+pub(crate) fn watch<K>(
+    objects: Api<K>,
+    fields: Option<&str>,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut config = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
+    config.field_selector = fields.map(str::to_owned);
+    // A list comes in many parts, of which none is to wait.
+    let mut listing = None;
+    watcher(objects, config).default_backoff().inspect(move |event| match event {
+        Ok(Event::Init) => listing = Some(wakeups::unthrottled()),
+        Ok(Event::InitDone) | Err(_) => drop(listing.take()),
+        Ok(Event::Apply(_) | Event::Delete(_) | Event::InitApply(_)) => {}
+    })
+}
 
 /// Why the API server cannot be reached.
 #[derive(Debug, thiserror::Error)]

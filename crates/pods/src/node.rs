@@ -12,15 +12,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, pin_mut};
-use kube::{
-    Api, Client,
-    api::ListParams,
-    core::ObjectMeta,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, Event, watcher},
-    },
-};
+use kube::{Api, Client, api::ListParams, core::ObjectMeta, runtime::watcher::Event};
 use rustix::system::uname;
 use serde::de::IgnoredAny;
 use spans::text::sentence;
@@ -122,9 +114,7 @@ fn of_this_node() -> String {
 
 /// Watches for ever. What is known stays known while the API server does not answer.
 async fn watch(client: Client, url: String, pods: Arc<NodePods>) {
-    let config =
-        watcher::Config::default().fields(&of_this_node()).page_size(api::PAGE).timeout(api::WATCH_SECONDS);
-    let events = watcher(Api::<Pod>::all(client), config).default_backoff();
+    let events = api::watch(Api::<Pod>::all(client), Some(&of_this_node()));
     pin_mut!(events);
     // UIDs are never used again: those of a list that begins are added to what is known, and the others leave when it ends.
     let mut listed = HashMap::new();

@@ -28,16 +28,12 @@ use kube::{
     Api, Client, Resource as _,
     api::ListParams,
     core::ObjectMeta,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, Event, watcher},
-    },
+    runtime::watcher::{self, Event},
 };
 use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
 use spans::{
     AttributeValue, Link, Origin, Relation, attributes, sample::Selector, terms::Terms, text::sentence,
-    wakeups,
 };
 use telemetry::Label as _;
 use tokio::{
@@ -523,12 +519,8 @@ fn reporting(client: Client, shared: &Arc<Shared>) -> Client {
 /// streaming list would refuse that.
 async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Shared>) {
     let pods = Api::<Pod<WHOLE>>::all(client);
-    let unassigned =
-        watcher::Config::default().fields(UNASSIGNED).page_size(api::PAGE).timeout(api::WATCH_SECONDS);
-    let events = watcher(pods, unassigned).default_backoff();
+    let events = api::watch(pods, Some(UNASSIGNED));
     pin_mut!(events);
-    // A list comes in many parts, of which none is to wait.
-    let mut listing = None;
     loop {
         // Lookups are woken once for all events that have come.
         let event = match events.next().now_or_never() {
@@ -559,19 +551,12 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
                 shared.leaves(pod.meta());
             }
             Ok(Event::InitDone) => {
-                drop(listing.take());
                 shared.with_pending(Pending::list_ends);
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();
             }
-            Ok(Event::Init) => {
-                listing = Some(wakeups::unthrottled());
-                shared.with_pending(Pending::list_begins);
-            }
-            Err(error) => {
-                drop(listing.take());
-                shared.failed(&url, &error);
-            }
+            Ok(Event::Init) => drop(shared.with_pending(Pending::list_begins)),
+            Err(error) => shared.failed(&url, &error),
         }
     }
 }

@@ -6,14 +6,8 @@ use std::{
 };
 
 use futures::{StreamExt as _, pin_mut, stream};
-use kube::{
-    Api, Client,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, Event, watcher},
-    },
-};
-use spans::{Trace, identity::LifecycleTrace, text::sentence, wakeups};
+use kube::{Api, Client, runtime::watcher::Event};
+use spans::{Trace, identity::LifecycleTrace, text::sentence};
 use tokio::{
     select,
     sync::{
@@ -122,12 +116,9 @@ impl Lifecycles {
 
 /// Watches all Pods, for ever. A selector by phase would miss the last status of a Pod.
 async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Metrics) {
-    let all = watcher::Config::default().page_size(api::PAGE).timeout(api::WATCH_SECONDS);
-    let events = watcher(Api::<Pod>::all(client), all).default_backoff();
+    let events = api::watch(Api::<Pod>::all(client), None);
     pin_mut!(events);
     let mut down = false;
-    // A list comes in many parts, of which none is to wait.
-    let mut listing = None;
     while let Some(event) = events.next().await {
         let mut table = lifecycles.table();
         match &event {
@@ -138,16 +129,9 @@ async fn watch(client: Client, url: String, lifecycles: Lifecycles, metrics: Met
                 }
             }
             Ok(Event::Delete(pod)) => table.gone(pod, now()),
-            Ok(Event::Init) => {
-                listing = Some(wakeups::unthrottled());
-                table.list_begins();
-            }
-            Ok(Event::InitDone) => {
-                drop(listing.take());
-                table.list_ends(now());
-            }
+            Ok(Event::Init) => table.list_begins(),
+            Ok(Event::InitDone) => table.list_ends(now()),
             Err(error) => {
-                drop(listing.take());
                 table.list_fails();
                 if !down {
                     warn!(
