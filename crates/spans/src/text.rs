@@ -174,11 +174,12 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// So many characters of a text at most.
+/// The first characters of a text, so many at most.
 #[must_use]
-pub fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, most: usize) -> &str {
     // It has no more characters than bytes.
-    if text.len() <= most { text.to_owned() } else { text.chars().take(most).collect() }
+    let end = if text.len() <= most { None } else { text.char_indices().nth(most) };
+    end.map_or(text, |(end, _)| &text[..end])
 }
 
 /// An error and its causes as one line. A cause that the error's own message contains is not repeated.

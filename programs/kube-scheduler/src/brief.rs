@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::Serialize;
-use spans::figures::parse_duration;
+use spans::{figures::parse_duration, text::cut};
 
 use crate::explain::{Account, Rejection, reasons};
 
@@ -121,7 +121,7 @@ impl Brief {
 /// The reasons of a failure: what plugins say of the whole Pod, and what they say of Nodes.
 fn why(account: &Account) -> Vec<Reason> {
     let is_of_nodes = |rejection: &&Rejection| rejection.extension_point.as_deref() == Some("filter");
-    let text = |words: &str| words.chars().take(MAX_TEXT).collect::<String>();
+    let text = |words: &str| cut(words, MAX_TEXT).to_owned();
     let reason = |plugin: &str, words: &str, nodes| Reason {
         plugin: text(plugin),
         words: text(words),

@@ -439,7 +439,7 @@ impl Slow {
     fn of(result: &str, trace: &Trace) -> Self {
         let root = trace.root();
         let text = |key| match root.attribute(key) {
-            Some(AttributeValue::String(text)) => cut(text, MAX_TEXT),
+            Some(AttributeValue::String(text)) => cut(text, MAX_TEXT).to_owned(),
             Some(_) | None => String::new(),
         };
         // Steps that outlast the attempt did not make it slow.

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
-use spans::{AttributeValue, NodeStep, Span, SpanKind, Trace, attributes};
+use spans::{AttributeValue, NodeStep, Span, SpanKind, Trace, attributes, text::cut};
 
 use crate::keys::{MAX_TEXT, OTHER};
 
@@ -95,7 +95,7 @@ impl Wait {
 
 fn text(span: &Span, key: &str) -> String {
     let text = span.attribute(key).map(ToString::to_string).unwrap_or_default();
-    text.chars().take(MAX_TEXT).collect()
+    cut(&text, MAX_TEXT).to_owned()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::Resource as _;
+use spans::text::cut;
 
 use super::pod::{Condition, Pod};
 
@@ -16,7 +17,7 @@ const MAX_NAME: usize = 253;
 const MAX_MESSAGE: usize = 512;
 /// Scheduling gates kept of a Pod.
 const MAX_GATES: usize = 16;
-/// Shared texts before it is looked for the first time which are in use.
+/// Shared texts up to which none is dropped.
 const FEW_TEXTS: usize = 64;
 
 /// A Pod without a Node. What many Pods have in common is one text.
@@ -57,7 +58,7 @@ pub(super) struct Pending {
 #[derive(Debug, Default)]
 struct Texts {
     all: HashSet<Arc<str>>,
-    /// With so many, those that nobody uses are dropped.
+    /// With so many, those of no Pod are dropped.
     full: usize,
 }
 
@@ -116,12 +117,12 @@ impl Pending {
 
 fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Texts) -> PendingPod {
     let metadata = pod.meta();
-    let name = |name| first(name, MAX_NAME);
+    let name = |name| cut(name, MAX_NAME);
     let failed = |condition: &&Condition| condition.kind == "PodScheduled" && condition.status == "False";
     let condition = pod.status.conditions.iter().find(failed).map(|condition| {
         let since =
             condition.last_transition_time.as_ref().map_or(0, |time| microseconds(time.0.as_microsecond()));
-        let message = first(&condition.message, MAX_MESSAGE);
+        let message = cut(&condition.message, MAX_MESSAGE);
         (texts.share(name(&condition.reason)), texts.share(message), since)
     });
     let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_microsecond());
@@ -137,11 +138,6 @@ fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Texts) -> Pend
         group: group.map(|group| texts.share(name(&group.pod_group_name))),
         condition,
     }
-}
-
-/// The first characters of a text.
-fn first(text: &str, most: usize) -> &str {
-    text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
 fn microseconds(since_epoch: i64) -> u64 {

@@ -9,7 +9,7 @@ use gotrace::{
     program::{Detail, Function as _},
     recording::Line,
 };
-use spans::{Source, Trace, TraceKind, attributes};
+use spans::{Source, Trace, TraceKind, attributes, text::cut};
 
 use crate::{
     Event, HashMap, KubeScheduler, Values,
@@ -263,7 +263,7 @@ impl Model {
         plugins.dedup();
         entry.failure = Some(Failure {
             plugins,
-            message: account.message.chars().take(MAX_MESSAGE).collect(),
+            message: cut(&account.message, MAX_MESSAGE).to_owned(),
             is_error: account.result.as_deref() == Some("Error"),
             unix_us: root.end_unix_ns / 1_000,
         });

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use spans::text::clean;
+use spans::text::{clean, cut};
 
 use super::answer::{Answer, From, Reason, Scheduler, Stall, Waiting, Wake};
 use crate::explain::{count, of_event, rough, time_of_day, wrap};
@@ -215,7 +215,7 @@ fn row(pod: &Waiting, now: u64) -> [String; 6] {
     let lasts = pod.since_unix_us.map_or_else(|| "?".to_owned(), |since| rough(now.saturating_sub(since)));
     let attempts = pod.attempts.map_or_else(|| "-".to_owned(), |attempts| attempts.to_string());
     let by = pod.plugins.join(", ");
-    let message: String = pod.message.chars().take(MAX_MESSAGE).collect();
+    let message = cut(&pod.message, MAX_MESSAGE);
     let why = match pod.reason {
         Reason::Active if pod.event.is_empty() => String::new(),
         Reason::Active => of_event(&pod.event),
@@ -228,7 +228,7 @@ fn row(pod: &Waiting, now: u64) -> [String; 6] {
         }
         Reason::Unschedulable | Reason::Failed => match (by.is_empty(), message.is_empty()) {
             (false, false) => format!("{by}: {message}"),
-            _ => by + &message,
+            _ => by + message,
         },
         Reason::Gated if pod.gates.is_empty() => by,
         Reason::Gated => format!("{by}: {}", pod.gates.join(", ")),
