@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use harness::spans::Span;
+use jiff::Timestamp;
 
 use super::{
     cluster::{Cluster, WORKER},
@@ -77,14 +78,9 @@ fn read(line: &str) -> Option<(u64, String)> {
 }
 
 fn unix_ns(time: &str) -> Option<u64> {
-    let parts = time.strip_suffix('Z')?.split(['-', 'T', ':', '.']).map(|part| part.parse().ok());
-    let parts: Vec<u64> = parts.collect::<Option<_>>()?;
-    let [year, month, day, hour, minute, second, ns] = parts[..] else { return None };
-    // A year that begins in March: <https://howardhinnant.github.io/date_algorithms.html#days_from_civil>.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
-    let days = days.checked_sub(719_469)?;
-    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000_000 + ns)
+    // The node has no other time zone.
+    let time: Timestamp = time.ends_with('Z').then(|| time.parse().ok())??;
+    u64::try_from(time.as_nanosecond()).ok()
 }
 
 /// Checks that each of these spans has containerd's call within it, and says by how much it is longer.
