@@ -201,10 +201,10 @@ impl Search {
     /// Lists the running processes with a plausible executable that is not ignored. `admits` decides by pid and the name of the
     /// executable whether a process may be looked at: of others not even the attributes of their executable are read.
     ///
-    /// A node has hundreds of processes, and each takes several system calls. So a look that is not `full` leaves processes alone
-    /// that are not young, unless they were listed; and of young ones it asks only whether they execute another file by now: whoever
-    /// starts a program sets its user, its namespaces and its cgroup before that. A full one asks about all of them, but for those
-    /// that may be looked at and whose executable is still of no interest.
+    /// A node has hundreds of processes, and each takes several system calls. A look that is not `full` is at young processes and
+    /// at those that were listed. A young process is judged again only if it executes another file: user, namespaces and cgroup of a
+    /// program are set before it is executed. A full look is at all processes. It judges each again, except those that may be looked
+    /// at and whose executable is still of no interest.
     ///
     /// # Errors
     ///

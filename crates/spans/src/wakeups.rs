@@ -16,7 +16,7 @@ const SELDOM: Duration = Duration::from_millis(250);
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
 static IS_SELDOM: AtomicBool = AtomicBool::new(false);
 
-/// From here on wake-ups are fewer: nobody reads what is written as it comes.
+/// From here on wake-ups are fewer. For a daemon whose output has no reader.
 pub fn seldom() {
     IS_SELDOM.store(true, Relaxed);
 }

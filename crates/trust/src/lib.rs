@@ -161,7 +161,7 @@ fn descends(mut pid: u32, of: u32) -> bool {
 }
 
 impl Stranger {
-    /// Whether no rule will name it as long as it executes the same file and nobody moves it to another cgroup.
+    /// Whether the answer stays the same while the process executes the same file in the same cgroup.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {

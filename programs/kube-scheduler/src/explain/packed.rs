@@ -1,5 +1,5 @@
-//! The trace of an attempt as bytes, as far as its [`Account`] tells of it. They take a fraction of the memory of its spans, and a fraction
-//! of the time of an account, which few attempts are ever asked for.
+//! The parts of an attempt's trace from which its [`Account`] is made, as bytes. They take a fraction of the memory of the spans. To make
+//! them takes a fraction of the time of an account, and few accounts are ever asked for.
 
 use smallvec::SmallVec;
 use spans::{
@@ -9,7 +9,7 @@ use spans::{
 
 use super::{Account, is_phase};
 
-/// What an account tells of a root, beside the Pod's namespace and name: what a successful attempt has comes first.
+/// The attributes of a root that an account reads, besides the Pod's namespace and name. Those of successful attempts come first.
 const OF_ROOTS: [&str; 25] = [
     attributes::POD_UID,
     attributes::PROFILE,
@@ -37,7 +37,7 @@ const OF_ROOTS: [&str; 25] = [
     attributes::PREEMPTION_VICTIM_NAMES,
     attributes::INCOMPLETE,
 ];
-/// What it tells of a plugin.
+/// The attributes of a plugin's span that an account reads.
 const OF_PLUGINS: [&str; 8] = [
     attributes::RESULT,
     attributes::MESSAGE,
@@ -66,7 +66,7 @@ const STRINGS: u8 = 5;
 /// Stands for the key behind the last attribute of a span.
 const NO_KEY: u8 = u8::MAX;
 
-/// An attempt, as far as its account tells of it.
+/// The parts of an attempt's trace from which its account is made.
 #[derive(Debug)]
 pub(crate) struct Packed(Box<[u8]>);
 
