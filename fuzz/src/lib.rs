@@ -6,6 +6,7 @@
 //! * [`executable`]: a case damages a Go program. Targets `elf`, `functions`, `types` and `plan`.
 //! * [`record`]: a case describes probe sites and what the eBPF program sends from there.
 //! * [`recording`]: a case damages a recorded stream.
+//! * [`apiserver`]: a case is what the eBPF program sends of an API server.
 //! * [`otlp`]: a case is a file of spans or metrics.
 //! * [`context`]: a case is a list of annotations.
 //! * [`configuration`]: a case is a scheduler's command line and its configuration.
@@ -16,6 +17,7 @@
 //!
 //! `cargo xtask fuzz` builds the Go programs and runs the targets; `cargo xtask test` runs the test.
 
+pub mod apiserver;
 pub mod configuration;
 pub mod context;
 pub mod executable;

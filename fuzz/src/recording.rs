@@ -17,7 +17,7 @@ const MAX_EDITS: usize = 24;
 /// Lines that every recording begins with.
 const HEAD: usize = 3;
 
-const STYLE: Style = Style { width: 100, colour: true, plugins: true };
+pub(crate) const STYLE: Style = Style { width: 100, colour: true, plugins: true };
 
 /// What schedulers of several versions did.
 static STREAMS: LazyLock<[Vec<Value>; 5]> = LazyLock::new(|| {
@@ -62,7 +62,7 @@ pub fn run(case: &[u8]) {
 }
 
 /// Every span ends after its beginning, and its parent is in the trace; a member of a group has its root in the group's trace.
-fn check(trace: &Trace) {
+pub(crate) fn check(trace: &Trace) {
     for (number, span) in trace.spans.iter().enumerate() {
         assert!(span.start_unix_ns <= span.end_unix_ns, "{span:?}");
         let is_parent = |parent| trace.spans.iter().any(|other| other.span_id == parent);

@@ -3,7 +3,7 @@
 use std::{env, fs, path::Path, process::Command};
 
 use crate::{
-    configuration, context,
+    apiserver, configuration, context,
     executable::{self, Seed, questions},
     otlp, record, recording, review,
 };
@@ -22,9 +22,10 @@ const SEEDS: [(&str, &str); 8] = [
     ("amd64", "pie"),
     ("arm64", "pie"),
 ];
-const PARSERS: [(&str, Target); 6] = [
+const PARSERS: [(&str, Target); 7] = [
     ("record", record::run),
     ("recording", recording::run),
+    ("apiserver", apiserver::run),
     ("otlp", otlp::run),
     ("context", context::run),
     ("configuration", configuration::run),

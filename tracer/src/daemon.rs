@@ -133,7 +133,7 @@ pub async fn run(options: Options) -> Result<()> {
     let health = Health::default();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let board = Board::default();
-    let workers = workers(&options.programs, options.detail, &board.queues);
+    let workers = workers(&options.programs, options.detail, options.idle, &board.queues);
     let node_pods = Arc::new(NodePods::default());
     let supervisor = Supervisor::new(
         options.ebpf_object.as_deref(),
@@ -414,13 +414,13 @@ enum Step {
     Gone(u32),
 }
 
-/// Makes the workers of the named programs. The moves of Pods go to `queues` as well.
-pub(crate) fn workers(names: &[String], detail: Detail, queues: &Queues) -> Vec<Box<Worker>> {
+/// Makes the workers of the named programs, with all that is `idle` or not. The moves of Pods go to `queues` as well.
+pub(crate) fn workers(names: &[String], detail: Detail, idle: bool, queues: &Queues) -> Vec<Box<Worker>> {
     let worker = |program: &programs::Registration| {
         if program.name == KubeScheduler::NAME {
             programs::scheduler(detail, queues)
         } else {
-            (program.worker)(detail)
+            (program.worker)(if idle { Detail::Idle } else { detail })
         }
     };
     names.iter().filter_map(|name| programs::named(name)).map(worker).collect()

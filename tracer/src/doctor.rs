@@ -170,7 +170,7 @@ fn locked_down(modes: &str) -> Option<Finding> {
 /// Checks which processes are visible, and which of them run a program: a finding for each, and one if there is none.
 fn processes(trust: Vec<Rule>, pods: Arc<NodePods>, programs: &[String]) -> Vec<Finding> {
     let what = if programs == [DEFAULT] { SCHEDULER } else { OTHER };
-    let workers = workers(programs, Detail::Full, &Queues::default());
+    let workers = workers(programs, Detail::Full, false, &Queues::default());
     let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
     let running = Search::default().look(true, |pid, link| admission.admits(pid, link));

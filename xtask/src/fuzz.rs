@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: runs the parsers on millions of damaged executables, records and recordings, and hostile annotations.
+//! `cargo xtask fuzz`: runs the parsers on millions of damaged executables, records, recordings and events, and hostile annotations.
 //!
 //! The libFuzzer targets are in fuzz/. cargo-fuzz cannot pass `--ignore-rust-version`, and its sanitizers are not needed: the
 //! code is safe, and several times as fast without.
@@ -79,6 +79,8 @@ enum Target {
     Record,
     /// Recorded streams
     Recording,
+    /// Events of an API server
+    Apiserver,
     /// Files of spans and metrics
     Otlp,
     /// Trace contexts in annotations
@@ -97,13 +99,14 @@ enum Until {
 }
 
 impl Target {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Elf,
         Self::Functions,
         Self::Types,
         Self::Plan,
         Self::Record,
         Self::Recording,
+        Self::Apiserver,
         Self::Otlp,
         Self::Context,
         Self::Configuration,
@@ -118,6 +121,7 @@ impl Target {
             Self::Plan => "plan",
             Self::Record => "record",
             Self::Recording => "recording",
+            Self::Apiserver => "apiserver",
             Self::Otlp => "otlp",
             Self::Context => "context",
             Self::Configuration => "configuration",
@@ -129,7 +133,7 @@ impl Target {
     fn share(self) -> u64 {
         match self {
             Self::Elf | Self::Types | Self::Record | Self::Otlp | Self::Context | Self::Review => 4,
-            Self::Functions | Self::Plan | Self::Recording | Self::Configuration => 1,
+            Self::Functions | Self::Plan | Self::Recording | Self::Apiserver | Self::Configuration => 1,
         }
     }
 
@@ -140,6 +144,7 @@ impl Target {
             Self::Elf | Self::Functions | Self::Types => Some("crates/goexe/tests/fixture"),
             Self::Record
             | Self::Recording
+            | Self::Apiserver
             | Self::Otlp
             | Self::Context
             | Self::Configuration
@@ -151,7 +156,7 @@ impl Target {
     fn case_length(self) -> usize {
         match self {
             Self::Record | Self::Recording | Self::Context => 600,
-            Self::Otlp | Self::Configuration | Self::Review => 2000,
+            Self::Apiserver | Self::Otlp | Self::Configuration | Self::Review => 2000,
             Self::Elf | Self::Functions | Self::Types | Self::Plan => EDITS_LENGTH,
         }
     }

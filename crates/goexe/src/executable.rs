@@ -178,6 +178,14 @@ impl<'a> Executable<'a> {
         code::stack_argument(self.machine(), &code, function.range.start, call.site.address, register)
     }
 
+    /// Offsets in bytes from the stack pointer of the first two results of a call, which the function stores right after it and
+    /// overwrites nowhere behind it; `None` if it does not.
+    #[must_use]
+    pub fn stored_results(&self, function: &Function<'_>, call: &Call) -> Option<[u64; 2]> {
+        let code = self.code(function).ok()?;
+        code::stored_results(self.machine(), &code, function.range.start, call.resume)
+    }
+
     /// The disassembled instructions of a function.
     pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<Instruction>, Error> {
         Ok(code::instructions(self.machine(), &self.code(function)?, function.range.start))

@@ -284,7 +284,10 @@ impl<'a> Functions<'a> {
             if offset < first || offset == u8::MAX {
                 return None;
             }
-            let slot = arguments[..part].iter().filter(|argument| argument.offset >= first).count();
+            // Of an instantiation by shape, the first argument has a slot and is not listed.
+            let unlisted = usize::from(arguments.first().is_some_and(|listed| first < listed.offset));
+            let slot =
+                unlisted + arguments[..part].iter().filter(|argument| argument.offset >= first).count();
             // Before the first spill there is an index. After it, no index means that all arguments are spilled.
             let mut begun = false;
             let step = self.steps(function, self.table_offset(function, LIVE_INDEX)?).find(|step| {

@@ -36,14 +36,17 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
     /// The metric whose call marks the end of a function, if there is one: see
     /// [`End::Metric`](crate::plan::End::Metric).
     const METRIC: Option<Metric<Self::Value>>;
-    /// A value, and those of its numbers, below 32, that need no explanation. If it is the first value of a site and
-    /// has one of these numbers, the site's strings are not read.
-    const QUIET: Option<(Self::Value, &'static [u64])>;
+    /// Values, and those of their numbers, below 32, that need no explanation. If one is the first value of a site and
+    /// has one of its numbers, the site's strings are not read.
+    const QUIET: &'static [(Self::Value, &'static [u64])];
     /// Interfaces and structs whose functions [`Plan::signatures`](crate::plan::Plan::signatures) lists.
     const SPELLED_OUT: SpelledOut;
 
     /// The assembler's own counters.
     const COUNTERS: &'static [Counter];
+
+    /// The value for the time that a [`Begin::Timing`](crate::plan::Begin::Timing) reads: `CLOCK_MONOTONIC`, nanoseconds.
+    const TIMED: Option<Self::Value> = None;
 
     /// The calls that can be timed one by one, if there are such.
     const TURN: Option<Turn<Self::Function>> = None;
@@ -85,6 +88,12 @@ pub trait Program: Copy + Eq + Default + fmt::Debug + Send + Sync + 'static {
     #[must_use]
     fn most(_sites: &[PlannedSite<Self>]) -> Cut {
         Cut::Plugins
+    }
+
+    /// The lowest level of detail of a site in this one of the functions that a row's symbol stands for; `None` if it is not probed.
+    #[must_use]
+    fn detail_in(function: Self::Function, role: Role, _symbol: &str) -> Option<Detail> {
+        Some(function.detail_at(role))
     }
 
     /// What is kept of a text that is read; `None` for nothing. What is not kept is in no event, and so in no recording.
@@ -230,6 +239,8 @@ pub enum Detail {
     Full,
     /// Adds maps that are read in every turn of a program, however large they are.
     Maps,
+    /// Work of which nothing comes, call by call, where it can be counted otherwise. No level of a user's.
+    Idle,
     /// Calls that are too many to be probed but for one turn: see [`Turn`]. No level of a user's.
     Windows,
 }

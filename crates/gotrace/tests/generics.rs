@@ -15,7 +15,9 @@ use gotrace::{
     plan::{Begin, End, Field, Held, Interface, PlannedSite, Reading, Row, SeenAs, Signature, Slot, Want},
     program::{Assemble, Function as _, Metric, Named, Program, SpelledOut},
 };
-use wire::{READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TextHit};
+use wire::{
+    FIRST, FIRST_AND_LAST, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TextHit,
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts;
@@ -73,6 +75,64 @@ gotrace::functions! {
         },
         ROW,
     ] }
+    /// What was put is seen when it is taken.
+    Put { detail: Phases, about: (), rows: [
+        Row {
+            symbols: &["main.(*counts[...]).put"],
+            signature: Signature::TypeArguments,
+            begin: Begin::UnlessTiming("take", "seconds"),
+            at_entry: &[WORD, KEY],
+            ..ROW
+        },
+        Row { symbols: &["main.(*counts[...]).put"], at_entry: &[], ..ROW },
+    ] }
+    /// It takes the time.
+    Take { detail: Phases, about: (), rows: [
+        Row {
+            symbols: &["main.(*counts[...]).take"],
+            signature: Signature::TypeArguments,
+            begin: Begin::Timing("seconds"),
+            at_entry: &[QUEUE, WORD, KEY],
+            ..ROW
+        },
+        Row { symbols: &["main.(*counts[...]).take"], at_entry: &[QUEUE], ..ROW },
+    ] }
+    /// The same without type arguments.
+    PlainTake { detail: Phases, about: (), rows: [Row {
+        symbols: &["main.(*anyCounts).take"],
+        signature: Signature::Declared(&["interface {}"]),
+        begin: Begin::Timing("seconds"),
+        at_entry: &[WORD, KEY],
+        ..ROW
+    }] }
+    /// What it takes is not there any more when it takes the time.
+    OtherPut { detail: Phases, about: (), rows: [Row {
+        symbols: &["main.(*others[...]).put"],
+        signature: Signature::TypeArguments,
+        begin: Begin::UnlessTiming("take", "seconds"),
+        at_entry: &[KEY],
+        ..ROW
+    }] }
+    /// The same.
+    OtherTake { detail: Phases, about: (), rows: [Row {
+        symbols: &["main.(*others[...]).take"],
+        signature: Signature::TypeArguments,
+        begin: Begin::Timing("seconds"),
+        at_entry: &[KEY],
+        ..ROW
+    }] }
+    /// One of the callers has the time at which it began.
+    Limit { detail: Phases, about: (), rows: [Row {
+        symbols: &["main.(*client).limit"],
+        signature: Signature::DeclaredWith(&["string", "string"], &["error"]),
+        at_entry: &[
+            Want { of: &["*main.client"], path: &["name"], ..QUEUE },
+            Want { value: Value::Word, of: &["string"], path: &["#"], seen_as: SeenAs::Declared },
+        ],
+        end: End::ReturnSince("main.(*client).request", "time.Now"),
+        at_end: &[FAILED],
+        ..ROW
+    }] }
     /// There is one.
     Plain { detail: Phases, about: (), rows: [Row {
         symbols: &["main.(*counts[...]).subtract", "main.(*anyCounts).add"],
@@ -136,10 +196,10 @@ macro_rules! program {
             const NAME: &'static str = "counts";
             const MARKERS: &'static [&'static str] = &["main.(*anyCounts).add"];
             const FILE_NAMES: &'static [&'static str] = &[];
-            const CALLERS: &'static [&'static str] = &["main.work[go.shape"];
+            const CALLERS: &'static [&'static str] = &["main.work[go.shape", "main.(*client)"];
             const CALLS_INDIRECTLY: &'static str = "main";
             const METRIC: Option<Metric<Value>> = None;
-            const QUIET: Option<(Value, &'static [u64])> = None;
+            const QUIET: &'static [(Value, &'static [u64])] = &[];
             const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
             const COUNTERS: &'static [Counter] = &[];
 
@@ -299,6 +359,109 @@ fn an_instantiation_by_shape_is_probed_where_it_is_called_with_a_dictionary() {
     }
 }
 
+/// What a site reads of an item on the stack: how far behind it, or, of what an interface holds, behind its second word.
+fn of_stack(site: &PlannedSite<Counts>, from: usize) -> Vec<(String, Role, i64)> {
+    let reads = site.values.iter().zip(site.spec.reads).skip(from);
+    let place = |read: Read| match (read.base, read.steps) {
+        (STACK_POINTER, 0) => i64::from(read.last),
+        (STACK_POINTER, _) => i64::from(read.offsets[0]),
+        (register, _) => -i64::from(register),
+    };
+    let behind = |read| if place(read) < 0 { place(read) } else { place(read) - site.stack_depth };
+    reads.map(|((reading, _), read)| (reading.name(), site.role, behind(read))).collect()
+}
+
+#[test]
+fn where_a_function_takes_a_time_its_parameter_is_read_on_the_stack() {
+    for architecture in ["amd64", "arm64"] {
+        let Some(plan) = plan(architecture) else { return };
+        let of = |function, from| -> BTreeMap<String, Vec<_>> {
+            let sites = plan.sites.iter().filter(|site| site.function == function);
+            sites.map(|site| (site.symbol.clone(), of_stack(site, from))).collect()
+        };
+        let own = |name: &str, place| (name.to_owned(), Role::Metric, place);
+        // Behind receiver and dictionary in the caller's frame; the time is behind these two in registers.
+        let start = [own("start", -2), own("start (monotonic)", -3)];
+        let timing = |shape: &str, reads: &[_]| {
+            (format!("main.(*counts[go.shape.{shape}]).take"), [reads, &start[..]].concat())
+        };
+        let reference = "struct { main.kind int; main.namespace string; main.name main.name }";
+        let mut expected = BTreeMap::from([
+            // Of two types.
+            timing("string", &[own("key[0]", 24)]),
+            timing("int", &[own("word", 24)]),
+            timing("*main.reference", &[own("word", 24)]),
+            timing(reference, &[own("word", 24), own("key[0]", 32), own("key[1]", 48)]),
+            timing(
+                "struct { main.namespace string; main.name string }",
+                &[own("key[0]", 24), own("key[1]", 40)],
+            ),
+            timing(
+                "interface {}",
+                &[own("word", 32), own("type of key", 24), own("key[0]", 32), own("key[1]", 32)],
+            ),
+        ]);
+        let mut sites = of(Function::Take, 1);
+        let entries: Vec<_> =
+            sites.extract_if(.., |_, reads| reads.is_empty()).map(|(symbol, _)| symbol).collect();
+        let is_known = |symbol: &str| expected.contains_key(symbol);
+        sites.retain(|symbol, _| is_known(symbol));
+        assert_eq!(sites, std::mem::take(&mut expected), "{architecture}");
+        // These cannot be read anywhere.
+        let unreadable = ["listed", "many"].map(|typ| format!("main.(*counts[main.{typ}])"));
+        assert_eq!(entries, unreadable.map(|typ| format!("{typ}.take")));
+        // Of more than ten parts of an argument, the executable does not say where they are.
+        let put = ["large", "listed", "many"].map(|typ| format!("main.(*counts[main.{typ}]).put"));
+        assert_eq!(of(Function::Put, 0).into_keys().collect::<Vec<_>>(), put);
+        let plain = [own("word", 24), own("type of key", 16), own("key[0]", 24), own("key[1]", 24)];
+        let start = [own("start", -1), own("start (monotonic)", -2)];
+        let plain = BTreeMap::from([("main.(*anyCounts).take".to_owned(), [&plain[..], &start].concat())]);
+        assert_eq!(of(Function::PlainTake, 0), plain, "{architecture}");
+        // What is timed ends when the hit is over, and what follows has begun before it.
+        for site in plan.sites.iter().filter(|site| site.role == Role::Metric) {
+            let is_return = site.function == Function::Limit;
+            assert_eq!(site.spec.time, if is_return { FIRST } else { FIRST_AND_LAST }, "{}", site.symbol);
+        }
+    }
+}
+
+#[test]
+fn a_caller_that_keeps_the_time_of_its_beginning_shows_the_whole_call_at_its_return() {
+    for architecture in ["amd64", "arm64"] {
+        let Some(plan) = plan(architecture) else { return };
+        let of_stack = |read: &Read| (read.base, read.steps) == (STACK_POINTER, 1);
+        let mut seen = Vec::new();
+        for site in plan.sites.iter().filter(|site| site.function == Function::Limit) {
+            let reads: Vec<_> =
+                site.values.iter().map(|(reading, _)| reading.name()).zip(site.spec.reads).collect();
+            if site.role == Role::Metric {
+                assert!(reads[1..].iter().all(|(_, read)| of_stack(read)), "{reads:?}");
+                assert_eq!(reads[3].1.offsets[0], reads[2].1.offsets[0] + 8, "two words of a time");
+            }
+            let names: Vec<_> = reads.into_iter().map(|(name, _)| name).collect();
+            seen.push((site.symbol.clone(), site.role, site.class, names.join(", ")));
+        }
+        let site = |caller: &str, role, names: &str| {
+            (format!("main.(*client).{caller}"), role, Class::Emulated, names.to_owned())
+        };
+        let expected = [
+            site("request", Role::Metric, "failed of an error, queue, start, start (monotonic)"),
+            site("again", Role::Entry, "queue, word"),
+            site("again", Role::ReturnSite, "failed of an error"),
+        ];
+        assert_eq!(seen, expected, "{architecture}");
+    }
+}
+
+#[test]
+fn where_a_parameter_is_not_kept_calls_are_seen_at_their_entry() {
+    let Some(plan) = plan("amd64") else { return };
+    for (function, method) in [(Function::OtherPut, "put"), (Function::OtherTake, "take")] {
+        let symbol = format!("main.(*others[string]).{method}");
+        assert_eq!(reads(&plan, function), BTreeMap::from([(symbol, vec![text(0, 1)])]));
+    }
+}
+
 #[test]
 fn a_symbol_without_type_arguments_is_one_function() {
     let Some(plan) = plan("amd64") else { return };
@@ -315,7 +478,7 @@ fn an_instantiation_that_no_row_can_follow_is_missing() {
     let followed = strict.sites.iter().filter(|site| site.function == Function::Add).count();
     assert_eq!(followed, sites - 2);
     let missing: Vec<_> = strict.missing.iter().map(|missing| &*missing.function).collect();
-    assert_eq!(missing, ["add", "misread"]);
+    assert_eq!(missing, ["add", "put", "take", "misread"]);
     let mut reasons: Vec<_> = strict.missing[0].why.split("; ").collect();
     reasons.sort_unstable();
     assert_eq!(reasons, ["`[2]string` is an array", "`main.many` has 5 strings"]);

@@ -263,7 +263,7 @@ pub const RPC_SERVICE: String = "rpc.service";
 pub const RPC_METHOD: String = "rpc.method";
 /// The samplers that kept the trace. On the root, where there are samplers.
 pub const KEPT_BY: Strings = "schedspan.kept_by";
-/// Name of the work queue. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod`.
+/// Name of the work queue. On `Reconcile`, and on `create Pod`, `delete Pod` and `evict Pod` of one.
 pub const WORKQUEUE: String = "k8s.workqueue.name";
 /// What was taken out of the work queue, such as `namespace/name`. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod`, where it
 /// can be read.
@@ -272,7 +272,7 @@ pub const WORKQUEUE_KEY: String = "k8s.workqueue.key";
 pub const WORKQUEUE_WAIT_MS: Double = "k8s.workqueue.wait_ms";
 /// Whether the reconcile asked to be called again, as it does after a failure. On `Reconcile`.
 pub const WORKQUEUE_RETRIED: Bool = "k8s.workqueue.retried";
-/// Name of the controller of controller-runtime. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod`.
+/// Name of the controller of controller-runtime. On `Reconcile`, and on `create Pod`, `delete Pod` and `evict Pod` of one.
 pub const CONTROLLER: String = "k8s.controller.name";
 /// What is reconciled, as `namespace/name`. On `Reconcile`, `create Pod`, `delete Pod` and `evict Pod` of a controller, where it can be read.
 pub const CONTROLLER_REQUEST: String = "k8s.controller.request";
@@ -305,7 +305,7 @@ pub const OBJECT_UID: String = "k8s.object.uid";
 /// Resource version of the object that came back. On requests with its UID, where the answer has it.
 pub const OBJECT_VERSION: String = "k8s.object.resource_version";
 /// The client that made the object, as the API server knows it: the first manager of its fields, which is the beginning of the
-/// user agent where the client names none. On `StorePod`.
+/// user agent where the client names none. On `StorePod`, unless it is by server-side apply.
 pub const OBJECT_MANAGER: String = "k8s.object.manager";
 /// Name of the user who asked for the Pod, as the API server knows it: also `system:serviceaccount:NAMESPACE:NAME`. On `StorePod`.
 pub const USER: String = "user.name";

@@ -86,11 +86,12 @@ impl Owners {
             | LeftOut::FailedLifecycle
             | LeftOut::Start
             | LeftOut::FailedStart
-            | LeftOut::Storage => {
+            | LeftOut::Storage
+            | LeftOut::Removal => {
                 is_chosen(&uid, part.seen)
                     || duration_ns > part.slowest_ns.saturating_add(part.slowest_ns / SLOWER)
             }
-            LeftOut::Reconcile | LeftOut::Creation | LeftOut::Removal => writes,
+            LeftOut::Reconcile | LeftOut::Creation => writes,
             LeftOut::FailedReconcile => writes || is_chosen(&uid, part.seen),
         };
         if is_in {
@@ -215,12 +216,18 @@ fn what(trace: &Trace) -> Option<LeftOut> {
     match trace.kind {
         // The trace of a parent is the parent's business.
         TraceKind::Lifecycle if trace.parent.is_some() || is_alone() => None,
-        TraceKind::PodStart | TraceKind::PodStorage if is_alone() => None,
+        TraceKind::PodStart | TraceKind::PodStorage | TraceKind::PodDeletion | TraceKind::PodEviction
+            if is_alone() =>
+        {
+            None
+        }
         TraceKind::Lifecycle if failed => Some(LeftOut::FailedLifecycle),
         TraceKind::Lifecycle => Some(LeftOut::Lifecycle),
         TraceKind::PodStart if failed => Some(LeftOut::FailedStart),
         TraceKind::PodStart => Some(LeftOut::Start),
         TraceKind::PodStorage => Some(LeftOut::Storage),
+        // Those of reconciles are beside them.
+        TraceKind::PodDeletion | TraceKind::PodEviction => Some(LeftOut::Removal),
         TraceKind::Reconcile => {
             let writes = trace.beside.iter().any(|part| part.trace_id == trace.trace_id);
             let what = if failed { LeftOut::FailedReconcile } else { LeftOut::Reconcile };
@@ -230,8 +237,6 @@ fn what(trace: &Trace) -> Option<LeftOut> {
         | TraceKind::GroupAttempt
         | TraceKind::Configuration
         | TraceKind::PodCreation
-        | TraceKind::PodDeletion
-        | TraceKind::PodEviction
         | TraceKind::Command => None,
     }
 }

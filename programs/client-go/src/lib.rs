@@ -13,7 +13,9 @@ pub mod values;
 
 use goexe::{Executable, Functions, Types};
 use gotrace::{
+    Detail,
     account::Counter,
+    plan::Role,
     program::{Metric, Named, Program, SpelledOut},
     values::Datum,
 };
@@ -35,9 +37,10 @@ impl Program for ClientGo {
     const CALLERS: &'static [&'static str] = &[requests::table::CALLERS];
     const CALLS_INDIRECTLY: &'static str = "k8s.io/client-go/util/workqueue";
     const METRIC: Option<Metric<Value>> = None;
-    const QUIET: Option<(Value, &'static [u64])> = None;
+    const QUIET: &'static [(Value, &'static [u64])] = &[];
     const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
     const COUNTERS: &'static [Counter] = &reconcile::COUNTERS;
+    const TIMED: Option<Value> = Some(Value::Since);
 
     type Function = Function;
     type Value = Value;
@@ -45,6 +48,10 @@ impl Program for ClientGo {
 
     fn names(_: &Executable<'_>, _: &Functions<'_>, _: &Types<'_>) -> Result<Vec<Named>, goexe::Error> {
         Ok(Vec::new())
+    }
+
+    fn detail_in(function: Function, _: Role, symbol: &str) -> Option<Detail> {
+        function.detail_in(symbol)
     }
 
     fn keep(value: Value, text: String) -> Option<String> {
@@ -57,7 +64,10 @@ impl Program for ClientGo {
                 (Value::Key, Datum::Texts(parts)) => {
                     parts.iter_mut().flatten().for_each(|part| replace("key", part));
                 }
-                (Value::Metrics | Value::Queue | Value::Key | Value::Word, _) => {}
+                (
+                    Value::Metrics | Value::Queue | Value::Key | Value::Word | Value::Added | Value::Handled,
+                    _,
+                ) => {}
                 (value @ of_request!(Value), datum) => requests::redact(value, datum, replace),
             }
         }

@@ -3,9 +3,10 @@
 //! Pure: events in, reconciles out, no clock and no I/O. Calls are joined so:
 //!
 //! * A key is in one worker's hands at a time: queue and key pair `get` with `done`, on whatever goroutine that is, and `add`
-//!   with `get`.
+//!   with `get`, unless `get` tells when the key was added.
 //! * Of a key that is not known the goroutine does: a worker takes the next key when it is done with the one before.
 //! * A retry is the reconcile's that is open on its goroutine, if that is of the same queue. Others are timers of a controller.
+//! * What a queue has counted itself, and no event has told, is counted where its counters are read: as reconciles of which nothing came.
 //! * Which requests are a reconcile's: [`crate::requests`].
 
 #[cfg(test)]
@@ -15,12 +16,16 @@ mod tests;
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
-use gotrace::account::{Books, Count, Counter, Losses};
-use gotrace::program::Assemble;
+use gotrace::{
+    Detail, Role,
+    account::{Books, Count, Counter, Losses},
+    governor::Cut,
+    program::Assemble,
+};
 
 use crate::{
     ClientGo, Event, Values,
-    requests::{self, Began, Made, OnGoroutine, Requests, Step},
+    requests::{self, Began, Finished, Made, OnGoroutine, Requests, Step},
     table::Part,
     values::Value,
 };
@@ -33,6 +38,8 @@ const OTHER: &str = "other";
 const MAX_WAITING: usize = 262_144;
 /// Reconciles that can be open at once, of all queues.
 const MAX_OPEN: usize = 16_384;
+/// The bit of a histogram's count that is no part of it.
+const HOT: u64 = 1 << 63;
 /// A reconcile, or a wait in a queue, that is silent for so long is lost.
 const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
@@ -136,7 +143,7 @@ pub struct Assembler {
     /// By the queue's name.
     counts: BTreeMap<Arc<str>, Totals>,
     requests: Requests,
-    books: Books<Reconcile>,
+    books: Books<Finished<Reconcile>>,
     losses: Losses,
 }
 
@@ -155,6 +162,15 @@ struct Queue {
     /// When what waits in it was added.
     added: BTreeMap<Item, u64>,
     open: Vec<Open>,
+    counted: Option<Counters>,
+}
+
+/// How many keys were added to a queue, and how many are done: what it says itself, and what was seen since. It is locked while it says
+/// that, as it is when a key is added or done.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    added: u64,
+    done: u64,
 }
 
 #[derive(Debug)]
@@ -168,7 +184,7 @@ struct Open {
 
 impl Open {
     /// It is over, by one more event; or by none, where that was not seen.
-    fn finish(self, requests: &mut Requests, books: &mut Books<Reconcile>, end_ns: Option<u64>) {
+    fn finish(self, requests: &mut Requests, books: &mut Books<Finished<Reconcile>>, end_ns: Option<u64>) {
         let Self { number, mut reconcile, .. } = self;
         let seen_ns = end_ns.unwrap_or(reconcile.end_ns);
         reconcile.made = requests.end_reconcile(number, seen_ns, books);
@@ -178,7 +194,7 @@ impl Open {
         reconcile.end_ns = end_ns.or(last_ns.max()).unwrap_or(seen_ns).max(reconcile.start_ns);
         books.stats.incomplete_attempts += u64::from(reconcile.incomplete);
         books.account.in_attempts += reconcile.events;
-        books.finished.push(reconcile);
+        books.finished.push(Finished::Reconcile(reconcile));
     }
 }
 
@@ -211,6 +227,17 @@ impl Queue {
         Some(self.open.swap_remove(place))
     }
 
+    fn end(
+        &mut self,
+        open: Open,
+        requests: &mut Requests,
+        books: &mut Books<Finished<Reconcile>>,
+        end_ns: Option<u64>,
+    ) {
+        self.counted.iter_mut().for_each(|counted| counted.done += 1);
+        open.finish(requests, books, end_ns);
+    }
+
     /// The reconcile that ends: the key's; else, unless two keys differ, the only one on the goroutine.
     fn done(&mut self, goroutine: u64, item: Option<&Item>) -> Option<Open> {
         let same = |open: &Open| item.is_some() && open.item.as_ref() == item;
@@ -222,10 +249,10 @@ impl Queue {
 }
 
 impl Assembler {
-    fn totals(&mut self, queue: &Arc<str>) -> &mut Totals {
-        let has_room = self.counts.len() < MAX_QUEUES || self.counts.contains_key(queue);
+    fn totals<'a>(counts: &'a mut BTreeMap<Arc<str>, Totals>, queue: &Arc<str>) -> &'a mut Totals {
+        let has_room = counts.len() < MAX_QUEUES || counts.contains_key(queue);
         let queue = if has_room { Arc::clone(queue) } else { OTHER.into() };
-        self.counts.entry(queue).or_default()
+        counts.entry(queue).or_default()
     }
 
     fn take(&mut self, event: Event) {
@@ -233,8 +260,8 @@ impl Assembler {
         if let Part::Request(step) = part {
             return self.request(step, event);
         }
-        let Event { target, time_ns, goroutine, mut values, .. } = event;
-        let Self { queues, requests, books, losses, .. } = self;
+        let Event { target, time_ns, took_ns, goroutine, role, mut values, .. } = event;
+        let Self { queues, counts, requests, books, losses } = self;
         let own = || queues.range((target, 0)..=(target, u64::MAX)).map(|(_, queue)| queue);
         let waiting: usize = own().map(|queue| queue.added.len()).sum();
         let open: usize = own().map(|queue| queue.open.len()).sum();
@@ -245,11 +272,13 @@ impl Assembler {
         let queue = queues.entry(key).or_default();
         // All reconciles share the name, until the memory is another queue's.
         let other = values.take_text(Value::Queue).filter(|name| **name != *queue.name);
+        queue.counted = queue.counted.filter(|_| other.is_none());
         queue.name = other.map_or_else(|| Arc::clone(&queue.name), Arc::from);
         let name = Arc::clone(&queue.name);
         let (key, item) = Item::take(&mut values);
         match part {
             Part::Add => {
+                queue.counted.iter_mut().for_each(|counted| counted.added += 1);
                 if waiting >= losses.part(MAX_WAITING) {
                     books.no_room(1);
                 } else if let Some(item) = item {
@@ -261,19 +290,26 @@ impl Assembler {
                     // Nothing will say that it is taken.
                     books.account.unrelated += 1;
                 }
-                self.totals(&name).adds += 1;
+                Self::totals(counts, &name).adds += 1;
             }
             Part::Get => {
-                let added_ns = item.as_ref().and_then(|item| queue.added.remove(item));
+                let seen_ns = item.as_ref().and_then(|item| queue.added.remove(item));
+                // The process takes the end of the wait when the hit is over.
+                let told_ns = values.number(Value::Since).map(|at| at.saturating_sub(took_ns));
+                let added_ns = told_ns.or(seen_ns);
+                if role == Role::Metric {
+                    queue.counted.iter_mut().for_each(|counted| counted.added += 1);
+                    Self::totals(counts, &name).adds += 1;
+                }
                 // The one before was done, and that was not seen.
                 let lost = queue.take(|open| item.is_some() && open.item == item);
-                lost.into_iter().for_each(|lost| lost.finish(requests, books, None));
+                lost.into_iter().for_each(|lost| queue.end(lost, requests, books, None));
                 if open >= losses.part(MAX_OPEN) {
-                    books.account.waiting += u64::from(added_ns.is_some());
+                    books.account.waiting += u64::from(seen_ns.is_some());
                     return books.no_room(1);
                 }
                 let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
-                let events = 1 + u64::from(added_ns.is_some());
+                let events = 1 + u64::from(seen_ns.is_some());
                 let reconcile = Reconcile { target, queue: name, key, added_ns, events, ..began };
                 let Reconcile { queue: name, key, .. } = &reconcile;
                 let (trace_id, key) = (reconcile.trace_id(), key.as_deref());
@@ -281,12 +317,25 @@ impl Assembler {
                 queue.open.push(Open { number, goroutine, item, reconcile });
             }
             Part::Done => match queue.done(goroutine, item.as_ref()) {
-                Some(open) => open.finish(requests, books, Some(time_ns)),
+                Some(open) => queue.end(open, requests, books, Some(time_ns)),
                 None => {
                     books.stray_end();
                 }
             },
             Part::Retry => self.retry(target, goroutine, time_ns, &name),
+            Part::Count => {
+                books.account.unrelated += 1;
+                let read = [Value::Added, Value::Handled].map(|value| values.number(value));
+                let [Some(added), Some(handled)] = read else { return };
+                let done = handled & !HOT;
+                // What was before the first reading is of no interest. A reconcile that was given up may be done later.
+                let before = queue.counted.unwrap_or(Counters { added, done });
+                queue.counted =
+                    Some(Counters { added: added.max(before.added), done: done.max(before.done) });
+                let totals = Self::totals(counts, &name);
+                totals.adds += added.saturating_sub(before.added);
+                totals.reconciles[Outcome::Idle as usize] += done.saturating_sub(before.done);
+            }
             Part::Request(_) => {}
         }
     }
@@ -305,7 +354,7 @@ impl Assembler {
 
     /// A key of the queue with this name is added later: by the reconcile that is open on the goroutine, or by a timer.
     fn retry(&mut self, target: u32, goroutine: u64, time_ns: u64, name: &Arc<str>) {
-        self.totals(name).retries += 1;
+        Self::totals(&mut self.counts, name).retries += 1;
         let queues = self.queues.range_mut((target, 0)..=(target, u64::MAX));
         let mut open = queues
             .flat_map(|(_, queue)| &mut queue.open)
@@ -321,21 +370,29 @@ impl Assembler {
 
     /// Gives up what was last seen before this time, of some processes.
     fn give_up(&mut self, of: impl Fn(u32) -> bool, before_ns: u64) {
+        self.give_up_queues(|target, _| of(target), before_ns);
+        self.requests.give_up(of, before_ns, &mut self.books);
+    }
+
+    /// Gives up what was last seen before this time, of some queues.
+    fn give_up_queues(&mut self, of: impl Fn(u32, &Queue) -> bool, before_ns: u64) {
         let Self { queues, requests, books, .. } = self;
         queues.retain(|(target, _), queue| {
-            if of(*target) {
+            if of(*target, queue) {
                 let silent = queue.open.extract_if(.., |open| open.reconcile.end_ns < before_ns);
-                silent.for_each(|open| open.finish(requests, books, None));
+                for open in silent.collect::<Vec<_>>() {
+                    queue.end(open, requests, books, None);
+                }
                 let silent = queue.added.extract_if(.., |_, added_ns| *added_ns < before_ns);
                 books.account.waiting += silent.count() as u64;
             }
-            !queue.open.is_empty() || !queue.added.is_empty()
+            !queue.open.is_empty() || !queue.added.is_empty() || queue.counted.is_some()
         });
     }
 }
 
 impl Assemble<ClientGo> for Assembler {
-    type Output = Reconcile;
+    type Output = Finished<Reconcile>;
 
     fn on(&mut self, event: Event) {
         if self.losses.came(event.target, event.last_loss) {
@@ -345,29 +402,36 @@ impl Assemble<ClientGo> for Assembler {
         self.take(event);
     }
 
+    fn cut(&mut self, target: u32, _: u64, cut: Cut) {
+        if !cut.keeps_detail(Detail::Idle) {
+            self.give_up_queues(|of, queue| of == target && queue.counted.is_some(), u64::MAX);
+        }
+    }
+
     fn expire(&mut self, now_ns: u64) {
         self.give_up(|_| true, now_ns.saturating_sub(SILENCE_NS));
     }
 
     fn exit(&mut self, target: u32) {
         self.give_up(|of| of == target, u64::MAX);
+        self.queues.retain(|(of, _), _| *of != target);
         self.requests.exit(target);
         self.losses.exit(target);
     }
 
-    fn take_finished(&mut self) -> Vec<Reconcile> {
+    fn take_finished(&mut self) -> Vec<Finished<Reconcile>> {
         let finished = mem::take(&mut self.books.finished);
-        for reconcile in &finished {
-            self.totals(&reconcile.queue).reconciles[reconcile.outcome() as usize] += 1;
+        for reconcile in finished.iter().filter_map(Finished::reconcile) {
+            Self::totals(&mut self.counts, &reconcile.queue).reconciles[reconcile.outcome() as usize] += 1;
         }
         finished
     }
 
-    fn books(&self) -> &Books<Reconcile> {
+    fn books(&self) -> &Books<Finished<Reconcile>> {
         &self.books
     }
 
-    fn books_mut(&mut self) -> &mut Books<Reconcile> {
+    fn books_mut(&mut self) -> &mut Books<Finished<Reconcile>> {
         &mut self.books
     }
 

@@ -12,4 +12,8 @@ crate::request_values! {
     Key: Texts,
     /// What else the key is made of: a number, or the address of what it points to.
     Word: Number,
+    /// How many keys were added to the queue so far.
+    Added: Number,
+    /// How many keys its workers are through with so far: all bits but the highest.
+    Handled: Number,
 }

@@ -39,9 +39,10 @@ impl Program for ControllerRuntime {
     // What a controller calls through its interface is the reconciler itself.
     const CALLS_INDIRECTLY: &'static str = "";
     const METRIC: Option<Metric<Value>> = None;
-    const QUIET: Option<(Value, &'static [u64])> = None;
+    const QUIET: &'static [(Value, &'static [u64])] = &[];
     const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
     const COUNTERS: &'static [Counter] = &reconcile::COUNTERS;
+    const TIMED: Option<Value> = Some(Value::Since);
 
     type Function = Function;
     type Value = Value;

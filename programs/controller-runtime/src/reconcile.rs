@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use client_go::requests::{self, Began, Made, OnGoroutine, Requests, Step};
+use client_go::requests::{self, Began, Finished, Made, OnGoroutine, Requests, Step};
 use gotrace::{
     Role,
     account::{Books, Count, Counter, Losses},
@@ -164,7 +164,7 @@ pub struct Assembler {
     /// Names that are counted, and shared.
     controllers: BTreeSet<Arc<str>>,
     requests: Requests,
-    books: Books<Reconcile>,
+    books: Books<Finished<Reconcile>>,
     losses: Losses,
 }
 
@@ -238,7 +238,7 @@ impl Assembler {
         let reconcile = Reconcile { end_ns, outcome, message, panicked, made, ..reconcile };
         self.count(&reconcile);
         self.books.account.in_attempts += 2;
-        self.books.finished.push(reconcile);
+        self.books.finished.push(Finished::Reconcile(reconcile));
     }
 
     /// Part of a request: of the reconcile that is open on its goroutine, or on the one that started that.
@@ -260,17 +260,26 @@ impl Assembler {
             let end_ns = last_ns.unwrap_or(reconcile.end_ns);
             books.stats.incomplete_attempts += 1;
             books.account.in_attempts += 1;
-            books.finished.push(Reconcile { end_ns, made, incomplete: true, ..reconcile });
+            let reconcile = Reconcile { end_ns, made, incomplete: true, ..reconcile };
+            books.finished.push(Finished::Reconcile(reconcile));
         }
     }
 }
 
+impl Assembler {
+    /// Nothing of a process that is open will be seen to end.
+    fn give_up_all(&mut self, target: u32) {
+        self.give_up(|(of, _), _| of == target);
+        self.requests.give_up(|of| of == target, u64::MAX, &mut self.books);
+    }
+}
+
 impl Assemble<ControllerRuntime> for Assembler {
-    type Output = Reconcile;
+    type Output = Finished<Reconcile>;
 
     fn on(&mut self, event: Event) {
         if self.losses.came(event.target, event.last_loss) {
-            self.give_up(|(of, _), _| of == event.target);
+            self.give_up_all(event.target);
         }
         self.books.account.events += 1;
         match (event.function.about(), event.role) {
@@ -285,19 +294,20 @@ impl Assemble<ControllerRuntime> for Assembler {
 
     fn expire(&mut self, now_ns: u64) {
         self.give_up(|_, reconcile| now_ns.saturating_sub(reconcile.start_ns) > SILENCE_NS);
+        self.requests.give_up(|_| true, now_ns.saturating_sub(SILENCE_NS), &mut self.books);
     }
 
     fn exit(&mut self, target: u32) {
-        self.give_up(|(of, _), _| of == target);
+        self.give_up_all(target);
         self.requests.exit(target);
         self.losses.exit(target);
     }
 
-    fn books(&self) -> &Books<Reconcile> {
+    fn books(&self) -> &Books<Finished<Reconcile>> {
         &self.books
     }
 
-    fn books_mut(&mut self) -> &mut Books<Reconcile> {
+    fn books_mut(&mut self) -> &mut Books<Finished<Reconcile>> {
         &mut self.books
     }
 

@@ -29,10 +29,11 @@ impl Program for KubeApiserver {
     const NAME: &'static str = "kube-apiserver";
     const MARKERS: &'static [&'static str] = &[table::MARKER];
     const FILE_NAMES: &'static [&'static str] = &["kube-apiserver", "k3s", "kubelite", "microshift"];
-    const CALLERS: &'static [&'static str] = &[];
+    const CALLERS: &'static [&'static str] = &table::CALLERS;
     const CALLS_INDIRECTLY: &'static str = "";
     const METRIC: Option<Metric<Value>> = None;
-    const QUIET: Option<(Value, &'static [u64])> = Some((Value::ResourceLength, &table::OTHER_LENGTHS));
+    const QUIET: &'static [(Value, &'static [u64])] =
+        &[(Value::ResourceLength, &table::OTHER_LENGTHS), (Value::Created, &[0])];
     const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
     const COUNTERS: &'static [Counter] = &storage::COUNTERS;
 
@@ -65,6 +66,8 @@ impl Program for KubeApiserver {
                 Value::Manager => replace("manager", text),
                 Value::Webhook => replace("webhook", text),
                 Value::ObjectUid | Value::OwnerUid => replace("uid", text),
+                Value::Namespace => replace("namespace", text),
+                Value::Name => replace("pod", text),
                 Value::ResourceLength
                 | Value::RequestType
                 | Value::Operation
@@ -75,6 +78,8 @@ impl Program for KubeApiserver {
                 | Value::Code
                 | Value::Parent
                 | Value::ObjectType
+                | Value::VersionLength
+                | Value::Created
                 | Value::Failed => {}
             }
         }

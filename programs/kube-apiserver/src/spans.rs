@@ -27,10 +27,11 @@ impl Story for Stored {
     }
 
     fn trace(&self, anchor: Anchor, _: Origin, extras: Extras) -> Trace {
-        let Self { target, pod: Pod { uid, owner, .. }, calls, .. } = self;
+        let Self { target, pod: Pod { uid, owner, .. }, calls, end_ns, .. } = self;
         let kind = TraceKind::PodStorage;
         let trace_id = extras.lifecycle.of(identity::lifecycle_id(uid), owner.as_deref());
-        let last_ns = calls.iter().map(|call| call.end_ns.unwrap_or(call.start_ns)).max().unwrap_or_default();
+        let last_ns = calls.iter().map(|call| call.end_ns.unwrap_or(call.start_ns)).max();
+        let last_ns = last_ns.unwrap_or_default().max(*end_ns);
         // Steps come before the webhooks that they call.
         let mut calls: Vec<(u64, u64, &Call)> = calls
             .iter()
@@ -82,7 +83,7 @@ impl Story for Stored {
 
 impl Stored {
     fn attributes(&self) -> Attributes {
-        let Self { target: _, pod, user, calls: _, left_out, incomplete, events: _ } = self;
+        let Self { target: _, pod, user, calls: _, end_ns: _, left_out, incomplete, events: _ } = self;
         let Pod { uid, namespace, name, owner: _, manager } = pod;
         let mut list: Attributes = [
             (attributes::POD_NAMESPACE, namespace),

@@ -4,6 +4,8 @@
 //! (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/finisher/finisher.go#L83-L108>):
 //! what is on one goroutine is one request. Webhooks that validate are called on goroutines that this one starts.
 //!
+//! A server-side apply that creates a Pod ends with a patch on the goroutine that started the request's own.
+//!
 //! A name that the API server makes up may be taken: the request then validates and stores again, with another UID. What is stored
 //! at last is what counts.
 
@@ -33,6 +35,8 @@ const SILENCE_NS: u64 = 60 * 1_000_000_000;
 
 /// The resource of Pods, and the first part of their keys.
 pub(crate) const PODS: &str = "pods";
+/// Their type within the API server.
+const POD: &str = "*core.Pod";
 const CREATE: &str = "CREATE";
 /// Lengths of the names of the two steps, `admit` and `validate`.
 const STEPS: [(u64, ApiStep); 2] = [(5, ApiStep::Mutation), (8, ApiStep::Validation)];
@@ -62,6 +66,8 @@ pub struct Stored {
     pub user: Option<String>,
     /// What was done, by its end. Calls of webhooks come before the step that they are part of.
     pub calls: Vec<Call>,
+    /// When it was seen last: after the last call, if the Pod was stored by a patch.
+    pub end_ns: u64,
     /// Calls that did not fit.
     pub left_out: u64,
     /// Whether records were lost meanwhile.
@@ -81,7 +87,7 @@ pub struct Pod {
     pub name: String,
     /// UID of its first owner, if it has one.
     pub owner: Option<String>,
-    /// The client: the first manager of its fields.
+    /// The client: the first manager of its fields, if that could be read.
     pub manager: Option<String>,
 }
 
@@ -134,8 +140,8 @@ impl Outcome {
 #[derive(Debug, Default)]
 struct Request {
     stored: Stored,
-    /// When it was seen last.
-    last_ns: u64,
+    /// The goroutine that started its own, if that is known.
+    parent: Option<u64>,
     storing: Option<Storing>,
 }
 
@@ -200,6 +206,21 @@ impl Pod {
             manager: text(Value::Manager),
         })
     }
+
+    /// The Pod that a patch has created, if it has stored one.
+    fn patched(values: &mut Values) -> Option<Self> {
+        let is_stored = values.number(Value::VersionLength).is_some_and(|length| length > 0);
+        let is_new = values.flag(Value::Created) == Some(true) && is_stored;
+        let typ = values.take_name(Value::ObjectType).filter(|_| is_new)?;
+        let mut text = |value| values.take_text(value).filter(|text| !text.is_empty());
+        (*typ == *POD).then(|| Self {
+            uid: text(Value::ObjectUid).unwrap_or_default(),
+            namespace: text(Value::Namespace).unwrap_or_default(),
+            name: text(Value::Name).unwrap_or_default(),
+            owner: text(Value::OwnerUid),
+            manager: None,
+        })
+    }
 }
 
 /// A user's name. What is not described by the usual struct has other bytes there: those of addresses.
@@ -234,7 +255,7 @@ impl Assembler {
             return None;
         }
         let request = requests.entry(key).or_default();
-        (request.stored.target, request.last_ns) = (key.0, time_ns);
+        (request.stored.target, request.stored.end_ns) = (key.0, time_ns);
         request.stored.events += 1;
         Some(request)
     }
@@ -248,9 +269,10 @@ impl Assembler {
             self.books.account.unrelated += 1;
             return;
         }
+        let is_webhook = step == ApiStep::Webhook;
         let parent = values.number(Value::Parent).map(|parent| (target, parent));
         let own = (target, goroutine);
-        let key = match parent {
+        let key = match parent.filter(|_| is_webhook) {
             Some(parent) if !self.requests.contains_key(&own) && self.requests.contains_key(&parent) => {
                 parent
             }
@@ -258,11 +280,13 @@ impl Assembler {
         };
         let rejected = values.flag(Value::Rejected) == Some(true);
         let code = values.number(Value::Code);
-        let is_webhook = step == ApiStep::Webhook;
         // What is not a time of a request is no time.
         let elapsed = values.number(Value::Elapsed).filter(|ns| *ns <= SILENCE_NS).unwrap_or_default();
         let Some(request) = self.request(key, time_ns) else { return };
         request.stored.user = request.stored.user.take().or_else(|| user(&mut values));
+        if !is_webhook {
+            request.parent = parent.map(|(_, parent)| parent);
+        }
         request.add(Call {
             step,
             start_ns: time_ns.saturating_sub(elapsed),
@@ -313,7 +337,7 @@ impl Assembler {
         }) else {
             return self.books.stray_end();
         };
-        request.last_ns = time_ns;
+        request.stored.end_ns = time_ns;
         request.stored.events += 1;
         let failed = values.number(Value::Failed);
         request.wrote(storing, Some(time_ns), failed == Some(1));
@@ -323,6 +347,27 @@ impl Assembler {
             Some(_) => {}
             None => self.over(key, Outcome::Unseen),
         }
+    }
+
+    /// A patch is over: that of a request on a goroutine which this one started.
+    fn patched(&mut self, event: Event) {
+        let Event { target, time_ns, goroutine, mut values, .. } = event;
+        let mut own = self.requests.range_mut((target, 0)..=(target, u64::MAX));
+        let Some((key, request)) = own.find(|(_, request)| request.parent == Some(goroutine)) else {
+            self.books.account.unrelated += 1;
+            return;
+        };
+        let key = *key;
+        request.stored.end_ns = time_ns;
+        request.stored.events += 1;
+        let outcome = match Pod::patched(&mut values) {
+            Some(pod) => {
+                request.stored.pod = pod;
+                Outcome::Created
+            }
+            None => request.given_up(),
+        };
+        self.over(key, outcome);
     }
 
     /// The write that is open on a goroutine has no end.
@@ -364,7 +409,7 @@ impl Assembler {
 
     /// Gives up requests and other writes.
     fn give_up(&mut self, is_over: impl Fn((u32, u64), u64) -> bool) {
-        let requests = self.requests.iter().map(|(key, request)| (*key, request.last_ns));
+        let requests = self.requests.iter().map(|(key, request)| (*key, request.stored.end_ns));
         let others = self.others.iter().map(|(key, (_, since_ns))| (*key, *since_ns));
         let keys: Vec<_> = requests
             .chain(others)
@@ -412,6 +457,7 @@ impl Assemble<KubeApiserver> for Assembler {
             (Part::Store, Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn | Role::Metric) => {
                 self.stored(event);
             }
+            (Part::Patch, _) => self.patched(event),
         }
     }
 

@@ -1,9 +1,11 @@
-//! The functions that are probed: where the API server takes the times of its admission, and the call that stores a new object.
+//! The functions that are probed: where the API server takes the times of its admission, the call that stores a new object, and the end
+//! of a patch, which may be a server-side apply that created one.
 //!
-//! Nothing of this runs for a request that only reads. An update has two hits, of its admission; it is stored by `GuaranteedUpdate`,
-//! which leases and statuses use all the time, and which is not probed.
+//! Nothing of this runs for a request that only reads. An update has two hits, of its admission, and a patch a third one. Both are stored by
+//! `GuaranteedUpdate`, which leases and statuses use all the time, and which is not probed.
 //! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/admission/metrics/metrics.go#L278-L297>,
-//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/storage/etcd3/store.go#L274>
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/storage/etcd3/store.go#L274>,
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/patch.go#L258>
 
 use gotrace::plan::{self, Begin, End, Field, Interface, SeenAs, Signature};
 
@@ -27,6 +29,10 @@ pub(crate) const OTHER_LENGTHS: [u64; 31] = {
 };
 /// Length of `pods`.
 pub(crate) const POD_LENGTH: u64 = 4;
+
+/// Packages in which the handler of a patch is: it may be inlined into what installs it.
+pub(crate) const CALLERS: [&str; 2] =
+    ["k8s.io/apiserver/pkg/endpoints/handlers", "k8s.io/apiserver/pkg/endpoints"];
 
 const METRICS: &str = "k8s.io/apiserver/pkg/admission/metrics";
 const CONTEXT: &str = "context.Context";
@@ -68,6 +74,12 @@ const RESOURCE: Want = of_request(Value::Resource, &["resource", "Resource"]);
 const SUBRESOURCE_LENGTH: Want = of_request(Value::SubresourceLength, &["subresource", "#"]);
 const USER: Want =
     of_request(Value::User, &["userInfo", "(k8s.io/apiserver/pkg/authentication/user.DefaultInfo)", "Name"]);
+/// The goroutine that started this one.
+const PARENT: Want =
+    Want { value: Value::Parent, of: &[], path: &["parentGoid"], seen_as: SeenAs::Goroutine };
+/// The object's type, if that is described by a struct.
+const OBJECT_TYPE: Want =
+    Want { value: Value::ObjectType, of: OBJECT, path: &[], seen_as: SeenAs::NameOfLike(META.0, META.1) };
 const ELAPSED: Want = Want::declared(Value::Elapsed, &["time.Duration"], &[]);
 const REJECTED: Want = Want::declared(Value::Rejected, &["bool"], &[]);
 
@@ -80,6 +92,8 @@ pub enum Part {
     Webhook,
     /// The object is stored.
     Store,
+    /// A patch is over.
+    Patch,
 }
 
 const OBSERVE: Row = Row {
@@ -96,6 +110,7 @@ const OBSERVE: Row = Row {
         Want::declared(Value::StepLength, STRING, &["#"]),
         ELAPSED,
         REJECTED,
+        PARENT,
     ],
     end: End::Unused,
     at_end: &[],
@@ -131,7 +146,7 @@ gotrace::functions! {
             ELAPSED,
             REJECTED,
             Want::declared(Value::Code, &["int"], &[]),
-            Want { value: Value::Parent, of: &[], path: &["parentGoid"], seen_as: SeenAs::Goroutine },
+            PARENT,
         ],
         without: "no spans of webhooks",
         ..OBSERVE
@@ -144,7 +159,7 @@ gotrace::functions! {
         at_entry: &[
             Want::of_receiver(Value::ResourceLength, &["*etcd3.store"], &["groupResource", "Resource", "#"]),
             Want::declared(Value::Key, STRING, &[]),
-            Want { value: Value::ObjectType, of: OBJECT, path: &[], seen_as: SeenAs::NameOfLike(META.0, META.1) },
+            OBJECT_TYPE,
             of_object(Value::ObjectUid, &["UID"]),
             of_object(Value::OwnerUid, &["OwnerReferences", "*", "UID"]),
             of_object(Value::Manager, &["ManagedFields", "*", "Manager"]),
@@ -154,5 +169,29 @@ gotrace::functions! {
         at_end: &[Want::failure(Value::Failed)],
         since: None,
         without: "no creations of Pods",
+    }] }
+    /// A patch is over, on the goroutine that started the one with its admission. A server-side apply may have created its object, which then is
+    /// the result. A site has room for four strings: the client is not among them.
+    Patch { detail: Phases, about: Part::Patch, rows: [Row {
+        symbols: &["k8s.io/apiserver/pkg/endpoints/handlers.(*patcher).patchResource"],
+        signature: Signature::DeclaredWith(
+            &[CONTEXT, "*k8s.io/apiserver/pkg/endpoints/handlers.RequestScope"],
+            &["k8s.io/apimachinery/pkg/runtime.Object", "bool", "error"],
+        ),
+        begin: Begin::Unused,
+        at_entry: &[],
+        end: End::Return,
+        at_end: &[
+            // Comes first: it decides whether strings are read.
+            Want::declared(Value::Created, &["bool"], &[]),
+            OBJECT_TYPE,
+            of_object(Value::VersionLength, &["ResourceVersion", "#"]),
+            of_object(Value::ObjectUid, &["UID"]),
+            of_object(Value::Namespace, &["Namespace"]),
+            of_object(Value::Name, &["Name"]),
+            of_object(Value::OwnerUid, &["OwnerReferences", "*", "UID"]),
+        ],
+        since: None,
+        without: "no Pods by server-side apply",
     }] }
 }

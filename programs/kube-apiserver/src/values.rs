@@ -26,7 +26,7 @@ gotrace::values! {
     Webhook: Text,
     /// HTTP status that its call ended with: 0 if there was none.
     Code: Number,
-    /// The goroutine that started the one that the webhook is called on.
+    /// The goroutine that started the one of the step, or the one that the webhook is called on.
     Parent: Number,
     /// Key of the object in the storage, such as `/pods/default/web-0`.
     Key: Text,
@@ -36,6 +36,14 @@ gotrace::values! {
     ObjectUid: Text,
     /// UID of its first owner.
     OwnerUid: Text,
+    /// Its namespace.
+    Namespace: Text,
+    /// Its name.
+    Name: Text,
+    /// Length of its resource version: 0 unless it is stored, as after a trial.
+    VersionLength: Number,
+    /// Whether a patch created its object.
+    Created: Flag,
     /// Name of the client that the object's fields are managed by.
     Manager: Text,
     /// 1 if the object was not stored.

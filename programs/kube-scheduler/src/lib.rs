@@ -92,7 +92,7 @@ impl Program for KubeScheduler {
     });
     /// `framework.Success` and `framework.Skip`
     /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/kube-scheduler/framework/interface.go#L51-L78>).
-    const QUIET: Option<(Value, &'static [u64])> = Some((Value::StatusCode, &[0, 5]));
+    const QUIET: &'static [(Value, &'static [u64])] = &[(Value::StatusCode, &[0, 5])];
     const SPELLED_OUT: SpelledOut =
         SpelledOut { interfaces: &[table::FRAMEWORK_METHODS], structs: &[(table::SCHEDULER, "Scheduler")] };
     const COUNTERS: &'static [Counter] =

@@ -145,6 +145,15 @@ fn measure(stage: &Stage, api: &Api, size: u32, pace: u32, traced: Traced) -> Re
         // One that creates a Pod, and one that deletes it.
         ensure!(requests >= 2.0 * pods, "only {requests} requests for {pods} Pods were traced");
         round.others.push(("requests/Pod", requests / pods));
+        round.others.push((
+            "other requests/Pod",
+            (increase("schedspan_workqueue_requests_total", &[]) - requests) / pods,
+        ));
+        // What the daemon itself takes for the cost, by which it keeps its budget.
+        let overhead = increase("schedspan_overhead_seconds_total", &[]);
+        round
+            .others
+            .push(("overhead %", 100.0 * overhead / increase("schedspan_traced_cpu_seconds_total", &[])));
         round.others.push(("reconciles/Pod", increase("schedspan_workqueue_reconciles_total", &[]) / pods));
     }
     schedspan.map_or(Ok(()), Schedspan::stop)?;

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use xtask::components::CONTROLLER_MANAGER;
 
 use crate::{
-    creations, lifecycle, requests,
+    creations, lifecycle, outside, requests,
     truth::{Disturbed, TOLERANCE, TOLERANCE_PER_CALL, undisturbed},
 };
 
@@ -98,6 +98,7 @@ pub(super) fn run(stage: &mut Stage) -> Result<()> {
     without_idle(stage, &api, &manager)?;
     of_owner(stage, &api, &manager)?;
     of_many(stage, &api, &manager)?;
+    outside::run(stage, &api)?;
     ensure!(disturbed.is_empty(), Disturbed::of(&disturbed.join(", ")));
     Ok(())
 }

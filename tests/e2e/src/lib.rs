@@ -41,6 +41,7 @@ mod mounts;
 mod moves;
 mod one_process;
 mod operators;
+mod outside;
 mod page;
 pub mod picture;
 mod plugins;

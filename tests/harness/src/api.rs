@@ -168,6 +168,12 @@ impl Api {
         self.request("PATCH", &path, "application/apply-patch+yaml", yaml.as_bytes().to_vec()).map(drop)
     }
 
+    /// Applies this object as the API server does for `kubectl apply --server-side`: it is created if it is not there.
+    pub fn apply_at(&self, path: &str, object: &Value) -> Result<Value> {
+        let path = format!("{path}?fieldManager=xtask");
+        self.request("PATCH", &path, "application/apply-patch+yaml", object.to_string().into_bytes())
+    }
+
     /// Sends a JSON merge patch.
     pub fn patch(&self, path: &str, change: &Value) -> Result<Value> {
         self.request("PATCH", path, "application/merge-patch+json", change.to_string().into_bytes())

@@ -163,6 +163,39 @@ pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Opti
     found
 }
 
+/// Offsets from the stack pointer at which code that a call returns to keeps the first two results.
+pub(super) fn stored_results(code: &[u8], address: u64) -> Option<[u64; 2]> {
+    let list = instructions(code, address).ok()?;
+    let mut info = InstructionInfoFactory::new();
+    let results = &INTEGER_REGISTERS[..2];
+    let mut found = [None; 2];
+    for instruction in list.iter().take_while(|one| one.flow_control() == FlowControl::Next) {
+        let of_stack = instruction.op0_kind() == OpKind::Memory
+            && instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None;
+        let stored = results.iter().position(|result| *result == instruction.op1_register());
+        if let (Code::Mov_rm64_r64, true, Some(result)) = (instruction.code(), of_stack, stored) {
+            found[result].get_or_insert(instruction.memory_displacement64());
+        }
+        let written = written(instruction, &mut info);
+        if results.iter().zip(found).any(|(result, found)| found.is_none() && written.contains(result)) {
+            return None;
+        }
+    }
+    let mut stores = Vec::new();
+    for instruction in &list {
+        let memory = info.info(instruction).used_memory().iter();
+        let writes =
+            memory.filter(|memory| memory.base().full_register() == Register::RSP && writes(memory.access()));
+        stores.extend(writes.map(|memory| {
+            let is_known = memory.index() == Register::None;
+            if is_known { (memory.displacement(), memory.memory_size().size() as u64) } else { (0, u64::MAX) }
+        }));
+    }
+    let words = [found[0]?, found[1]?];
+    super::are_kept(words, &stores).then_some(words)
+}
+
 fn return_site(rest: &[Instruction], targets: &HashSet<u64>, info: &mut InstructionInfoFactory) -> Return {
     let mut found = Return::NONE;
     for instruction in rest.iter().take(MAX_STRAIGHT_LINE) {
@@ -294,6 +327,24 @@ mod tests {
         assert_eq!(with(&[0x31, 0xdb]), None); // xor %ebx,%ebx
         assert_eq!(with(&[0xe8, 0, 0, 0, 0]), None); // call
         assert_eq!(with(&[0x48, 0x8d, 0x1d, 0, 0, 0, 0]), None); // lea 0x0(%rip),%rbx
+    }
+
+    #[test]
+    fn results_are_kept_where_they_are_stored_and_not_overwritten() {
+        let kept = |rest: &[u8]| stored_results(rest, 0x1000);
+        let first = [0x48, 0x89, 0x44, 0x24, 0x30]; // mov %rax,0x30(%rsp)
+        let second = [0x48, 0x89, 0x5c, 0x24, 0x28]; // mov %rbx,0x28(%rsp)
+        let call: &[u8] = &[0xe8, 0, 0, 0, 0];
+        assert_eq!(kept(&[&first, &second, call].concat()), Some([0x30, 0x28]));
+        let other: &[u8] = &[0x48, 0x89, 0x4c, 0x24, 0x38]; // mov %rcx,0x38(%rsp)
+        assert_eq!(kept(&[&first, &second, call, other].concat()), Some([0x30, 0x28]));
+        assert_eq!(kept(&[&first[..], call, &second].concat()), None);
+        let changed: &[u8] = &[0x31, 0xdb]; // xor %ebx,%ebx
+        assert_eq!(kept(&[&first, changed, &second].concat()), None);
+        let over: &[u8] = &[0x44, 0x0f, 0x11, 0x7c, 0x24, 0x20]; // movups %xmm15,0x20(%rsp)
+        assert_eq!(kept(&[&first, &second, call, over].concat()), None);
+        let indexed: &[u8] = &[0x48, 0x89, 0x4c, 0x04, 0x60]; // mov %rcx,0x60(%rsp,%rax)
+        assert_eq!(kept(&[&first, &second, call, indexed].concat()), None);
     }
 
     #[test]

@@ -268,6 +268,43 @@ pub(super) fn stack_argument(code: &[u8], address: u64, register: usize) -> Opti
     found
 }
 
+/// Offsets from the stack pointer at which code that a call returns to keeps the first two results.
+pub(super) fn stored_results(code: &[u8], address: u64) -> Option<[u64; 2]> {
+    let list: Vec<_> = words(code, address).collect();
+    let mut found = [None; 2];
+    for (address, word) in list.iter().copied() {
+        let kind = kind(word, address);
+        if let Kind::Branch { .. }
+        | Kind::Call { .. }
+        | Kind::CallRegister { .. }
+        | Kind::Leave
+        | Kind::Return = kind
+        {
+            break;
+        }
+        let offset = stored(word);
+        let is_pair = word & 0xffc0_0000 == 0xa900_0000;
+        let is_word = word & 0xffc0_0000 == 0xf900_0000;
+        let second = is_pair.then(|| (bits(word, 10, 5), offset.map(|offset| offset + 8)));
+        for (register, offset) in
+            [(bits(word, 0, 5), offset)].into_iter().chain(second).filter(|_| is_pair || is_word)
+        {
+            if let (Some(found), Some(offset)) = (found.get_mut(register as usize), offset) {
+                found.get_or_insert(offset);
+            }
+        }
+        let lost = |(register, found): (u32, &Option<u64>)| {
+            found.is_none() && written(kind).contains(&Some(register))
+        };
+        if (0..).zip(&found).any(lost) {
+            return None;
+        }
+    }
+    let stores: Vec<_> = list.iter().filter_map(|(_, word)| touched(*word)).collect();
+    let words = [found[0]?, found[1]?];
+    super::are_kept(words, &stores).then_some(words)
+}
+
 fn return_site(rest: &[(u64, u32)], targets: &HashSet<u64>) -> Return {
     let mut found = Return::NONE;
     for (address, word) in rest.iter().copied().take(MAX_STRAIGHT_LINE) {
@@ -310,6 +347,23 @@ fn stored(word: u32) -> Option<u64> {
         0xa940_0000 => None,
         _ => is_store.then_some(0),
     }
+}
+
+/// Offset from the stack pointer and length of what a store touches; everything, if it is not decoded.
+fn touched(word: u32) -> Option<(u64, u64)> {
+    stored(word)?;
+    let is_pair = word & 0x3a00_0000 == 0x2800_0000;
+    let is_vector = bits(word, 26, 1) == 1;
+    let loads = if is_pair || is_vector { bits(word, 22, 1) == 1 } else { bits(word, 22, 2) != 0 };
+    if loads {
+        return None;
+    }
+    let scale = bits(word, 30, 2);
+    Some(match word & 0x3f00_0000 {
+        0x3900_0000 => (u64::from(bits(word, 10, 12)) << scale, 1 << scale),
+        _ if word & 0xffc0_0000 == 0xa900_0000 => (stored(word)?, 16),
+        _ => (0, u64::MAX),
+    })
 }
 
 fn written(kind: Kind) -> [Option<u32>; 2] {
@@ -428,6 +482,21 @@ mod tests {
         assert_eq!(callee, Callee::Indirect { offset: 24, base: None });
         assert_eq!((site.address, resume, return_site), (0x1004, 0x1008, Some(0x100c)));
         assert_eq!((overwritten, stored), (1 << 1, u64::MAX));
+    }
+
+    #[test]
+    fn results_are_kept_where_they_are_stored_and_not_overwritten() {
+        let kept = |rest: &[u32]| stored_results(&code(rest), 0x1000);
+        let pair = 0xa903_07e0; // stp x0, x1, [sp, #48]
+        assert_eq!(kept(&[pair, 0x9400_0001]), Some([48, 56]));
+        // str x1, [sp, #40]; str x0, [sp, #64]; bl; strb w2, [sp, #72]; ldr x30, [sp], #16
+        let each = [0xf900_17e1, 0xf900_23e0, 0x9400_0001, 0x3901_23e2, 0xf841_07fe];
+        assert_eq!(kept(&each), Some([64, 40]));
+        assert_eq!(kept(&[0xf900_17e0, 0x9400_0001, 0xf900_23e1]), None); // bl in between
+        assert_eq!(kept(&[0xaa02_03e0, pair]), None); // mov x0, x2
+        assert_eq!(kept(&[pair, 0x9400_0001, 0x3900_e3e2]), None); // strb w2, [sp, #56]
+        assert_eq!(kept(&[pair, 0x9400_0001, 0x3d80_03e0]), None); // str q0, [sp]
+        assert_eq!(kept(&[pair, 0x9400_0001, 0x3dc0_03e0]), Some([48, 56])); // ldr q0, [sp]
     }
 
     #[test]

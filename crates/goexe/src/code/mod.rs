@@ -143,6 +143,24 @@ pub(crate) fn stack_argument(
     }
 }
 
+/// Offsets from the stack pointer at which the code from `resume` on, where a call returns, keeps the call's first two results.
+pub(crate) fn stored_results(machine: Machine, code: &[u8], address: u64, resume: u64) -> Option<[u64; 2]> {
+    let code = code.get(usize::try_from(resume.checked_sub(address)?).ok()?..)?;
+    match machine {
+        Machine::Amd64 => amd64::stored_results(code, resume),
+        Machine::Arm64 => arm64::stored_results(code, resume),
+    }
+}
+
+/// Whether no store but one touches each of these words.
+fn are_kept(words: [u64; 2], stores: &[(u64, u64)]) -> bool {
+    let touches = |word: u64| {
+        let touch = |(offset, size): &&(u64, u64)| *offset < word + 8 && word < offset.saturating_add(*size);
+        stores.iter().filter(touch).count()
+    };
+    words.map(touches) == [1, 1]
+}
+
 /// Address and length of the string constant that a function returns.
 pub(crate) fn constant_string(machine: Machine, code: &[u8], address: u64) -> Option<(u64, u64)> {
     match machine {

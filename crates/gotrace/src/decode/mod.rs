@@ -359,14 +359,17 @@ impl<P: Program> Decoder<P> {
                 | Kind::Name => {}
             }
         }
-        if let Some(metric) = P::METRIC {
-            if let (Some(begins), Some(length)) = (together.result, together.result_length) {
-                read.set(metric.result, result(metric.results, begins, length));
-            }
-            if let (Some(wall), Some(monotonic)) = (together.start_wall, together.start_monotonic) {
-                let zero = self.zeros.entry(target);
-                read.set(metric.started, started(zero, self.unix_ns_at_zero, wall, monotonic));
-            }
+        if let (Some(metric), Some(begins), Some(length)) =
+            (P::METRIC, together.result, together.result_length)
+        {
+            read.set(metric.result, result(metric.results, begins, length));
+        }
+        let start = P::METRIC.map(|metric| metric.started).or(P::TIMED);
+        if let (Some(value), Some(wall), Some(monotonic)) =
+            (start, together.start_wall, together.start_monotonic)
+        {
+            let zero = self.zeros.entry(target);
+            read.set(value, started(zero, self.unix_ns_at_zero, wall, monotonic));
         }
         Ok(Event {
             target,

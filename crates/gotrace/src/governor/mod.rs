@@ -44,7 +44,7 @@ telemetry::labels! {
         Windows = "exact_windows",
         /// Samples of CPU time.
         Samples = "samples",
-        /// Hits of [`Detail::Full`] and [`Detail::Maps`], and reads of lists and maps.
+        /// Hits of [`Detail::Full`], [`Detail::Maps`] and [`Detail::Idle`], and reads of lists and maps.
         Moves = "queue_moves",
         /// Hits of [`Detail::Plugins`].
         Plugins = "plugins",
@@ -65,7 +65,7 @@ pub const fn part(detail: Detail) -> Part {
         Detail::Attempts => Part::Attempts,
         Detail::Phases => Part::Phases,
         Detail::Plugins => Part::Plugins,
-        Detail::Full | Detail::Maps => Part::Moves,
+        Detail::Full | Detail::Maps | Detail::Idle => Part::Moves,
         Detail::Windows => Part::Windows,
     }
 }

@@ -17,7 +17,7 @@ use crate::program::Program;
 /// Placeholder for type arguments in a row's symbols and types, as in a traceback.
 pub(super) const ANY_ARGUMENTS: &str = "[...]";
 /// Placeholder for the type arguments of an instantiation by GC shape in a row's symbols.
-const ANY_SHAPE: &str = "[go.shape...]";
+pub(super) const ANY_SHAPE: &str = "[go.shape...]";
 /// Before the name of a field, behind the type that has it.
 const FIELD: char = '#';
 
@@ -265,7 +265,7 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     /// Returns the signature if it agrees with the function's argument info.
-    fn checked(
+    pub(super) fn checked(
         &self,
         function: &goexe::Function<'a>,
         signature: goexe::Signature,
@@ -309,7 +309,7 @@ pub(super) fn stands_for(symbol: &str, function: &str) -> bool {
 }
 
 /// Whether a function is an instantiation by GC shape, which takes a dictionary after its receiver.
-fn is_by_shape(function: &str) -> bool {
+pub(super) fn is_by_shape(function: &str) -> bool {
     type_arguments(function).is_some_and(|arguments| arguments.contains("go.shape."))
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod row;
 mod signatures;
 pub(crate) mod site;
 mod sites;
+mod timing;
 
 use std::{
     borrow::Cow,
@@ -150,7 +151,12 @@ impl<P: Program> Plan<P> {
                 let next = if let End::NextEntry(symbol, _) = row.end { Some(symbol) } else { None };
                 let first = match row.begin {
                     Begin::FirstCall(symbol) | Begin::AfterFirstCall(symbol) => Some(symbol),
-                    Begin::Unused | Begin::Entry | Begin::InTurn | Begin::CallsIn(_) => None,
+                    Begin::Unused
+                    | Begin::Entry
+                    | Begin::InTurn
+                    | Begin::CallsIn(_)
+                    | Begin::Timing(_)
+                    | Begin::UnlessTiming(..) => None,
                 };
                 row.symbols.iter().copied().chain(next).chain(first)
             })

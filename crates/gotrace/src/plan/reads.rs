@@ -40,7 +40,7 @@ pub(super) struct Reads<V> {
 
 impl<V> Reads<V> {
     /// Adds a read that ends in a value of this kind.
-    fn push(&mut self, reading: Reading<V>, mut read: Read, leaf: Kind) -> Result<(), Why> {
+    pub(super) fn push(&mut self, reading: Reading<V>, mut read: Read, leaf: Kind) -> Result<(), Why> {
         let is_text = leaf == Kind::String;
         let same = |slot: &Slot| matches!(slot, Slot::Text(_)) == is_text;
         let number = self.values.iter().filter(|(_, slot)| same(slot)).count();
@@ -68,6 +68,19 @@ struct Leaf {
 impl<'a, P: Program> Builder<'a, P> {
     pub(super) fn reads(
         &self,
+        function: &str,
+        wants: &[Want<P::Value>],
+        types: &[Type],
+        locations: &[Location],
+    ) -> Result<Reads<P::Value>, Why> {
+        // Go passes the receiver in the first register.
+        self.reads_with(Location::Registers { first: 0, count: 1 }, function, wants, types, locations)
+    }
+
+    /// The same where the receiver is somewhere else.
+    pub(super) fn reads_with(
+        &self,
+        receiver: Location,
         function: &str,
         wants: &[Want<P::Value>],
         types: &[Type],
@@ -101,11 +114,10 @@ impl<'a, P: Program> Builder<'a, P> {
                 | SeenAs::Like(..)
                 | SeenAs::Goroutine => want.of.contains(&self.name(typ)),
             };
-            // Go passes the receiver in the first register.
             let receiver = (want.seen_as == SeenAs::Receiver)
                 .then(|| self.receiver(function, want.of[0]))
                 .transpose()?
-                .map(|typ| (typ, Location::Registers { first: 0, count: 1 }));
+                .map(|typ| (typ, receiver));
             let listed = || {
                 let mut listed = types.iter().zip(locations).enumerate().filter(wanted);
                 let found = if want.seen_as == SeenAs::Last { listed.last() } else { listed.next() };
@@ -149,13 +161,17 @@ impl<'a, P: Program> Builder<'a, P> {
             reads.push(self.reading(want, &reads), read, leaf)?;
         }
         let texts = reads.values.iter().any(|(_, slot)| matches!(slot, Slot::Text(_)));
-        (reads.site.texts, reads.site.unless) = match (&reads.values[..], P::QUIET) {
+        let quiet = if let [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..] =
+            &reads.values[..]
+        {
+            P::QUIET.iter().find(|(first, _)| first == value)
+        } else {
+            None
+        };
+        (reads.site.texts, reads.site.unless) = match (&reads.values[..], quiet) {
             ([(Reading::Value(value), _)], _) if value.kind() == ValueKind::LongText => (LONG_TEXT, 0),
-            (
-                [(Reading::Value(value) | Reading::Failure(value), Slot::Word(0)), ..],
-                Some((result, quiet)),
-            ) if texts && result == *value => {
-                (TEXTS_UNLESS, quiet.iter().fold(0, |mask, number| mask | 1 << number))
+            (_, Some((_, numbers))) if texts => {
+                (TEXTS_UNLESS, numbers.iter().fold(0, |mask, number| mask | 1 << number))
             }
             _ if texts => (TEXTS, 0),
             _ => (NO_TEXTS, 0),
@@ -220,10 +236,7 @@ impl<'a, P: Program> Builder<'a, P> {
         let (Some(typ), Some(location)) = (parameters.first(), locations.first()) else {
             return Err(Why("no `time.Time` with the start of the call".into()));
         };
-        for (reading, path) in [(Reading::StartWall, &["wall"]), (Reading::StartMonotonic, &["ext"])] {
-            let (read, leaf) = self.read_path(typ, *location, SeenAs::Declared, path)?;
-            reads.push(reading, read, leaf)?;
-        }
+        self.add_start(&mut reads, typ, *location)?;
         Ok(reads)
     }
 
@@ -348,7 +361,7 @@ impl<'a, P: Program> Builder<'a, P> {
         self.read_path(typ, location, want.seen_as, want.path)
     }
 
-    fn read_path(
+    pub(super) fn read_path(
         &self,
         typ: &Type,
         location: Location,
@@ -504,8 +517,22 @@ impl<'a, P: Program> Builder<'a, P> {
             }
             return Ok(());
         }
-        let Location::Registers { first, .. } = location else {
-            return Err(Why(format!("`{}` is not in a register", self.name(typ))));
+        // The type, and the address of what it holds.
+        let [holder, held_by] = match location {
+            Location::Registers { first, .. } => {
+                [first, register(first + 1)?].map(|base| Read { base, ..Read::default() })
+            }
+            Location::Stack { offset } => {
+                let on_stack = |offset| {
+                    let mut read = Read { base: STACK_POINTER, steps: 1, ..Read::default() };
+                    read.offsets[0] = on_stack(offset)?;
+                    Ok::<_, Why>(read)
+                };
+                [on_stack(offset)?, on_stack(offset + INTERFACE_DATA)?]
+            }
+            Location::Elsewhere => {
+                return Err(Why(format!("`{}` is not in an integer register", self.name(typ))));
+            }
         };
         let mut most = 0;
         for Held(name, count) in held {
@@ -517,15 +544,10 @@ impl<'a, P: Program> Builder<'a, P> {
             }
             most = most.max(*count);
         }
-        let read = Read { base: first, kind: READ_WORD, ..Read::default() };
-        reads.push(Reading::Holds(value, held), read, Kind::Integer)?;
+        reads.push(Reading::Holds(value, held), Read { kind: READ_WORD, ..holder }, Kind::Integer)?;
         for index in 0..usize::from(most) {
-            let (base, last) = (register(first + 1)?, (index as u64 * STRING) as u32);
-            reads.push(
-                place(index),
-                Read { base, kind: READ_TEXT, last, ..Read::default() },
-                Kind::String,
-            )?;
+            let last = (index as u64 * STRING) as u32;
+            reads.push(place(index), Read { kind: READ_TEXT, last, ..held_by }, Kind::String)?;
         }
         Ok(())
     }

@@ -65,6 +65,13 @@ pub enum Begin {
     AfterFirstCall(&'static str),
     /// At the calls from functions of these packages.
     CallsIn(&'static [&'static str]),
+    /// Where the function calls this method of its receiver, which takes the time since something: the hit sees start and end of what is
+    /// timed there, as [`Role::Metric`]. The only parameter is read where the compiler keeps it on the stack, and
+    /// [`Row::end`] is not needed. Falls back to [`Begin::Entry`] if it does not, or if there is no such call.
+    Timing(&'static str),
+    /// Not at all if this method of the receiver can be seen as [`Begin::Timing`] with this other one; else at the entry. Both methods have
+    /// the same parameter.
+    UnlessTiming(&'static str, &'static str),
 }
 
 /// Where the end of a call is seen.
@@ -75,6 +82,10 @@ pub enum End {
     /// At the cheapest instruction after each call by [`Program::CALLERS`](crate::Program::CALLERS); at `ret` if one of
     /// the calls has none.
     Return,
+    /// As [`End::Return`]. Where this caller, a method of the same receiver, has taken the time with this function before, and keeps it
+    /// on its stack, one hit sees start and end, as [`Role::Metric`]; what is read at the entry of the receiver and the goroutine is read
+    /// there, and other calls are probed themselves. Falls back to [`Row::begin`] and [`End::Return`].
+    ReturnSince(&'static str, &'static str),
     /// At the entry of the function that always comes next. Falls back to [`End::Return`] if it does not exist. The
     /// values are its parameters, which match one of these lists; if none agrees with its argument info, nothing is
     /// read.

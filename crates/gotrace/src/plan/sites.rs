@@ -15,7 +15,7 @@ use super::{
     site::{Missing, PlannedSite, Reading, Slot},
 };
 use crate::{
-    program::{Function as _, Metric, Program},
+    program::{Metric, Program},
     values::name,
 };
 
@@ -99,9 +99,12 @@ impl<'a, P: Program> Builder<'a, P> {
         let (label, is_whole) = match row.end {
             End::Metric(label) => (Some(label), true),
             End::MetricAfterEntry(label) => (Some(label), false),
-            End::Unused | End::Return | End::NextEntry(..) | End::AtMetric | End::AfterCall(..) => {
-                (None, false)
-            }
+            End::Unused
+            | End::Return
+            | End::ReturnSince(..)
+            | End::NextEntry(..)
+            | End::AtMetric
+            | End::AfterCall(..) => (None, false),
         };
         let has_metric = match label.zip(P::METRIC) {
             Some((label, metric)) => self.add_metric(of, row, function, &metric, label)?,
@@ -113,6 +116,11 @@ impl<'a, P: Program> Builder<'a, P> {
         let found = self.signature(row, function)?;
         if let (Begin::InTurn, Some(found)) = (row.begin, &found)
             && self.add_in_turn(of, row, function, found)?
+        {
+            return Ok(());
+        }
+        if self.add_timing(of, row, function, found.as_ref())?
+            || self.add_since(of, row, function, found.as_ref())?
         {
             return Ok(());
         }
@@ -139,7 +147,7 @@ impl<'a, P: Program> Builder<'a, P> {
         let first = match row.begin {
             Begin::Unused => return Ok(Vec::new()),
             Begin::CallsIn(packages) => return self.calls_in(packages, function),
-            Begin::Entry | Begin::InTurn => None,
+            Begin::Entry | Begin::InTurn | Begin::Timing(_) | Begin::UnlessTiming(..) => None,
             Begin::FirstCall(symbol) => self.first_call(function, symbol).map(|call| call.site),
             Begin::AfterFirstCall(symbol) => self.first_call(function, symbol).map(|call| {
                 let after = |address| goexe::Site { address, class: Class::Emulated };
@@ -301,7 +309,7 @@ impl<'a, P: Program> Builder<'a, P> {
             End::AfterCall(interface, method) => {
                 return self.add_after_call(of, row, function, (interface, method));
             }
-            End::Return | End::Metric(_) | End::MetricAfterEntry(_) => None,
+            End::Return | End::ReturnSince(..) | End::Metric(_) | End::MetricAfterEntry(_) => None,
             End::AtMetric => {
                 let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
                 found.map(|At { caller, taken, .. }| (caller.name, taken.site, Vec::new()))
@@ -438,14 +446,14 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     /// Size of the return address that a return pops: 8 on x86-64, 0 on AArch64.
-    fn return_address(&self) -> u64 {
+    pub(super) fn return_address(&self) -> u64 {
         match self.executable.machine() {
             Machine::Amd64 => 8,
             Machine::Arm64 => 0,
         }
     }
 
-    fn push(
+    pub(super) fn push(
         &mut self,
         function: P::Function,
         role: Role,
@@ -453,6 +461,7 @@ impl<'a, P: Program> Builder<'a, P> {
         symbol: &str,
         reads: Reads<P::Value>,
     ) -> Result<(), Why> {
+        let Some(detail) = P::detail_in(function, role, symbol) else { return Ok(()) };
         let Reads { site: mut spec, values, list } = reads;
         let file_offset = self
             .executable
@@ -466,7 +475,7 @@ impl<'a, P: Program> Builder<'a, P> {
         self.sites.push(PlannedSite {
             function,
             role,
-            detail: function.detail_at(role),
+            detail,
             address: site.address,
             file_offset,
             class: site.class,

@@ -157,9 +157,11 @@ pub(super) fn mermaid(item: &Item) -> String {
 }
 
 /// Whether people have seen all of it in the picture of another trace: a creation, a deletion or an eviction is a request of its
-/// reconcile.
+/// reconcile. One of no reconcile holds the request itself.
 fn is_shown_before(trace: &Trace) -> bool {
-    matches!(trace.kind, TraceKind::PodCreation | TraceKind::PodDeletion | TraceKind::PodEviction)
+    let is_request =
+        matches!(trace.kind, TraceKind::PodCreation | TraceKind::PodDeletion | TraceKind::PodEviction);
+    is_request && trace.spans.len() == 1
 }
 
 /// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.
@@ -219,6 +221,19 @@ mod tests {
         assert!(folded.contains("2 plugins") && !folded.contains("plugin: Fit"), "{folded}");
         assert!(each.contains("plugin: Fit") && each.contains("plugin: Taint"), "{each}");
         assert!(each.ends_with("\n\n") && each.starts_with("default/web-0  Success"), "{each}");
+    }
+
+    #[test]
+    fn a_deletion_is_drawn_unless_it_is_a_request_of_a_reconcile() {
+        for (spans, is_drawn) in [(1, false), (2, true)] {
+            let mut trace = scheduled();
+            trace.kind = TraceKind::PodDeletion;
+            trace.spans.truncate(spans);
+            let item = item(trace);
+            for text in [terminal(&item, false), mermaid(&item)] {
+                assert_eq!(!text.is_empty(), is_drawn, "{text}");
+            }
+        }
     }
 
     struct Closed;

@@ -173,13 +173,23 @@ fn deletions_and_evictions_leave_a_reconcile_too() {
 }
 
 #[test]
-fn what_the_api_server_did_for_a_pod_is_bounded() {
-    let mut daemon = Daemon::new();
-    let stored = |number| trace(TraceKind::PodStorage, &format!("pod-{number}"), "", 1);
-    let sent = daemon.sends((0..500).map(stored));
-    assert!((32..150).contains(&sent.len()), "{} are there", sent.len());
-    // The last one may follow.
-    assert!(daemon.counted()["storage"] + sent.len() as u64 + 1 >= 500);
+fn what_was_done_to_pods_by_no_reconcile_is_bounded() {
+    for (kind, what) in [
+        (TraceKind::PodStorage, "storage"),
+        (TraceKind::PodDeletion, "removal"),
+        (TraceKind::PodEviction, "removal"),
+    ] {
+        let mut daemon = Daemon::new();
+        let sent = daemon.sends((0..500).map(|number| trace(kind, &format!("pod-{number}"), "", 1)));
+        assert!((32..150).contains(&sent.len()), "{} are there", sent.len());
+        // The last one may follow.
+        assert!(daemon.counted()[what] + sent.len() as u64 + 1 >= 500);
+        let alone = |number: u64| {
+            let uid = format!("pod-{number}");
+            Trace { trace_id: lifecycle_id(&uid), ..trace(kind, &uid, "", 1) }
+        };
+        assert_eq!(daemon.sends((0..500).map(alone)).len(), 500, "Pods without an owner");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use gotrace::{
 };
 use proptest::{collection::vec, prelude::*};
 
-use super::{Assembler, Reconcile};
+use super::{Assembler, Reconcile, tests::finished};
 use crate::{Event, Values, table::Function, values::Value};
 
 /// How the keys of a queue are read.
@@ -25,6 +25,8 @@ enum Keys {
     Pointers,
     /// As addresses, of copies when they are done.
     Copies,
+    /// As strings; whoever takes them is told when they were added.
+    Told,
     /// Not at all.
     Unknown,
 }
@@ -62,7 +64,8 @@ struct Run {
     last_loss: u64,
 }
 
-const QUEUES: [Keys; 5] = [Keys::Strings, Keys::HandedOver, Keys::Pointers, Keys::Copies, Keys::Unknown];
+const QUEUES: [Keys; 6] =
+    [Keys::Strings, Keys::HandedOver, Keys::Pointers, Keys::Copies, Keys::Told, Keys::Unknown];
 /// Goroutines that take keys, of each queue.
 const WORKERS: usize = 2;
 
@@ -83,7 +86,7 @@ impl Run {
             values.set(Value::Queue, name(queue));
         }
         match (key, QUEUES[queue]) {
-            (Some(key), Keys::Strings | Keys::HandedOver) => {
+            (Some(key), Keys::Strings | Keys::HandedOver | Keys::Told) => {
                 let parts = vec![Some("default".to_owned()), Some(format!("object-{key}"))];
                 values.set(Value::Key, Datum::Texts(parts));
             }
@@ -125,8 +128,13 @@ impl Run {
                     if !queue.dirty.insert(key) {
                         continue;
                     }
-                    let time_ns = run.hit(lose, 100, Function::Add, number, Some(key));
-                    *run.additions.entry(name(number)).or_default() += u64::from(!lose);
+                    let time_ns = if queue.keys == Keys::Told {
+                        run.time_ns += 10;
+                        run.time_ns
+                    } else {
+                        *run.additions.entry(name(number)).or_default() += u64::from(!lose);
+                        run.hit(lose, 100, Function::Add, number, Some(key))
+                    };
                     queue.added.insert(key, time_ns);
                     if !queue.processing.contains_key(&key) {
                         queue.waiting.push_back(key);
@@ -142,6 +150,13 @@ impl Run {
                     queue.dirty.remove(&key);
                     queue.processing.insert(key, (worker, run.truth.len()));
                     let added_ns = queue.added.remove(&key);
+                    if let (Keys::Told, false, Some(event), Some(at)) =
+                        (queue.keys, lose, run.events.last_mut(), added_ns)
+                    {
+                        event.role = Role::Metric;
+                        event.values.set(Value::Since, at);
+                        *run.additions.entry(name(number)).or_default() += 1;
+                    }
                     run.truth.push(Truth { queue: number, added_ns, start_ns, end_ns: None, retried: false });
                 }
                 9..=13 => {
@@ -199,7 +214,7 @@ impl Run {
             assembler.on(event.clone());
         }
         assembler.exit(target);
-        (assembler.take_finished(), assembler)
+        (finished(&mut assembler), assembler)
     }
 
     fn check(&self, losses: bool) {
@@ -275,7 +290,7 @@ proptest! {
 
     #[test]
     fn whatever_comes_is_accounted_for(
-        events in vec((1..3_u32, 0..3_u64, 0..4_usize, 0..3_u64, 0..3_u64, 0..2_u64), 0..200),
+        events in vec((1..3_u32, 0..3_u64, 0..5_usize, 0..3_u64, 0..3_u64, 0..2_u64), 0..200),
     ) {
         let mut assembler = Assembler::default();
         let count = events.len() as u64;
@@ -284,7 +299,7 @@ proptest! {
             let values = Values::default().with(Value::Metrics, metrics);
             let values = match key {
                 0 => values,
-                1 => values.with(Value::Word, key).with(Value::Queue, "a"),
+                1 => values.with(Value::Word, key).with(Value::Queue, "a").with(Value::Added, key).with(Value::Handled, key),
                 _ => values.with(Value::Key, [Some(key.to_string())]),
             };
             let (role, depth, took_ns) = (Role::Entry, 0, 0);

@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
-use gotrace::{Role, account::Account, program::Assemble as _, values::Datum};
+use gotrace::{Role, account::Account, governor::Cut, program::Assemble as _, values::Datum};
 
 use super::{Assembler, COUNTERS, Reconcile};
-use crate::{Event, Values, requests::Made, table::Function, values::Value};
+use crate::{
+    Event, Values,
+    requests::{Finished, Made},
+    table::Function,
+    values::Value,
+};
 
 /// Addresses of the metrics of two queues.
 const DEPLOYMENT: (u64, &str) = (0x100, "deployment");
@@ -52,10 +57,15 @@ fn after(events: impl IntoIterator<Item = Event>) -> Assembler {
     assembler
 }
 
+/// The reconciles that are over.
+pub(super) fn finished(assembler: &mut Assembler) -> Vec<Reconcile> {
+    assembler.take_finished().iter().filter_map(Finished::reconcile).cloned().collect()
+}
+
 /// What comes of events, and nothing of which is left open.
 fn reconciles(events: impl IntoIterator<Item = Event>) -> Vec<Reconcile> {
     let mut assembler = after(events);
-    let finished = assembler.take_finished();
+    let finished = finished(&mut assembler);
     assembler.exit(1);
     assert_eq!(assembler.account().open(), 0);
     finished
@@ -71,7 +81,7 @@ fn counts(assembler: &Assembler) -> Vec<String> {
     counts.map(|count| format!("{}{:?} {}", count.counter, count.labels, count.total)).collect()
 }
 
-use Function::{Add, Done, Get, Retry};
+use Function::{Add, Count, Done, Get, Retry};
 
 #[test]
 fn a_reconcile_is_what_a_worker_does_with_a_key() {
@@ -94,6 +104,19 @@ fn a_reconcile_is_what_a_worker_does_with_a_key() {
     };
     assert_eq!(finished[0].waited_ns(), Some(20));
     assert_eq!(finished, [expected]);
+}
+
+#[test]
+fn who_takes_a_key_may_be_told_when_it_was_added() {
+    let mut get = Event { role: Role::Metric, took_ns: 3, ..call(30, 2, Get, "a") };
+    get.values.set(Value::Since, 10);
+    let mut assembler = after([get, call(90, 2, Done, "a")]);
+    // The process takes the time of the wait when the hit is over.
+    let finished = finished(&mut assembler);
+    assert_eq!((finished[0].waited_ns(), finished[0].events), (Some(23), 2));
+    assert_eq!(counts(&assembler)[0], r#"workqueue_adds["deployment"] 1"#);
+    assembler.exit(1);
+    assert_eq!(assembler.account().open(), 0);
 }
 
 #[test]
@@ -169,7 +192,7 @@ fn a_copy_behind_an_any_is_paired_by_its_goroutine() {
 fn of_two_unknown_keys_on_one_goroutine_none_is_paired() {
     let mut assembler =
         after([event(1, 1, Get, DEPLOYMENT), event(2, 1, Get, DEPLOYMENT), event(3, 1, Done, DEPLOYMENT)]);
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
 }
 
 #[test]
@@ -196,7 +219,7 @@ fn a_key_of_which_a_part_is_missing_is_not_compared() {
 #[test]
 fn the_end_of_another_key_ends_nothing() {
     let mut assembler = after([call(1, 1, Get, "a"), call(2, 1, Done, "b")]);
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
 }
 
 #[test]
@@ -249,12 +272,12 @@ fn what_is_open_when_records_are_lost_ends_incomplete() {
         lost(call(3, 1, Done, "a")),
         lost(call(4, 1, Get, "b")),
     ]);
-    let finished = assembler.take_finished();
-    assert_eq!(times(&finished), [(None, 2, 2)]);
-    assert!(finished[0].incomplete);
+    let first = finished(&mut assembler);
+    assert_eq!(times(&first), [(None, 2, 2)]);
+    assert!(first[0].incomplete);
     assembler.exit(1);
     // Its addition is not known any more: between the two it may have been taken and added again.
-    assert_eq!(times(&assembler.take_finished()), [(None, 4, 4)]);
+    assert_eq!(times(&finished(&mut assembler)), [(None, 4, 4)]);
     let account = Account { events: 4, in_attempts: 2, stray: 1, waiting: 1, ..Account::default() };
     assert_eq!(assembler.account(), account);
     assert_eq!(assembler.stats().incomplete_attempts, 2);
@@ -275,7 +298,7 @@ fn what_is_silent_for_an_hour_is_given_up() {
     assert_eq!(assembler.account().open(), 2);
     assembler.expire(HOUR + 3);
     assert_eq!(assembler.account().open(), 0);
-    assert!(assembler.take_finished()[0].incomplete);
+    assert!(finished(&mut assembler)[0].incomplete);
 }
 
 #[test]
@@ -284,7 +307,7 @@ fn processes_do_not_share_queues() {
     other.target = 2;
     let mut assembler = after([call(1, 1, Get, "a"), other]);
     assembler.exit(2);
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
 }
 
 #[test]
@@ -297,4 +320,98 @@ fn a_key_is_replaced_where_recordings_hide_names() {
     let mut without = event(1, 1, Get, DEPLOYMENT).values;
     <crate::ClientGo as gotrace::Program>::redact(&mut without, &mut |_, _| {});
     assert_eq!(without, event(1, 1, Get, DEPLOYMENT).values);
+}
+
+/// The queue says how much it has had.
+fn reading(time_ns: u64, added: u64, done: u64) -> Event {
+    let mut event = event(time_ns, 9, Count, DEPLOYMENT);
+    event.values.set(Value::Added, added);
+    event.values.set(Value::Handled, done);
+    event
+}
+
+fn counted(assembler: &mut Assembler) -> Vec<(String, u64)> {
+    assembler.take_finished();
+    let counts =
+        assembler.counts().into_iter().filter(|count| count.labels[0] == "deployment" && count.total > 0);
+    counts.map(|count| (count.labels.last().expect("it has one").clone(), count.total)).collect()
+}
+
+fn totals(list: &[(&str, u64)]) -> Vec<(String, u64)> {
+    list.iter().map(|(label, total)| ((*label).to_owned(), *total)).collect()
+}
+
+#[test]
+fn what_a_queue_counted_since_the_first_reading_is_counted_as_idle() {
+    let mut assembler =
+        after([reading(1, 10, 1 << 63 | 7), reading(2, 13, 12), reading(3, 13, 1 << 63 | 13)]);
+    assert_eq!(counted(&mut assembler), totals(&[("deployment", 3), ("idle", 6)]));
+    assembler.exit(1);
+    // Another process may have the same number.
+    assembler.on(reading(4, 20, 20));
+    assert_eq!(counted(&mut assembler), totals(&[("deployment", 3), ("idle", 6)]));
+}
+
+#[test]
+fn what_was_seen_is_not_counted_again() {
+    let mut assembler = after([
+        call(1, 1, Add, "a"),
+        reading(2, 10, 7),
+        call(3, 2, Get, "a"),
+        call(4, 1, Add, "b"),
+        call(5, 2, Done, "a"),
+        reading(6, 11, 8),
+    ]);
+    // No request was seen, so nothing is known to be idle.
+    assert_eq!(counted(&mut assembler), totals(&[("deployment", 2), ("busy", 1)]));
+    assembler.on(reading(7, 12, 9));
+    assert_eq!(counted(&mut assembler), totals(&[("deployment", 3), ("idle", 1), ("busy", 1)]));
+}
+
+#[test]
+fn a_reconcile_that_was_given_up_is_counted_once() {
+    let lost = |event| Event { last_loss: 1, ..event };
+    let end = |events: Vec<Event>| {
+        counted(&mut after([reading(1, 5, 5), call(2, 1, Get, "a")].into_iter().chain(events)))
+    };
+    let incomplete = totals(&[("incomplete", 1)]);
+    // Its end was lost.
+    assert_eq!(end(vec![lost(reading(3, 5, 6))]), incomplete);
+    // It ends later.
+    assert_eq!(
+        end(vec![lost(reading(3, 5, 5)), lost(call(4, 1, Done, "a")), lost(reading(5, 5, 6))]),
+        incomplete
+    );
+}
+
+#[test]
+fn counters_of_another_queue_in_the_same_memory_begin_anew() {
+    let other = |mut event: Event| {
+        event.values.set(Value::Queue, "job");
+        event
+    };
+    let mut assembler = after([reading(1, 5, 5), other(reading(2, 100, 100)), other(reading(3, 101, 101))]);
+    assert_eq!(counted(&mut assembler), []);
+    let of_job = assembler.counts().into_iter().filter(|count| count.labels[0] == "job" && count.total > 0);
+    assert_eq!(of_job.map(|count| count.total).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn a_reading_that_failed_counts_nothing() {
+    let mut failed = reading(2, 9, 9);
+    failed.values.take(Value::Handled);
+    let mut assembler = after([reading(1, 5, 5), failed, reading(3, 6, 6)]);
+    assert_eq!(counted(&mut assembler), totals(&[("deployment", 1), ("idle", 1)]));
+    assert_eq!((assembler.account().unrelated, assembler.account().open()), (3, 0));
+}
+
+#[test]
+fn what_is_open_when_calls_are_cut_is_given_up_where_counters_go_on() {
+    let mut assembler =
+        after([reading(1, 5, 5), call(2, 1, Get, "a"), of_key(event(3, 2, Get, REPLICASET), &["a"])]);
+    assembler.cut(1, 4, Cut::Samples);
+    assert_eq!(assembler.take_finished(), []);
+    assembler.cut(1, 5, Cut::QueueMoves);
+    let finished = finished(&mut assembler);
+    assert_eq!((times(&finished), finished[0].incomplete), (vec![(None, 2, 2)], true));
 }

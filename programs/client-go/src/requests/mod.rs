@@ -9,7 +9,8 @@
 //! * that is open on its goroutine, or else
 //! * that is open on the goroutine that started its own: some controllers write on goroutines that they wait for.
 //!
-//! What is neither is counted by its cause, not guessed: most of it is of informers, leases and events.
+//! What is neither is counted by its cause, not guessed: most of it is of informers, leases and events. Of that, only what deletes or evicts
+//! a Pod is followed, since the trace of the Pod is the place for it.
 
 mod body;
 mod objects;
@@ -33,6 +34,7 @@ use gotrace::{
 
 pub use self::objects::{Maker, Owner, Removed, Writer};
 use self::objects::{Objects, OpenReconcile, Subject};
+pub use self::spans::{Finished, Removal};
 
 /// Requests that can be open at once. Processes share this limit in equal parts.
 const MAX_OPEN: usize = 16_384;
@@ -46,6 +48,8 @@ const MAX_CHILDREN: usize = 16_384;
 const READS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// The status of a request that created an object.
 const CREATED: u64 = 201;
+/// The subresource of a Pod that evicts it.
+const EVICTION: &str = "eviction";
 /// Subresources whose answers are the object itself, or have its UID, as a `Scale` does.
 const OF_OBJECT: [&str; 3] = ["", "status", "scale"];
 
@@ -65,7 +69,7 @@ pub const fn objects(name: &'static str) -> Counter {
 /// What schedspan counts of requests that delete or evict Pods. Each program has a name for its own.
 #[must_use]
 pub const fn removals(name: &'static str) -> Counter {
-    let help = "Requests of reconciles that deleted or evicted Pods, by what says which Pod it was";
+    let help = "Requests that deleted or evicted Pods, by what says which Pod it was";
     Counter { name, help, labels: &["evidence"] }
 }
 
@@ -88,6 +92,7 @@ pub enum Step {
 /// The values of requests among those of a program: [`request_values!`](crate::request_values) says which they are.
 #[expect(missing_docs, reason = "each is a value with its own documentation")]
 pub trait Slots: Value {
+    const SINCE: Self;
     const PARENT: Self;
     const REASON: Self;
     const NAMESPACE: Self;
@@ -309,7 +314,8 @@ pub struct Requests {
 
 #[derive(Debug)]
 struct Open {
-    reconcile: u64,
+    /// `None` where it is not known, or where there is none.
+    reconcile: Option<u64>,
     /// Of what its client calls for it. A request within it is deeper.
     depth: u64,
     request: Request,
@@ -342,7 +348,7 @@ impl Requests {
         let Self { open, made, objects, seen, removals, .. } = self;
         let mut own = made.remove(&reconcile).unwrap_or_default();
         open.retain(|_, open| {
-            let left = open.extract_if(.., |open| open.reconcile == reconcile);
+            let left = open.extract_if(.., |open| open.reconcile == Some(reconcile));
             own.requests.extend(left.map(|open| open.finish(time_ns)));
             !open.is_empty()
         });
@@ -350,10 +356,7 @@ impl Requests {
         for request in &own.requests {
             books.account.in_attempts += request.events;
             books.stats.unwound_calls += u64::from(request.incomplete);
-            let evidence = request.removed.as_ref().map(|removed| removed.evidence);
-            let place = EVIDENCES.into_iter().position(|known| known == evidence);
-            let count = place.filter(|_| request.removes().is_some()).map(|place| &mut removals[place]);
-            count.into_iter().for_each(|count| *count += 1);
+            count_removal(removals, request);
         }
         if let Some(reconcile) = self.reconciles.remove(&reconcile) {
             own.are_seen = seen.contains(&reconcile.target);
@@ -363,21 +366,62 @@ impl Requests {
         own
     }
 
+    /// A request is over.
+    fn over<R>(&mut self, target: u32, open: Open, time_ns: u64, books: &mut Books<Finished<R>>) {
+        let reconcile = open.reconcile;
+        let mut request = open.finish(time_ns);
+        if let Some(reconcile) = reconcile {
+            self.made.entry(reconcile).or_default().requests.push(request);
+            return;
+        }
+        count_removal(&mut self.removals, &request);
+        if let (Some(kind), Some(removed)) = (request.removes(), request.removed.take()) {
+            books.account.in_attempts += request.events;
+            books.finished.push(Finished::Removal(Box::new(Removal { target, kind, removed, request })));
+        } else {
+            books.account.unrelated += request.events;
+        }
+    }
+
+    /// Gives up requests of no reconcile that were last seen before this time, of some processes.
+    pub fn give_up<R>(&mut self, of: impl Fn(u32) -> bool, before_ns: u64, books: &mut Books<Finished<R>>) {
+        let mut silent = Vec::new();
+        self.open.retain(|(target, _), open| {
+            let is_silent =
+                |open: &mut Open| open.reconcile.is_none() && open.request.end_ns < before_ns && of(*target);
+            silent.extend(open.extract_if(.., is_silent).map(|open| (*target, open)));
+            !open.is_empty()
+        });
+        for (target, open) in silent {
+            let seen_ns = open.request.end_ns;
+            self.over(target, open, seen_ns, books);
+        }
+    }
+
     /// An event of a request. `on` says which reconcile of the process is open on a goroutine, and `part` which part of a limit
     /// a process has.
-    pub fn on<P: Program<Value: Slots>, T>(
+    pub fn on<P: Program<Value: Slots>, R>(
         &mut self,
         step: Step,
         event: Event<P>,
-        books: &mut Books<T>,
+        books: &mut Books<Finished<R>>,
         on: impl Fn(u64) -> OnGoroutine,
         part: impl Fn(usize) -> usize,
     ) {
         let Event { target, time_ns, goroutine, depth, role, mut values, .. } = event;
         let key = (target, goroutine);
         let is_entry = role == Role::Entry;
-        if step == Step::Limit && is_entry && values.number(P::Value::REASON) == Some(0) {
-            return self.begin((key, depth), time_ns, values, books, on, part);
+        if step == Step::Limit {
+            let started_ns = values.number(P::Value::SINCE).unwrap_or(time_ns).min(time_ns);
+            match role {
+                Role::Metric => {
+                    return self.begin((key, depth), (started_ns, Some(time_ns)), values, books, on, part);
+                }
+                Role::Entry if values.number(P::Value::REASON) == Some(0) => {
+                    return self.begin((key, depth), (time_ns, None), values, books, on, part);
+                }
+                Role::Entry | Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn => {}
+            }
         }
         let open = self.open.entry(key).or_default();
         // The innermost that it can be of.
@@ -387,19 +431,15 @@ impl Requests {
             Step::Attempt => !open.is_over && open.depth == depth,
             Step::Answer | Step::Check => open.is_over && open.depth > depth,
         });
-        // Those within it are over.
-        for inner in place.map(|place| open.split_off(place + 1)).into_iter().flatten() {
-            self.made.entry(inner.reconcile).or_default().requests.push(inner.finish(time_ns));
-        }
-        let Some(Open { reconcile, request, limited_since, is_over, .. }) =
-            place.map(|place| &mut open[place])
-        else {
+        let Some(place) = place else {
             if open.is_empty() {
                 self.open.remove(&key);
             }
             books.account.unrelated += 1;
             return;
         };
+        let within = open.split_off(place + 1);
+        let Open { reconcile, request, limited_since, is_over, .. } = &mut open[place];
         request.events += 1;
         request.end_ns = time_ns.max(request.end_ns);
         let failed = values.number(P::Value::FAILED) == Some(1);
@@ -415,6 +455,9 @@ impl Requests {
                 request.attempts += 1;
                 request.method = values.take_text(P::Value::METHOD);
                 request.path = values.take_text(P::Value::PATH);
+                // Earlier recordings have it at the beginning.
+                let subresource = values.take_text(P::Value::SUBRESOURCE);
+                subresource.into_iter().for_each(|subresource| request.subresource = subresource);
                 request.status = values.number(P::Value::STATUS).filter(|status| *status > 0);
                 (request.error, *is_over) = (error, true);
                 request.removed = self.objects.removed(target, request);
@@ -425,22 +468,36 @@ impl Requests {
                     Step::Answer | Step::Limit | Step::Attempt => object(&mut values),
                 };
                 request.object = found;
-                if let Some(reconcile) = self.reconciles.get_mut(reconcile) {
+                if let Some(reconcile) = reconcile.and_then(|reconcile| self.reconciles.get_mut(&reconcile)) {
                     self.objects.answered(reconcile, request, part);
                 }
                 request.removed = self.objects.removed(target, request);
             }
         }
+        let is_answered = match step {
+            Step::Limit => false,
+            // Nothing is to be said of any other.
+            Step::Attempt => request.removes().is_none() && !request.may_be_sent_again(),
+            Step::Answer | Step::Check => true,
+        };
+        let own = if reconcile.is_none() && is_answered { open.pop() } else { None };
+        if open.is_empty() {
+            self.open.remove(&key);
+        }
+        // Those within it are over.
+        for open in within.into_iter().chain(own) {
+            self.over(target, open, time_ns, books);
+        }
     }
 
-    /// A request begins. Those before it on the goroutine are over, unless it is within one of them: a client may ask for a token
+    /// A request begins, and may have waited for the rate limiter already, until the second time. Those before it on the goroutine are over, unless it is within one of them: a client may ask for a token
     /// when it sends a request.
-    fn begin<V: Slots, T>(
+    fn begin<V: Slots, R>(
         &mut self,
         (key, depth): ((u32, u64), u64),
-        time_ns: u64,
+        (time_ns, limited_ns): (u64, Option<u64>),
         mut values: Values<V>,
-        books: &mut Books<T>,
+        books: &mut Books<Finished<R>>,
         on: impl Fn(u64) -> OnGoroutine,
         part: impl Fn(usize) -> usize,
     ) {
@@ -450,7 +507,7 @@ impl Requests {
         let (over, mut within): (Vec<_>, Vec<_>) =
             before.into_iter().partition(|open| open.is_over || open.depth >= depth);
         for open in over {
-            self.made.entry(open.reconcile).or_default().requests.push(open.finish(time_ns));
+            self.over(target, open, time_ns, books);
         }
         let parent = values.number(V::PARENT).filter(|parent| *parent > 0);
         let (whose, reconcile) = match on(goroutine) {
@@ -459,19 +516,27 @@ impl Requests {
             OnGoroutine::None => self.by_parent(key, parent.map_or(OnGoroutine::None, on)),
         };
         self.counts[whose as usize] += 1;
-        if let Some(reconcile) = reconcile {
+        let mut request = Request::begin(time_ns, &mut values);
+        if reconcile.is_some() || request.may_remove() {
             let of_process = self.open.range((target, 0)..=(target, u64::MAX)).map(|(_, open)| open.len());
             let of_process = of_process.sum::<usize>() + within.len();
-            let own = self.open.values().flatten().chain(&within).filter(|open| open.reconcile == reconcile);
-            let own = own.count();
-            let made = self.made.entry(reconcile).or_default();
-            if of_process >= part(MAX_OPEN) || made.requests.len() + own >= MAX_OF_RECONCILE {
-                made.left_out += 1;
+            let own = reconcile.map(|reconcile| {
+                let is_its = |open: &&Open| open.reconcile == Some(reconcile);
+                let made = self.made.get(&reconcile).map_or(0, |made| made.requests.len());
+                made + self.open.values().flatten().chain(&within).filter(is_its).count()
+            });
+            if of_process >= part(MAX_OPEN) || own.is_some_and(|own| own >= MAX_OF_RECONCILE) {
+                if let Some(reconcile) = reconcile {
+                    self.made.entry(reconcile).or_default().left_out += 1;
+                }
                 books.no_room(1);
             } else {
-                let request = Request::begin(time_ns, &mut values);
-                let limited_since = Some(time_ns);
-                within.push(Open { reconcile, depth, request, limited_since, is_over: false });
+                let failed = values.number(V::FAILED) == Some(1);
+                request.error = values.take_text(V::ERROR).filter(|_| failed);
+                request.end_ns = limited_ns.unwrap_or(time_ns);
+                request.limited_ns = request.end_ns - time_ns;
+                let limited_since = if limited_ns.is_none() { Some(time_ns) } else { None };
+                within.push(Open { reconcile, depth, request, limited_since, is_over: failed });
             }
         } else {
             books.account.unrelated += 1;
@@ -521,6 +586,14 @@ impl Requests {
             .map(move |(evidence, total)| count(removals, &[evidence.map_or("none", Evidence::name)], total));
         whose.chain(fates).chain(evidences)
     }
+}
+
+/// Counts a request that deleted or evicted a Pod.
+fn count_removal(removals: &mut [u64; EVIDENCES.len()], request: &Request) {
+    let evidence = request.removed.as_ref().map(|removed| removed.evidence);
+    let place = EVIDENCES.into_iter().position(|known| known == evidence);
+    let count = place.filter(|_| request.removes().is_some()).map(|place| &mut removals[place]);
+    count.into_iter().for_each(|count| *count += 1);
 }
 
 /// The object that came back; `None` for one that is not described by a struct.
@@ -573,6 +646,11 @@ impl Request {
     /// <https://github.com/kubernetes/client-go/blob/v0.36.4/rest/with_retry.go#L307-L318>
     fn may_be_sent_again(&self) -> bool {
         self.status.is_none_or(|status| status == 429 || status >= 500)
+    }
+
+    /// Whether it may delete or evict Pods, by what is known at its beginning: not what it does.
+    fn may_remove(&self) -> bool {
+        self.resource == "pods" && ["", EVICTION].contains(&&*self.subresource)
     }
 
     /// The object in an answer that the client did not decode.

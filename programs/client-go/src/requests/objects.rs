@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use ::spans::{Evidence, TraceKind, identity::LifecycleTrace};
 
 use self::memory::Memory;
-use super::{Object, Request};
+use super::{EVICTION, Object, Request};
 
 /// Objects that are remembered, and Pods beside them. Processes share these limits in equal parts. The oldest are forgotten.
 const MAX_OBJECTS: usize = 16_384;
@@ -275,7 +275,7 @@ impl Request {
     pub(super) fn removes(&self) -> Option<TraceKind> {
         let (kind, subresource) = match self.method.as_deref()? {
             "DELETE" => (TraceKind::PodDeletion, ""),
-            "POST" => (TraceKind::PodEviction, "eviction"),
+            "POST" => (TraceKind::PodEviction, EVICTION),
             _ => return None,
         };
         let about = self.about();

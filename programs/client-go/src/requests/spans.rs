@@ -1,8 +1,8 @@
-//! Spans out of requests, below that of their reconcile.
+//! Spans out of requests, below that of their reconcile, or of what they did to a Pod.
 
 use ::spans::{
-    Anchor, AttributeValue, Attributes, Evidence, Link, Relation, Span, SpanKind, Status, Trace, TraceKind,
-    attributes,
+    Anchor, AttributeValue, Attributes, Evidence, Link, Origin, Relation, Source, Span, SpanKind, Status,
+    Story, Trace, TraceKind, attributes,
     identity::{self, LifecycleTrace},
     story::{Extras, Single, add_monotonic},
 };
@@ -41,20 +41,10 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
     root.links.extend(writer.iter().map(|writer| linked(writer, Relation::Writer)));
     let parent_id = root.span_id;
     for (number, request) in (1..).zip(requests) {
-        let mut span = Span {
-            kind: SpanKind::Request,
-            span_id: identity::span_id(&seed, number),
-            parent_id: Some(parent_id),
-            name: request.title().into(),
-            start_unix_ns: anchor.unix(request.start_ns),
-            end_unix_ns: anchor.unix(request.end_ns.min(end_ns).max(request.start_ns)),
-            attributes: request.attributes().into(),
-            events: Vec::new(),
-            links: Vec::new(),
-            status: request.span_status(),
-        };
+        let mut span = request.span(anchor, identity::span_id(&seed, number), end_ns);
+        span.parent_id = Some(parent_id);
         if let Some(done) = Done::by(request, &span, extras.lifecycle) {
-            let part = done.trace(&about, &trace, &span);
+            let part = done.trace(&about, trace.source, trace.trace_id, &span);
             let context = RemoteContext::sampled(part.trace_id, part.root().span_id);
             span.links.push(Link { context, relation: Relation::Pod(done.evidence) });
             trace.beside.push(part);
@@ -66,6 +56,83 @@ pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras)
         trace.beside.iter_mut().for_each(|part| add_monotonic(part, anchor));
     }
     trace
+}
+
+/// What a process with reconciles has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finished<R> {
+    /// A reconcile is over.
+    Reconcile(R),
+    /// A request of no reconcile deleted or evicted a Pod.
+    Removal(Box<Removal>),
+}
+
+impl<R> Finished<R> {
+    /// The reconcile, if it is one.
+    #[must_use]
+    pub const fn reconcile(&self) -> Option<&R> {
+        match self {
+            Self::Reconcile(reconcile) => Some(reconcile),
+            Self::Removal(_) => None,
+        }
+    }
+}
+
+impl<R: Story> Story for Finished<R> {
+    fn pod_uid(&self) -> Option<&str> {
+        match self {
+            Self::Reconcile(reconcile) => reconcile.pod_uid(),
+            // No context is needed: the trace follows from the UID.
+            Self::Removal(_) => None,
+        }
+    }
+
+    fn trace(&self, anchor: Anchor, origin: Origin, extras: Extras) -> Trace {
+        match self {
+            Self::Reconcile(reconcile) => reconcile.trace(anchor, origin, extras),
+            Self::Removal(removal) => removal.trace(anchor, extras),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        match self {
+            Self::Reconcile(reconcile) => reconcile.is_idle(),
+            Self::Removal(_) => false,
+        }
+    }
+}
+
+/// A request that deleted or evicted a Pod, and that is of no reconcile, or of one that is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Which process.
+    pub target: u32,
+    /// What it did.
+    pub kind: TraceKind,
+    /// To which Pod.
+    pub removed: Removed,
+    /// The request.
+    pub request: Request,
+}
+
+impl Removal {
+    /// Its trace is a part of the Pod's, with the request below it. Where an owner's Pods share a trace, and it is not known whether this
+    /// one has an owner, it is as if it had none: nothing else shows the request.
+    fn trace(&self, anchor: Anchor, extras: Extras) -> Trace {
+        let Self { target, kind, removed, request } = self;
+        let About { namespace, name, .. } = request.about();
+        let seed = Single::id(*kind, &[namespace, name], *target, request.start_ns);
+        let mut span = request.span(anchor, identity::span_id(&seed, 0), request.end_ns);
+        let done = Done::removal(*kind, removed, request, &span, extras.lifecycle);
+        let source = Source::OtherProgram(*target);
+        let mut trace = done.trace(&Attributes::new(), source, done.trace_id, &span);
+        span.parent_id = Some(trace.root().span_id);
+        trace.spans.push(span);
+        if extras.monotonic {
+            add_monotonic(&mut trace, anchor);
+        }
+        trace
+    }
 }
 
 /// What a request did to a Pod.
@@ -82,8 +149,7 @@ struct Done<'a> {
 impl<'a> Done<'a> {
     /// By a request with this span; `None` if it did nothing to a Pod, or if it is not known which trace that Pod is in.
     fn by(request: &'a Request, span: &Span, lifecycle: LifecycleTrace) -> Option<Self> {
-        let About { namespace, name, .. } = request.about();
-        let trace_id = |uid, owner: Option<&str>| lifecycle.of(identity::lifecycle_id(uid), owner);
+        let About { namespace, .. } = request.about();
         if let Some(Object { uid, name, owner, .. }) = request.created().filter(|_| request.is_of_pod()) {
             return Some(Self {
                 kind: TraceKind::PodCreation,
@@ -91,29 +157,43 @@ impl<'a> Done<'a> {
                 name: name.as_deref().unwrap_or_default(),
                 uid,
                 evidence: Evidence::Uid,
-                trace_id: trace_id(uid, owner.as_deref()),
+                trace_id: lifecycle.of(identity::lifecycle_id(uid), owner.as_deref()),
                 span_id: identity::creation_id(uid),
             });
         }
-        let Removed { uid, evidence, owner } = request.removed.as_ref()?;
-        let owner = match (owner, lifecycle) {
-            (Owner::Known(owner), _) => owner.as_deref(),
-            (Owner::Unknown, LifecycleTrace::Pod) => None,
-            (Owner::Unknown, LifecycleTrace::Owner) => return None,
+        let removed = request.removed.as_ref()?;
+        let is_known = removed.owner != Owner::Unknown || lifecycle == LifecycleTrace::Pod;
+        let kind = request.removes().filter(|_| is_known)?;
+        Some(Self::removal(kind, removed, request, span, lifecycle))
+    }
+
+    /// The removal of a Pod. One of which no owner is known has none.
+    fn removal(
+        kind: TraceKind,
+        removed: &'a Removed,
+        request: &'a Request,
+        span: &Span,
+        lifecycle: LifecycleTrace,
+    ) -> Self {
+        let About { namespace, name, .. } = request.about();
+        let Removed { uid, evidence, owner } = removed;
+        let owner = match owner {
+            Owner::Known(owner) => owner.as_deref(),
+            Owner::Unknown => None,
         };
-        Some(Self {
-            kind: request.removes()?,
+        Self {
+            kind,
             namespace,
             name,
             uid,
             evidence: *evidence,
-            trace_id: trace_id(uid, owner),
+            trace_id: lifecycle.of(identity::lifecycle_id(uid), owner),
             span_id: identity::removal_id(uid, span.span_id),
-        })
+        }
     }
 
-    /// As a part of the trace of the Pod's lifecycle. `about` says which reconcile did it.
-    fn trace(&self, about: &Attributes, reconcile: &Trace, request: &Span) -> Trace {
+    /// As a part of the trace of the Pod's lifecycle. `about` says which reconcile did it, and `by` is the trace with the request.
+    fn trace(&self, about: &Attributes, source: Source, by: [u8; 16], request: &Span) -> Trace {
         let Self { kind, namespace, name, uid, evidence, trace_id, span_id } = *self;
         let mut list = Attributes::new();
         for (key, text) in
@@ -129,14 +209,14 @@ impl<'a> Done<'a> {
             name: kind.name().into(),
             attributes: list,
             links: vec![Link {
-                context: RemoteContext::sampled(reconcile.trace_id, request.span_id),
+                context: RemoteContext::sampled(by, request.span_id),
                 relation: Relation::Request(evidence),
             }],
             ..request.clone()
         };
         Trace {
             kind,
-            source: reconcile.source,
+            source,
             trace_id,
             parent: Some(RemoteContext::sampled(trace_id, identity::lifecycle_root(uid))),
             selected: None,
@@ -148,6 +228,22 @@ impl<'a> Done<'a> {
 }
 
 impl Request {
+    /// Its span, without a parent. It ends with what it is part of.
+    fn span(&self, anchor: Anchor, span_id: [u8; 8], end_ns: u64) -> Span {
+        Span {
+            kind: SpanKind::Request,
+            span_id,
+            parent_id: None,
+            name: self.title().into(),
+            start_unix_ns: anchor.unix(self.start_ns),
+            end_unix_ns: anchor.unix(self.end_ns.min(end_ns).max(self.start_ns)),
+            attributes: self.attributes().into(),
+            events: Vec::new(),
+            links: Vec::new(),
+            status: self.span_status(),
+        }
+    }
+
     /// Name of its span: as few as there are kinds of requests.
     fn title(&self) -> String {
         let About { resource, subresource, .. } = self.about();

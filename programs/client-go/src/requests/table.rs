@@ -1,7 +1,7 @@
 //! The functions of the client that are probed, and what is read there, for the tables of all programs that are built on it.
 //!
-//! A request is four hits, all of them emulated: at the entry of its rate limiter and after it, when an attempt has been
-//! answered, and when the answer has been decoded, or is only asked for an error
+//! A request is three hits, all of them emulated: after its rate limiter, where the client still has the time at which the request began,
+//! when an attempt has been answered, and when the answer has been decoded, or is only asked for an error
 //! (<https://github.com/kubernetes/client-go/blob/v0.36.4/rest/request.go#L1030-L1126>).
 
 use gotrace::plan::{Begin, End, Interface, Row, SeenAs, Signature, Want};
@@ -23,7 +23,7 @@ pub const fn limit<V>(at_entry: &'static [Want<V>], at_end: &'static [Want<V>]) 
         signature: Signature::DeclaredWith(&["context.Context", "string"], &["error"]),
         begin: Begin::Entry,
         at_entry,
-        end: End::Return,
+        end: End::ReturnSince("k8s.io/client-go/rest.(*Request).request", "time.Now"),
         at_end,
         since: None,
         without: "no spans of requests",
@@ -114,6 +114,8 @@ macro_rules! request_values {
             $vis enum $name;
 
             $($own)*
+            /// When what a hit is the end of has begun: a request, or the wait of a key.
+            Since: Number,
             /// The goroutine that started the one that the request is on.
             RequestParent: Number,
             /// Length of the reason why the request is sent again: 0 the first time.
@@ -151,6 +153,7 @@ macro_rules! request_values {
         }
 
         impl $crate::requests::Slots for $name {
+            const SINCE: Self = Self::Since;
             const PARENT: Self = Self::RequestParent;
             const REASON: Self = Self::RequestReason;
             const NAMESPACE: Self = Self::RequestNamespace;
@@ -176,7 +179,8 @@ macro_rules! request_values {
 #[macro_export]
 macro_rules! of_request {
     ($value:ident) => {
-        $value::RequestParent
+        $value::Since
+            | $value::RequestParent
             | $value::RequestReason
             | $value::RequestNamespace
             | $value::RequestResource
@@ -219,7 +223,6 @@ macro_rules! request_functions {
                         $crate::requests::table::of_request($value::RequestNamespace, &["namespace"]),
                         $crate::requests::table::of_request($value::RequestResource, &["resource"]),
                         $crate::requests::table::of_request($value::RequestName, &["resourceName"]),
-                        $crate::requests::table::of_request($value::RequestSubresource, &["subresource"]),
                     ],
                     &[
                         gotrace::plan::Want::failure($value::RequestFailed),
@@ -235,6 +238,7 @@ macro_rules! request_functions {
                     gotrace::plan::Want::declared($value::RequestStatus, &["*http.Response"], &["StatusCode"]),
                     gotrace::plan::Want::declared($value::RequestMethod, &["*rest.Request"], &["verb"]),
                     gotrace::plan::Want::declared($value::RequestPath, &["*rest.Request"], &["pathPrefix"]),
+                    gotrace::plan::Want::declared($value::RequestSubresource, &["*rest.Request"], &["subresource"]),
                 ]),
             ] }
             /// The object in the answer was decoded.

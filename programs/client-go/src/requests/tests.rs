@@ -1,5 +1,8 @@
 //! Requests of reconciles: single ones, and schedules that could have happened, out of bytes.
 
+mod limited;
+mod removals;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use ::spans::{
@@ -87,12 +90,17 @@ fn after(events: impl IntoIterator<Item = Event>) -> Assembler {
     assembler
 }
 
+/// The reconciles that are over.
+fn finished(assembler: &mut Assembler) -> Vec<Reconcile> {
+    assembler.take_finished().iter().filter_map(Finished::reconcile).cloned().collect()
+}
+
 /// The only reconcile of a worker with the goroutine 1, from 10 to 900, in which this happens.
 fn reconcile(events: impl IntoIterator<Item = Event>) -> (Reconcile, BTreeMap<String, u64>) {
     let [get, done] =
         [(10, Function::Get), (900, Function::Done)].map(|(at, what)| of_queue(at, 1, what, "a"));
     let mut assembler = after([get].into_iter().chain(events).chain([done]));
-    let mut finished = assembler.take_finished();
+    let mut finished = finished(&mut assembler);
     assert_eq!((finished.len(), assembler.account().open()), (1, 0));
     let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_requests");
     let counts = counts.filter(|count| count.total > 0).map(|count| (count.labels[0].clone(), count.total));
@@ -233,7 +241,8 @@ fn what_is_of_no_reconcile_is_counted_by_its_cause() {
     let end = [of_queue(800, 3, Function::Done, "x"), of_queue(801, 3, Function::Done, "y")];
     let requests = [begin(20, 7, 0, ""), begin(21, 8, 9, ""), begin(22, 3, 0, ""), begin(23, 10, 3, "")];
     let mut assembler = after(both.into_iter().chain(requests).chain(end));
-    let made: usize = assembler.take_finished().iter().map(|reconcile| reconcile.made.requests.len()).sum();
+    let made: usize = finished(&mut assembler).iter().map(|reconcile| reconcile.made.requests.len()).sum();
+    assembler.exit(1);
     let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_requests");
     let counts: Vec<_> = counts.map(|count| format!("{} {}", count.labels[0], count.total)).collect();
     assert_eq!((made, assembler.account().open()), (0, 0));
@@ -248,7 +257,7 @@ fn a_goroutine_of_a_reconcile_that_is_over_is_not_the_next_ones() {
         [of_queue(10, 1, Function::Get, "a"), begin(20, 5, 1, ""), of_queue(30, 1, Function::Done, "a")];
     let mut assembler = after(events.into_iter().chain(next));
     let made: Vec<_> =
-        assembler.take_finished().iter().map(|reconcile| reconcile.made.requests.len()).collect();
+        finished(&mut assembler).iter().map(|reconcile| reconcile.made.requests.len()).collect();
     assert_eq!((made, assembler.stats().unwound_calls), (vec![1, 0], 1));
     assert!(assembler.counts().iter().any(|count| count.labels == ["over"] && count.total == 1));
 }
@@ -415,7 +424,7 @@ fn a_link_to_a_creator_leads_to_the_trace_that_it_is_in() {
     events.extend(pod);
     events.extend([replica_set(40, Function::Get), replica_set(50, Function::Done)]);
     events.push(deployment(60, Function::Done));
-    let mut finished = after(events).take_finished();
+    let mut finished = finished(&mut after(events));
     let (by, of) = (finished.remove(1), finished.remove(0));
     for lifecycle in [LifecycleTrace::Pod, LifecycleTrace::Owner] {
         let extras = Extras { lifecycle, ..Extras::default() };
@@ -460,91 +469,6 @@ fn beside(whole: &Trace) -> Vec<(TraceKind, [u8; 16], String, Evidence)> {
     whole.beside.iter().zip(&requests).map(of).collect()
 }
 
-/// How many requests removed Pods, by evidence.
-fn removals(assembler: &Assembler) -> Vec<(String, u64)> {
-    let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_pod_removals");
-    counts.map(|count| (count.labels[0].clone(), count.total)).collect()
-}
-
-#[test]
-fn a_pod_that_is_deleted_has_a_span_in_its_own_trace_and_both_traces_are_linked() {
-    let (first, _) = reconcile(removed(20, 1, "a-1", false, DELETED));
-    let whole = trace(&first);
-    let expected = "k8s.namespace.name=default k8s.pod.name=a-1 k8s.pod.uid=u-1 k8s.workqueue.name=pods \
-                    k8s.workqueue.key=a";
-    let id = lifecycle_id("u-1");
-    let of_pod = (TraceKind::PodDeletion, id, expected.to_owned(), Evidence::Uid);
-    assert_eq!(beside(&whole), [of_pod]);
-    assert_eq!(&*whole.beside[0].root().name.as_str(), "delete Pod");
-    let request = "http.request.method=DELETE http.response.status_code=200 k8s.request.api=v1 \
-                   k8s.request.resource=pods k8s.namespace.name=default k8s.object.name=a-1 k8s.pod.name=a-1 \
-                   k8s.object.uid=u-1 k8s.pod.uid=u-1 k8s.object.resource_version=78 \
-                   k8s.request.rate_limiter.wait_ms=0";
-    assert_eq!(shown(&whole.spans[1]), request);
-    // It may be deleted again.
-    let twice = [removed(20, 1, "a-1", false, DELETED), removed(30, 1, "a-1", false, DELETED)].concat();
-    let whole = trace(&reconcile(twice).0);
-    assert_ne!(whole.beside[0].root().span_id, whole.beside[1].root().span_id);
-}
-
-#[test]
-fn a_pod_that_is_evicted_is_known_by_its_name_if_the_process_has_seen_it_and_else_only_counted() {
-    let created = [begin(20, 1, 0, ""), answered(21, 1, 201), decoded(22, 1, "u-1")];
-    let events = [
-        created.to_vec(),
-        removed(30, 1, "a-1", true, EVICTED).to_vec(),
-        removed(40, 1, "a-2", true, EVICTED).to_vec(),
-        removed(50, 1, "a-1", false, DELETED).to_vec(),
-        // All of a namespace, of which the first one comes back.
-        removed(60, 1, "", false, DELETED).to_vec(),
-    ];
-    let ends = [(10, Function::Get), (900, Function::Done)].map(|(at, what)| of_queue(at, 1, what, "a"));
-    let [get, done] = ends;
-    let mut assembler = after([get].into_iter().chain(events.concat()).chain([done]));
-    let whole = trace(&assembler.take_finished()[0]);
-    let seen: Vec<_> =
-        beside(&whole).into_iter().map(|(kind, id, _, evidence)| (kind, id, evidence)).collect();
-    let id = lifecycle_id("u-1");
-    let expected = [
-        (TraceKind::PodCreation, id, Evidence::Uid),
-        (TraceKind::PodEviction, id, Evidence::Name),
-        (TraceKind::PodDeletion, id, Evidence::Uid),
-    ];
-    assert_eq!((seen.as_slice(), whole.spans.len()), (expected.as_slice(), 6));
-    let counts = [("uid", 1), ("name", 1), ("none", 2)].map(|(evidence, total)| (evidence.to_owned(), total));
-    assert_eq!(removals(&assembler), counts);
-}
-
-#[test]
-fn in_the_trace_of_an_owner_a_deletion_is_of_a_pod_whose_owner_is_known() {
-    let extras = Extras { lifecycle: LifecycleTrace::Owner, ..Extras::default() };
-    let of = |events: Vec<Event>| reconcile(events).0.trace(Anchor::default(), Origin::default(), extras);
-    let delete = removed(50, 1, "a-1", false, DELETED).to_vec();
-    assert!(of(delete.clone()).beside.is_empty());
-    let mut created = [begin(20, 1, 0, ""), answered(21, 1, 201), decoded(22, 1, "u-1")];
-    created[2].values.set(Value::ObjectOwner, "o");
-    let whole = of([created.to_vec(), delete].concat());
-    let ids: Vec<_> = whole.beside.iter().map(|part| (part.kind, part.trace_id)).collect();
-    let id = lifecycle_id("o");
-    assert_eq!(ids, [(TraceKind::PodCreation, id), (TraceKind::PodDeletion, id)]);
-}
-
-#[test]
-fn what_deletes_no_pod_has_no_deletion() {
-    let mut failed = removed(20, 1, "a-1", false, DELETED);
-    failed[1].values.set(Value::RequestStatus, 404);
-    let mut of_other = removed(20, 1, "a-1", false, DELETED);
-    of_other[0].values.set(Value::RequestResource, "jobs");
-    let [begin, answer, _] = removed(20, 1, "a-1", false, DELETED);
-    let unanswered = vec![begin.clone(), answer];
-    for events in
-        [failed.into(), of_other.into(), removed(20, 1, "a-1", false, "").into(), unanswered, vec![begin]]
-    {
-        let whole = trace(&reconcile(events).0);
-        assert_eq!((whole.beside.len(), whole.spans[1].links.len()), (0, 0));
-    }
-}
-
 #[test]
 fn nothing_but_which_object_it_is_about_is_kept_of_an_answer() {
     let mut replace = |kind: &'static str, text: &mut String| *text = format!("{kind}-{}", text.len());
@@ -584,7 +508,7 @@ fn a_reconcile_is_linked_with_the_one_that_scaled_its_object_and_the_next_one_wi
             replica_set(90, Function::Done),
         ],
     ];
-    let traces: Vec<Trace> = after(events.into_iter().flatten()).take_finished().iter().map(trace).collect();
+    let traces: Vec<Trace> = finished(&mut after(events.into_iter().flatten())).iter().map(trace).collect();
     let [created, first, scaled, second, third] = &traces[..] else { panic!("there are five reconciles") };
     let link = |relation, of: &Trace| (relation, of.trace_id, of.root().span_id);
     let creator = |evidence| link(Relation::Creator(evidence), created);
@@ -630,7 +554,7 @@ fn a_reconcile_is_linked_with_the_one_that_created_its_object_even_while_that_go
     ];
     let end = [vec![deployment(80, Function::Done)]];
     let events = events.into_iter().chain(first).chain(second).chain(end).flatten();
-    let traces: Vec<Trace> = after(events).take_finished().iter().map(trace).collect();
+    let traces: Vec<Trace> = finished(&mut after(events)).iter().map(trace).collect();
     let [first, second, deployment] = &traces[..] else { panic!("there are three reconciles") };
     let root = |evidence| (Relation::Creator(evidence), deployment.trace_id, deployment.root().span_id);
     assert_eq!(leads_to(first.root()), [root(Evidence::Name)]);
@@ -642,7 +566,7 @@ fn a_reconcile_is_linked_with_the_one_that_created_its_object_even_while_that_go
 fn result(events: impl IntoIterator<Item = Event>) -> String {
     let events = [of_queue(10, 1, Function::Get, "a")].into_iter().chain(events);
     let mut assembler = after(events.chain([of_queue(900, 1, Function::Done, "a")]));
-    let finished = assembler.take_finished();
+    let finished = finished(&mut assembler);
     let counts = assembler.counts().into_iter().filter(|count| count.counter == "workqueue_reconciles");
     let one = counts.filter(|count| count.total == 1).map(|count| count.labels[1].clone());
     let one = one.collect::<Vec<_>>().concat();
@@ -673,7 +597,7 @@ fn a_reconcile_is_idle_if_it_certainly_wrote_nothing_and_no_request_failed() {
     }
     let mut assembler = after([beside.clone(), of_queue(20, 1, Function::Get, "a")]);
     assembler.exit(1);
-    assert!(!assembler.take_finished()[0].is_idle());
+    assert!(!finished(&mut assembler)[0].is_idle());
 }
 
 /// A request as it was: when it began, by which reconcile, and whether all of it was seen.
@@ -688,8 +612,14 @@ fn pod_at(start_ns: u64) -> String {
     format!("pod-{start_ns}")
 }
 
-/// Workers with one goroutine each, and goroutines that they start and wait for; informers beside them.
-fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
+/// The beginning of the answer to it.
+fn answer_of(start_ns: u64) -> String {
+    format!("{{\"kind\":\"\"uid\":\"{}\"", pod_at(start_ns))
+}
+
+/// Workers with one goroutine each, and goroutines that they start and wait for; informers beside them, and a goroutine that deletes Pods.
+/// Last in the result: when its requests began that were answered.
+fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>, Vec<u64>) {
     const WORKERS: u64 = 3;
     let (mut events, mut truth) = (Vec::new(), Vec::new());
     // The beginning of the reconcile of each worker, the request of each goroutine, and the next goroutine.
@@ -699,6 +629,8 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
     let mut children: BTreeMap<u64, u64> = BTreeMap::new();
     // The Pod that was deleted on a goroutine, of which the answer is not looked at yet.
     let mut deleted: BTreeMap<u64, u64> = BTreeMap::new();
+    // The request of the goroutine without reconciles, and whether it was answered.
+    let (mut alone, mut outside) = (None::<(u64, bool)>, Vec::new());
     for choice in bytes.chunks_exact(2) {
         time_ns += 10;
         let lose = losses && choice[1] % 16 == 15;
@@ -708,7 +640,7 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
         let own: Vec<u64> =
             children.iter().filter(|(_, of)| **of == worker).map(|(child, _)| *child).collect();
         let somewhere = if own.is_empty() { worker } else { own[usize::from(choice[1] / 3) % own.len()] };
-        let event = match choice[0] % 10 {
+        let event = match choice[0] % 13 {
             0 if open[place].is_none() => {
                 open[place] = Some(time_ns);
                 of_queue(time_ns, worker, Function::Get, &key)
@@ -745,7 +677,22 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
             }
             8 | 9 => {
                 let Some(start_ns) = deleted.remove(&somewhere) else { continue };
-                checked(time_ns, somewhere, &format!("{{\"kind\":\"\"uid\":\"{}\"", pod_at(start_ns)))
+                checked(time_ns, somewhere, &answer_of(start_ns))
+            }
+            10 => {
+                alone = Some((time_ns, false));
+                begin(time_ns, 60, 0, &pod_at(time_ns))
+            }
+            11 if alone.is_some_and(|(_, is_answered)| !is_answered) => {
+                alone = alone.map(|(start_ns, _)| (start_ns, true));
+                let mut answer = answered(time_ns, 60, 200);
+                answer.values.set(Value::RequestMethod, "DELETE");
+                answer
+            }
+            12 if alone.is_some_and(|(_, is_answered)| is_answered) => {
+                let (start_ns, _) = alone.take().unwrap_or_default();
+                outside.push(start_ns);
+                checked(time_ns, 60, &answer_of(start_ns))
             }
             _ => continue,
         };
@@ -755,22 +702,36 @@ fn run(bytes: &[u8], losses: bool) -> (Vec<Event>, Vec<Truth>) {
             events.push(Event { last_loss, ..event });
         }
     }
-    (events, truth)
+    (events, truth, outside)
 }
 
 fn check(bytes: &[u8], losses: bool) {
-    let (events, truth) = run(bytes, losses);
+    let (events, truth, outside) = run(bytes, losses);
     let mut assembler = after(events.iter().cloned());
     assembler.exit(1);
-    let finished = assembler.take_finished();
+    let all = assembler.take_finished();
+    let finished: Vec<&Reconcile> = all.iter().filter_map(Finished::reconcile).collect();
+    let alone: Vec<u64> = all
+        .iter()
+        .filter_map(|done| if let Finished::Removal(removal) = done { Some(removal) } else { None })
+        .map(|removal| {
+            assert_eq!(removal.removed.uid, pod_at(removal.request.start_ns));
+            removal.request.start_ns
+        })
+        .collect();
+    assert!(losses || alone == outside, "{alone:?} of {outside:?}");
     let account = assembler.account();
     assert_eq!((account.open(), account.events), (0, events.len() as u64));
     let by_start: BTreeMap<u64, &Truth> = truth.iter().map(|truth| (truth.start_ns, truth)).collect();
+    // A reconcile may be lost, and its requests not.
+    let is_one = |start_ns: &u64| outside.contains(start_ns) || losses && by_start.contains_key(start_ns);
+    assert!(alone.iter().all(is_one), "{alone:?} of {outside:?}");
     let mut seen = 0;
     for reconcile in &finished {
         for request in &reconcile.made.requests {
             let truth = by_start[&request.start_ns];
             assert_eq!(reconcile.start_ns, truth.reconcile);
+            assert!(!alone.contains(&request.start_ns), "{request:?}");
             assert!(request.incomplete || request.status == truth.status, "{request:?}");
             assert!(losses || request.incomplete == truth.status.is_none(), "{request:?}");
             let removed = request.removed.as_ref().map(|removed| &*removed.uid);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use gotrace::{Role, account::Stats, program::Assemble as _};
 use proptest::{collection::vec, prelude::*};
 
-use super::{Assembler, Outcome};
+use super::{Assembler, Outcome, tests::finished};
 use crate::{Event, Values, table::Function, values::Value};
 
 /// A reconcile as it was.
@@ -92,7 +92,7 @@ impl Run {
         assembler.exit(1);
         let account = assembler.account();
         assert_eq!((account.events, account.open()), (events, 0));
-        let finished = assembler.take_finished();
+        let finished = finished(&mut assembler);
         for reconcile in &finished {
             let truth = &self.truth[&reconcile.start_ns];
             assert_eq!(reconcile.request.as_ref(), Some(&truth.request));

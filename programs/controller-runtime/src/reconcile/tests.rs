@@ -6,7 +6,7 @@ use gotrace::{
     program::Assemble as _,
 };
 
-use client_go::requests::Made;
+use client_go::requests::{Finished, Made};
 
 use super::{Assembler, COUNTERS, MAX_CONTROLLERS, MAX_OPEN, Outcome, Reconcile};
 use crate::{ControllerRuntime, Event, Values, table::Function, values::Value};
@@ -54,10 +54,15 @@ fn after(events: impl IntoIterator<Item = Event>) -> Assembler {
     assembler
 }
 
+/// The reconciles that are over.
+pub(super) fn finished(assembler: &mut Assembler) -> Vec<Reconcile> {
+    assembler.take_finished().iter().filter_map(Finished::reconcile).cloned().collect()
+}
+
 /// The one reconcile that ends so.
 fn ended(values: Values) -> Reconcile {
     let mut assembler = after([begin(10, 7, "web", ["default", "a"]), end(30, 7, values)]);
-    let mut finished = assembler.take_finished();
+    let mut finished = finished(&mut assembler);
     assert_eq!((finished.len(), assembler.account().open()), (1, 0));
     finished.remove(0)
 }
@@ -122,7 +127,7 @@ fn a_panic_that_was_recovered_is_said_and_counted() {
             begin(1, 7, "web", ["default", "a"]),
             end(2, 7, returned(false, 0, 1).with(Value::Message, message)),
         ]);
-        assert_eq!(assembler.take_finished()[0].panicked, panicked, "{message}");
+        assert_eq!(finished(&mut assembler)[0].panicked, panicked, "{message}");
         let panics = format!("controller_panics[\"web\"] {}", u64::from(panicked));
         assert_eq!(counts(&assembler), [r#"controller_reconciles["web", "error"] 1"#, &panics]);
     }
@@ -131,7 +136,7 @@ fn a_panic_that_was_recovered_is_said_and_counted() {
 #[test]
 fn a_request_without_a_namespace_is_a_name() {
     let mut assembler = after([begin(1, 7, "node", ["", "a"]), end(2, 7, returned(false, 0, 0))]);
-    assert_eq!(assembler.take_finished()[0].request.as_deref(), Some("a"));
+    assert_eq!(finished(&mut assembler)[0].request.as_deref(), Some("a"));
 }
 
 #[test]
@@ -142,7 +147,7 @@ fn goroutines_do_not_share_reconciles() {
         end(3, 7, returned(false, 0, 0)),
         end(4, 8, returned(true, 0, 0)),
     ]);
-    let finished = assembler.take_finished();
+    let finished = finished(&mut assembler);
     let times: Vec<_> = finished.iter().map(|reconcile| (reconcile.start_ns, reconcile.end_ns)).collect();
     assert_eq!(times, [(1, 3), (2, 4)]);
 }
@@ -151,16 +156,16 @@ fn goroutines_do_not_share_reconciles() {
 fn an_end_at_another_depth_is_not_the_reconciles() {
     let other = Event { depth: DEPTH + 8, ..end(2, 7, returned(false, 0, 0)) };
     let mut assembler = after([begin(1, 7, "web", ["default", "a"]), other]);
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
     assembler.on(end(3, 7, returned(false, 0, 0)));
-    assert_eq!(assembler.take_finished()[0].end_ns, 3);
+    assert_eq!(finished(&mut assembler)[0].end_ns, 3);
 }
 
 #[test]
 fn what_is_open_when_records_are_lost_ends_incomplete() {
     let lost = |event| Event { last_loss: 1, ..event };
     let mut assembler = after([begin(1, 7, "web", ["default", "a"]), lost(end(3, 7, returned(false, 0, 0)))]);
-    let finished = assembler.take_finished();
+    let finished = finished(&mut assembler);
     assert!(finished[0].incomplete && finished[0].outcome.is_none());
     let account = Account { events: 2, in_attempts: 1, stray: 1, ..Account::default() };
     let stats = Stats { incomplete_attempts: 1, stray_ends: 1, ..Stats::default() };
@@ -176,14 +181,14 @@ fn what_is_silent_for_an_hour_is_given_up() {
     assert_eq!(assembler.account().open(), 1);
     assembler.expire(HOUR + 2);
     assert_eq!(assembler.account().open(), 0);
-    assert!(assembler.take_finished()[0].incomplete);
+    assert!(finished(&mut assembler)[0].incomplete);
 }
 
 #[test]
 fn processes_do_not_share_reconciles() {
     let mut assembler = after([begin(1, 7, "web", ["default", "a"])]);
     assembler.on(Event { target: 2, ..end(2, 7, returned(false, 0, 0)) });
-    assert_eq!((assembler.take_finished(), assembler.stats().stray_ends), (Vec::new(), 1));
+    assert_eq!((finished(&mut assembler), assembler.stats().stray_ends), (Vec::new(), 1));
     assembler.exit(1);
     assert_eq!(assembler.account().open(), 0);
 }
@@ -194,7 +199,7 @@ fn the_number_of_open_reconciles_is_bounded() {
     let mut assembler = after((1..=MAX_OPEN as u64 + 2).map(open));
     assert_eq!((assembler.account().no_room, assembler.stats().table_full), (2, 2));
     assembler.exit(1);
-    assert_eq!((assembler.take_finished().len(), assembler.account().open()), (MAX_OPEN, 0));
+    assert_eq!((finished(&mut assembler).len(), assembler.account().open()), (MAX_OPEN, 0));
 }
 
 #[test]

@@ -40,6 +40,7 @@ fn stored() -> Stored {
             call(ApiStep::Validation, (165, 200)),
             call(ApiStep::Storage, (210, 300)),
         ],
+        end_ns: 300,
         left_out: 0,
         incomplete: false,
         events: 7,
@@ -113,8 +114,9 @@ fn a_waterfall_says_who_asked() {
         call(ApiStep::Validation, ms((325, 4_418))),
         call(ApiStep::Storage, ms((4_466, 4_810))),
     ];
+    let end_ns = ms((0, 4_810)).1;
     let style = Style { width: 110, colour: false, plugins: false };
-    let text = waterfall(&build(&Stored { calls, ..stored() }), &style);
+    let text = waterfall(&build(&Stored { calls, end_ns, ..stored() }), &style);
     let (head, rows) = text.split_once('\n').unwrap();
     assert!(head.starts_with("shop/web-0  stored  48.1 ms  by alice with kubectl  trace "), "{text}");
     for name in
@@ -138,10 +140,21 @@ fn it_is_in_the_trace_of_the_pods_lifecycle_and_below_its_root() {
 }
 
 #[test]
+fn a_pod_by_server_side_apply_has_no_write_and_is_stored_when_the_patch_is_over() {
+    let mut stored = stored();
+    stored.calls.truncate(5);
+    stored.pod.manager = None;
+    let trace = build(&stored);
+    assert_eq!(trace.root().duration_ns(), 205);
+    assert!(trace.spans.iter().all(|span| span.name != "Create etcd3"));
+    assert!(trace.root().attribute("k8s.object.manager").is_none());
+}
+
+#[test]
 fn a_write_without_an_end_is_incomplete() {
     let mut stored = stored();
     stored.calls[5].end_ns = None;
-    stored.incomplete = true;
+    (stored.end_ns, stored.incomplete) = (210, true);
     let trace = build(&stored);
     let write = trace.spans.iter().find(|span| span.name == "Create etcd3").unwrap();
     assert_eq!(write.duration_ns(), 0);

@@ -8,7 +8,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::{
     Assembler,
-    tests::{of_object, of_request},
+    tests::{of_object, of_patch, of_request},
 };
 use crate::{Event, Values, table::Function, values::Value};
 
@@ -16,6 +16,8 @@ use crate::{Event, Values, table::Function, values::Value};
 const REQUESTS: u64 = 4;
 /// Goroutines of webhooks are numbered from here on.
 const WEBHOOKS: u64 = 1_000;
+/// The goroutine that starts a request's one has its number and this.
+const HANDLERS: u64 = 1_000_000;
 const DEPTH: u64 = 100;
 
 /// A request as it is.
@@ -23,6 +25,8 @@ const DEPTH: u64 = 100;
 struct Truth {
     /// Ends of the calls that it has made, and whether each is a write.
     calls: Vec<u64>,
+    /// Whether there was a step of admission.
+    is_admitted: bool,
     /// Since when it writes.
     storing: Option<u64>,
 }
@@ -79,7 +83,7 @@ impl Run {
     fn of(bytes: &[u8], losses: bool) -> Self {
         let mut run = Self::default();
         for choice in bytes.chunks_exact(3) {
-            let (what, slot, lot) = (choice[0] % 12, u64::from(choice[1]) % REQUESTS, choice[2]);
+            let (what, slot, lot) = (choice[0] % 13, u64::from(choice[1]) % REQUESTS, choice[2]);
             let lose = losses && lot % 16 == 15;
             run.time_ns += 10;
             let goroutine = *run.open.entry(slot).or_insert_with(|| {
@@ -96,8 +100,10 @@ impl Run {
                     let values = of_request("CREATE", 5)
                         .with(Value::User, format!("user-{goroutine}"))
                         .with(Value::StepLength, length)
+                        .with(Value::Parent, HANDLERS + goroutine)
                         .with(Value::Rejected, rejects);
                     truth.calls.push(time_ns);
+                    truth.is_admitted = true;
                     run.hit(lose, goroutine, entry(Function::Step), values);
                     if rejects {
                         run.over(slot, false);
@@ -139,6 +145,14 @@ impl Run {
                 11 if truth.storing.is_none() || losses => {
                     run.unwound |= truth.storing.is_some();
                     run.over(slot, false);
+                }
+                // The end of a server-side apply.
+                12 if truth.storing.is_none() && truth.is_admitted => {
+                    let is_new = !lot.is_multiple_of(4);
+                    let values = of_patch(&format!("pod-{goroutine}"), &format!("uid-{goroutine}"))
+                        .with(Value::Created, is_new);
+                    run.hit(lose, HANDLERS + goroutine, (Function::Patch, Role::ReturnSite), values);
+                    run.over(slot, is_new);
                 }
                 0.. => {}
             }
@@ -197,19 +211,20 @@ proptest! {
 
     #[test]
     fn whatever_comes_is_accounted_for(
-        events in vec((1..3_u32, 0..4_u64, 0..3_usize, 0..3_u64, 0..4_u64, 0..4_u64, 0..2_u64), 0..200),
+        events in vec((1..3_u32, 0..4_u64, 0..4_usize, 0..3_u64, 0..4_u64, 0..4_u64, 0..2_u64), 0..200),
     ) {
         let mut assembler = Assembler::default();
         let count = events.len() as u64;
         for (time_ns, (target, goroutine, function, depth, parent, what, last_loss)) in (1..).zip(events) {
             let function = <Function as gotrace::program::Function>::ALL[function];
             let (key, uid) = [("/pods/shop/web", "uid"), ("/pods/shop/web", ""), ("/jobs/shop/web", "uid"), ("", "")][what as usize];
-            let mut values = of_object(key, uid).with(Value::Failed, what % 2);
+            let mut values = of_patch("web", uid).with(Value::Key, key).with(Value::Failed, what % 2);
             for (value, number) in [
                 (Value::StepLength, [5, 8, 8, 0][what as usize]),
                 (Value::SubresourceLength, what / 3),
                 (Value::Parent, parent),
                 (Value::Elapsed, what),
+                (Value::VersionLength, what),
             ] {
                 values.set(value, number);
             }

@@ -1,5 +1,7 @@
 //! What is said of single requests.
 
+use std::sync::Arc;
+
 use ::spans::ApiStep;
 use gotrace::{
     Role,
@@ -11,6 +13,8 @@ use super::{Assembler, MAX_CALLS, SILENCE_NS, Stored};
 use crate::{Event, KubeApiserver, Values, table::Function, values::Value};
 
 const ALICE: &str = "alice";
+/// The goroutine that starts those of requests.
+const HANDLER: u64 = 3;
 
 fn event(time_ns: u64, goroutine: u64, (function, role): (Function, Role), values: Values) -> Event {
     Event { target: 1, time_ns, goroutine, depth: 40, function, role, took_ns: 0, last_loss: 0, values }
@@ -28,8 +32,10 @@ pub(super) fn of_request(operation: &str, elapsed: u64) -> Values {
 }
 
 fn step(time_ns: u64, name: &str, elapsed: u64) -> Event {
-    let values =
-        of_request("CREATE", elapsed).with(Value::User, ALICE).with(Value::StepLength, name.len() as u64);
+    let values = of_request("CREATE", elapsed)
+        .with(Value::User, ALICE)
+        .with(Value::StepLength, name.len() as u64)
+        .with(Value::Parent, HANDLER);
     event(time_ns, 7, (Function::Step, Role::Entry), values)
 }
 
@@ -56,6 +62,22 @@ fn store(time_ns: u64, uid: &str) -> Event {
 
 fn stored(time_ns: u64, failed: u64) -> Event {
     event(time_ns, 7, (Function::Store, Role::Ret), Values::default().with(Value::Failed, failed))
+}
+
+/// What a patch gives that creates the Pod.
+pub(super) fn of_patch(name: &str, uid: &str) -> Values {
+    Values::default()
+        .with(Value::Created, true)
+        .with(Value::ObjectType, Arc::from("*core.Pod"))
+        .with(Value::VersionLength, 3)
+        .with(Value::ObjectUid, uid)
+        .with(Value::Namespace, "shop")
+        .with(Value::Name, name)
+}
+
+fn patched(time_ns: u64, uid: &str) -> Event {
+    let values = of_patch("web-0", uid).with(Value::OwnerUid, "owner");
+    event(time_ns, HANDLER, (Function::Patch, Role::ReturnSite), values)
 }
 
 fn with(mut event: Event, value: Value, datum: impl gotrace::values::IntoDatum) -> Event {
@@ -115,6 +137,43 @@ fn a_pod_is_stored_after_both_steps_of_admission() {
     assert_eq!(assembler.account(), Account { events: 4, in_attempts: 4, ..Account::default() });
     assert_eq!(result(&assembler, "created"), 1);
     assert_eq!(counted(&assembler, ApiStep::Mutation), [0, 1]);
+}
+
+#[test]
+fn a_pod_by_server_side_apply_is_stored_when_the_patch_is_over() {
+    let mut assembler = after([step(100, "admit", 50), step(200, "validate", 30), patched(300, "uid")]);
+    let stored = one(&mut assembler);
+    let steps = [(ApiStep::Mutation, 50, Some(100), false), (ApiStep::Validation, 170, Some(200), false)];
+    assert_eq!((calls(&stored), stored.end_ns), (steps.to_vec(), 300));
+    let pod = &stored.pod;
+    assert_eq!((&*pod.uid, &*pod.namespace, &*pod.name), ("uid", "shop", "web-0"));
+    assert_eq!((pod.owner.as_deref(), pod.manager.as_deref()), (Some("owner"), None));
+    assert_eq!((stored.user.as_deref(), stored.events, stored.incomplete), (Some(ALICE), 3, false));
+    assert_eq!(assembler.account(), Account { events: 3, in_attempts: 3, ..Account::default() });
+    assert_eq!(result(&assembler, "created"), 1);
+}
+
+#[test]
+fn a_patch_that_creates_no_pod_stores_none() {
+    let admitted = || [step(100, "admit", 50), step(200, "validate", 30)];
+    let event = || patched(300, "uid");
+    for patch in [
+        // It failed, or was a trial.
+        with(event(), Value::Created, false),
+        with(event(), Value::Created, None::<bool>),
+        with(event(), Value::VersionLength, 0),
+        with(event(), Value::ObjectType, Arc::<str>::from("*core.ConfigMap")),
+    ] {
+        let mut assembler = after(admitted().into_iter().chain([patch]));
+        assert_eq!((assembler.take_finished(), result(&assembler, "unstored")), (vec![], 1));
+        assert_eq!(assembler.account(), Account { events: 3, skipped: 3, ..Account::default() });
+    }
+    // Most patches change what is there.
+    let mut assembler = after([Event { goroutine: 4, ..event() }, event(), patched(400, "uid")]);
+    assert_eq!((assembler.take_finished(), assembler.account().unrelated), (vec![], 3));
+    // One of another process.
+    let mut assembler = after(admitted().into_iter().chain([Event { target: 2, ..event() }]));
+    assert_eq!((assembler.take_finished(), assembler.account().unrelated), (vec![], 1));
 }
 
 #[test]
@@ -266,12 +325,15 @@ fn redaction_leaves_what_says_that_it_is_a_pod() {
     let mut step = step(1, "admit", 1).values;
     let mut pod = of_object("/pods/shop/web-0", "uid");
     let mut other = of_object("/acme.com/pets/shop/rex", "uid");
-    for values in [&mut step, &mut pod, &mut other] {
+    let mut patched = of_patch("web-0", "uid");
+    for values in [&mut step, &mut pod, &mut other, &mut patched] {
         KubeApiserver::redact(values, &mut |kind, name| *name = kind.to_owned());
     }
     assert_eq!((step.text(Value::Resource), step.text(Value::Operation)), (Some("pods"), Some("CREATE")));
     assert_eq!(step.text(Value::User), Some("user"));
     assert_eq!(pod.text(Value::Key), Some("/pods/namespace/pod"));
     assert_eq!(other.text(Value::Key), Some("/resource/namespace/pod/name"));
+    let names = [Value::Namespace, Value::Name, Value::ObjectUid].map(|value| patched.text(value));
+    assert_eq!(names, [Some("namespace"), Some("pod"), Some("uid")]);
     assert_eq!((pod.text(Value::ObjectUid), pod.text(Value::Manager)), (Some("uid"), Some("manager")));
 }

@@ -1,11 +1,11 @@
 //! kube-controller-manager, with the controllers that tests need.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use xtask::components::CONTROLLER_MANAGER;
 
-use super::{access, members::Members, options::Options};
+use super::{access, members::Members, options::Options, scheduler::changed_arguments};
 use crate::processes::Environment;
 
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,job-controller,garbage-collector-controller,\
@@ -25,6 +25,20 @@ pub(super) fn start(members: &mut Members, options: &Options) -> Result<()> {
     members.launch_executable(name, &copy, &Environment::new(), &["https"], |ports| {
         let port = ports["https"];
         (arguments(&dir, options, port), format!("https://127.0.0.1:{port}/healthz"))
+    })
+}
+
+/// Starts one more, which runs these controllers.
+///
+/// # Errors
+///
+/// If the cluster has none, or this one does not become ready.
+pub(super) fn start_beside(members: &mut Members, name: &str, controllers: &str) -> Result<()> {
+    let own = members.state.process(CONTROLLER_MANAGER.name)?.argv.clone();
+    members.launch_executable(name, &PathBuf::from(&own[0]), &Environment::new(), &["https"], |ports| {
+        let port = ports["https"];
+        let changed = [("--controllers", controllers.to_owned()), ("--secure-port", port.to_string())];
+        (changed_arguments(&own, &changed), format!("https://127.0.0.1:{port}/healthz"))
     })
 }
 

@@ -293,6 +293,16 @@ impl Cluster {
         scheduler::start_beside(&mut self.members, name, executable, own_spans)
     }
 
+    /// Starts a kube-controller-manager beside the cluster's own one, which runs these controllers.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster runs none, or this one does not become ready.
+    pub fn controllers_beside(&mut self, name: &str, controllers: &str) -> Result<Scheduler> {
+        controllers::start_beside(&mut self.members, name, controllers)?;
+        self.scheduler_named(name)
+    }
+
     /// Starts another process of the cluster's own scheduler, with the same configuration.
     ///
     /// # Errors

@@ -185,7 +185,7 @@ fn environment(members: &Members, own_spans: OwnSpans) -> Result<Environment> {
 }
 
 /// The arguments of a command line, with other values for these flags.
-fn changed_arguments(argv: &[String], changed: &[(&str, String)]) -> Vec<String> {
+pub(super) fn changed_arguments(argv: &[String], changed: &[(&str, String)]) -> Vec<String> {
     let argument = |argument: &String| {
         let flag = argument.split_once('=').map_or(argument.as_str(), |(flag, _)| flag);
         let value = changed.iter().find(|(name, _)| *name == flag);
