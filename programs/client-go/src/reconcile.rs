@@ -40,6 +40,8 @@ const MAX_WAITING: usize = 262_144;
 const MAX_OPEN: usize = 16_384;
 /// The bit of a histogram's count that is no part of it.
 const HOT: u64 = 1 << 63;
+/// A worker has taken a key no longer than this before the hit that tells of it.
+const LONGEST_TAKE_NS: u64 = 10_000_000;
 /// A reconcile, or a wait in a queue, that is silent for so long is lost.
 const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
 
@@ -117,6 +119,13 @@ impl Reconcile {
     #[must_use]
     pub fn waited_ns(&self) -> Option<u64> {
         Some(self.start_ns.saturating_sub(self.added_ns?))
+    }
+
+    /// The process took the start before the hit that told of it. The wait in the queue is as long as it was.
+    fn began_at(&mut self, start_ns: u64) {
+        let early_ns = self.start_ns.saturating_sub(start_ns).min(LONGEST_TAKE_NS);
+        self.start_ns -= early_ns;
+        self.added_ns = self.added_ns.map(|added_ns| added_ns.saturating_sub(early_ns));
     }
 
     fn outcome(&self) -> Outcome {
@@ -317,7 +326,11 @@ impl Assembler {
                 queue.open.push(Open { number, goroutine, item, reconcile });
             }
             Part::Done => match queue.done(goroutine, item.as_ref()) {
-                Some(open) => queue.end(open, requests, books, Some(time_ns)),
+                Some(mut open) => {
+                    values.number(Value::Since).iter().for_each(|at| open.reconcile.began_at(*at));
+                    // The process takes the end when the hit is over.
+                    queue.end(open, requests, books, Some(time_ns.saturating_add(took_ns)));
+                }
                 None => {
                     books.stray_end();
                 }

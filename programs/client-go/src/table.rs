@@ -57,7 +57,7 @@ const ANY_KEY: Want = Want {
 const GENERIC: Signature = Signature::TypeArguments;
 const PLAIN: Signature = Signature::Declared(&["interface {}"]);
 
-/// The method by which a queue takes how long a key has waited. It has the time at which the key was added.
+/// The method by which a queue takes how long a key has waited, and how long it was worked on. Its argument is when that began.
 const TIMED: &str = "sinceInSeconds";
 
 /// An addition is seen when the key is taken.
@@ -65,7 +65,7 @@ const fn addition(symbols: &'static [&'static str], signature: Signature, at_ent
     Row { begin: Begin::UnlessTiming("get", TIMED), ..row(symbols, signature, at_entry) }
 }
 
-const fn taken(symbols: &'static [&'static str], signature: Signature, at_entry: &'static [Want]) -> Row {
+const fn timed(symbols: &'static [&'static str], signature: Signature, at_entry: &'static [Want]) -> Row {
     Row { begin: Begin::Timing(TIMED), ..row(symbols, signature, at_entry) }
 }
 
@@ -109,14 +109,14 @@ crate::request_functions! {
     ] }
     /// A worker takes the key. Where the queue takes how long it has waited, this hit tells when it was added, too.
     Get { detail: Phases, about: Part::Get, rows: [
-        taken(metrics!("[...]).get"), GENERIC, &[ADDRESS, QUEUE, WORD, KEY]),
-        taken(metrics!(").get"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
+        timed(metrics!("[...]).get"), GENERIC, &[ADDRESS, QUEUE, WORD, KEY]),
+        timed(metrics!(").get"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
         row(metrics!("[...]).get"), Signature::Unused, &[ADDRESS, QUEUE]),
     ] }
-    /// The worker is through with it.
+    /// The worker is through with it. Where the queue takes how long it was worked on, this hit tells when that began, too.
     Done { detail: Phases, about: Part::Done, rows: [
-        row(metrics!("[...]).done"), GENERIC, &[ADDRESS, WORD, KEY]),
-        row(metrics!(").done"), PLAIN, &[ADDRESS, WORD, ANY_KEY]),
+        timed(metrics!("[...]).done"), GENERIC, &[ADDRESS, WORD, KEY]),
+        timed(metrics!(").done"), PLAIN, &[ADDRESS, WORD, ANY_KEY]),
         row(metrics!("[...]).done"), Signature::Unused, &[ADDRESS]),
     ] }
     /// Twice a second, a queue says what its workers are at. The counters of a queue of events are read then, in place of three hits for

@@ -120,6 +120,25 @@ fn who_takes_a_key_may_be_told_when_it_was_added() {
 }
 
 #[test]
+fn who_is_through_with_a_key_may_be_told_when_it_was_taken() {
+    let get = || {
+        let mut get = Event { role: Role::Metric, took_ns: 3, ..call(50_000_030, 2, Get, "a") };
+        get.values.set(Value::Since, 10_u64);
+        get
+    };
+    let done = |since: u64| {
+        let mut done = Event { role: Role::Metric, took_ns: 2, ..call(50_000_090, 2, Done, "a") };
+        done.values.set(Value::Since, since);
+        done
+    };
+    let times = |since| times(&reconciles([get(), done(since)]));
+    // The process takes the end when the hit is over.
+    assert_eq!(times(50_000_028), [(Some(5), 50_000_028, 50_000_092)]);
+    assert_eq!(times(50_000_040), [(Some(7), 50_000_030, 50_000_092)], "a start after the hit");
+    assert_eq!(times(0), [(Some(0), 40_000_030, 50_000_092)], "a start that is too early");
+}
+
+#[test]
 fn parts_of_a_key_are_joined() {
     let parts = ["default", "a"];
     let finished = reconciles([
