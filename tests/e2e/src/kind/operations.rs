@@ -162,7 +162,7 @@ pub(super) fn delete(cluster: &Cluster) -> Result<()> {
 pub(super) fn logs(cluster: &Cluster) -> String {
     let mut text = String::new();
     for arguments in [
-        &["get", "pods", "--namespace", NAMESPACE, "--output=wide"][..],
+        &["get", "pods", "--all-namespaces", "--output=wide"][..],
         &["logs", "--namespace", NAMESPACE, "--selector=app.kubernetes.io/name=schedspan", "--tail=20"],
     ] {
         let said = cluster.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
