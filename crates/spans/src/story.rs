@@ -49,11 +49,11 @@ pub trait Story: fmt::Debug + Send {
 
 /// What has ended, as a single span.
 #[derive(Clone, Debug)]
-pub struct Single<'a> {
+pub struct Single {
     /// The kind of the trace, which names the span.
     pub kind: TraceKind,
-    /// What it is about: with the process and the start, it identifies the trace.
-    pub about: &'a [&'a str],
+    /// The id of its trace: [`Self::id`].
+    pub trace_id: [u8; 16],
     /// Which process.
     pub target: u32,
     /// When it began and ended, nanoseconds by `CLOCK_MONOTONIC`.
@@ -64,18 +64,17 @@ pub struct Single<'a> {
     pub status: Status,
 }
 
-impl Single<'_> {
-    /// The trace id of what is about this, and began in this process at this time, nanoseconds by `CLOCK_MONOTONIC`.
+impl Single {
+    /// The trace id of what is about this, and was first seen in this process at this time, nanoseconds by `CLOCK_MONOTONIC`.
     #[must_use]
-    pub fn id(kind: TraceKind, about: &[&str], target: u32, start_ns: u64) -> [u8; 16] {
-        identity::trace_id(&[&[kind.name()], about].concat().join("/"), start_ns, target)
+    pub fn id(kind: TraceKind, about: &[&str], target: u32, seen_ns: u64) -> [u8; 16] {
+        identity::trace_id(&[&[kind.name()], about].concat().join("/"), seen_ns, target)
     }
 
     /// Its trace.
     #[must_use]
     pub fn trace(self, anchor: Anchor, extras: Extras) -> Trace {
-        let Self { kind, about, target, times: [start_ns, end_ns], attributes, status } = self;
-        let trace_id = Self::id(kind, about, target, start_ns);
+        let Self { kind, trace_id, target, times: [start_ns, end_ns], attributes, status } = self;
         let root = Span {
             kind: SpanKind::Root(kind),
             span_id: identity::span_id(&trace_id, 0),

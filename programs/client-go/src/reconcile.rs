@@ -100,6 +100,8 @@ pub struct Reconcile {
     pub key: Option<String>,
     /// When the key was added to the queue, if that was seen. All times are nanoseconds by `CLOCK_MONOTONIC`.
     pub added_ns: Option<u64>,
+    /// When a hit first told of it.
+    pub seen_ns: u64,
     /// When the worker took it.
     pub start_ns: u64,
     /// When the worker was through with it, or was seen last.
@@ -317,7 +319,8 @@ impl Assembler {
                     books.account.waiting += u64::from(seen_ns.is_some());
                     return books.no_room(1);
                 }
-                let began = Reconcile { start_ns: time_ns, end_ns: time_ns, ..Reconcile::default() };
+                let [start_ns, end_ns] = [time_ns; 2];
+                let began = Reconcile { seen_ns: time_ns, start_ns, end_ns, ..Reconcile::default() };
                 let events = 1 + u64::from(seen_ns.is_some());
                 let reconcile = Reconcile { target, queue: name, key, added_ns, events, ..began };
                 let Reconcile { queue: name, key, .. } = &reconcile;

@@ -11,14 +11,14 @@ use spans::{
 use crate::{reconcile::Reconcile, requests};
 
 impl Reconcile {
-    /// What it is known by, beside its process and its beginning.
+    /// What it is known by, beside its process and when it was first seen.
     fn about(&self) -> [&str; 2] {
         [&self.queue, self.key.as_deref().unwrap_or_default()]
     }
 
     /// The id of its trace.
     pub(crate) fn trace_id(&self) -> [u8; 16] {
-        Single::id(TraceKind::Reconcile, &self.about(), self.target, self.start_ns)
+        Single::id(TraceKind::Reconcile, &self.about(), self.target, self.seen_ns)
     }
 }
 
@@ -41,7 +41,7 @@ impl Story for Reconcile {
         list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
         let single = Single {
             kind: TraceKind::Reconcile,
-            about: &self.about(),
+            trace_id: self.trace_id(),
             target: *target,
             times: [*start_ns, *end_ns],
             attributes: list.into(),

@@ -56,7 +56,7 @@ impl Story for Reconcile {
         list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
         let single = Single {
             kind: TraceKind::Reconcile,
-            about: &self.about(),
+            trace_id: self.trace_id(),
             target: *target,
             times: [*start_ns, *end_ns],
             attributes: list.into(),

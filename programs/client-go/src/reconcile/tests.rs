@@ -95,6 +95,7 @@ fn a_reconcile_is_what_a_worker_does_with_a_key() {
         queue: Arc::from("deployment"),
         key: Some("default/a".to_owned()),
         added_ns: Some(10),
+        seen_ns: 30,
         start_ns: 30,
         end_ns: 90,
         retried: false,

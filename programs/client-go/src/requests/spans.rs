@@ -20,7 +20,7 @@ const ABOUT_RECONCILE: [&str; 4] = [
 
 /// The trace of a reconcile and of what it asked for. Beside it is what it did to Pods, in the traces of these.
 #[must_use]
-pub fn trace(reconcile: Single<'_>, made: &Made, anchor: Anchor, extras: Extras) -> Trace {
+pub fn trace(reconcile: Single, made: &Made, anchor: Anchor, extras: Extras) -> Trace {
     let Made { requests, left_out, are_seen: _, creator, writer, owner } = made;
     let [_, end_ns] = reconcile.times;
     let about = reconcile.attributes.iter().filter(|(key, _)| ABOUT_RECONCILE.contains(key));

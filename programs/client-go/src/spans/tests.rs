@@ -16,6 +16,7 @@ fn reconcile() -> Reconcile {
         queue: "deployment".into(),
         key: Some("default/web".to_owned()),
         added_ns: Some(1_000_000),
+        seen_ns: 3_500_000,
         start_ns: 3_500_000,
         end_ns: 9_000_000,
         retried: true,
@@ -57,7 +58,7 @@ fn the_same_reconcile_has_the_same_ids_and_no_other_has() {
         Reconcile { target: 4, ..reconcile() },
         Reconcile { queue: "job".into(), ..reconcile() },
         Reconcile { key: None, ..reconcile() },
-        Reconcile { start_ns: 3_500_001, ..reconcile() },
+        Reconcile { seen_ns: 3_500_001, ..reconcile() },
     ] {
         assert_ne!(ids(&other), ids(&reconcile()));
     }
