@@ -120,6 +120,8 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
         vec![(ATTEMPT_P50, durations.quantile(0.5) * 1e3), (ATTEMPT_P99, durations.quantile(0.99) * 1e3)];
 
     let daemon = schedspan.zip(daemon_before).map(|(schedspan, before)| {
+        // Before it is asked for its metrics, which takes some milliseconds.
+        let daemon_cpu_ms = cpu_ms(schedspan.pid())? - before;
         let metrics = schedspan.metrics()?;
         let attempts = metrics.sum("schedspan_attempts_total", &[]);
         ensure!(attempts >= pods, "only {attempts} attempts of {pods} were traced");
@@ -133,7 +135,7 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
         let percent =
             |part| 100.0 * metrics.sum("schedspan_overhead_seconds_total", &[("part", part)]) / of_scheduler;
         let daemon = Daemon {
-            cpu_ms_per_pod: (cpu_ms(schedspan.pid())? - before) / pods,
+            cpu_ms_per_pod: daemon_cpu_ms / pods,
             resident_mib: resident_mib(schedspan.pid())?,
             lost: metrics.sum("schedspan_losses_total", &[]),
         };
