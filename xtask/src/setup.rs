@@ -53,12 +53,7 @@ fn requirements(rustc: &Rustc) -> Vec<Requirement> {
     let llvm_packages =
         [&format!("llvm-{llvm}-dev"), &format!("libpolly-{llvm}-dev"), "libzstd-dev", "zlib1g-dev"];
     vec![
-        Requirement {
-            what: "C++ compiler".into(),
-            found: Box::new(|_| process::first_line("c++", &["--version"])),
-            ways: vec![apt(&["g++", "libc6-dev"])],
-            by_hand: "sudo apt-get install g++".into(),
-        },
+        from_debian("c++", "g++"),
         from_debian("curl", "curl"), // Of the commands in docs/.
         Requirement {
             what: "clippy".into(),

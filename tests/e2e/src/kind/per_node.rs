@@ -87,6 +87,6 @@ fn compare(cluster: &Cluster) -> Result<((), String)> {
     let log = cluster.kubectl(&[&["logs"], &pods[..]].concat())?;
     let pid = cluster.pid()?.to_string();
     ensure!(figures.spans.iter().all(|span| span.pid == pid), "the scheduler started again meanwhile");
-    plugins::compare(&log, &figures.spans, &metrics, plugins::PER_CALL_ON_NODE_NS)?;
+    plugins::compare(&log, &figures.spans, &metrics, &plugins::ON_NODE)?;
     Ok(((), format!("{} spans", figures.spans.len())))
 }
