@@ -3,10 +3,10 @@
 //! Pure: events in, reconciles out, no clock and no I/O. Calls are joined so:
 //!
 //! * A key is in one worker's hands at a time: queue and key pair `get` with `done`, on whatever goroutine that is, and `add`
-//!   with `get`, unless `get` tells when the key was added.
+//!   with `get`, unless `get` has the time at which the key was added.
 //! * Of a key that is not known the goroutine does: a worker takes the next key when it is done with the one before.
 //! * A retry is the reconcile's that is open on its goroutine, if that is of the same queue. Others are timers of a controller.
-//! * What a queue has counted itself, and no event has told, is counted where its counters are read: as reconciles of which nothing came.
+//! * What a queue has counted itself, and no event has shown, is counted where its counters are read: as reconciles of which nothing came.
 //! * Which requests are a reconcile's: [`crate::requests`].
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ const MAX_WAITING: usize = 262_144;
 const MAX_OPEN: usize = 16_384;
 /// The bit of a histogram's count that is no part of it.
 const HOT: u64 = 1 << 63;
-/// A worker has taken a key no longer than this before the hit that tells of it.
+/// The longest time, as far as it is believed, from a worker's taking of a key to the hit that shows it.
 const LONGEST_TAKE_NS: u64 = 10_000_000;
 /// A reconcile, or a wait in a queue, that is silent for so long is lost.
 const SILENCE_NS: u64 = 60 * 60 * 1_000_000_000;
@@ -100,7 +100,7 @@ pub struct Reconcile {
     pub key: Option<String>,
     /// When the key was added to the queue, if that was seen. All times are nanoseconds by `CLOCK_MONOTONIC`.
     pub added_ns: Option<u64>,
-    /// When a hit first told of it.
+    /// When it was first seen.
     pub seen_ns: u64,
     /// When the worker took it.
     pub start_ns: u64,
@@ -123,7 +123,7 @@ impl Reconcile {
         Some(self.start_ns.saturating_sub(self.added_ns?))
     }
 
-    /// The process took the start before the hit that told of it. The wait in the queue is as long as it was.
+    /// Corrects the start to the process's own, which is before the hit. The wait in the queue keeps its length.
     fn began_at(&mut self, start_ns: u64) {
         let early_ns = self.start_ns.saturating_sub(start_ns).min(LONGEST_TAKE_NS);
         self.start_ns -= early_ns;
@@ -304,10 +304,10 @@ impl Assembler {
                 Self::totals(counts, &name).adds += 1;
             }
             Part::Get => {
-                let seen_ns = item.as_ref().and_then(|item| queue.added.remove(item));
+                let addition_ns = item.as_ref().and_then(|item| queue.added.remove(item));
                 // The process takes the end of the wait when the hit is over.
-                let told_ns = values.number(Value::Since).map(|at| at.saturating_sub(took_ns));
-                let added_ns = told_ns.or(seen_ns);
+                let since_ns = values.number(Value::Since).map(|at| at.saturating_sub(took_ns));
+                let added_ns = since_ns.or(addition_ns);
                 if role == Role::Metric {
                     queue.counted.iter_mut().for_each(|counted| counted.added += 1);
                     Self::totals(counts, &name).adds += 1;
@@ -316,12 +316,12 @@ impl Assembler {
                 let lost = queue.take(|open| item.is_some() && open.item == item);
                 lost.into_iter().for_each(|lost| queue.end(lost, requests, books, None));
                 if open >= losses.part(MAX_OPEN) {
-                    books.account.waiting += u64::from(seen_ns.is_some());
+                    books.account.waiting += u64::from(addition_ns.is_some());
                     return books.no_room(1);
                 }
                 let [start_ns, end_ns] = [time_ns; 2];
                 let began = Reconcile { seen_ns: time_ns, start_ns, end_ns, ..Reconcile::default() };
-                let events = 1 + u64::from(seen_ns.is_some());
+                let events = 1 + u64::from(addition_ns.is_some());
                 let reconcile = Reconcile { target, queue: name, key, added_ns, events, ..began };
                 let Reconcile { queue: name, key, .. } = &reconcile;
                 let (trace_id, key) = (reconcile.trace_id(), key.as_deref());
@@ -330,7 +330,9 @@ impl Assembler {
             }
             Part::Done => match queue.done(goroutine, item.as_ref()) {
                 Some(mut open) => {
-                    values.number(Value::Since).iter().for_each(|at| open.reconcile.began_at(*at));
+                    if let Some(at) = values.number(Value::Since) {
+                        open.reconcile.began_at(at);
+                    }
                     // The process takes the end when the hit is over.
                     queue.end(open, requests, books, Some(time_ns.saturating_add(took_ns)));
                 }

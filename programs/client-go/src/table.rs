@@ -107,13 +107,13 @@ crate::request_functions! {
         addition(metrics!(").add"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
         row(metrics!("[...]).add"), Signature::Unused, &[ADDRESS, QUEUE]),
     ] }
-    /// A worker takes the key. Where the queue takes how long it has waited, this hit tells when it was added, too.
+    /// A worker takes the key. Where the queue takes how long it has waited, this hit has the time of its addition, too.
     Get { detail: Phases, about: Part::Get, rows: [
         timed(metrics!("[...]).get"), GENERIC, &[ADDRESS, QUEUE, WORD, KEY]),
         timed(metrics!(").get"), PLAIN, &[ADDRESS, QUEUE, WORD, ANY_KEY]),
         row(metrics!("[...]).get"), Signature::Unused, &[ADDRESS, QUEUE]),
     ] }
-    /// The worker is through with it. Where the queue takes how long it was worked on, this hit tells when that began, too.
+    /// The worker is through with it. Where the queue takes how long it was worked on, this hit has the time at which that began, too.
     Done { detail: Phases, about: Part::Done, rows: [
         timed(metrics!("[...]).done"), GENERIC, &[ADDRESS, WORD, KEY]),
         timed(metrics!(").done"), PLAIN, &[ADDRESS, WORD, ANY_KEY]),

@@ -264,10 +264,8 @@ impl Assembler {
             books.finished.push(Finished::Reconcile(reconcile));
         }
     }
-}
 
-impl Assembler {
-    /// Nothing of a process that is open will be seen to end.
+    /// Gives up all that is open of a process.
     fn give_up_all(&mut self, target: u32) {
         self.give_up(|(of, _), _| of == target);
         self.requests.give_up(|of| of == target, u64::MAX, &mut self.books);

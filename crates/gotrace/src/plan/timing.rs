@@ -198,7 +198,7 @@ fn sibling(function: &str, method: &str) -> String {
     format!("{}{method}", &function[..end])
 }
 
-/// The symbol that stands for the same function by whatever shape; as it is if it is not an instantiation.
+/// The symbol that stands for the same function of any shape; as it is if it is not an instantiation.
 fn shape(function: &str) -> String {
     let arguments = function.find('[').zip(function.rfind(']'));
     arguments.map_or_else(

@@ -25,8 +25,8 @@ enum Keys {
     Pointers,
     /// As addresses, of copies when they are done.
     Copies,
-    /// As strings; whoever takes them is told when they were added.
-    Told,
+    /// As strings. The hit at which one is taken has the time of its addition.
+    Timed,
     /// Not at all.
     Unknown,
 }
@@ -65,7 +65,7 @@ struct Run {
 }
 
 const QUEUES: [Keys; 6] =
-    [Keys::Strings, Keys::HandedOver, Keys::Pointers, Keys::Copies, Keys::Told, Keys::Unknown];
+    [Keys::Strings, Keys::HandedOver, Keys::Pointers, Keys::Copies, Keys::Timed, Keys::Unknown];
 /// Goroutines that take keys, of each queue.
 const WORKERS: usize = 2;
 
@@ -86,7 +86,7 @@ impl Run {
             values.set(Value::Queue, name(queue));
         }
         match (key, QUEUES[queue]) {
-            (Some(key), Keys::Strings | Keys::HandedOver | Keys::Told) => {
+            (Some(key), Keys::Strings | Keys::HandedOver | Keys::Timed) => {
                 let parts = vec![Some("default".to_owned()), Some(format!("object-{key}"))];
                 values.set(Value::Key, Datum::Texts(parts));
             }
@@ -128,7 +128,7 @@ impl Run {
                     if !queue.dirty.insert(key) {
                         continue;
                     }
-                    let time_ns = if queue.keys == Keys::Told {
+                    let time_ns = if queue.keys == Keys::Timed {
                         run.time_ns += 10;
                         run.time_ns
                     } else {
@@ -150,7 +150,7 @@ impl Run {
                     queue.dirty.remove(&key);
                     queue.processing.insert(key, (worker, run.truth.len()));
                     let added_ns = queue.added.remove(&key);
-                    if let (Keys::Told, false, Some(event), Some(at)) =
+                    if let (Keys::Timed, false, Some(event), Some(at)) =
                         (queue.keys, lose, run.events.last_mut(), added_ns)
                     {
                         event.role = Role::Metric;

@@ -108,7 +108,7 @@ fn a_reconcile_is_what_a_worker_does_with_a_key() {
 }
 
 #[test]
-fn who_takes_a_key_may_be_told_when_it_was_added() {
+fn the_hit_at_which_a_key_is_taken_may_have_the_time_of_its_addition() {
     let mut get = Event { role: Role::Metric, took_ns: 3, ..call(30, 2, Get, "a") };
     get.values.set(Value::Since, 10);
     let mut assembler = after([get, call(90, 2, Done, "a")]);
@@ -121,7 +121,7 @@ fn who_takes_a_key_may_be_told_when_it_was_added() {
 }
 
 #[test]
-fn who_is_through_with_a_key_may_be_told_when_it_was_taken() {
+fn the_hit_at_the_end_may_have_the_time_at_which_the_key_was_taken() {
     let get = || {
         let mut get = Event { role: Role::Metric, took_ns: 3, ..call(50_000_030, 2, Get, "a") };
         get.values.set(Value::Since, 10_u64);

@@ -490,8 +490,8 @@ impl Requests {
         }
     }
 
-    /// A request begins, and may have waited for the rate limiter already, until the second time. Those before it on the goroutine are over, unless it is within one of them: a client may ask for a token
-    /// when it sends a request.
+    /// A request begins at the first time. It has waited for the rate limiter until the second, if there is one. Those before it on the
+    /// goroutine are over, unless it is within one of them: a client may ask for a token when it sends a request.
     fn begin<V: Slots, R>(
         &mut self,
         (key, depth): ((u32, u64), u64),
