@@ -44,7 +44,7 @@ use tokio::{
     process::Command,
     signal::unix::{SignalKind, signal},
     sync::{Semaphore, mpsc, oneshot},
-    time::{Instant, interval, sleep_until, timeout},
+    time::{Instant, interval, sleep_until, timeout, timeout_at},
 };
 use tracing::{error, info, warn};
 use trust::Rule;
@@ -67,7 +67,7 @@ const FIRST_LIST: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_millis(1_500);
 /// Time to export the last spans.
 const FLUSH: Duration = Duration::from_secs(5);
-/// Limit for reading the configuration of a scheduler.
+/// Limit for reading the configuration of a scheduler, and for the wait until another is read.
 const READ: Duration = Duration::from_secs(2);
 /// Most processes that read configurations. One whose file system never answers stays.
 const MAX_READERS: usize = 4;
@@ -431,10 +431,11 @@ async fn configuration(found: &Found) -> Option<Configuration> {
     static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
     let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
     let pid = found.pid;
-    let Ok(permit) = READERS.try_acquire() else {
+    let end = Instant::now() + READ;
+    let Ok(Ok(permit)) = timeout_at(end, READERS.acquire()).await else {
         warn!(
             pid,
-            "the configuration in force is not read: those of {MAX_READERS} other processes do not answer"
+            "the configuration in force is not read: those of {MAX_READERS} other processes do not answer within {READ:?}"
         );
         return None;
     };
@@ -445,7 +446,7 @@ async fn configuration(found: &Found) -> Option<Configuration> {
         let _ = sender.send(read(process).await);
         drop(permit);
     });
-    let why = match timeout(READ, receiver).await {
+    let why = match timeout_at(end, receiver).await {
         Ok(Ok(Ok(configuration))) => return Some(configuration),
         Ok(Ok(Err(error))) => error,
         Ok(Err(_)) => "its reader has panicked".to_owned(),
