@@ -44,7 +44,7 @@ use tokio::{
     process::Command,
     signal::unix::{SignalKind, signal},
     sync::{Semaphore, mpsc, oneshot},
-    time::{Instant, interval, sleep_until, timeout, timeout_at},
+    time::{Instant, interval, sleep_until, timeout_at},
 };
 use tracing::{error, info, warn};
 use trust::Rule;

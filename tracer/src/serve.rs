@@ -57,7 +57,7 @@ pub(crate) async fn start(address: SocketAddr, daemon: &Daemon, refused: Counter
 }
 
 fn serve(listener: TcpListener, daemon: &Daemon, refused: Counter) {
-    let routes = page::router(daemon).merge(api::router(daemon));
+    let routes = api::promptly(page::router(daemon).merge(api::router(daemon)));
     // A name of another address is its operator's own choice.
     let local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let routes = if local { only_by_address(routes) } else { routes };

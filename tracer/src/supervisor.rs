@@ -45,7 +45,7 @@ use crate::{
 /// Drain interval while calls are timed one by one, which ends with the next look.
 const TIMING_INTERVAL: Duration = Duration::from_millis(100);
 /// Drain interval while nothing is traced: a node without a traced program costs almost nothing.
-const IDLE_INTERVAL: Duration = Duration::from_millis(250);
+const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval of the search for processes, the clock comparison and the publication of counters.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// One of so many looks is at all processes, the others at those that are young or of interest.
@@ -161,7 +161,7 @@ impl Supervisor {
     pub fn run(mut self, stop: &Arc<AtomicBool>) {
         let mut looked: Option<Instant> = None;
         while !stop.load(Ordering::Relaxed) {
-            if looked.is_none_or(|then| then.elapsed() >= LOOK_INTERVAL) {
+            if looked.is_none_or(|then| wakeups::is_due(then, LOOK_INTERVAL)) {
                 looked = Some(Instant::now());
                 self.look();
             }
@@ -236,9 +236,11 @@ impl Supervisor {
     }
 
     fn hand_over(&mut self) {
+        let mut is_new = false;
         for worker in &mut self.workers {
             let (stories, Clocks { unix_ns_at_zero, .. }) = worker.take_finished();
             for story in stories.into_iter().filter(|story| self.idle || !story.is_idle()) {
+                is_new = true;
                 match self.messages.try_send(Message::Finished(story, Anchor { unix_ns_at_zero })) {
                     Ok(()) => {}
                     Err(TrySendError::Full(_)) => self.metrics.queue_full.lose(1),
@@ -247,12 +249,16 @@ impl Supervisor {
                 }
             }
         }
+        if is_new {
+            wakeups::wake();
+        }
     }
 
     /// Sends what must not be lost; blocks while the queue is full.
     fn send(&self, message: Message) {
         // A closed receiver means that the daemon is shutting down.
         let _over = self.messages.blocking_send(message);
+        wakeups::wake();
     }
 
     fn look(&mut self) {

@@ -31,6 +31,7 @@ use axum::{
     Router,
     extract::State,
     http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
+    middleware::{Next, from_fn},
     response::{IntoResponse as _, Response},
     routing::{MethodRouter, get},
 };
@@ -39,10 +40,10 @@ use kube_scheduler::{
     last_minute::{Count, LastMinute},
 };
 use serde::Serialize;
-use spans::export::Live;
+use spans::{export::Live, wakeups};
 use status::Health;
 use telemetry::{Counters, Registry};
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::sleep};
 
 use self::{health::Targets, queue::Board};
 
@@ -58,6 +59,8 @@ telemetry::labels! {
 pub const MAX_WAIT: Duration = attempts::MAX_WAIT;
 /// Most clients that get events: those of traces and, apart from them, those of changes.
 const MAX_STREAMS: usize = 8;
+/// Time after a request in which a client's next one is answered at once.
+const PROMPT: Duration = Duration::from_secs(1);
 /// Beginning of all paths.
 const PREFIX: &str = "/api/v1";
 const OPENAPI: &str = include_str!("openapi.json");
@@ -108,6 +111,18 @@ struct Api {
     daemon: Daemon,
     streams: Arc<Semaphore>,
     pages: Arc<Semaphore>,
+}
+
+/// Answers the requests that follow one without the pause between two wake-ups: a page asks for several things in a row.
+pub fn promptly<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+    routes.layer(from_fn(async |request, next: Next| {
+        let unthrottled = wakeups::unthrottled();
+        drop(tokio::spawn(async {
+            sleep(PROMPT).await;
+            drop(unthrottled);
+        }));
+        next.run(request).await
+    }))
 }
 
 /// The routes.

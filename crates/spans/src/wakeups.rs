@@ -2,8 +2,11 @@
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    thread,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -11,10 +14,15 @@ use std::{
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The same where no output is read as it comes: each wake-up is a cold start, which takes longer than the work on an attempt. Shorter than
 /// the time for which a part of the ring buffer is kept for processes that send little: four windows of `wire::WINDOW_SHIFT`.
-const SELDOM: Duration = Duration::from_millis(250);
+///
+/// Three of them are less than a second and a half: an attempt is complete at the second wake-up after its end at the latest, and its batch is
+/// sent at the next.
+const SELDOM: Duration = Duration::from_millis(480);
 
 static GUARDS: AtomicUsize = AtomicUsize::new(0);
 static IS_SELDOM: AtomicBool = AtomicBool::new(false);
+/// The thread that [`throttle`] lets sleep.
+static SLEEPER: OnceLock<Thread> = OnceLock::new();
 
 /// From here on wake-ups are fewer. For a daemon whose output has no reader.
 pub fn seldom() {
@@ -27,16 +35,30 @@ pub fn interval() -> Duration {
     if IS_SELDOM.load(Relaxed) { SELDOM } else { INTERVAL }
 }
 
-/// Sleeps until this interval after the last call, so that all events of that time are handled at once. Returns at once
-/// while an [`Unthrottled`] exists. Call it before the thread waits for events.
+/// Whether what happens at such intervals is due: at the wake-up that is nearest, and a little earlier rather than one later.
+#[must_use]
+pub fn is_due(last: Instant, every: Duration) -> bool {
+    last.elapsed() + interval() / 10 >= every
+}
+
+/// Sleeps until this interval after the last call, or until [`wake`], so that all events of that time are handled at once. Returns at
+/// once while an [`Unthrottled`] exists. Call it before the thread waits for events; only one thread may.
 pub fn throttle() {
     thread_local! {
         static LAST: Cell<Instant> = Cell::new(Instant::now());
     }
+    let _same = SLEEPER.get_or_init(thread::current);
     if GUARDS.load(Relaxed) == 0 {
-        thread::sleep(interval().saturating_sub(LAST.get().elapsed()));
+        thread::park_timeout(interval().saturating_sub(LAST.get().elapsed()));
     }
     LAST.set(Instant::now());
+}
+
+/// Ends the sleep of [`throttle`]: what another thread has batched need not wait for a second batch.
+pub fn wake() {
+    if let Some(sleeper) = SLEEPER.get() {
+        sleeper.unpark();
+    }
 }
 
 /// Guard: no throttling while it exists, for request/response exchanges.

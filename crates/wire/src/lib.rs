@@ -391,10 +391,10 @@ pub struct Target {
 
 /// [`Target::key`] of a place in the list that is free.
 pub const FREE: u32 = u32::MAX;
-/// The limits are for windows of `1 << WINDOW_SHIFT` nanoseconds, 67 ms: shorter than the interval of the daemon's reads.
-pub const WINDOW_SHIFT: u32 = 26;
+/// The limits are for windows of `1 << WINDOW_SHIFT` nanoseconds, 134 ms: shorter than the interval of the daemon's reads.
+pub const WINDOW_SHIFT: u32 = 27;
 /// Windows' worth of records, about a second's, that a process may send at once after it was quiet: work comes in bursts.
-pub const BURST: u64 = 16;
+pub const BURST: u64 = 8;
 /// Default limit of a process: bytes of records per second. A scheduler that schedules 1,000 Pods a second needs 14 MB.
 pub const RECORD_LIMIT: u64 = 32 << 20;
 

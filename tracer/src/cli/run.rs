@@ -65,7 +65,7 @@ pub struct Common {
     /// How much the probes may send of one process per second; what is more is lost, and counted
     ///
     /// A scheduler that schedules 1,000 Pods a second needs 14 MB. While the ring buffer is nearly full, each of several processes has a
-    /// sixteenth of it per 67 ms at most.
+    /// sixteenth of it per 134 ms at most.
     #[arg(long, default_value = RECORD_LIMIT, value_name = "SIZE", value_parser = record_limit, help_heading = PROBES)]
     pub record_limit: u64,
     /// How much of a scheduler's CPU time tracing may cost, such as 2%; what exceeds it is cut, and comes back. 100% cuts nothing

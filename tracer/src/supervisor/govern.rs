@@ -16,6 +16,7 @@ use gotrace::{
     probe::Probes,
 };
 use rustix::time::ClockId;
+use spans::wakeups;
 use tracing::{info, warn};
 
 use super::{Known, Supervisor, memory, nanoseconds};
@@ -56,10 +57,10 @@ impl Supervisor {
 
     /// Decides what is cut, if it is time for that.
     pub(super) fn govern(&mut self) {
-        let elapsed = self.governed.elapsed();
-        if self.governors.is_none() || elapsed < TICK {
+        if self.governors.is_none() || !wakeups::is_due(self.governed, TICK) {
             return;
         }
+        let elapsed = self.governed.elapsed();
         let running = self.running();
         let Some(governors) = &mut self.governors else { return };
         self.governed = Instant::now();

@@ -168,7 +168,7 @@ impl Settings {
             batching: Batching {
                 spans: reader.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2048)?,
                 bytes: MAX_REQUEST_BYTES,
-                delay: Duration::from_millis(reader.number("OTEL_BSP_SCHEDULE_DELAY", 1000)?),
+                delay: Duration::from_millis(reader.number("OTEL_BSP_SCHEDULE_DELAY", 400)?),
             },
         })
     }
