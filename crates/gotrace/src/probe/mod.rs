@@ -780,9 +780,9 @@ mod tests {
     fn a_limit_is_for_windows_and_a_sixteenth_of_the_buffer_is_for_everybody() {
         let limits =
             |ring_bytes, record_limit| Limits { ring_bytes, record_limit, ..Limits::default() }.per_window();
-        // 67.1 ms of a second.
-        assert_eq!(limits(1 << 30, 1_000_000), (67_108, 67_108));
-        assert_eq!(limits(1 << 20, 10_000_000), (671_088, 65_536));
+        // 134.2 ms of a second.
+        assert_eq!(limits(1 << 30, 1_000_000), (134_217, 134_217));
+        assert_eq!(limits(1 << 20, 10_000_000), (1_342_177, 65_536));
         assert_eq!(limits(1 << 20, u64::MAX).1, 65_536);
         assert_eq!(limits(4_096, 0), (0, 0));
     }
