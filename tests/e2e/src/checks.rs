@@ -22,8 +22,19 @@ pub fn nothing_lost(metrics: &Metrics) -> Result<()> {
     only_lost(metrics, &[])
 }
 
+/// Checks that schedspan counted no loss, and no stray end since `before`: calls that were under way when tracing began have one each.
+pub(crate) fn nothing_lost_since(before: &Metrics, metrics: &Metrics) -> Result<()> {
+    losses_are(metrics, &[])?;
+    stray_ends_are(metrics, before.sum(STRAY_ENDS, &[]))
+}
+
 /// Checks that schedspan counted exactly these losses, by cause, and no stray end.
 pub(crate) fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()> {
+    losses_are(metrics, losses)?;
+    stray_ends_are(metrics, 0.0)
+}
+
+fn losses_are(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()> {
     let name = "schedspan_losses_total";
     ensure!(metrics.has(name), "schedspan has no metric {name}");
     let mut others = Vec::new();
@@ -34,9 +45,15 @@ pub(crate) fn only_lost(metrics: &Metrics, losses: &[(&str, u64)]) -> Result<()>
         }
     }
     ensure!(others.is_empty(), "{name} is {}", others.join(", "));
-    let stray = "schedspan_stray_ends_total";
-    ensure!(metrics.has(stray), "schedspan has no metric {stray}");
-    ensure!(metrics.sum(stray, &[]) == 0.0, "{stray} is {}", metrics.sum(stray, &[]));
+    Ok(())
+}
+
+const STRAY_ENDS: &str = "schedspan_stray_ends_total";
+
+fn stray_ends_are(metrics: &Metrics, expected: f64) -> Result<()> {
+    ensure!(metrics.has(STRAY_ENDS), "schedspan has no metric {STRAY_ENDS}");
+    let ends = metrics.sum(STRAY_ENDS, &[]);
+    ensure!(ends == expected, "{STRAY_ENDS} is {ends} instead of {expected}");
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use super::{
         wait_for_pods,
     },
 };
-use crate::{checks::nothing_lost, controllers, creations};
+use crate::{checks::nothing_lost_since, controllers, creations};
 
 /// The release whose daemons trace the kubelets of workers.
 const NODES: &str = "schedspan-nodes";
@@ -188,7 +188,7 @@ pub(super) fn starts(cluster: &Cluster, tracing: Tracing, executable: &Path) -> 
         Ok(all.then_some(spans))
     })?;
     let after = settled(cluster, &before, &CALLS)?;
-    nothing_lost(&after.daemon)?;
+    nothing_lost_since(&before.daemon, &after.daemon)?;
     controllers::nothing_lost(&on(cluster, CONTROL_PLANE)?)?;
     for pod in &pods.pods {
         check(&spans, pod, &pods)?;
