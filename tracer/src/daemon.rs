@@ -431,6 +431,7 @@ async fn configuration(found: &Found) -> Option<Configuration> {
     static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
     let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
     let pid = found.pid;
+    let _at_once = wakeups::unthrottled();
     let end = Instant::now() + READ;
     let Ok(Ok(permit)) = timeout_at(end, READERS.acquire()).await else {
         warn!(

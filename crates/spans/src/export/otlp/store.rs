@@ -21,7 +21,7 @@ use super::{
     queue::Queue,
     spool::{Next, Spool},
 };
-use crate::{Loss, Metrics};
+use crate::{Loss, Metrics, wakeups};
 
 /// Pause after the spool could not be read.
 const READ_AGAIN: Duration = Duration::from_secs(1);
@@ -138,6 +138,8 @@ impl Store {
         work: impl FnOnce(&mut Spool) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let spool = Arc::clone(&self.spool);
+        // A batch takes several of these, one after the other.
+        let _at_once = wakeups::unthrottled();
         let work = spawn_blocking(move || work(&mut spool.lock().unwrap_or_else(PoisonError::into_inner)));
         let result = work.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         self.publish();
