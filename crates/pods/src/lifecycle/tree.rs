@@ -213,7 +213,7 @@ fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) 
     }
     // The Pod still waits, or its binding was not traced.
     if progress.binding().is_none()
-        && since.ns < tree.end
+        && since.ns <= tree.end
         && (about.gates.first.is_empty() || progress.ungated_ns.is_some())
     {
         let bound = bound(progress, created);
