@@ -278,7 +278,7 @@ fn plan(planners: &[Planner], file: &File, path: &Path) -> Result<Option<Planned
     for (planner, prepared) in planners.iter().zip(&prepared) {
         for missing in prepared.iter().flat_map(|prepared| &prepared.summary.missing) {
             let (program, function) = (planner.program, &missing.function);
-            warn!(program, function, "{}; so there is {}", missing.why, missing.without);
+            warn!(program, function, "{}; the result: {}", missing.why, missing.without);
         }
     }
     Ok(Some(Ok(prepared)))

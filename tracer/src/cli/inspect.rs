@@ -176,7 +176,7 @@ fn text(report: &Report) -> String {
         line("Everything can be traced.".into());
     } else {
         for Missing { function, why, without } in &report.missing {
-            line(format!("MISSING {function}: {why}; so there is {without}."));
+            line(format!("MISSING {function}: {why}; the result: {without}."));
         }
         let _ = writeln!(out, "Not everything can be traced: {} missing.", report.missing.len());
     }
