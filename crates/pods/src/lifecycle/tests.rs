@@ -308,6 +308,28 @@ fn the_phases_that_a_pod_did_not_reach_are_incomplete() {
 }
 
 #[test]
+fn a_pod_waits_again_only_if_its_last_attempt_does_not_outlast_it() {
+    let failed = attempt(1, 1_040, 1_060, "Unschedulable");
+    for (attempts, gone, expected) in [
+        (vec![], 5, "PodLifecycle 5..5\n  queued 5..5 incomplete\n"),
+        (
+            vec![failed],
+            1_050,
+            "PodLifecycle 5..1060\n  queued 5..1040\n  SchedulePod 1040..1060 (Unschedulable: no room)\n",
+        ),
+    ] {
+        let mut progress = Progress::new(START);
+        progress.see(&read(&pod(&json!({ "phase": "Pending" }))), at(5));
+        for trace in attempts {
+            progress.attempt(Attempt::of(&trace).unwrap().1, true);
+        }
+        progress.gone(at(gone));
+        let trace = build("u", &progress, Origin::default(), LifecycleTrace::Pod).unwrap();
+        assert_eq!(tree(&trace), expected);
+    }
+}
+
+#[test]
 fn a_job_and_one_that_fails_end_with_their_containers() {
     let job = |phase: &str, code: i64| {
         let mut pod = bound(pod(&json!({

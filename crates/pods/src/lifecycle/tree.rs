@@ -211,9 +211,9 @@ fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) 
         }
         since = exactly(*end_ns);
     }
-    // The Pod still waits, or its binding was not traced.
+    // The Pod still waits, or its binding was not traced. The last attempt may outlast the Pod, which then waits no more.
     if progress.binding().is_none()
-        && since.ns <= tree.end
+        && (since.ns < tree.end || progress.attempts.is_empty())
         && (about.gates.first.is_empty() || progress.ungated_ns.is_some())
     {
         let bound = bound(progress, created);
