@@ -226,7 +226,7 @@ pub async fn run(options: Options) -> Result<()> {
                 if programs::need_pods(&found.programs) {
                     contexts.need();
                 }
-                let configuration = configuration(&found).await;
+                let configuration = wakeups::at_once(configuration(&found)).await;
                 Step::Found(found, configuration)
             }
             Message::Gone(target) => Step::Gone(target),
@@ -431,7 +431,6 @@ async fn configuration(found: &Found) -> Option<Configuration> {
     static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
     let process = found.process.filter(|_| found.programs.contains(&KubeScheduler::NAME))?;
     let pid = found.pid;
-    let _at_once = wakeups::unthrottled();
     let end = Instant::now() + READ;
     let Ok(Ok(permit)) = timeout_at(end, READERS.acquire()).await else {
         warn!(

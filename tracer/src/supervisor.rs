@@ -161,7 +161,7 @@ impl Supervisor {
     pub fn run(mut self, stop: &Arc<AtomicBool>) {
         let mut looked: Option<Instant> = None;
         while !stop.load(Ordering::Relaxed) {
-            if looked.is_none_or(|then| wakeups::is_due(then, LOOK_INTERVAL)) {
+            if looked.is_none_or(|then| then.elapsed() >= LOOK_INTERVAL) {
                 looked = Some(Instant::now());
                 self.look();
             }

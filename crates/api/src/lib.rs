@@ -5,7 +5,7 @@
 //! * [`Daemon`]: what is asked. [`router`]: the routes. `openapi.json` describes them.
 //! * `lists`: all attempts that are remembered, the Pods that are pending, where time goes, and when something changes.
 //! * [`attempts`]: the attempts of a Pod. [`queue`]: why Pods are not tried. `top`: the last minute. [`traces`]: traces as they end. [`health`]: what is probed, and what
-//!   is lost.
+//!   is lost. [`promptly`]: routes that are asked several times in a row.
 //!
 //! # Design constraints
 //!
@@ -43,7 +43,7 @@ use serde::Serialize;
 use spans::{export::Live, wakeups};
 use status::Health;
 use telemetry::{Counters, Registry};
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::sync::Semaphore;
 
 use self::{health::Targets, queue::Board};
 
@@ -59,8 +59,6 @@ telemetry::labels! {
 pub const MAX_WAIT: Duration = attempts::MAX_WAIT;
 /// Most clients that get events: those of traces and, apart from them, those of changes.
 const MAX_STREAMS: usize = 8;
-/// Time after a request in which a client's next one is answered at once.
-const PROMPT: Duration = Duration::from_secs(1);
 /// Beginning of all paths.
 const PREFIX: &str = "/api/v1";
 const OPENAPI: &str = include_str!("openapi.json");
@@ -114,13 +112,9 @@ struct Api {
 }
 
 /// Answers the requests that follow one without the pause between two wake-ups: a page asks for several things in a row.
-pub fn promptly<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
+pub fn promptly(routes: Router) -> Router {
     routes.layer(from_fn(async |request, next: Next| {
-        let unthrottled = wakeups::unthrottled();
-        drop(tokio::spawn(async {
-            sleep(PROMPT).await;
-            drop(unthrottled);
-        }));
+        wakeups::prompt();
         next.run(request).await
     }))
 }

@@ -116,7 +116,7 @@ async fn waiting_returns_the_next_attempt_even_without_a_history() {
     let history = daemon.history.clone();
     let adding = tokio::spawn(async move {
         loop {
-            sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
             history.add(&scheduled());
         }
     });

@@ -112,9 +112,7 @@ impl Renewing {
     async fn send(&self, request: Request<Body>) -> kube::Result<Response<Body>> {
         let client = self.state().0.clone();
         // A connection takes some round trips, of which none is to wait.
-        let unthrottled = wakeups::unthrottled();
-        let result = client.send(request).await;
-        drop(unthrottled);
+        let result = wakeups::at_once(client.send(request)).await;
         let outdated = result.as_ref().map_or(true, |response| response.status() == StatusCode::UNAUTHORIZED);
         if outdated && self.is_due() {
             self.renew().await;

@@ -16,7 +16,6 @@ use gotrace::{
     probe::Probes,
 };
 use rustix::time::ClockId;
-use spans::wakeups;
 use tracing::{info, warn};
 
 use super::{Known, Supervisor, memory, nanoseconds};
@@ -57,10 +56,10 @@ impl Supervisor {
 
     /// Decides what is cut, if it is time for that.
     pub(super) fn govern(&mut self) {
-        if self.governors.is_none() || !wakeups::is_due(self.governed, TICK) {
+        let elapsed = self.governed.elapsed();
+        if self.governors.is_none() || elapsed < TICK {
             return;
         }
-        let elapsed = self.governed.elapsed();
         let running = self.running();
         let Some(governors) = &mut self.governors else { return };
         self.governed = Instant::now();

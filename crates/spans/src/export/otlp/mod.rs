@@ -15,7 +15,6 @@ mod tls;
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -23,7 +22,7 @@ use std::{
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until},
 };
 use tracing::{info, warn};
 
@@ -43,8 +42,6 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Pauses before a request is sent again: each is twice the one before it, less up to a half by chance.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// Time without throttling for a request. Most need some milliseconds; a Collector that does not answer costs no wake-ups.
-const UNTHROTTLED: Duration = Duration::from_secs(1);
 /// How long a Collector that does not answer is tried after the shutdown.
 const LAST_TRIES: Duration = Duration::from_secs(10);
 
@@ -237,15 +234,7 @@ impl Exporter {
 
     async fn send(&mut self, traces: &mut [Encoded]) -> Answer {
         // The connection's task and this one answer each other; throttling would delay a busy scheduler's spans.
-        let unthrottled = wakeups::unthrottled();
-        let mut sending = pin!(self.client.send(traces));
-        match timeout(UNTHROTTLED, &mut sending).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                drop(unthrottled);
-                sending.await
-            }
-        }
+        wakeups::at_once(self.client.send(traces)).await
     }
 
     fn accepted(&mut self, spans: u64, rejected: u64, message: &str) {

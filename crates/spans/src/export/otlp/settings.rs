@@ -168,6 +168,7 @@ impl Settings {
             batching: Batching {
                 spans: reader.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2048)?,
                 bytes: MAX_REQUEST_BYTES,
+                // Less than the time between two wake-ups: a batch goes at the one after its first trace.
                 delay: Duration::from_millis(reader.number("OTEL_BSP_SCHEDULE_DELAY", 400)?),
             },
         })

@@ -138,10 +138,9 @@ impl Store {
         work: impl FnOnce(&mut Spool) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let spool = Arc::clone(&self.spool);
-        // A batch takes several of these, one after the other.
-        let _at_once = wakeups::unthrottled();
         let work = spawn_blocking(move || work(&mut spool.lock().unwrap_or_else(PoisonError::into_inner)));
-        let result = work.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        // A batch takes several of these, one after the other.
+        let result = wakeups::at_once(work).await.unwrap_or_else(|error| Err(io::Error::other(error)));
         self.publish();
         result
     }

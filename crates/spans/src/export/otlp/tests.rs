@@ -28,7 +28,7 @@ use telemetry::Registry;
 use tokio::{
     net::TcpListener,
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tokio_rustls::{
     TlsAcceptor,
