@@ -51,9 +51,9 @@ use crate::{
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tracer-ebpf.o"));
 /// Maximum number of records in one drain, so that other work gets its turn.
 const MAX_DRAIN: usize = 65_536;
-/// The eBPF programs wake up the daemon when the ring buffer is full to this fraction, one eighth. The rest holds the
-/// records until the daemon runs.
-const WAKE_AT: u64 = 8;
+/// The eBPF programs wake up the daemon when the ring buffer is full to this fraction, one quarter: at 100 attempts a second not before
+/// its own interval is over. The rest holds the records until the daemon runs.
+const WAKE_AT: u64 = 4;
 /// While several processes are traced, the last quarter of the ring buffer is for those that have not had their share.
 const CROWDED_PERCENT: u64 = 75;
 /// A process's share of the ring buffer in a window: one sixteenth, so that the quarter lasts for four windows.
