@@ -1,6 +1,8 @@
 //! The attempts of the last minutes, kept in memory for `schedspan explain`: bounded by number and by bytes,
 //! oldest evicted first.
 
+mod node_names;
+
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -9,6 +11,7 @@ use std::{
 use spans::{Trace, TraceKind};
 use tokio::sync::{oneshot, watch};
 
+use self::node_names::{NodeNames, Numbered};
 use crate::{
     brief::Brief,
     explain::{Account, Kept, RejectedNodes, Report, packed::Packed},
@@ -16,9 +19,8 @@ use crate::{
 
 /// Bytes of all entries; an attempt takes some 2 kB.
 const MAX_BYTES: usize = 16 << 20;
-/// Bytes of the names of Nodes, beside those: 1,000 Nodes take 20 to 50 kB in an attempt. Of older attempts, the names are
-/// forgotten first.
-const MAX_NAME_BYTES: usize = 8 << 20;
+/// Bytes of the numbers of Nodes, beside those: 1,000 Nodes take 2 kB in an attempt. Of older attempts, the Nodes are forgotten first.
+const MAX_NODE_BYTES: usize = 2 << 20;
 /// Newest attempts of a Pod whose Nodes are in a report by name.
 const MAX_NAMED: usize = 10;
 /// Newest attempts of a Pod in a report.
@@ -39,10 +41,12 @@ pub struct AttemptLog(Arc<Mutex<Memory>>);
 struct Memory {
     limit: usize,
     bytes: usize,
-    name_bytes: usize,
+    node_bytes: usize,
+    /// Of the Nodes of all entries.
+    node_names: NodeNames,
     /// Oldest first.
     entries: VecDeque<Entry>,
-    /// Number of the oldest ones whose names are forgotten.
+    /// Number of the oldest ones whose Nodes are forgotten.
     nameless: usize,
     waiting: Vec<Waiting>,
     /// Number of attempts that were added.
@@ -56,8 +60,8 @@ struct Memory {
 struct Entry {
     start_unix_us: u64,
     packed: Packed,
-    /// [`Account::rejected_nodes`] as JSON.
-    nodes: Box<str>,
+    /// [`Account::rejected_nodes`].
+    nodes: Option<Numbered>,
     /// For lists of all, from the first one on.
     brief: Option<Arc<Brief>>,
 }
@@ -76,6 +80,10 @@ impl Entry {
     fn bytes(&self) -> usize {
         let of_brief = self.brief.as_ref().map_or(0, |brief| size_of::<Brief>() + brief.bytes());
         size_of::<Self>() + self.packed.bytes() + of_brief
+    }
+
+    fn node_bytes(&self) -> usize {
+        self.nodes.as_ref().map_or(0, Numbered::bytes)
     }
 }
 
@@ -109,11 +117,10 @@ impl AttemptLog {
             memory.tell(&Account::of(trace));
         }
         if memory.limit > 0 {
-            let nodes = RejectedNodes::of(trace).and_then(|nodes| serde_json::to_string(&nodes).ok());
             let entry = Entry {
                 start_unix_us: trace.root().start_unix_ns / 1_000,
                 packed: Packed::of(trace, &mut memory.buffer),
-                nodes: nodes.unwrap_or_default().into_boxed_str(),
+                nodes: RejectedNodes::of(trace).and_then(|nodes| memory.number(&nodes)),
                 brief: None,
             };
             memory.added.send_modify(|added| *added += 1);
@@ -135,9 +142,9 @@ impl AttemptLog {
             .take(MAX_TOLD)
             .enumerate()
             .map(|(number, Entry { packed, nodes, .. })| {
-                // Nothing is no JSON.
-                let nodes = if number < named { serde_json::from_str(nodes).ok() } else { None };
-                Account { rejected_nodes: nodes, ..packed.account() }
+                let nodes = nodes.as_ref().filter(|_| number < named);
+                let rejected_nodes = nodes.and_then(|nodes| memory.node_names.named(nodes));
+                Account { rejected_nodes, ..packed.account() }
             })
             .collect();
         let of_name = memory.entries.iter().map(|entry| entry.packed.pod()).filter(|(_, name)| *name == pod);
@@ -221,9 +228,23 @@ impl Memory {
         }
     }
 
+    /// Replaces the names of Nodes by numbers. Without room for new names, those of all attempts are forgotten: names of Nodes that are
+    /// gone fill the table.
+    fn number(&mut self, nodes: &RejectedNodes) -> Option<Numbered> {
+        let numbered = self.node_names.number(nodes);
+        if numbered.is_some() {
+            return numbered;
+        }
+        self.node_names = NodeNames::default();
+        self.node_bytes = 0;
+        self.nameless = self.entries.len();
+        self.entries.iter_mut().for_each(|entry| entry.nodes = None);
+        self.node_names.number(nodes)
+    }
+
     fn keep(&mut self, entry: Entry) {
         self.bytes += entry.bytes();
-        self.name_bytes += entry.nodes.len();
+        self.node_bytes += entry.node_bytes();
         self.entries.push_back(entry);
         self.bound();
     }
@@ -233,13 +254,14 @@ impl Memory {
         while self.entries.len() > self.limit || self.bytes > MAX_BYTES {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.bytes();
-            self.name_bytes -= oldest.nodes.len();
+            self.node_bytes -= oldest.node_bytes();
             self.nameless = self.nameless.saturating_sub(1);
         }
-        while self.name_bytes > MAX_NAME_BYTES
+        while self.node_bytes > MAX_NODE_BYTES
             && let Some(oldest) = self.entries.get_mut(self.nameless)
         {
-            self.name_bytes -= std::mem::take(&mut oldest.nodes).len();
+            self.node_bytes -= oldest.node_bytes();
+            oldest.nodes = None;
             self.nameless += 1;
         }
     }
@@ -327,20 +349,49 @@ mod tests {
             (nodes.left_out, nodes.groups[0].nodes.join(" ")),
             (1_997, "node-0000 node-0001 node-0002".into())
         );
-        // Some 12 kB each.
-        for _ in 0..1_000 {
+        // Some 2 kB each.
+        for _ in 0..2_000 {
             history.add(&failed(1_000));
         }
         let memory = history.memory();
-        let bytes: usize = memory.entries.iter().map(|entry| entry.nodes.len()).sum();
-        assert_eq!(memory.name_bytes, bytes);
-        assert!(bytes <= MAX_NAME_BYTES && bytes > MAX_NAME_BYTES / 2, "{bytes}");
-        let has_names: Vec<_> = memory.entries.iter().map(|entry| !entry.nodes.is_empty()).collect();
-        assert!(has_names.is_sorted() && has_names.len() == 1_001, "the newest have them");
+        let bytes: usize = memory.entries.iter().map(Entry::node_bytes).sum();
+        assert_eq!(memory.node_bytes, bytes);
+        assert!(bytes <= MAX_NODE_BYTES && bytes > MAX_NODE_BYTES / 2, "{bytes}");
+        let has_names: Vec<_> = memory.entries.iter().map(|entry| entry.nodes.is_some()).collect();
+        assert!(has_names.is_sorted() && !has_names[0] && has_names.len() == 2_001, "the newest have them");
         drop(memory);
         let named = named(true);
         assert_eq!(named.iter().filter(|nodes| nodes.is_some()).count(), MAX_NAMED);
         assert!(named.last().is_some_and(Option::is_some));
+    }
+
+    #[test]
+    fn where_new_names_have_no_room_those_of_older_attempts_are_forgotten() {
+        let failed = |number: usize| {
+            let list = NameList {
+                by: None,
+                result: "Unschedulable".into(),
+                reasons: Vec::new(),
+                names: vec![format!("{number:0250}").into()],
+            };
+            Trace {
+                names: Some(Box::new(Names { total: 1, lists: vec![list] })),
+                ..named(unschedulable(), "web-0")
+            }
+        };
+        let history = AttemptLog::new(usize::MAX);
+        let has_names = || history.memory().entries.iter().filter(|entry| entry.nodes.is_some()).count();
+        let added = (0..).take_while(|number| {
+            history.add(&failed(*number));
+            has_names() == number + 1
+        });
+        let fits = added.count();
+        assert_eq!((has_names(), history.memory().nameless), (1, fits));
+        let newest =
+            history.report("default", "web-0", true, 0).attempts.pop().and_then(|last| last.rejected_nodes);
+        assert_eq!(newest.map(|nodes| nodes.groups[0].nodes.join(" ")), Some(format!("{fits:0250}")));
+        let memory = history.memory();
+        assert_eq!(memory.node_bytes, memory.entries.iter().map(Entry::node_bytes).sum::<usize>());
     }
 
     #[test]
