@@ -41,7 +41,7 @@ pub fn interval() -> Duration {
 }
 
 /// Sleeps until this interval after the last call, or until [`wake`], so that all events of that time are handled at once. Returns at
-/// once while an [`Unthrottled`] exists. Call it before the thread waits for events; only one thread may.
+/// once while an [`Unthrottled`] exists, and for a second after [`prompt`]. Call it before the thread waits for events; only one thread may.
 pub fn throttle() {
     thread_local! {
         static LAST: Cell<Instant> = Cell::new(Instant::now());

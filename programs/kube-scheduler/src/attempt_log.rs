@@ -285,6 +285,18 @@ mod tests {
         trace
     }
 
+    /// An attempt of Pod `web-0` that these of 2,000 Nodes reject.
+    fn failed(names: impl Iterator<Item = String>) -> Trace {
+        let list = NameList {
+            by: Some("Fit".into()),
+            result: "Unschedulable".into(),
+            reasons: vec!["Insufficient cpu".into()],
+            names: names.map(Into::into).collect(),
+        };
+        let names = Names { total: 2_000, lists: vec![list] };
+        Trace { names: Some(Box::new(names)), ..named(unschedulable(), "web-0") }
+    }
+
     #[test]
     fn keeps_order_and_evicts_the_oldest() {
         let history = AttemptLog::new(3);
@@ -328,15 +340,7 @@ mod tests {
 
     #[test]
     fn names_of_nodes_are_reported_on_request_and_those_of_old_attempts_are_forgotten_first() {
-        let failed = |names: usize| {
-            let names = (0..names).map(|number| format!("node-{number:04}").into()).collect();
-            let reasons = vec!["Insufficient cpu".into()];
-            let list = NameList { by: Some("Fit".into()), result: "Unschedulable".into(), reasons, names };
-            Trace {
-                names: Some(Box::new(Names { total: 2_000, lists: vec![list] })),
-                ..named(unschedulable(), "web-0")
-            }
-        };
+        let failed = |names: usize| failed((0..names).map(|number| format!("node-{number:04}")));
         let history = AttemptLog::new(usize::MAX);
         let named = |with_nodes| -> Vec<_> {
             let report = history.report("default", "web-0", with_nodes, 0);
@@ -367,18 +371,7 @@ mod tests {
 
     #[test]
     fn where_new_names_have_no_room_those_of_older_attempts_are_forgotten() {
-        let failed = |number: usize| {
-            let list = NameList {
-                by: None,
-                result: "Unschedulable".into(),
-                reasons: Vec::new(),
-                names: vec![format!("{number:0250}").into()],
-            };
-            Trace {
-                names: Some(Box::new(Names { total: 1, lists: vec![list] })),
-                ..named(unschedulable(), "web-0")
-            }
-        };
+        let failed = |number: usize| failed([format!("{number:0250}")].into_iter());
         let history = AttemptLog::new(usize::MAX);
         let has_names = || history.memory().entries.iter().filter(|entry| entry.nodes.is_some()).count();
         let added = (0..).take_while(|number| {
