@@ -14,7 +14,11 @@ use tracer::cli::{
     self, Cli, Command, compare, doctor, explain, inspect, lifecycle, profile, queue, record, replay, run,
     top, trace, webhook,
 };
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 /// The answer is no.
 const NO: u8 = 1;
@@ -43,7 +47,7 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    let filter = match EnvFilter::try_new(&log) {
+    let filter = match log.parse::<Targets>() {
         Ok(filter) => filter,
         Err(error) => {
             screen::complain(&format!(
@@ -53,8 +57,9 @@ fn main() -> ExitCode {
         }
     };
     let colour = screen::is_error_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(colour);
-    log.with_writer(|| screen::Log).init();
+    let log =
+        tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).with_target(false).with_ansi(colour);
+    log.with_writer(|| screen::Log).finish().with(filter).init();
     let result = match command {
         Command::Compare(options) => compare::run(&options),
         Command::Completion(options) => completion::script(&options, Cli::command()).map(done),

@@ -1,15 +1,19 @@
 //! HTTP to a daemon.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{error::Error as StdError, iter, pin::Pin, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use bytes::Bytes;
-use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
-use http::{Request, StatusCode, header::HOST};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use http::{Request, Response, StatusCode, Uri, header::HOST, uri::Authority};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{
+    body::Body as HttpBody,
+    client::conn::http1::{self, SendRequest},
+};
 use hyper_util::rt::TokioIo;
-use reqwest::{Client, Url};
+use kube::{Client, Config, client};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::{sync::Mutex, time::timeout};
 use tracing::debug;
@@ -21,6 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest accepted answer: several times what a daemon sends.
 const MAX_BYTES: usize = 16 << 20;
 
+type BoxError = Box<dyn StdError + Send + Sync>;
+
 /// The bytes of an answer, as they arrive.
 pub type Body = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
@@ -29,7 +35,7 @@ pub type Body = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 pub struct Daemon(Arc<At>);
 
 enum At {
-    Url { client: Client, url: Url },
+    Url { client: Client, url: Uri },
     Pod { cluster: Cluster, place: Place, connection: Mutex<Option<SendRequest<Empty<Bytes>>>> },
 }
 
@@ -40,18 +46,20 @@ impl Daemon {
     ///
     /// When that is not a URL.
     pub fn at(server: &str) -> Result<Self> {
-        // reqwest requires a default crypto provider. An error means that one is already installed.
+        // kube requires a default crypto provider. An error means that one is already installed.
         let _chosen = rustls::crypto::ring::default_provider().install_default();
         let with_scheme = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
-        let url: Url = with_scheme
+        let url: Uri = with_scheme
             .parse()
             .with_context(|| format!("`{server}` is not a URL; give --server http://HOST:PORT"))?;
         ensure!(
-            ["http", "https"].contains(&url.scheme()),
+            url.scheme_str().is_some_and(|scheme| ["http", "https"].contains(&scheme)),
             "`{server}` is not an HTTP URL; give --server http://HOST:PORT"
         );
-        // The daemon is local: ignore the proxy of the environment.
-        let client = Client::builder().no_proxy().build().context("cannot make an HTTP client")?;
+        // The kubeconfig's client, without an account. It ignores the proxy of the environment, since the daemon is near.
+        let mut config = Config::new(url.clone());
+        config.default_retry = false;
+        let client = Client::try_from(config).context("cannot make an HTTP client")?;
         Ok(Self(Arc::new(At::Url { client, url })))
     }
 
@@ -111,10 +119,10 @@ impl Daemon {
     }
 
     async fn open(&self, path: &str, question: &[(&str, &str)]) -> Result<Body> {
+        let path = query(path, question);
         let (status, body) = match &*self.0 {
-            At::Url { client, url } => from_url(client, url, path, question).await?,
+            At::Url { client, url } => from_url(client, url, &path).await?,
             At::Pod { cluster, place, connection } => {
-                let path = query(path, question);
                 from_pod(cluster, place, &mut *connection.lock().await, &path).await?
             }
         };
@@ -136,39 +144,39 @@ impl Daemon {
 }
 
 fn query(path: &str, question: &[(&str, &str)]) -> String {
+    let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
     let mut text = path.to_owned();
-    // `localhost` is only there to make a URL of it.
-    if let Ok(mut url) = Url::parse("http://localhost") {
-        url.query_pairs_mut().extend_pairs(question);
-        if let Some(query) = url.query().filter(|query| !query.is_empty()) {
-            text += "?";
-            text += query;
-        }
+    for (mark, (key, value)) in iter::once('?').chain(iter::repeat('&')).zip(question) {
+        text += &format!("{mark}{}={}", escaped(key), escaped(value));
     }
     text
 }
 
-async fn from_url(
-    client: &Client,
-    url: &Url,
-    path: &str,
-    question: &[(&str, &str)],
-) -> Result<(StatusCode, Body)> {
-    let address = url.join(&query(path, question)).context("the path is not valid")?;
-    let answer = client.get(address).send().await;
-    let answer = answer.map_err(reqwest::Error::without_url).with_context(|| {
+async fn from_url(client: &Client, url: &Uri, path: &str) -> Result<(StatusCode, Body)> {
+    let request = Request::get(path).body(client::Body::empty()).context("the path is not valid")?;
+    let answer = client.send(request).await.with_context(|| {
+        let address = url.authority().map_or("", Authority::as_str);
         format!(
-            "cannot reach a daemon at {url}: start it with `schedspan run --debug-listen {}`, say where it is with --server, or \
-             name a cluster with --context",
-            url.authority()
+            "cannot reach a daemon at {url}: start it with `schedspan run --debug-listen {address}`, say where it is with \
+             --server, or name a cluster with --context"
         )
     })?;
-    let status = answer.status();
-    let cut_off = format!("the answer of {url} was cut off");
-    let parts = stream::try_unfold(answer, |mut answer| async {
-        Ok::<_, reqwest::Error>(answer.chunk().await?.map(|part| (part, answer)))
-    });
-    Ok((status, parts.map(move |part| part.context(cut_off.clone())).boxed()))
+    Ok(parts(answer, format!("the answer of {url} was cut off")))
+}
+
+/// Status and body of an answer.
+fn parts<B>(answer: Response<B>, cut_off: String) -> (StatusCode, Body)
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let (head, body) = answer.into_parts();
+    let parts = body.into_data_stream();
+    (
+        head.status,
+        parts
+            .map(move |part| part.map_err(|error| Error::from_boxed(error.into())).context(cut_off.clone()))
+            .boxed(),
+    )
 }
 
 async fn from_pod(
@@ -201,10 +209,7 @@ async fn from_pod(
         )
     })?;
     *connection = Some(sender);
-    let cut_off = format!("the answer of {place} was cut off");
-    let (head, body) = answer.into_parts();
-    let parts = body.into_data_stream().map(move |part| part.context(cut_off.clone()));
-    Ok((head.status, parts.boxed()))
+    Ok(parts(answer, format!("the answer of {place} was cut off")))
 }
 
 #[cfg(test)]
@@ -232,7 +237,7 @@ mod tests {
     async fn a_question_is_escaped_and_its_answer_decoded() {
         let daemon = Daemon::at(&server().await).unwrap();
         let answer: String = daemon.ask("/echo", &[("pod", "a&b=c d")], Duration::ZERO).await.unwrap();
-        assert_eq!(answer, "pod=a%26b%3Dc+d");
+        assert_eq!(answer, "pod=a%26b%3Dc%20d");
     }
 
     #[tokio::test]

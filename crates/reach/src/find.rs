@@ -2,8 +2,13 @@
 
 use std::fmt;
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, ResourceExt as _, api::ListParams};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1};
+use kube::{
+    Api, ResourceExt as _,
+    api::ListParams,
+    core::{ApiResource, Object},
+};
+use serde::Deserialize;
 
 use crate::{
     Cluster, Error,
@@ -20,6 +25,29 @@ const LEASE: &str = "kube-scheduler";
 const PORT: u16 = 9091;
 /// Daemons that are asked: a control plane has 3 to 7 Nodes.
 const MAX_DAEMONS: u32 = 64;
+
+/// A Pod with the fields that are read. Code that decodes all of a Pod would be half a megabyte.
+type Pod = Object<Spec, Status>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    node_name: String,
+    containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    command: Vec<String>,
+    args: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    phase: String,
+}
 
 /// A Pod of schedspan, and the port that its daemon answers on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +98,10 @@ pub async fn daemons(cluster: &Cluster, namespace: Option<&str>) -> Result<Found
 
 async fn pods(cluster: &Cluster, namespace: Option<&str>) -> Result<Vec<Pod>, Error> {
     let wanted = ListParams::default().labels(LABELS).limit(MAX_DAEMONS);
-    let of = |namespace: &str| Api::<Pod>::namespaced(cluster.client.clone(), namespace);
     let (first, second) = match namespace {
-        Some(namespace) => (of(namespace), None),
+        Some(namespace) => (pods_of(cluster, namespace), None),
         // A user of one namespace may not list Pods of all.
-        None => (Api::all(cluster.client.clone()), Some(of(KUBE_SYSTEM))),
+        None => (Api::all_with(cluster.client.clone(), &kind()), Some(pods_of(cluster, KUBE_SYSTEM))),
     };
     let place = |name: Option<&str>| {
         name.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"))
@@ -90,6 +117,14 @@ async fn pods(cluster: &Cluster, namespace: Option<&str>) -> Result<Vec<Pod>, Er
         }
         (Err(error), _) => Err(of_step(&what(namespace), error)),
     }
+}
+
+fn kind() -> ApiResource {
+    ApiResource::erase::<v1::Pod>(&())
+}
+
+fn pods_of(cluster: &Cluster, namespace: &str) -> Api<Pod> {
+    Api::namespaced_with(cluster.client.clone(), namespace, &kind())
 }
 
 /// Who holds the Lease of the schedulers, or why that is not known.
@@ -108,9 +143,8 @@ async fn holder(cluster: &Cluster) -> Result<String, String> {
 
 /// The Node of a scheduler in an ordinary Pod: there the host's name is the Pod's.
 async fn node_of(cluster: &Cluster, host: &str) -> Option<String> {
-    let pods = Api::<Pod>::namespaced(cluster.client.clone(), KUBE_SYSTEM);
-    let pod = in_time(pods.get_opt(host)).await.ok()??;
-    pod.spec?.node_name
+    let pod = in_time(pods_of(cluster, KUBE_SYSTEM).get_opt(host)).await.ok()??;
+    Some(pod.spec.node_name).filter(|name| !name.is_empty())
 }
 
 /// The host of a Lease's holder: `HOST_UUID`.
@@ -120,13 +154,9 @@ fn host(holder: &str) -> &str {
     holder.rsplit_once('_').map_or(holder, |(host, _)| host)
 }
 
-fn node(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
-}
-
 /// Whether a Pod is on the Node of this host. A Node may have the host's full name while the host has the first part.
 fn is_on(pod: &Pod, host: &str) -> bool {
-    let node = node(pod);
+    let node = &*pod.spec.node_name;
     let begins = |long: &str, short: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
     !host.is_empty() && !node.is_empty() && (node == host || begins(node, host) || begins(host, node))
 }
@@ -151,7 +181,7 @@ fn choose(
         let Some(port) = port(pod) else { continue };
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let leads = holder.as_ref().is_ok_and(|holder| is_on(pod, named.unwrap_or(host(holder))));
-        others.push((leads, Place { namespace, pod: name, node: node(pod).to_owned(), port }));
+        others.push((leads, Place { namespace, pod: name, node: pod.spec.node_name.clone(), port }));
     }
     if others.is_empty() {
         return Err(Error::SwitchedOff { pod: running[0].name_any() });
@@ -171,15 +201,14 @@ fn choose(
 }
 
 fn is_running(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+    let is_up = pod.status.as_ref().is_some_and(|status| status.phase == "Running");
+    is_up && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// The port that a daemon answers on; `None` if it does not.
 fn port(pod: &Pod) -> Option<u16> {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut words =
-        containers.flat_map(|container| container.command.iter().chain(&container.args).flatten());
+    let containers = pod.spec.containers.iter();
+    let mut words = containers.flat_map(|container| container.command.iter().chain(&container.args));
     while let Some(word) = words.next() {
         let value = match word.strip_prefix("--debug-listen") {
             Some("") => words.next().map(String::as_str),
