@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -53,8 +54,11 @@ pub(super) struct Options {
     /// Pods created in a second; each carries a trace context
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pace: u32,
+    /// This executable of schedspan instead of the image's
+    #[arg(long, value_name = "FILE")]
+    executable: Option<PathBuf>,
     /// Store the result in docs/figures.tsv, which tests compare with what the documents say
-    #[arg(long, conflicts_with_all = ["bound", "pending", "nodes", "minutes", "pace"])]
+    #[arg(long, conflicts_with_all = ["bound", "pending", "nodes", "minutes", "pace", "executable"])]
     store: bool,
 }
 
@@ -67,8 +71,11 @@ struct Figures {
 
 pub(super) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
-    // The image's executable, as deployed.
-    let executable = image::executable(machine::own()?)?;
+    let executable = match &options.executable {
+        Some(executable) => executable.clone(),
+        // As deployed.
+        None => image::executable(machine::own()?)?,
+    };
     let cluster = cluster::Options {
         nodes: options.nodes,
         scheduler_qps: Some(QPS),
@@ -79,7 +86,7 @@ pub(super) fn main(options: &Options) -> Result<()> {
 }
 
 fn run(options: &Options, stage: &mut Stage) -> Result<()> {
-    let Options { bound, pending, nodes, minutes, pace, store } = options;
+    let Options { bound, pending, nodes, minutes, pace, store, executable: _ } = options;
     let api = stage.cluster.api()?;
     let node = |number: usize| format!("node-{}", number % *nodes as usize);
     create(&api, "bound", *bound, |name, number| {
