@@ -1,6 +1,6 @@
 //! Why Pods are not tried: the queues of the traced schedulers, and what the API server says of Pods without a Node.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{Query, State},
@@ -9,10 +9,11 @@ use axum::{
 };
 use kube_scheduler::{
     metrics::Metrics,
-    queue::{Answer, Condition, Look, Pending, Queues, stalls},
+    queue::{Answer, Look, Queues, stalls},
 };
-use pods::context::{PendingPod, PodContexts};
+use pods::context::PodContexts;
 use serde::Deserialize;
+use spans::Pending;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
@@ -41,9 +42,8 @@ impl Board {
         self.queues.look(now_unix_us(), self.pending().as_deref())
     }
 
-    fn pending(&self) -> Option<Vec<Pending>> {
-        let pending = self.contexts.as_ref().and_then(PodContexts::pending);
-        pending.map(|pods| pods.iter().map(|pod| of(pod)).collect())
+    fn pending(&self) -> Option<Vec<Arc<Pending>>> {
+        self.contexts.as_ref().and_then(PodContexts::pending)
     }
 
     /// Publishes what is known, and logs when a scheduler begins or ceases to stand still, for ever.
@@ -64,14 +64,6 @@ impl Board {
             stood = stalls.len();
         }
     }
-}
-
-fn of(pod: &PendingPod) -> Pending {
-    let PendingPod { uid, namespace, name, scheduler, created_unix_us, gates, group, condition } =
-        pod.clone();
-    let condition =
-        condition.map(|(reason, message, since_unix_us)| Condition { reason, message, since_unix_us });
-    Pending { uid, namespace, name, scheduler, created_unix_us, gates, group, condition }
 }
 
 /// A namespace or all, a Pod or all.

@@ -4,7 +4,7 @@
 //!
 //! * [`Trace`], [`Span`]: the data. [`TraceKind`], [`SpanKind`]: what they are about. [`Source`]: which process a trace is of.
 //! * [`attributes`]: all attribute keys. [`names`]: names of spans. [`identity`]: ids of traces and spans.
-//! * [`Story`]: what becomes a trace. [`terms`]: what a Pod asks of a scheduler's plugins.
+//! * [`Story`]: what becomes a trace. [`terms`]: what a Pod asks of a scheduler's plugins. [`Pending`]: a Pod without a Node.
 //! * [`Gatherer`]: puts the traces of a group of Pods together.
 //! * [`Owners`]: bounds the traces that the Pods of an owner share.
 //! * [`sample`]: which traces are kept.
@@ -12,7 +12,7 @@
 //! * [`Metrics`]: what all this counts.
 //! * [`screen`]: standard output and standard error, for people.
 //! * [`figures`], [`text`]: durations and foreign text for people. [`environment`]: OpenTelemetry's variables.
-//! * [`wakeups`]: batches the wake-ups of a runtime.
+//! * [`wakeups`]: batches the wake-ups of a runtime. [`Shared`]: values that many have in common.
 //! * `fixtures`: example traces for tests, behind the feature of this name.
 //!
 //! # Design constraints
@@ -36,8 +36,10 @@ mod kind;
 mod metrics;
 pub mod names;
 mod owners;
+mod pending;
 pub mod sample;
 pub mod screen;
+mod shared;
 mod span;
 pub mod story;
 pub mod terms;
@@ -49,6 +51,8 @@ pub use self::{
     kind::{ApiStep, Cycle, NodeStep, Phase, SpanKind, Stage, TraceKind},
     metrics::{Dropped, Exported, LeftOut, Loss, Metrics},
     owners::Owners,
+    pending::{Condition, Pending},
+    shared::Shared,
     span::{
         AttributeValue, Attributes, Event, Evidence, Link, NameList, Names, Origin, Relation, Source, Span,
         Status, Trace,

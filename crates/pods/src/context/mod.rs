@@ -33,7 +33,8 @@ use kube::{
 use quick_cache::{Weighter, sync::Cache};
 use siphasher::sip128::SipHasher13;
 use spans::{
-    AttributeValue, Link, Origin, Relation, attributes, sample::Selector, terms::Terms, text::sentence,
+    AttributeValue, Link, Origin, Pending, Relation, attributes, sample::Selector, terms::Terms,
+    text::sentence,
 };
 use telemetry::Label as _;
 use tokio::{
@@ -44,14 +45,11 @@ use tower::service_fn;
 use tracecontext::annotations::{self, Carriers, Recovered, Refused};
 use tracing::{info, warn};
 
+pub use self::options::{Mode, Options};
 pub use self::pod::PodWith;
-pub use self::{
-    options::{Mode, Options},
-    pending::PendingPod,
-};
 use self::{
     owners::{Nearest, Owner, Owners},
-    pending::Pending,
+    pending::Known as KnownPending,
     pod::Pod,
 };
 use crate::{Lookup, Loss, Metrics, api};
@@ -100,7 +98,7 @@ struct Shared {
     /// Set if owners are enabled and an API server is known.
     owners: OnceLock<Owners>,
     /// The Pods without a Node, if they are asked for.
-    pending: Option<Mutex<Pending>>,
+    pending: Option<Mutex<KnownPending>>,
     /// Warnings that are logged already: keys of annotations, and kinds of owners.
     logged: Mutex<HashSet<String>>,
     /// Whether all Pods without a Node have been listed once.
@@ -276,7 +274,7 @@ impl PodContexts {
     /// All Pods without a Node; `None` if they were not asked for, were not listed yet, are too many, or the API server does
     /// not answer.
     #[must_use]
-    pub fn pending(&self) -> Option<Vec<Arc<PendingPod>>> {
+    pub fn pending(&self) -> Option<Vec<Arc<Pending>>> {
         let shared = &*self.0;
         let answers = shared.listed.load(Ordering::Relaxed) && shared.failures.load(Ordering::Relaxed) == 0;
         let pending = shared.pending.as_ref().filter(|_| answers)?;
@@ -461,7 +459,7 @@ impl Shared {
         }
     }
 
-    fn with_pending<T>(&self, work: impl FnOnce(&mut Pending) -> T) -> Option<T> {
+    fn with_pending<T>(&self, work: impl FnOnce(&mut KnownPending) -> T) -> Option<T> {
         let pending = self.pending.as_ref()?;
         Some(work(&mut pending.lock().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -551,11 +549,11 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
                 shared.leaves(pod.meta());
             }
             Ok(Event::InitDone) => {
-                shared.with_pending(Pending::list_ends);
+                shared.with_pending(KnownPending::list_ends);
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();
             }
-            Ok(Event::Init) => drop(shared.with_pending(Pending::list_begins)),
+            Ok(Event::Init) => drop(shared.with_pending(KnownPending::list_begins)),
             Err(error) => shared.failed(&url, &error),
         }
     }

@@ -1,14 +1,11 @@
 //! Pods without a Node, as the same watch reports them: why each is not scheduled, as its object says.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use kube::Resource as _;
-use spans::text::cut;
+use spans::{Condition, Pending, Shared, text::cut};
 
-use super::pod::{Condition, Pod};
+use super::pod::{self, Pod};
 
 /// Pods that are kept: as many as the model of the queue holds. Each takes some 350 bytes.
 const MAX_PODS: usize = 20_000;
@@ -17,67 +14,20 @@ const MAX_NAME: usize = 253;
 const MAX_MESSAGE: usize = 512;
 /// Scheduling gates kept of a Pod.
 const MAX_GATES: usize = 16;
-/// Shared texts up to which none is dropped.
-const FEW_TEXTS: usize = 64;
-
-/// A Pod without a Node. What many Pods have in common is one text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PendingPod {
-    /// `metadata.uid`.
-    pub uid: Arc<str>,
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// `spec.schedulerName`.
-    pub scheduler: Arc<str>,
-    /// `metadata.creationTimestamp`, microseconds since the Unix epoch.
-    pub created_unix_us: u64,
-    /// Names in `spec.schedulingGates`.
-    pub gates: Vec<String>,
-    /// The group in `spec.schedulingGroup`.
-    pub group: Option<Arc<str>>,
-    /// Reason, message and last transition (microseconds since the Unix epoch) of the condition `PodScheduled`, if it is
-    /// false.
-    pub condition: Option<(Arc<str>, Arc<str>, u64)>,
-}
 
 /// All Pods without a Node.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct Known {
     /// By UID, with the last list that had the Pod, or that was over when it came.
-    pods: HashMap<Arc<str>, (u64, Arc<PendingPod>)>,
+    pods: HashMap<Arc<str>, (u64, Arc<Pending>)>,
     /// Number of lists that began.
     lists: u64,
     /// Not all Pods of the last list, and since, had room.
     overflowed: bool,
-    texts: Texts,
+    texts: Shared<str>,
 }
 
-/// One copy of each text.
-#[derive(Debug, Default)]
-struct Texts {
-    all: HashSet<Arc<str>>,
-    /// With so many, those of no Pod are dropped.
-    full: usize,
-}
-
-impl Texts {
-    fn share(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.all.get(text) {
-            return Arc::clone(known);
-        }
-        if self.all.len() >= self.full {
-            self.all.retain(|text| Arc::strong_count(text) > 1);
-            self.full = (2 * self.all.len()).max(FEW_TEXTS);
-        }
-        let new: Arc<str> = text.into();
-        self.all.insert(Arc::clone(&new));
-        new
-    }
-}
-
-impl Pending {
+impl Known {
     pub(super) fn list_begins(&mut self) {
         self.lists += 1;
         self.overflowed = false;
@@ -110,32 +60,35 @@ impl Pending {
     }
 
     /// All Pods; `None` if there was no room for some.
-    pub(super) fn all(&self) -> Option<Vec<Arc<PendingPod>>> {
+    pub(super) fn all(&self) -> Option<Vec<Arc<Pending>>> {
         (!self.overflowed).then(|| self.pods.values().map(|(_, pod)| Arc::clone(pod)).collect())
     }
 }
 
-fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Texts) -> PendingPod {
+fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Shared<str>) -> Pending {
     let metadata = pod.meta();
     let name = |name| cut(name, MAX_NAME);
-    let failed = |condition: &&Condition| condition.kind == "PodScheduled" && condition.status == "False";
+    let failed =
+        |condition: &&pod::Condition| condition.kind == "PodScheduled" && condition.status == "False";
     let condition = pod.status.conditions.iter().find(failed).map(|condition| {
-        let since =
-            condition.last_transition_time.as_ref().map_or(0, |time| microseconds(time.0.as_microsecond()));
-        let message = cut(&condition.message, MAX_MESSAGE);
-        (texts.share(name(&condition.reason)), texts.share(message), since)
+        let since = condition.last_transition_time.as_ref().map(|time| time.0.as_microsecond());
+        Condition {
+            reason: texts.of(name(&condition.reason)),
+            message: texts.of(cut(&condition.message, MAX_MESSAGE)),
+            since_unix_us: since.map_or(0, microseconds),
+        }
     });
     let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_microsecond());
     let gates = pod.spec.scheduling_gates.iter().take(MAX_GATES);
     let group = pod.spec.scheduling_group.as_ref();
-    PendingPod {
+    Pending {
         uid: uid.into(),
-        namespace: texts.share(name(metadata.namespace.as_deref().unwrap_or_default())),
+        namespace: texts.of(name(metadata.namespace.as_deref().unwrap_or_default())),
         name: name(metadata.name.as_deref().unwrap_or_default()).into(),
-        scheduler: texts.share(name(&pod.spec.scheduler_name)),
+        scheduler: texts.of(name(&pod.spec.scheduler_name)),
         created_unix_us: created.map_or(0, microseconds),
         gates: gates.map(|gate| name(&gate.name).to_owned()).collect(),
-        group: group.map(|group| texts.share(name(&group.pod_group_name))),
+        group: group.map(|group| texts.of(name(&group.pod_group_name))),
         condition,
     }
 }
@@ -161,7 +114,7 @@ mod tests {
 
     #[test]
     fn gates_group_and_condition_are_read() {
-        let mut pending = Pending::default();
+        let mut pending = Known::default();
         pending.seen(&pod("a", |pod| {
             pod["spec"]["schedulingGates"] = json!([{ "name": "example.com/wait" }]);
             pod["spec"]["schedulingGroup"] = json!({ "podGroupName": "crew" });
@@ -172,7 +125,7 @@ mod tests {
         }));
         let all = pending.all().unwrap();
         let created_unix_us = 1_795_219_200_000_000;
-        let expected = PendingPod {
+        let expected = Pending {
             uid: "a".into(),
             namespace: "shop".into(),
             name: "web".into(),
@@ -180,18 +133,18 @@ mod tests {
             created_unix_us,
             gates: vec!["example.com/wait".to_owned()],
             group: Some("crew".into()),
-            condition: Some((
-                "SchedulingGated".into(),
-                "x".repeat(MAX_MESSAGE).into(),
-                created_unix_us + 1_000_000,
-            )),
+            condition: Some(Condition {
+                reason: "SchedulingGated".into(),
+                message: "x".repeat(MAX_MESSAGE).into(),
+                since_unix_us: created_unix_us + 1_000_000,
+            }),
         };
         assert_eq!(all, [expected.into()]);
     }
 
     #[test]
     fn a_condition_that_is_true_says_nothing() {
-        let mut pending = Pending::default();
+        let mut pending = Known::default();
         pending.seen(&pod("a", |pod| {
             pod["status"] = json!({ "conditions": [{ "type": "PodScheduled", "status": "True" }, { "type": "Ready", "status": "False" }] });
         }));
@@ -200,7 +153,7 @@ mod tests {
 
     #[test]
     fn pods_that_a_new_list_lacks_and_deleted_ones_are_gone() {
-        let mut pending = Pending::default();
+        let mut pending = Known::default();
         for uid in ["a", "b", "c"] {
             assert!(pending.seen(&pod(uid, |_| {})));
         }
@@ -216,8 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_pods_have_in_common_are_kept_once_and_no_longer_than_a_pod_has_them() {
-        let mut pending = Pending::default();
+    fn texts_that_pods_have_in_common_are_kept_once() {
+        let mut pending = Known::default();
         let with = |uid: usize, message: String| {
             pod(&uid.to_string(), |pod| {
                 let failed = json!({ "type": "PodScheduled", "status": "False", "message": message });
@@ -229,16 +182,13 @@ mod tests {
         }
         let all = pending.all().unwrap();
         let [one, other] = [0, 1].map(|index: usize| all[index].condition.clone().unwrap());
-        assert!(Arc::ptr_eq(&one.1, &other.1) && Arc::ptr_eq(&all[0].namespace, &all[1].namespace));
-        for number in 0..10 * FEW_TEXTS {
-            pending.seen(&with(0, format!("try {number}")));
-        }
-        assert!(pending.texts.all.len() <= FEW_TEXTS, "{}", pending.texts.all.len());
+        assert!(Arc::ptr_eq(&one.message, &other.message));
+        assert!(Arc::ptr_eq(&all[0].namespace, &all[1].namespace));
     }
 
     #[test]
     fn without_room_nothing_is_said_of_all() {
-        let mut pending = Pending::default();
+        let mut pending = Known::default();
         for number in 0..MAX_PODS {
             assert!(pending.seen(&pod(&number.to_string(), |_| {})));
         }

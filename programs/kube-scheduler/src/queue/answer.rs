@@ -6,9 +6,10 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use spans::{Condition, Pending};
 
 use super::{
-    Condition, Look, Pending,
+    Look,
     model::{Entry, Model, Place, Process},
     wakes,
 };
@@ -211,7 +212,7 @@ impl Time {
 
 impl Answer {
     /// See [`Queues::answer`](super::Queues::answer).
-    pub(super) fn of(model: &mut Model, now_unix_us: u64, pending: Option<&[Pending]>) -> Self {
+    pub(super) fn of(model: &mut Model, now_unix_us: u64, pending: Option<&[Arc<Pending>]>) -> Self {
         let known = Known::of(model, now_unix_us, pending);
         let seen = known
             .seen
@@ -226,7 +227,7 @@ impl Answer {
     }
 
     /// See [`Queues::look`](super::Queues::look).
-    pub(super) fn look(model: &mut Model, now_unix_us: u64, pending: Option<&[Pending]>) -> Look {
+    pub(super) fn look(model: &mut Model, now_unix_us: u64, pending: Option<&[Arc<Pending>]>) -> Look {
         let known = Known::of(model, now_unix_us, pending);
         let seen = known.seen.iter().map(|(uid, (process, entry))| {
             let (reason, _gate) = reason(process, entry, known.object(uid), known.time);
@@ -299,7 +300,7 @@ impl Answer {
 struct Known<'a> {
     model: &'a Model,
     time: Time,
-    pending: Option<&'a [Pending]>,
+    pending: Option<&'a [Arc<Pending>]>,
     by_uid: Option<HashMap<&'a str, &'a Pending>>,
     /// The Pods that were seen in a queue.
     seen: HashMap<&'a str, (&'a Process, &'a Entry)>,
@@ -307,10 +308,10 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(model: &'a mut Model, now_unix_us: u64, pending: Option<&'a [Pending]>) -> Self {
+    fn of(model: &'a mut Model, now_unix_us: u64, pending: Option<&'a [Arc<Pending>]>) -> Self {
         let time = Time { now_unix_us, unix_ns_at_zero: model.clocks.unix_ns_at_zero };
         let by_uid: Option<HashMap<&str, &Pending>> =
-            pending.map(|pods| pods.iter().map(|pod| (&*pod.uid, pod)).collect());
+            pending.map(|pods| pods.iter().map(|pod| (&*pod.uid, &**pod)).collect());
         if let Some(by_uid) = &by_uid {
             forget(model, by_uid, time);
         }
@@ -343,7 +344,7 @@ impl<'a> Known<'a> {
 
     /// The Pods that were not seen in a queue.
     fn others(&self) -> impl Iterator<Item = &'a Pending> {
-        self.pending.into_iter().flatten().filter(|pod| !self.seen.contains_key(&*pod.uid))
+        self.pending.into_iter().flatten().map(|pod| &**pod).filter(|pod| !self.seen.contains_key(&*pod.uid))
     }
 
     fn without_pods(&self) -> Answer {
@@ -380,7 +381,7 @@ fn forget(model: &mut Model, by_uid: &HashMap<&str, &Pending>, time: Time) {
             let object = by_uid.get(&**uid);
             if let Some(object) = object {
                 profiles.insert(Arc::clone(&object.scheduler));
-                entry.profile = Some((&*object.scheduler).into());
+                entry.profile = Some(Arc::clone(&object.scheduler));
             }
             let gone = object.is_none() && time.age_us(entry.seen_ns) > BEHIND_US;
             let waits = entry.place == Place::Active && entry.failure.is_none();
@@ -480,18 +481,18 @@ fn reason<'a>(
 fn of_entry(uid: &str, process: &Process, entry: &Entry, object: Option<&Pending>, time: Time) -> Waiting {
     let (reason, gate) = reason(process, entry, object, time);
     let is_gated = matches!(reason, Reason::Gated | Reason::Group);
-    let told = entry.failure.clone().unwrap_or_default();
+    let told = entry.failure.as_ref().map(|failure| &*failure.why);
     // An attempt before it was traced is known by the condition only.
     let said = object.and_then(failure);
-    let message = match (&*told.message, said) {
+    let message = match (told.map_or("", |told| &told.message), said) {
         ("", Some(condition)) => condition.message.to_string(),
-        _ => told.message,
+        (message, _) => message.to_owned(),
     };
     let failed_before = entry.failure.is_some() || entry.attempts.is_some_and(|attempts| attempts > 0);
-    let plugins = match (is_gated, told.plugins.is_empty()) {
-        (true, _) => gate.map(str::to_owned).into_iter().collect(),
-        (false, true) => rejecting_plugins(&message),
-        (false, false) => told.plugins,
+    let plugins = match told.filter(|told| !told.plugins.is_empty()) {
+        _ if is_gated => gate.map(str::to_owned).into_iter().collect(),
+        Some(told) => told.plugins.clone(),
+        None => rejecting_plugins(&message),
     };
     let until = entry.backoff.filter(|_| reason == Reason::Backoff);
     let waits_for_event = is_gated || reason == Reason::Unschedulable;

@@ -23,7 +23,7 @@ use std::{
 };
 
 use gotrace::recording::Line;
-use spans::Trace;
+use spans::{Pending, Trace};
 
 use self::model::Model;
 pub use self::{
@@ -31,38 +31,6 @@ pub use self::{
     words::{one, sentence, stalls, table},
 };
 use crate::KubeScheduler;
-
-/// What the API server says of a Pod without a Node. A copy shares its texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
-    /// `metadata.uid`.
-    pub uid: Arc<str>,
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// `spec.schedulerName`.
-    pub scheduler: Arc<str>,
-    /// `metadata.creationTimestamp`, microseconds since the Unix epoch.
-    pub created_unix_us: u64,
-    /// Names in `spec.schedulingGates`.
-    pub gates: Vec<String>,
-    /// The group in `spec.schedulingGroup`.
-    pub group: Option<Arc<str>>,
-    /// The condition `PodScheduled`, if it is false.
-    pub condition: Option<Condition>,
-}
-
-/// Why a Pod is not scheduled, as its status says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
-    /// Such as `Unschedulable` or `SchedulingGated`.
-    pub reason: Arc<str>,
-    /// The scheduler's message.
-    pub message: Arc<str>,
-    /// `lastTransitionTime`, microseconds since the Unix epoch.
-    pub since_unix_us: u64,
-}
 
 /// How many Pods wait, and which schedulers stand still.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,13 +93,13 @@ impl Queues {
     /// `pending` are all Pods without a Node, or `None` while the API server is not known or does not answer. Pods that it
     /// does not have are forgotten.
     #[must_use]
-    pub fn answer(&self, now_unix_us: u64, pending: Option<&[Pending]>) -> Answer {
+    pub fn answer(&self, now_unix_us: u64, pending: Option<&[Arc<Pending>]>) -> Answer {
         Answer::of(&mut self.model(), now_unix_us, pending)
     }
 
     /// The same without a text for each Pod: it is asked for every few seconds, and there may be thousands.
     #[must_use]
-    pub fn look(&self, now_unix_us: u64, pending: Option<&[Pending]>) -> Look {
+    pub fn look(&self, now_unix_us: u64, pending: Option<&[Arc<Pending>]>) -> Look {
         Answer::look(&mut self.model(), now_unix_us, pending)
     }
 

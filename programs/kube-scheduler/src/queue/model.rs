@@ -1,6 +1,6 @@
 //! The Pods of each scheduler, by the moves that were seen.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use gotrace::{
     Role,
@@ -9,7 +9,7 @@ use gotrace::{
     program::{Detail, Function as _},
     recording::Line,
 };
-use spans::{Source, Trace, TraceKind, attributes, text::cut};
+use spans::{Shared, Source, Trace, TraceKind, attributes, text::cut};
 
 use crate::{
     Event, HashMap, KubeScheduler, Values,
@@ -19,7 +19,7 @@ use crate::{
     values::Value,
 };
 
-/// Pods that are kept, of all schedulers together: a Pod takes some 400 bytes. The scheduler's own documentation calls
+/// Pods that are kept, of all schedulers together: a Pod takes some 300 bytes. The scheduler's own documentation calls
 /// 5,000 Pods in a queue many.
 pub(super) const MAX_PODS: usize = 20_000;
 /// Goroutines that are putting a Pod into a queue.
@@ -59,7 +59,9 @@ pub(super) struct Model {
 pub(super) struct Process {
     pub(super) pid: u32,
     /// By UID.
-    pub(super) pods: HashMap<Box<str>, Entry>,
+    pub(super) pods: HashMap<Box<str>, Box<Entry>>,
+    texts: Shared<str>,
+    whys: Shared<Why>,
     /// The UID of the Pod that a goroutine is putting into a queue.
     moving: HashMap<u64, Box<str>>,
     /// The profiles that it is known to have.
@@ -78,11 +80,11 @@ pub(super) struct Process {
 }
 
 /// A Pod in a queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Entry {
-    pub(super) namespace: Box<str>,
+    pub(super) namespace: Arc<str>,
     pub(super) name: Box<str>,
-    pub(super) profile: Option<Box<str>>,
+    pub(super) profile: Option<Arc<str>>,
     pub(super) place: Place,
     /// Since when it is there, `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) since_ns: u64,
@@ -91,12 +93,12 @@ pub(super) struct Entry {
     /// The scheduler has counted the entry, which it does only if the Pod really enters.
     pub(super) counted: bool,
     /// The event that moved it there.
-    pub(super) event: Box<str>,
+    pub(super) event: Arc<str>,
     /// Number of attempts.
     pub(super) attempts: Option<u64>,
     pub(super) backoff: Option<Backoff>,
     /// The plugin that gates it, where the scheduler says that.
-    pub(super) gate: Option<Box<str>>,
+    pub(super) gate: Option<Arc<str>>,
     pub(super) failure: Option<Failure>,
     /// Records of its process were lost after the last event about it.
     pub(super) doubtful: bool,
@@ -126,13 +128,18 @@ pub(super) struct Backoff {
 }
 
 /// The last failed attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Failure {
-    pub(super) plugins: Vec<String>,
-    pub(super) message: String,
-    pub(super) is_error: bool,
+    pub(super) why: Arc<Why>,
     /// End of the attempt, microseconds since the Unix epoch.
     pub(super) unix_us: u64,
+}
+
+/// Why an attempt failed, which is often the same for many Pods.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Why {
+    pub(super) plugins: Vec<String>,
+    pub(super) message: String,
 }
 
 impl Model {
@@ -261,12 +268,8 @@ impl Model {
             account.rejected_by.into_iter().map(|rejection| rejection.plugin).take(MAX_PLUGINS).collect();
         plugins.sort();
         plugins.dedup();
-        entry.failure = Some(Failure {
-            plugins,
-            message: cut(&account.message, MAX_MESSAGE).to_owned(),
-            is_error: account.result.as_deref() == Some("Error"),
-            unix_us: root.end_unix_ns / 1_000,
-        });
+        let why = Why { plugins, message: cut(&account.message, MAX_MESSAGE).to_owned() };
+        entry.failure = Some(Failure { why: process.whys.of(why), unix_us: root.end_unix_ns / 1_000 });
     }
 }
 
@@ -317,7 +320,7 @@ impl Process {
         }
         let entry = self.pods.entry(uid.into()).or_default();
         if entry.name.is_empty() {
-            (entry.namespace, entry.name) = (namespace.into(), name.into());
+            (entry.namespace, entry.name) = (self.texts.of(namespace), name.into());
         }
         entry.seen_ns = event.time_ns;
         entry.doubtful = false;
@@ -331,13 +334,14 @@ impl Process {
     fn enter(&mut self, event: &Event, active: bool, unix_ns: u64, room: usize) -> bool {
         self.moving.remove(&event.goroutine);
         let values = &event.values;
+        let gate = values.text(Value::Gate).filter(|plugin| !plugin.is_empty());
+        let gate = gate.map(|plugin| self.texts.of(plugin));
         let (uid, entry) = match self.entry(event, room) {
             Ok(Some(found)) => found,
             // A group of Pods.
             Ok(None) => return true,
             Err(()) => return false,
         };
-        let gate = values.text(Value::Gate).filter(|plugin| !plugin.is_empty());
         let gated = gate.is_some() || values.flag(Value::Gated) == Some(true);
         let place = match (active, gated, values.number(Value::BackoffExpirationSeconds)) {
             (true, ..) => Place::Active,
@@ -348,7 +352,7 @@ impl Process {
         };
         entry.enter(place, event.time_ns);
         if gated {
-            entry.gate = gate.map(Into::into);
+            entry.gate = gate;
         }
         entry.backoff = backoff(values, unix_ns);
         if self.moving.len() >= MAX_MOVING {
@@ -381,7 +385,7 @@ impl Process {
             entry.since_ns = event.time_ns;
         }
         entry.seen_ns = event.time_ns;
-        entry.event = why.into();
+        entry.event = self.texts.of(why);
     }
 
     /// A Pod leaves the queue. Returns whether there was room.
@@ -394,10 +398,11 @@ impl Process {
             let name = format!("{}/{}", text(Value::PodNamespace), text(Value::PodName));
             self.taken(event.time_ns, name);
         }
+        let profile = event.values.text(Value::Profile).map(|profile| self.texts.of(profile));
         match self.entry(event, room) {
             Ok(Some((_, entry))) => {
                 entry.enter(Place::Taken, event.time_ns);
-                entry.profile = event.values.text(Value::Profile).map(Into::into);
+                entry.profile = profile;
                 entry.backoff = None;
                 true
             }
@@ -426,7 +431,7 @@ impl Entry {
         if !stays {
             self.since_ns = time_ns;
             self.counted = false;
-            self.event = Box::default();
+            self.event = Arc::default();
         }
         self.place = place;
         if place != Place::Gated {

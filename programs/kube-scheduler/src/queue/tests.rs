@@ -9,7 +9,7 @@ use gotrace::{
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 use spans::{
-    Status,
+    Condition, Status,
     fixtures::{scheduled, unschedulable},
 };
 
@@ -93,6 +93,8 @@ impl Bench {
     /// What a look says is the same, in all tests.
     fn answer(&self, seconds: u64, pending: Option<&[Pending]>) -> Answer {
         let now = (ZERO_UNIX_S + seconds) * 1_000_000;
+        let pending: Option<Vec<_>> = pending.map(|pods| pods.iter().cloned().map(Arc::new).collect());
+        let pending = pending.as_deref();
         let answer = self.0.answer(now, pending);
         let Look { answer: without, counts } = self.0.look(now, pending);
         assert_eq!(Answer { pods: answer.pods.clone(), left_out: answer.left_out, ..without }, answer);

@@ -67,10 +67,7 @@ impl Process {
             namespace: values.take_text(Value::GroupNamespace).unwrap_or_default(),
             start_ns,
         });
-        let mut queued = values
-            .number(Value::QueuedPodInfo)
-            .and_then(|entry| self.queued.remove(&entry))
-            .unwrap_or_default();
+        let mut queued = self.take_queued(values.number(Value::QueuedPodInfo));
         queued.events += 1;
         let mut attempt = Attempt {
             pod: Pod { name: group.name.clone(), namespace: group.namespace.clone(), ..Pod::default() },
@@ -186,10 +183,7 @@ impl Process {
         }
         let member = self.next_id;
         self.next_id += 1;
-        let queued = values
-            .number(Value::QueuedPodInfo)
-            .and_then(|entry| self.queued.remove(&entry))
-            .unwrap_or_default();
+        let queued = self.take_queued(values.number(Value::QueuedPodInfo));
         let mut attempt = self.attempt_of_pod(*target, *time_ns, values.clone(), queued);
         let Building { attempt: Attempt { subject, pod, .. }, part, .. } = self.attempts.get_mut(&id)?;
         let (Subject::Group { group, size, .. }, Membership::Group { members, of_groups, .. }) =

@@ -117,7 +117,7 @@ struct Process {
     /// By the UID of the Pod.
     by_uid: HashMap<String, u64>,
     /// By the address of the `QueuedPodInfo`.
-    queued: HashMap<u64, Queued>,
+    queued: HashMap<u64, Box<Queued>>,
     /// The queue entry that a goroutine is putting into a queue.
     moving: HashMap<u64, u64>,
     /// Extension points that run while a Pod waits, by goroutine.
@@ -427,7 +427,7 @@ impl Process {
         }
         let id = self.next_id;
         self.next_id += 1;
-        let mut queued = self.queued.remove(&entry).unwrap_or_default();
+        let mut queued = self.take_queued(Some(entry));
         if let Some(time_ns) = from_backoff {
             queued.pop_from_backoff(time_ns);
         }

@@ -97,6 +97,11 @@ impl Process {
         self.queued.entry(entry).or_default()
     }
 
+    /// Takes the history of a queue entry, which is empty if nothing was seen of it.
+    pub(super) fn take_queued(&mut self, entry: Option<u64>) -> Queued {
+        entry.and_then(|entry| self.queued.remove(&entry)).map_or_else(Queued::default, |queued| *queued)
+    }
+
     /// Records a queue move: the scheduler counts the Pod that the goroutine queued last.
     pub(super) fn queue_move(&mut self, event: Event) {
         let Event { time_ns, goroutine, mut values, .. } = event;
@@ -154,6 +159,10 @@ impl Queued {
         if self.moves.len() == MAX_MOVES {
             self.moves.remove(MAX_MOVES / 2);
             self.left_out += 1;
+        }
+        // Most Pods that wait have one or two.
+        if self.moves.len() < 2 {
+            self.moves.reserve_exact(1);
         }
         self.moves.push(next);
     }
