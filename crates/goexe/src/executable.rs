@@ -186,9 +186,11 @@ impl<'a> Executable<'a> {
         code::stored_results(self.machine(), &code, function.range.start, call.resume)
     }
 
-    /// The disassembled instructions of a function.
-    pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<Instruction>, Error> {
-        Ok(code::instructions(self.machine(), &self.code(function)?, function.range.start))
+    /// The disassembled instructions of a function, with their assembler texts.
+    pub fn instructions(&self, function: &Function<'_>) -> Result<Vec<(Instruction, String)>, Error> {
+        let (machine, code, address) = (self.machine(), self.code(function)?, function.range.start);
+        let list = code::instructions(machine, &code, address);
+        Ok(list.into_iter().zip(code::texts(machine, &code, address)).collect())
     }
 
     /// The string constant that a function returns, such as a plugin's `Name`, and its address; `None` if it returns

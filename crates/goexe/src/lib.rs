@@ -36,7 +36,7 @@ mod types;
 pub use crate::{
     abi::Location,
     build_info::{BuildInfo, Module},
-    code::{Call, Callee, Class, Instruction, Site, instructions},
+    code::{Call, Callee, Class, Instruction, Operation, Site, instructions},
     dwarf::{DebugFunction, DebugInfo},
     error::Error,
     executable::Executable,

@@ -7,7 +7,7 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
-use super::{Call, Callee, Class, Instruction as Listed, MAX_STRAIGHT_LINE, Return, Site};
+use super::{Call, Callee, Class, Instruction as Listed, MAX_STRAIGHT_LINE, Operation, Return, Site};
 
 /// `push %rbp`, the first instruction after the stack check of a Go function with a frame.
 const PUSH_RBP: u8 = 0x55;
@@ -66,21 +66,44 @@ pub(super) fn frame_set_up(code: &[u8]) -> Result<u64, &'static str> {
     }
 }
 
-/// All instructions as text, in GNU syntax.
-pub(super) fn listing(code: &[u8], address: u64) -> Vec<Listed> {
+/// All instructions.
+pub(super) fn list(code: &[u8], address: u64) -> Vec<Listed> {
+    let list = Decoder::with_ip(64, code, address, DecoderOptions::NONE).into_iter().map(|instruction| {
+        let target = instruction.near_branch_target();
+        Listed {
+            address: instruction.ip(),
+            operation: operation(&instruction),
+            class: class(&instruction),
+            target: (target != 0).then_some(target),
+        }
+    });
+    list.collect()
+}
+
+fn operation(instruction: &Instruction) -> Operation {
+    match instruction.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall => Operation::Call,
+        FlowControl::ConditionalBranch
+        | FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::XbeginXabortXend => Operation::Jump,
+        FlowControl::Return => Operation::Return,
+        FlowControl::Next if instruction.mnemonic() == Mnemonic::Push => Operation::Push,
+        FlowControl::Next | FlowControl::Interrupt | FlowControl::Exception => Operation::Other,
+    }
+}
+
+/// All instructions as text, in GNU syntax. The tables of the formatter are half a megabyte: the daemon does without.
+pub(super) fn texts(code: &[u8], address: u64) -> Vec<String> {
     let mut formatter = GasFormatter::new();
     formatter.options_mut().set_uppercase_hex(false);
     formatter.options_mut().set_branch_leading_zeros(false);
-    Decoder::with_ip(64, code, address, DecoderOptions::NONE)
-        .iter()
-        .map(|instruction| {
-            let mut text = String::new();
-            formatter.format(&instruction, &mut text);
-            let target = instruction.near_branch_target();
-            let target = (target != 0).then_some(target);
-            Listed { address: instruction.ip(), text, class: class(&instruction), target }
-        })
-        .collect()
+    let texts = Decoder::with_ip(64, code, address, DecoderOptions::NONE).into_iter().map(|instruction| {
+        let mut text = String::new();
+        formatter.format(&instruction, &mut text);
+        text
+    });
+    texts.collect()
 }
 
 /// Address and length of the string that a function returns first, if both are constants in its code.

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::{Call, Callee, Class, Instruction, MAX_STRAIGHT_LINE, Return, Site};
+use super::{Call, Callee, Class, Instruction, MAX_STRAIGHT_LINE, Operation, Return, Site};
 
 /// R0 to R15 hold integer arguments and results.
 const INTEGER_REGISTERS: u32 = 16;
@@ -401,34 +401,46 @@ pub(super) fn constant_string(code: &[u8], address: u64) -> Option<(u64, u64)> {
 }
 
 /// All instructions: decoded kinds as text, the others as a word.
-pub(super) fn listing(code: &[u8], address: u64) -> Vec<Instruction> {
-    words(code, address)
-        .map(|(address, word)| {
-            let kind = kind(word, address);
-            let target = match kind {
-                Kind::Branch { target, .. } | Kind::Call { target } => Some(target),
-                _ => None,
-            };
-            let text = match kind {
-                Kind::Branch { target, conditional: false } => format!("b {target:#x}"),
-                Kind::Branch { target, conditional: true } => format!("b.cond/cbz/tbz {target:#x}"),
-                Kind::Call { target } => format!("bl {target:#x}"),
-                Kind::CallRegister { register } => format!("blr x{register}"),
-                Kind::Return => "ret".to_owned(),
-                Kind::Address { register, address } => format!("adr(p) x{register}, {address:#x}"),
-                Kind::Load { register, base, offset } => {
-                    format!("ldr x{register}, [{}, #{offset}]", name(base))
-                }
-                Kind::Move { register, from } => format!("mov x{register}, x{from}"),
-                Kind::Add { register, from, immediate } => {
-                    format!("add x{register}, {}, #{immediate}", name(from))
-                }
-                Kind::Constant { register, value } => format!("mov x{register}, #{value}"),
-                Kind::Leave | Kind::Other { .. } => format!(".inst {word:#010x}"),
-            };
-            Instruction { address, text, class: class(word), target }
-        })
-        .collect()
+pub(super) fn list(code: &[u8], address: u64) -> Vec<Instruction> {
+    let list = words(code, address).map(|(address, word)| {
+        let (operation, target) = match kind(word, address) {
+            Kind::Branch { target, .. } => (Operation::Jump, Some(target)),
+            Kind::Call { target } => (Operation::Call, Some(target)),
+            Kind::CallRegister { .. } => (Operation::Call, None),
+            Kind::Leave => (Operation::Jump, None),
+            Kind::Return => (Operation::Return, None),
+            Kind::Address { .. }
+            | Kind::Load { .. }
+            | Kind::Move { .. }
+            | Kind::Add { .. }
+            | Kind::Constant { .. }
+            | Kind::Other { .. } => (Operation::Other, None),
+        };
+        Instruction { address, operation, class: class(word), target }
+    });
+    list.collect()
+}
+
+/// All instructions as text.
+pub(super) fn texts(code: &[u8], address: u64) -> Vec<String> {
+    let texts = words(code, address).map(|(address, word)| match kind(word, address) {
+        Kind::Branch { target, conditional: false } => format!("b {target:#x}"),
+        Kind::Branch { target, conditional: true } => format!("b.cond/cbz/tbz {target:#x}"),
+        Kind::Call { target } => format!("bl {target:#x}"),
+        Kind::CallRegister { register } => format!("blr x{register}"),
+        Kind::Return => "ret".to_owned(),
+        Kind::Address { register, address } => format!("adr(p) x{register}, {address:#x}"),
+        Kind::Load { register, base, offset } => {
+            format!("ldr x{register}, [{}, #{offset}]", name(base))
+        }
+        Kind::Move { register, from } => format!("mov x{register}, x{from}"),
+        Kind::Add { register, from, immediate } => {
+            format!("add x{register}, {}, #{immediate}", name(from))
+        }
+        Kind::Constant { register, value } => format!("mov x{register}, #{value}"),
+        Kind::Leave | Kind::Other { .. } => format!(".inst {word:#010x}"),
+    });
+    texts.collect()
 }
 
 fn name(base: u32) -> String {

@@ -68,16 +68,31 @@ impl Return {
 }
 
 /// A disassembled instruction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// Virtual address in the file.
     pub address: u64,
-    /// Assembler text.
-    pub text: String,
+    /// What it does.
+    pub operation: Operation,
     /// Cost class of a probe on it.
     pub class: Class,
     /// Target of a direct branch or call.
     pub target: Option<u64>,
+}
+
+/// What an instruction does, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It calls a function.
+    Call,
+    /// It continues elsewhere, perhaps.
+    Jump,
+    /// It returns to the caller.
+    Return,
+    /// It pushes a value on the stack, and does nothing else.
+    Push,
+    /// It does anything else.
+    Other,
 }
 
 /// Maximum number of instructions searched in straight line after a call.
@@ -87,8 +102,16 @@ const MAX_STRAIGHT_LINE: usize = 48;
 #[must_use]
 pub fn instructions(machine: Machine, code: &[u8], address: u64) -> Vec<Instruction> {
     match machine {
-        Machine::Amd64 => amd64::listing(code, address),
-        Machine::Arm64 => arm64::listing(code, address),
+        Machine::Amd64 => amd64::list(code, address),
+        Machine::Arm64 => arm64::list(code, address),
+    }
+}
+
+/// The assembler texts of [`instructions`].
+pub(crate) fn texts(machine: Machine, code: &[u8], address: u64) -> Vec<String> {
+    match machine {
+        Machine::Amd64 => amd64::texts(code, address),
+        Machine::Arm64 => arm64::texts(code, address),
     }
 }
 

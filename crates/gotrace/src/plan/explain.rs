@@ -37,10 +37,12 @@ pub fn explain<P: Program>(source: Source<'_>, wanted: &str) -> Result<String, E
             function.name
         );
         let list = executable.instructions(&function)?;
-        let Some(place) = list.iter().position(|instruction| instruction.address == site.address) else {
+        let Some(place) = list.iter().position(|(instruction, _)| instruction.address == site.address) else {
             continue;
         };
-        for instruction in &list[place.saturating_sub(AROUND)..list.len().min(place + AROUND + 1)] {
+        for (instruction, assembler) in
+            &list[place.saturating_sub(AROUND)..list.len().min(place + AROUND + 1)]
+        {
             let here = instruction.address == site.address;
             let class = match instruction.class {
                 Class::Emulated => "emulated",
@@ -54,7 +56,7 @@ pub fn explain<P: Program>(source: Source<'_>, wanted: &str) -> Result<String, E
                 "{} {:#10x}  {:<44} {class:<9} {note}",
                 if here { ">>" } else { "  " },
                 instruction.address,
-                instruction.text,
+                assembler,
             );
         }
         reads(&mut text, site, executable.machine());

@@ -7,7 +7,7 @@ use aya::{
     Ebpf,
     programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
 };
-use goexe::{Class, Instruction, Machine, instructions};
+use goexe::{Class, Instruction, Machine, Operation, instructions};
 
 use super::{Error, uprobe};
 use crate::governor::meter::Traps;
@@ -92,10 +92,13 @@ pub(super) fn measure(ebpf: &mut Ebpf, program: &'static str) -> Result<Option<T
 /// When the kernel refuses.
 pub(super) fn push_more_ns(ebpf: &mut Ebpf, program: &'static str) -> Result<u64, Error> {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return Ok(0) };
-    let emulated = |function, text| {
-        place(&maps, function, move |it| it.class == Class::Emulated && it.text.starts_with(text))
+    let emulated = |function, operation| {
+        place(&maps, function, move |it| it.class == Class::Emulated && it.operation == operation)
     };
-    let (Some(push), Some(jump)) = (emulated(pushing, "push"), emulated(jumping, "j")) else { return Ok(0) };
+    let (Some(push), Some(jump)) = (emulated(pushing, Operation::Push), emulated(jumping, Operation::Jump))
+    else {
+        return Ok(0);
+    };
     // In turns: what else the machine does slows both.
     let [push_ns, jump_ns] =
         probed(ebpf, program, &[push, jump], || times([pushing, jumping], WARM_ROUNDS, &[]))?;
@@ -144,8 +147,7 @@ fn place(maps: &str, function: fn(u64) -> u64, is_it: impl Fn(&Instruction) -> b
     let read = std::os::unix::fs::FileExt::read_at(&file, &mut code, offset).ok()?;
     let all = instructions(MACHINE, &code[..read], offset);
     // Up to the first jump, all are executed: calls return.
-    let jumps = |text: &str| !["call", "bl "].iter().any(|call| text.starts_with(call));
-    let is_end = |it: &Instruction| it.text.starts_with("ret") || it.target.is_some() && jumps(&it.text);
+    let is_end = |it: &Instruction| matches!(it.operation, Operation::Return | Operation::Jump);
     let end = all.iter().position(is_end)?;
     all[..=end].iter().find(|instruction| is_it(instruction)).map(|found| found.address)
 }
