@@ -1,6 +1,7 @@
 //! Decodes records of slices and maps.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     mem::offset_of,
     sync::Arc,
@@ -118,13 +119,10 @@ impl<'a> Fields<'a> {
         Some(u64::from_ne_bytes(self.bytes(at, 8)?.try_into().ok()?))
     }
 
-    fn text(&self, at: usize, length: u32, room: usize) -> Option<String> {
+    fn text(&self, at: usize, length: u32, room: usize) -> Option<Cow<'a, str>> {
         let kept = (length as usize).min(room);
-        let mut text = String::from_utf8_lossy(self.bytes(at, kept)?).into_owned();
-        if length as usize > room {
-            text.push('…');
-        }
-        Some(text)
+        let text = String::from_utf8_lossy(self.bytes(at, kept)?);
+        Some(if length as usize > room { text + "…" } else { text })
     }
 }
 
@@ -141,7 +139,11 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
             let at = offset_of!(TopHit, names) + PART_NAME_LEN * number;
             Some((fields.long(first + PART_SIZE * number)?, fields.text(at, length, PART_NAME_LEN)?.into()))
         })
-        .collect::<Option<HashMap<u64, Arc<str>>>>()?;
+        .collect::<Option<Vec<(u64, Arc<str>)>>>()?;
+    let name_at = |address| {
+        let known = names.iter().find(|(known, _)| *known == address);
+        known.map_or_else(|| UNKNOWN.into(), |(_, name)| Arc::clone(name))
+    };
     let count = fields.int(offset_of!(TopHit, top_len))? as usize;
     let candidate = |number: usize| {
         let start = offset_of!(TopHit, top) + size_of::<TopElement>() * number;
@@ -149,11 +151,10 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
         let plugins = fields.int(start + offset_of!(TopElement, parts_len))? as usize;
         let score = |number: usize| {
             let at = start + offset_of!(TopElement, parts) + PART_SIZE * number;
-            let name = names.get(&fields.long(at)?).map_or_else(|| UNKNOWN.into(), Arc::clone);
-            Some((name, fields.long(at + 16)?.cast_signed()))
+            Some((name_at(fields.long(at)?), fields.long(at + 16)?.cast_signed()))
         };
         Some(Element {
-            label: fields.text(start + offset_of!(TopElement, label), length, TEXT_LEN)?,
+            label: fields.text(start + offset_of!(TopElement, label), length, TEXT_LEN)?.into_owned(),
             key: fields.long(start + offset_of!(TopElement, key))?.cast_signed(),
             parts: (0..plugins.min(MAX_PARTS)).map(score).collect::<Option<_>>()?,
             cut: plugins > MAX_PARTS,

@@ -36,6 +36,8 @@ use crate::{
 const REJECTED: &str = "plugin rejected";
 /// Index of the first span of a share: beyond the indices of an attempt's calls.
 const SHARES: u64 = 1 << 32;
+/// Attributes of a share's span, if its calls are not counted.
+const SHARE_ATTRIBUTES: usize = 6;
 /// Indices for the shares of a phase.
 const PER_PHASE: u64 = 64;
 
@@ -192,14 +194,13 @@ fn shares_of(
 ) -> impl Iterator<Item = Span> {
     plugins.iter().zip(ids).map(move |(share, span_id)| {
         let part = share.amount as f64 / (*amount).max(1) as f64;
-        let mut attributes: Attributes = [
+        let mut attributes = Attributes::with_capacity(SHARE_ATTRIBUTES);
+        attributes.extend([
             (attributes::PLUGIN_NAME, (&share.plugin).into()),
             (attributes::EXTENSION_POINT, AttributeValue::String(point.into())),
             (attributes::SHARE, AttributeValue::Double(part)),
             (attributes::SHARE_BASIS, AttributeValue::String(basis.name().into())),
-        ]
-        .into_iter()
-        .collect();
+        ]);
         match &share.calls {
             Some(calls) => push_calls(&mut attributes, calls),
             None => attributes.extend([
