@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
-    api::{Api, pod},
+    api::{Api, NodeSize, node, pod},
     audit::{self, Write},
     schedspan::{Options, Schedspan},
     spans::{self, Related, Span},
@@ -20,17 +20,26 @@ use crate::controllers::{is_traced, nothing_lost};
 
 /// Its name, and the controllers that it runs.
 const PROCESS: &str = "deletions";
-const CONTROLLERS: &str = "pod-garbage-collector-controller";
-/// What its client is called.
-const CLIENT: &str = "pod-garbage-collector";
+const CONTROLLERS: &str = "pod-garbage-collector-controller,taint-eviction-controller";
+/// What their clients are called.
+const CLIENTS: [&str; 2] = ["pod-garbage-collector", "node-controller"];
 /// Pods without a Node that wait to be deleted: the Pod garbage collector deletes them again and again.
 const HELD: [&str; 2] = ["held-0", "held-1"];
+/// A Pod that a taint of its Node evicts after a second: by a timer, which no reconcile has started.
+const EVICTED: &str = "evicted";
+/// A Node of its own, since all others of a tainted Node are evicted as well.
+const NODE: &str = "evicts";
+const TAINT: &str = "schedspan.test/evicts";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const REMOVALS: &str = "schedspan_workqueue_pod_removals_total";
 /// The limit from a deletion to the Collector's file. The Pod garbage collector looks each 20 seconds.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(stage: &mut Stage, api: &Api) -> Result<()> {
+    // Tainted from the beginning: later, the controller would look for its Pods with an index that another controller makes.
+    let mut tainted = node(NODE, NodeSize::default());
+    tainted["spec"] = json!({ "taints": [{ "key": TAINT, "effect": "NoExecute" }] });
+    api.post("/api/v1/nodes", &tainted)?;
     let process = stage.cluster.controllers_beside(PROCESS, CONTROLLERS)?;
     let mut schedspan =
         Schedspan::start(&Options { arguments: &["--program", "client-go"], ..stage.options()? })?;
@@ -51,7 +60,7 @@ pub(super) fn run(stage: &mut Stage, api: &Api) -> Result<()> {
     // As many deletions as the API server wrote down, of which the last may still be on its way.
     let written = || -> Result<f64> {
         let part = audited..audit::length(stage.cluster.dir())?;
-        let is_of = |agent: &str| agent.ends_with(CLIENT);
+        let is_of = |agent: &str| CLIENTS.iter().any(|client| agent.ends_with(client));
         let is_deletion = |write: &&Write| {
             let Write { method, resource, subresource, code, .. } = write;
             [method, resource, subresource, code] == ["DELETE", "pods", "", "200"]
@@ -87,13 +96,20 @@ pub(super) fn run(stage: &mut Stage, api: &Api) -> Result<()> {
 
 /// Lets Pods be deleted. Returns their UIDs.
 fn work(api: &Api) -> Result<BTreeSet<String>> {
-    let mut uids = BTreeSet::new();
+    let create = |pod: &Value| -> Result<String> {
+        let created = api.create_pod("default", pod)?;
+        Ok(created["metadata"]["uid"].as_str().context("a Pod has no UID")?.to_owned())
+    };
+    let mut evicted = pod(EVICTED, "10m");
+    evicted["spec"]["nodeName"] = NODE.into();
+    evicted["spec"]["tolerations"] =
+        json!([{ "key": TAINT, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1 }]);
+    let mut uids = BTreeSet::from([create(&evicted)?]);
     for name in HELD {
         let mut held = pod(name, "10m");
         held["metadata"]["finalizers"] = json!(["schedspan.test/held"]);
         held["spec"]["schedulerName"] = "nobody".into();
-        let created = api.create_pod("default", &held)?;
-        uids.insert(created["metadata"]["uid"].as_str().context("a Pod has no UID")?.to_owned());
+        uids.insert(create(&held)?);
         api.delete(&format!("{PODS}/{name}"))?;
     }
     Ok(uids)
