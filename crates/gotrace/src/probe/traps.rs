@@ -8,6 +8,7 @@ use aya::{
     programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
 };
 use goexe::{Class, Instruction, Machine, Operation, instructions};
+use memmap2::MmapMut;
 
 use super::{Error, uprobe};
 use crate::governor::meter::Traps;
@@ -72,7 +73,9 @@ pub(super) fn measure(ebpf: &mut Ebpf, program: &'static str) -> Result<Option<T
         .zip(classes)
         .map(|(function, class)| place(&maps, *function, |it| it.class == class));
     let (Some(Some(first)), Some(Some(second))) = (places.next(), places.next()) else { return Ok(None) };
-    let cache = vec![1_u8; CACHE];
+    // Not of the allocator, which would keep it.
+    let Ok(mut cache) = MmapMut::map_anon(CACHE) else { return Ok(None) };
+    cache.fill(1);
     let measured = || times(functions, ROUNDS, &cache);
     let without = measured();
     let with = probed(ebpf, program, &[first, second], measured)?;
