@@ -54,11 +54,14 @@ pub(super) struct Options {
     /// Pods created in a second; each carries a trace context
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pace: u32,
+    /// With lifecycles of Pods
+    #[arg(long)]
+    lifecycle: bool,
     /// This executable of schedspan instead of the image's
     #[arg(long, value_name = "FILE")]
     executable: Option<PathBuf>,
     /// Store the result in docs/figures.tsv, which tests compare with what the documents say
-    #[arg(long, conflicts_with_all = ["bound", "pending", "nodes", "minutes", "pace", "executable"])]
+    #[arg(long, conflicts_with_all = ["bound", "pending", "nodes", "minutes", "pace", "lifecycle", "executable"])]
     store: bool,
 }
 
@@ -86,7 +89,7 @@ pub(super) fn main(options: &Options) -> Result<()> {
 }
 
 fn run(options: &Options, stage: &mut Stage) -> Result<()> {
-    let Options { bound, pending, nodes, minutes, pace, store, executable: _ } = options;
+    let Options { bound, pending, nodes, minutes, pace, store, lifecycle, executable: _ } = options;
     let api = stage.cluster.api()?;
     let node = |number: usize| format!("node-{}", number % *nodes as usize);
     create(&api, "bound", *bound, |name, number| {
@@ -108,7 +111,9 @@ fn run(options: &Options, stage: &mut Stage) -> Result<()> {
     kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{}", proxy.address).into();
     let path = stage.cluster.dir().join("proxy.kubeconfig");
     fs::write(&path, serde_json::to_vec(&kubeconfig)?)?;
-    let mut schedspan = Schedspan::start(&SchedspanOptions { kubeconfig: path, ..stage.options()? })?;
+    let arguments: &[&str] = if *lifecycle { &["--lifecycle"] } else { &[] };
+    let mut schedspan =
+        Schedspan::start(&SchedspanOptions { kubeconfig: path, arguments, ..stage.options()? })?;
     schedspan.wait_for("schedspan to know all Pods that wait", TRIED_TIMEOUT, |metrics| {
         metrics.sum("schedspan_context_watch_up", &[]) == 1.0
     })?;
