@@ -19,8 +19,9 @@ use crate::{
 
 /// Bytes of all entries; an attempt takes some 2 kB.
 const MAX_BYTES: usize = 16 << 20;
-/// Bytes of the numbers of Nodes, beside those: 1,000 Nodes take 2 kB in an attempt. Of older attempts, the Nodes are forgotten first.
-const MAX_NODE_BYTES: usize = 2 << 20;
+/// Bytes of the numbers of Nodes, beside those: in an attempt, Nodes that follow each other take a few, and 1,000 others 2 kB. Of older
+/// attempts, the Nodes are forgotten first.
+const MAX_NODE_BYTES: usize = 1 << 20;
 /// Newest attempts of a Pod whose Nodes are in a report by name.
 const MAX_NAMED: usize = 10;
 /// Newest attempts of a Pod in a report.
@@ -340,29 +341,31 @@ mod tests {
 
     #[test]
     fn names_of_nodes_are_reported_on_request_and_those_of_old_attempts_are_forgotten_first() {
-        let failed = |names: usize| failed((0..names).map(|number| format!("node-{number:04}")));
+        let failed =
+            |step: usize, names: usize| failed((0..names).map(|number| format!("node-{:04}", step * number)));
         let history = AttemptLog::new(usize::MAX);
         let named = |with_nodes| -> Vec<_> {
             let report = history.report("default", "web-0", with_nodes, 0);
             report.attempts.into_iter().map(|account| account.rejected_nodes).collect()
         };
-        history.add(&failed(3));
+        history.add(&failed(1, 3));
         assert_eq!(named(false), [None]);
         let [Some(nodes)] = &named(true)[..] else { panic!("there is one attempt with names") };
         assert_eq!(
             (nodes.left_out, nodes.groups[0].nodes.join(" ")),
             (1_997, "node-0000 node-0001 node-0002".into())
         );
+        history.add(&failed(1, 2_000));
         // Some 2 kB each.
         for _ in 0..2_000 {
-            history.add(&failed(1_000));
+            history.add(&failed(2, 1_000));
         }
         let memory = history.memory();
         let bytes: usize = memory.entries.iter().map(Entry::node_bytes).sum();
         assert_eq!(memory.node_bytes, bytes);
         assert!(bytes <= MAX_NODE_BYTES && bytes > MAX_NODE_BYTES / 2, "{bytes}");
         let has_names: Vec<_> = memory.entries.iter().map(|entry| entry.nodes.is_some()).collect();
-        assert!(has_names.is_sorted() && !has_names[0] && has_names.len() == 2_001, "the newest have them");
+        assert!(has_names.is_sorted() && !has_names[0] && has_names.len() == 2_002, "the newest have them");
         drop(memory);
         let named = named(true);
         assert_eq!(named.iter().filter(|nodes| nodes.is_some()).count(), MAX_NAMED);

@@ -1,6 +1,6 @@
 //! The rejected Nodes of many attempts in little memory: the name of a Node is kept once, and each attempt has its number.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     HashMap,
@@ -23,18 +23,19 @@ pub(super) struct NodeNames {
 pub(super) struct Numbered {
     /// As JSON, without names.
     rest: Box<str>,
-    /// Of each group.
-    nodes: Box<[Box<[u16]>]>,
+    /// Of each group, [packed](pack).
+    nodes: Box<[Box<[u8]>]>,
 }
 
 impl NodeNames {
     /// Replaces names by numbers; `None` if the table has no room for them.
     pub(super) fn number(&mut self, rejected: &RejectedNodes) -> Option<Numbered> {
         let RejectedNodes { groups, left_out, others } = rejected;
-        let nodes = groups
-            .iter()
-            .map(|group| group.nodes.iter().map(|name| self.number_of(name)).collect())
-            .collect::<Option<_>>()?;
+        let mut packed = |group: &RejectedGroup| {
+            let numbers = group.nodes.iter().map(|name| self.number_of(name));
+            Some(pack(numbers.collect::<Option<_>>()?))
+        };
+        let nodes = groups.iter().map(&mut packed).collect::<Option<_>>()?;
         let without = |group: &RejectedGroup| {
             let RejectedGroup { plugin, result, reasons, nodes: _ } = group;
             RejectedGroup {
@@ -69,12 +70,48 @@ impl NodeNames {
     /// What [`Self::number`] was given.
     pub(super) fn named(&self, Numbered { rest, nodes }: &Numbered) -> Option<RejectedNodes> {
         let mut rejected: RejectedNodes = serde_json::from_str(rest).ok()?;
-        for (group, numbers) in rejected.groups.iter_mut().zip(nodes) {
-            group.nodes =
-                numbers.iter().filter_map(|number| self.names.get(usize::from(*number)).cloned()).collect();
+        for (group, packed) in rejected.groups.iter_mut().zip(nodes) {
+            let names = unpack(packed).into_iter().flatten().filter_map(|number| self.names.get(number));
+            group.nodes = names.cloned().collect();
+            group.nodes.sort();
         }
         Some(rejected)
     }
+}
+
+/// Numbers as runs: the gap before a run and its length, each with seven bits a byte, lowest first. A plugin often rejects Nodes that
+/// follow each other.
+fn pack(mut numbers: Vec<u16>) -> Box<[u8]> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut bytes = Vec::new();
+    let mut end = 0;
+    for run in numbers.chunk_by(|one, other| one.checked_add(1) == Some(*other)) {
+        let start = usize::from(run[0]);
+        for mut number in [start - end, run.len()] {
+            while number > 0x7f {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+        }
+        end = start + run.len();
+    }
+    bytes.into()
+}
+
+/// The runs of [`pack`].
+fn unpack(packed: &[u8]) -> Vec<Range<usize>> {
+    let number =
+        |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 7 | usize::from(byte & 0x7f));
+    let numbers: Vec<_> = packed.split_inclusive(|byte| *byte < 0x80).map(number).collect();
+    let mut end = 0;
+    let run = |pair: &[usize]| {
+        let start = end + pair[0];
+        end = start + pair[1];
+        start..end
+    };
+    numbers.chunks_exact(2).map(run).collect()
 }
 
 impl Numbered {
@@ -87,6 +124,8 @@ impl Numbered {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::btree_set, prelude::*};
+
     use super::*;
 
     fn rejected(groups: &[&[&str]]) -> RejectedNodes {
@@ -101,11 +140,26 @@ mod tests {
     #[test]
     fn each_attempt_has_its_names_back() {
         let mut names = NodeNames::default();
-        let all = [rejected(&[&["a", "b"], &["c"]]), rejected(&[]), rejected(&[&["c", "a"], &[], &["d"]])];
+        let all = [rejected(&[&["a", "b"], &["c"]]), rejected(&[]), rejected(&[&["a", "c"], &[], &["d"]])];
         let numbered: Vec<_> = all.iter().map(|one| names.number(one).unwrap()).collect();
         assert_eq!(names.names.len(), 4);
         for (one, numbered) in all.into_iter().zip(numbered) {
             assert_eq!(names.named(&numbered), Some(one));
+        }
+    }
+
+    #[test]
+    fn nodes_that_follow_each_other_take_a_few_bytes_together() {
+        assert_eq!(pack((100..5_100).collect()).len(), 3);
+        assert_eq!(pack((0..1_000).map(|number| 2 * number).collect()).len(), 2_000);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_the_same_when_unpacked(numbers in btree_set(prop_oneof![0..50_u16, any::<u16>()], 0..200)) {
+            let packed = pack(numbers.iter().rev().copied().collect());
+            let unpacked: Vec<_> = unpack(&packed).into_iter().flatten().collect();
+            prop_assert_eq!(unpacked, numbers.into_iter().map(usize::from).collect::<Vec<_>>());
         }
     }
 
