@@ -12,7 +12,7 @@
 //! * [`Metrics`]: what all this counts.
 //! * [`screen`]: standard output and standard error, for people.
 //! * [`figures`], [`text`]: durations and foreign text for people. [`environment`]: OpenTelemetry's variables.
-//! * [`wakeups`]: batches the wake-ups of a runtime. [`Shared`]: values that many have in common.
+//! * [`wakeups`]: batches the wake-ups of a runtime.
 //! * `fixtures`: example traces for tests, behind the feature of this name.
 //!
 //! # Design constraints
@@ -39,7 +39,6 @@ mod owners;
 mod pending;
 pub mod sample;
 pub mod screen;
-mod shared;
 mod span;
 pub mod story;
 pub mod terms;
@@ -52,7 +51,6 @@ pub use self::{
     metrics::{Dropped, Exported, LeftOut, Loss, Metrics},
     owners::Owners,
     pending::{Condition, Pending},
-    shared::Shared,
     span::{
         AttributeValue, Attributes, Event, Evidence, Link, NameList, Names, Origin, Relation, Source, Span,
         Status, Trace,

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use interned::Interner;
 use serde::{Deserialize, Serialize};
 use wire::{
     MAX_PARTS, MAX_TOP, MAX_VALUE_TEXTS, MapChunk, MapEntry, MapHit, PART_NAME_LEN, PART_SIZE, TEXT_LEN,
@@ -185,9 +186,14 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Adds the entries of a [`MapChunk`]. `name` resolves the address of a name. Entries are counted as far as they are
+    /// Adds the entries of a [`MapChunk`]. `keys` are those of all walks, which are mostly the same; `name` resolves the address of a name. Entries are counted as far as they are
     /// whole.
-    pub(super) fn add(&mut self, record: &[u8], name: impl Fn(u64) -> Option<Arc<str>>) -> Option<()> {
+    pub(super) fn add(
+        &mut self,
+        record: &[u8],
+        keys: &mut Interner<str>,
+        name: impl Fn(u64) -> Option<Arc<str>>,
+    ) -> Option<()> {
         let fields = Fields(record);
         let id = fields.long(offset_of!(MapChunk, walk))?;
         if self.id != id {
@@ -223,7 +229,7 @@ impl Walk {
                 if self.listed.len() >= MAX_LISTED && !self.listed.contains_key(&value) {
                     value.2.clear();
                 }
-                self.listed.entry(value).or_default().push(key.into());
+                self.listed.entry(value).or_default().push(keys.intern(&*key));
             }
         }
         Some(())
@@ -362,10 +368,15 @@ mod tests {
         let again: &[_] = &[(0x100, "Insufficient cpu", false)];
         let both: &[_] = &[(0x100, "Insufficient cpu", false), (0x200, "Too many pods", true)];
         let lost: &[_] = &[(0x300, "its text was in a chunk that was lost", false)];
-        let mut walk = Walk::default();
-        walk.add(&chunk(7, &[(2, 0x10, "b", cpu), (2, 0x10, "c", both)]), plugin).expect("it is whole");
-        walk.add(&chunk(7, &[(2, 0x10, "a", again), (3, 0x20, "d", lost), (3, 0x20, "", &[])]), plugin)
+        let (mut walk, mut keys) = (Walk::default(), Interner::default());
+        walk.add(&chunk(7, &[(2, 0x10, "b", cpu), (2, 0x10, "c", both)]), &mut keys, plugin)
             .expect("it is whole");
+        walk.add(
+            &chunk(7, &[(2, 0x10, "a", again), (3, 0x20, "d", lost), (3, 0x20, "", &[])]),
+            &mut keys,
+            plugin,
+        )
+        .expect("it is whole");
         let found = walk.end(&map_hit(7, 9, 0x10), plugin).expect("it is whole");
         let groups = vec![
             Group { name: Some("Fit".into()), code: 2, keys: 3 },
@@ -394,9 +405,9 @@ mod tests {
 
     #[test]
     fn chunks_of_another_walk_are_not_of_this_one() {
-        let mut walk = Walk::default();
-        walk.add(&chunk(7, &[(2, 0x10, "old", &[])]), plugin).expect("it is whole");
-        walk.add(&chunk(8, &[(2, 0x10, "new", &[])]), plugin).expect("it is whole");
+        let (mut walk, mut keys) = (Walk::default(), Interner::default());
+        walk.add(&chunk(7, &[(2, 0x10, "old", &[])]), &mut keys, plugin).expect("it is whole");
+        walk.add(&chunk(8, &[(2, 0x10, "new", &[])]), &mut keys, plugin).expect("it is whole");
         assert_eq!(walk.looked_at, 1);
         let found = walk.end(&map_hit(9, 3, 0), plugin).expect("it is whole");
         assert_eq!(found, Entries { keys: 3, ..Entries::default() });
@@ -407,8 +418,8 @@ mod tests {
         let bytes = |length: usize| proptest::collection::vec(proptest::num::u8::ANY, length);
         proptest::proptest!(|(one in bytes(size_of::<TopHit>()), other in bytes(size_of::<MapHit>()), more in bytes(size_of::<MapChunk>()))| {
             let _any = top(&one);
-            let mut walk = Walk::default();
-            let _any = walk.add(&more, |_| None);
+            let (mut walk, mut keys) = (Walk::default(), Interner::default());
+            let _any = walk.add(&more, &mut keys, |_| None);
             let _any = walk.end(&other, |_| None);
         });
     }

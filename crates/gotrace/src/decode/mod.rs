@@ -7,6 +7,7 @@ mod tests;
 use std::{collections::hash_map::Entry, ops::Range, sync::Arc};
 
 use foldhash::fast::RandomState;
+use interned::Interner;
 use wire::{
     Hit, LONG_TEXT_LEN, LongTextHit, MAX_TARGETS, MAX_TEXTS, MAX_WORDS, MapChunk, MapHit, TEXT_LEN, TextHit,
     TopHit,
@@ -64,6 +65,8 @@ pub struct Decoder<P: Program> {
     zeros: HashMap<u32, i64>,
     /// The map that each process is walking.
     walks: HashMap<u32, Walk>,
+    /// The keys of maps.
+    keys: Interner<str>,
 }
 
 #[derive(Debug)]
@@ -100,6 +103,7 @@ impl<P: Program> Default for Decoder<P> {
             unix_ns_at_zero: 0,
             zeros: HashMap::default(),
             walks: HashMap::default(),
+            keys: Interner::default(),
         }
     }
 }
@@ -183,13 +187,13 @@ impl<P: Program> Decoder<P> {
     ///
     /// When it is not whole.
     pub fn add_part(&mut self, record: &[u8]) -> Result<(), Undecodable> {
-        let (Self { walks, names, .. }, target) = (self, target_of(record)?);
+        let (Self { walks, keys, names, .. }, target) = (self, target_of(record)?);
         if walks.len() >= MAX_TARGETS as usize && !walks.contains_key(&target) {
             // Of processes that ended within a walk.
             walks.clear();
         }
         let name = |address| names.get(&(target, address)).cloned();
-        let added = walks.entry(target).or_default().add(record, name);
+        let added = walks.entry(target).or_default().add(record, keys, name);
         added.ok_or(Undecodable::Length(record.len()))
     }
 

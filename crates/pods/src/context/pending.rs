@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use interned::Interner;
 use kube::Resource as _;
-use spans::{Condition, Pending, Shared, text::cut};
+use spans::{Condition, Pending, text::cut};
 
 use super::pod::{self, Pod};
 
@@ -24,7 +25,7 @@ pub(super) struct Known {
     lists: u64,
     /// Not all Pods of the last list, and since, had room.
     overflowed: bool,
-    texts: Shared<str>,
+    texts: Interner<str>,
 }
 
 impl Known {
@@ -65,7 +66,7 @@ impl Known {
     }
 }
 
-fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Shared<str>) -> Pending {
+fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Interner<str>) -> Pending {
     let metadata = pod.meta();
     let name = |name| cut(name, MAX_NAME);
     let failed =
@@ -73,8 +74,8 @@ fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Shared<str>) -
     let condition = pod.status.conditions.iter().find(failed).map(|condition| {
         let since = condition.last_transition_time.as_ref().map(|time| time.0.as_microsecond());
         Condition {
-            reason: texts.of(name(&condition.reason)),
-            message: texts.of(cut(&condition.message, MAX_MESSAGE)),
+            reason: texts.intern(name(&condition.reason)),
+            message: texts.intern(cut(&condition.message, MAX_MESSAGE)),
             since_unix_us: since.map_or(0, microseconds),
         }
     });
@@ -83,12 +84,12 @@ fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Shared<str>) -
     let group = pod.spec.scheduling_group.as_ref();
     Pending {
         uid: uid.into(),
-        namespace: texts.of(name(metadata.namespace.as_deref().unwrap_or_default())),
+        namespace: texts.intern(name(metadata.namespace.as_deref().unwrap_or_default())),
         name: name(metadata.name.as_deref().unwrap_or_default()).into(),
-        scheduler: texts.of(name(&pod.spec.scheduler_name)),
+        scheduler: texts.intern(name(&pod.spec.scheduler_name)),
         created_unix_us: created.map_or(0, microseconds),
         gates: gates.map(|gate| name(&gate.name).to_owned()).collect(),
-        group: group.map(|group| texts.of(name(&group.pod_group_name))),
+        group: group.map(|group| texts.intern(name(&group.pod_group_name))),
         condition,
     }
 }

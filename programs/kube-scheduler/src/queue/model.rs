@@ -9,7 +9,8 @@ use gotrace::{
     program::{Detail, Function as _},
     recording::Line,
 };
-use spans::{Shared, Source, Trace, TraceKind, attributes, text::cut};
+use interned::Interner;
+use spans::{Source, Trace, TraceKind, attributes, text::cut};
 
 use crate::{
     Event, HashMap, KubeScheduler, Values,
@@ -60,8 +61,8 @@ pub(super) struct Process {
     pub(super) pid: u32,
     /// By UID.
     pub(super) pods: HashMap<Box<str>, Box<Entry>>,
-    texts: Shared<str>,
-    whys: Shared<Why>,
+    texts: Interner<str>,
+    whys: Interner<Why>,
     /// The UID of the Pod that a goroutine is putting into a queue.
     moving: HashMap<u64, Box<str>>,
     /// The profiles that it is known to have.
@@ -269,7 +270,7 @@ impl Model {
         plugins.sort();
         plugins.dedup();
         let why = Why { plugins, message: cut(&account.message, MAX_MESSAGE).to_owned() };
-        entry.failure = Some(Failure { why: process.whys.of(why), unix_us: root.end_unix_ns / 1_000 });
+        entry.failure = Some(Failure { why: process.whys.intern(why), unix_us: root.end_unix_ns / 1_000 });
     }
 }
 
@@ -320,7 +321,7 @@ impl Process {
         }
         let entry = self.pods.entry(uid.into()).or_default();
         if entry.name.is_empty() {
-            (entry.namespace, entry.name) = (self.texts.of(namespace), name.into());
+            (entry.namespace, entry.name) = (self.texts.intern(namespace), name.into());
         }
         entry.seen_ns = event.time_ns;
         entry.doubtful = false;
@@ -335,7 +336,7 @@ impl Process {
         self.moving.remove(&event.goroutine);
         let values = &event.values;
         let gate = values.text(Value::Gate).filter(|plugin| !plugin.is_empty());
-        let gate = gate.map(|plugin| self.texts.of(plugin));
+        let gate = gate.map(|plugin| self.texts.intern(plugin));
         let (uid, entry) = match self.entry(event, room) {
             Ok(Some(found)) => found,
             // A group of Pods.
@@ -385,7 +386,7 @@ impl Process {
             entry.since_ns = event.time_ns;
         }
         entry.seen_ns = event.time_ns;
-        entry.event = self.texts.of(why);
+        entry.event = self.texts.intern(why);
     }
 
     /// A Pod leaves the queue. Returns whether there was room.
@@ -398,7 +399,7 @@ impl Process {
             let name = format!("{}/{}", text(Value::PodNamespace), text(Value::PodName));
             self.taken(event.time_ns, name);
         }
-        let profile = event.values.text(Value::Profile).map(|profile| self.texts.of(profile));
+        let profile = event.values.text(Value::Profile).map(|profile| self.texts.intern(profile));
         match self.entry(event, room) {
             Ok(Some((_, entry))) => {
                 entry.enter(Place::Taken, event.time_ns);
