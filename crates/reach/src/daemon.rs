@@ -16,7 +16,7 @@ use kube::{Client, Config, client};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::{sync::Mutex, time::timeout};
-use tracing::debug;
+use tracing::{debug, instrument::WithSubscriber as _, subscriber::NoSubscriber};
 
 use crate::{Cluster, find::Place, forward};
 
@@ -154,7 +154,8 @@ fn query(path: &str, question: &[(&str, &str)]) -> String {
 
 async fn from_url(client: &Client, url: &Uri, path: &str) -> Result<(StatusCode, Body)> {
     let request = Request::get(path).body(client::Body::empty()).context("the path is not valid")?;
-    let answer = client.send(request).await.with_context(|| {
+    // kube would log a failure as well, as an error that names nothing.
+    let answer = client.send(request).with_subscriber(NoSubscriber::default()).await.with_context(|| {
         let address = url.authority().map_or("", Authority::as_str);
         format!(
             "cannot reach a daemon at {url}: start it with `schedspan run --debug-listen {address}`, say where it is with \
@@ -170,13 +171,8 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let (head, body) = answer.into_parts();
-    let parts = body.into_data_stream();
-    (
-        head.status,
-        parts
-            .map(move |part| part.map_err(|error| Error::from_boxed(error.into())).context(cut_off.clone()))
-            .boxed(),
-    )
+    let parts = body.into_data_stream().map_err(|error| Error::from_boxed(error.into()));
+    (head.status, parts.map(move |part| part.context(cut_off.clone())).boxed())
 }
 
 async fn from_pod(
