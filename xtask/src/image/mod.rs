@@ -144,8 +144,8 @@ pub fn executable(machine: &'static Machine) -> Result<PathBuf> {
     // The list of what moves with the executable's address is read whole at each start: packed, it has a few pages. musl
     // reads it since 1.2.4: <https://git.musl-libc.org/cgit/musl/tree/WHATSNEW?h=v1.2.5>.
     flags.push("-Clink-arg=--pack-dyn-relocs=relr".to_owned());
-    // Equal functions become one. A panic ends the process: nothing reads tables for unwinding.
-    flags.extend(["-Clink-arg=--icf=all", "-Cforce-unwind-tables=no"].map(str::to_owned));
+    // Equal functions become one.
+    flags.push("-Clink-arg=--icf=all".to_owned());
     let mut cargo = rustc.cargo_with("build", &flags);
     cargo
         .current_dir(paths::repository())
