@@ -74,11 +74,8 @@ struct Figures {
 
 pub(super) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
-    let executable = match &options.executable {
-        Some(executable) => executable.clone(),
-        // As deployed.
-        None => image::executable(machine::own()?)?,
-    };
+    let deployed = || image::executable(machine::own()?);
+    let executable = options.executable.clone().map_or_else(deployed, Ok)?;
     let cluster = cluster::Options {
         nodes: options.nodes,
         scheduler_qps: Some(QPS),

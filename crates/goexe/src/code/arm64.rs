@@ -400,7 +400,7 @@ pub(super) fn constant_string(code: &[u8], address: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// All instructions: decoded kinds as text, the others as a word.
+/// All instructions.
 pub(super) fn list(code: &[u8], address: u64) -> Vec<Instruction> {
     let list = words(code, address).map(|(address, word)| {
         let (operation, target) = match kind(word, address) {
@@ -421,7 +421,7 @@ pub(super) fn list(code: &[u8], address: u64) -> Vec<Instruction> {
     list.collect()
 }
 
-/// All instructions as text.
+/// All instructions: decoded kinds as text, the others as a word.
 pub(super) fn texts(code: &[u8], address: u64) -> Vec<String> {
     let texts = words(code, address).map(|(address, word)| match kind(word, address) {
         Kind::Branch { target, conditional: false } => format!("b {target:#x}"),

@@ -186,8 +186,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Adds the entries of a [`MapChunk`]. `keys` are those of all walks, which are mostly the same; `name` resolves the address of a name. Entries are counted as far as they are
-    /// whole.
+    /// Adds the entries of a [`MapChunk`], as far as they are whole. `keys` are those of all walks, which are mostly the same; `name`
+    /// resolves the address of a name.
     pub(super) fn add(
         &mut self,
         record: &[u8],

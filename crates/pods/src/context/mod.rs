@@ -49,7 +49,7 @@ pub use self::options::{Mode, Options};
 pub use self::pod::PodWith;
 use self::{
     owners::{Nearest, Owner, Owners},
-    pending::Known as KnownPending,
+    pending::PendingPods,
     pod::Pod,
 };
 use crate::{Lookup, Loss, Metrics, api};
@@ -98,7 +98,7 @@ struct Shared {
     /// Set if owners are enabled and an API server is known.
     owners: OnceLock<Owners>,
     /// The Pods without a Node, if they are asked for.
-    pending: Option<Mutex<KnownPending>>,
+    pending: Option<Mutex<PendingPods>>,
     /// Warnings that are logged already: keys of annotations, and kinds of owners.
     logged: Mutex<HashSet<String>>,
     /// Whether all Pods without a Node have been listed once.
@@ -459,7 +459,7 @@ impl Shared {
         }
     }
 
-    fn with_pending<T>(&self, work: impl FnOnce(&mut KnownPending) -> T) -> Option<T> {
+    fn with_pending<T>(&self, work: impl FnOnce(&mut PendingPods) -> T) -> Option<T> {
         let pending = self.pending.as_ref()?;
         Some(work(&mut pending.lock().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -549,11 +549,11 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
                 shared.leaves(pod.meta());
             }
             Ok(Event::InitDone) => {
-                shared.with_pending(KnownPending::list_ends);
+                shared.with_pending(PendingPods::list_ends);
                 shared.listed.store(true, Ordering::Relaxed);
                 shared.changed.notify_waiters();
             }
-            Ok(Event::Init) => drop(shared.with_pending(KnownPending::list_begins)),
+            Ok(Event::Init) => drop(shared.with_pending(PendingPods::list_begins)),
             Err(error) => shared.failed(&url, &error),
         }
     }

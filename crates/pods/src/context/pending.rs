@@ -18,7 +18,7 @@ const MAX_GATES: usize = 16;
 
 /// All Pods without a Node.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct PendingPods {
     /// By UID, with the last list that had the Pod, or that was over when it came.
     pods: HashMap<Arc<str>, (u64, Arc<Pending>)>,
     /// Number of lists that began.
@@ -28,7 +28,7 @@ pub(super) struct Known {
     texts: Interner<str>,
 }
 
-impl Known {
+impl PendingPods {
     pub(super) fn list_begins(&mut self) {
         self.lists += 1;
         self.overflowed = false;
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn gates_group_and_condition_are_read() {
-        let mut pending = Known::default();
+        let mut pending = PendingPods::default();
         pending.seen(&pod("a", |pod| {
             pod["spec"]["schedulingGates"] = json!([{ "name": "example.com/wait" }]);
             pod["spec"]["schedulingGroup"] = json!({ "podGroupName": "crew" });
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_condition_that_is_true_says_nothing() {
-        let mut pending = Known::default();
+        let mut pending = PendingPods::default();
         pending.seen(&pod("a", |pod| {
             pod["status"] = json!({ "conditions": [{ "type": "PodScheduled", "status": "True" }, { "type": "Ready", "status": "False" }] });
         }));
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn pods_that_a_new_list_lacks_and_deleted_ones_are_gone() {
-        let mut pending = Known::default();
+        let mut pending = PendingPods::default();
         for uid in ["a", "b", "c"] {
             assert!(pending.seen(&pod(uid, |_| {})));
         }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn texts_that_pods_have_in_common_are_kept_once() {
-        let mut pending = Known::default();
+        let mut pending = PendingPods::default();
         let with = |uid: usize, message: String| {
             pod(&uid.to_string(), |pod| {
                 let failed = json!({ "type": "PodScheduled", "status": "False", "message": message });
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn without_room_nothing_is_said_of_all() {
-        let mut pending = Known::default();
+        let mut pending = PendingPods::default();
         for number in 0..MAX_PODS {
             assert!(pending.seen(&pod(&number.to_string(), |_| {})));
         }

@@ -31,11 +31,11 @@ impl NodeNames {
     /// Replaces names by numbers; `None` if the table has no room for them.
     pub(super) fn number(&mut self, rejected: &RejectedNodes) -> Option<Numbered> {
         let RejectedNodes { groups, left_out, others } = rejected;
-        let mut packed = |group: &RejectedGroup| {
+        let packed = |group: &RejectedGroup| {
             let numbers = group.nodes.iter().map(|name| self.number_of(name));
             Some(pack(numbers.collect::<Option<_>>()?))
         };
-        let nodes = groups.iter().map(&mut packed).collect::<Option<_>>()?;
+        let nodes = groups.iter().map(packed).collect::<Option<_>>()?;
         let without = |group: &RejectedGroup| {
             let RejectedGroup { plugin, result, reasons, nodes: _ } = group;
             RejectedGroup {

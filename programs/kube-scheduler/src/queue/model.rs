@@ -61,6 +61,7 @@ pub(super) struct Process {
     pub(super) pid: u32,
     /// By UID.
     pub(super) pods: HashMap<Box<str>, Box<Entry>>,
+    /// What Pods have in common.
     texts: Interner<str>,
     whys: Interner<Why>,
     /// The UID of the Pod that a goroutine is putting into a queue.
