@@ -48,7 +48,7 @@ impl Process {
     /// of its group.
     pub(super) fn begin_group(&mut self, event: Event) {
         let Event { target, time_ns, goroutine: number, mut values, .. } = event;
-        let fresh = |building: &Building| building.stage == Progress::Popped;
+        let fresh = |building: &Building| building.stage == Progress::Popped && building.may_be_of_group;
         let current = self.goroutines.get(&number).and_then(|goroutine| goroutine.attempt);
         let popped = current.filter(|id| self.attempts.get(id).is_some_and(fresh));
         let full = self.attempts.len() >= self.room(MAX_ATTEMPTS);

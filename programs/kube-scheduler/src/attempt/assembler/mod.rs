@@ -157,6 +157,8 @@ struct Building {
     last_ns: u64,
     /// Its binding goroutine is known, so the scheduling loop no longer works on it.
     binding: bool,
+    /// Up to 1.36 the Pod that `Pop` returns may be one of a group; later, a group is popped as such.
+    may_be_of_group: bool,
     states: Few,
     pods: Few,
     /// Goroutines that it ran on.
@@ -410,7 +412,7 @@ impl Process {
     }
 
     fn pop(&mut self, event: Event) {
-        let Event { target, time_ns, goroutine, values, .. } = event;
+        let Event { target, time_ns, goroutine, role, values, .. } = event;
         self.leave_attempt(goroutine, time_ns);
         let from_backoff = self.popped_from_backoff.remove(&goroutine);
         let pod = values.number(Value::Pod);
@@ -434,7 +436,9 @@ impl Process {
         queued.events += 1;
         let attempt = self.attempt_of_pod(target, time_ns, values, queued);
         self.by_uid.insert(attempt.pod.uid.clone(), id);
-        self.attempts.insert(id, Building::new(attempt, goroutine));
+        // `Pop` itself returned, not `scheduleOnePod` began.
+        let may_be_of_group = role != Role::Entry;
+        self.attempts.insert(id, Building { may_be_of_group, ..Building::new(attempt, goroutine) });
         self.learn(id, None, pod);
         let goroutine = self.goroutines.entry(goroutine).or_default();
         (goroutine.attempt, goroutine.last_ns) = (Some(id), time_ns);
@@ -661,6 +665,7 @@ impl Building {
             attempt,
             stage: Progress::Popped,
             binding: false,
+            may_be_of_group: false,
             states: Few::new(),
             pods: Few::new(),
             goroutines: smallvec![goroutine],

@@ -44,15 +44,16 @@ fn assemble_cut(
     (assembler.take_finished(), assembler.stats(), assembler.account())
 }
 
-/// What roots say of results. A failure has its first reason; the message of the Pod's condition is known if the phases are.
-fn results(attempts: &[Attempt]) -> BTreeMap<Key, (Outcome, Option<String>)> {
+/// What roots say of results, and whether the Pod is one of a group. A failure has its first reason; the message of the Pod's condition is
+/// known if the phases are.
+fn results(attempts: &[Attempt]) -> BTreeMap<Key, (Outcome, Option<String>, bool)> {
     let result = |attempt: &Attempt| {
         let mut outcome = attempt.outcome.clone();
         if let Outcome::Failed { reason, .. } = &mut outcome {
             reason.clear();
         }
         let node = attempt.node.clone().filter(|_| outcome == Outcome::Scheduled);
-        (key(attempt), (outcome, node))
+        (key(attempt), (outcome, node, matches!(attempt.subject, Subject::Member(_))))
     };
     attempts.iter().map(result).collect()
 }

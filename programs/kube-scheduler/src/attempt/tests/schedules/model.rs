@@ -55,7 +55,10 @@ impl Schedule {
         };
         for process in 0..processes {
             let mut next_goroutine = 100;
+            // With losses it would be unknown which groups began with a `Pop`.
+            let pop_returns = !troubles.losses && choices.one_in(2);
             let mut script = Script {
+                popped: if pop_returns { Role::ReturnSite } else { Role::Entry },
                 choices: &mut *choices,
                 troubles,
                 process,
@@ -73,9 +76,7 @@ impl Schedule {
                     let size = 1 + script.choices.below(3) as u64;
                     let members: Vec<Key> = (1..=size).map(|number| (process, pod + number, 1)).collect();
                     pod += size;
-                    // With losses it would be unknown which attempts began with a `Pop`.
-                    let pod_is_popped = !troubles.losses && script.choices.one_in(2);
-                    script.group(&members, pod_is_popped);
+                    script.group(&members);
                     continue;
                 }
                 let (key, queued) = match again.pop_front() {
@@ -95,7 +96,7 @@ impl Schedule {
             if script.choices.one_in(2) {
                 // The queue is closed.
                 script.key = (process, 0, 0);
-                script.hit(Function::Pop, Role::ReturnSite, 50, Values::default());
+                script.hit(Function::Pop, script.popped, 50, Values::default());
             }
             let lane = Lane::new(process, LOOP, script.steps);
             schedule.expect(&lane.steps);

@@ -84,6 +84,8 @@ pub(super) struct Script<'a, 'b> {
     pub(super) steps: VecDeque<Step>,
     /// Ends when the Pod is back in a queue.
     pub(super) queued: Option<u64>,
+    /// What says that a Pod is popped: that `Pop` returned, up to 1.36, or that `scheduleOnePod` began.
+    pub(super) popped: Role,
 }
 
 impl Script<'_, '_> {
@@ -297,7 +299,7 @@ impl Script<'_, '_> {
             self.count("active", "PopFromBackoffQ");
         }
         let popped = self.member(self.key);
-        self.hit(Function::Pop, Role::ReturnSite, 50, popped);
+        self.hit(Function::Pop, self.popped, 50, popped);
         let fate = self.choices.below(8);
         if fate == 7 {
             return;
@@ -335,7 +337,8 @@ impl Script<'_, '_> {
     }
 
     /// A group of Pods that are tried together. Up to 1.36 the first of them is popped, later the group is.
-    pub(super) fn group(&mut self, members: &[Key], pod_is_popped: bool) {
+    pub(super) fn group(&mut self, members: &[Key]) {
+        let pod_is_popped = self.popped == Role::ReturnSite;
         let (process, first, _) = members[0];
         let whole = (process, GROUPS + first, 0);
         for key in members.iter().filter(|_| pod_is_popped).copied() {
@@ -349,7 +352,7 @@ impl Script<'_, '_> {
         }
         if pod_is_popped {
             let popped = self.member(members[0]);
-            self.of(members[0], |script| script.hit(Function::Pop, Role::ReturnSite, 50, popped));
+            self.of(members[0], |script| script.hit(Function::Pop, script.popped, 50, popped));
         }
         self.of(whole, |script| {
             if !pod_is_popped {
