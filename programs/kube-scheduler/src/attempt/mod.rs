@@ -195,7 +195,7 @@ pub struct Move {
     /// `active`, `backoff` or `unschedulable`.
     pub queue: &'static str,
     /// The event, as in the scheduler's metric `queue_incoming_pods_total`.
-    pub event: String,
+    pub event: Arc<str>,
 }
 
 /// Extension points that ran for a Pod while it was in no attempt.
@@ -227,7 +227,7 @@ pub struct QueueCall {
     /// The status, where it is known.
     pub code: Option<Code>,
     /// The plugin that does not let the Pod pass (1.34 and later).
-    pub gate: Option<String>,
+    pub gate: Option<Arc<str>>,
     /// Whether it returned; a panic ended it otherwise.
     pub returned: bool,
 }

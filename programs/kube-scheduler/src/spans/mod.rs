@@ -259,7 +259,7 @@ pub fn with_queue_spans(mut trace: Trace, attempt: &Attempt, anchor: Anchor) -> 
     let InQueue { calls, left_out, .. } = &attempt.in_queue;
     let ends = attempt.moves.iter().skip(1).map(|next| next.time_ns).chain([attempt.start_ns]);
     for (index, (Move { time_ns, queue, event }, end_ns)) in attempt.moves.iter().zip(ends).enumerate() {
-        let event = event.as_str().into();
+        let event = event.into();
         let before = calls.iter().rfind(|call| call.end_ns <= *time_ns);
         let gate = before.and_then(|call| call.gate.as_deref()).filter(|_| *queue == "unschedulable");
         let gate = gate.map(|gate| (attributes::GATED_BY, AttributeValue::Strings(vec![gate.to_owned()])));
@@ -497,7 +497,7 @@ fn push_queue(list: &mut Attributes, attempt: &Attempt, anchor: Anchor) {
         }
     }
     if let Some(Move { event, .. }) = attempt.moves.last() {
-        list.push((attributes::QUEUE_EVENT, event.as_str().into()));
+        list.push((attributes::QUEUE_EVENT, event.into()));
         let moves = attempt.moves.iter().map(|Move { queue, event, .. }| [queue, ": ", event].concat());
         list.push((attributes::QUEUE_MOVES, AttributeValue::Strings(moves.collect())));
     }
@@ -510,9 +510,9 @@ fn push_queue(list: &mut Attributes, attempt: &Attempt, anchor: Anchor) {
 fn push_in_queue(list: &mut Attributes, in_queue: &InQueue) {
     let InQueue { calls, left_out: _, pre_enqueue_ns, sign_ns, held_ns, held_since: _ } = in_queue;
     let mut gates: Vec<String> = Vec::new();
-    for gate in calls.iter().filter_map(|call| call.gate.as_ref()) {
-        if !gates.contains(gate) {
-            gates.push(gate.clone());
+    for gate in calls.iter().filter_map(|call| call.gate.as_deref()) {
+        if !gates.iter().any(|known| known == gate) {
+            gates.push(gate.to_owned());
         }
     }
     if !gates.is_empty() {

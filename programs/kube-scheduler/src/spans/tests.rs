@@ -416,7 +416,7 @@ fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the
         start_ns,
         end_ns: start_ns + 2_000,
         code: gate.is_none().then_some(Code::SUCCESS),
-        gate: gate.map(str::to_owned),
+        gate: gate.map(Arc::from),
         returned: true,
     };
     let attempt = Attempt {

@@ -3,14 +3,14 @@
 //!
 //! Each is two records: the entry says which Pod it is for, and the metric's call when it began and how it ended.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use gotrace::{
     Role,
     account::{Count, Counter},
 };
 
-use super::{Goroutine, MAX_MOVES, MAX_MOVING, MAX_SIGNED, Process};
+use super::{Goroutine, MAX_MOVES, MAX_MOVING, MAX_SIGNED, Process, queues::push_one_of_few};
 use crate::{
     Event,
     attempt::{Code, InQueue, QueueCall},
@@ -52,6 +52,14 @@ pub(super) struct Running {
     entry: Option<u64>,
     pod: Option<u64>,
     start_ns: u64,
+}
+
+/// A signature that is not known to be a Pod's in a queue yet: of a change that brought the Pod into no other queue, or of a Pod that is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Signed {
+    start_ns: u64,
+    end_ns: u64,
+    returned: bool,
 }
 
 impl QueuePhases {
@@ -141,20 +149,23 @@ impl Process {
         };
         match running {
             Running { entry: Some(entry), pod, .. } => {
-                let signed = pod.and_then(|pod| self.signed.remove(&pod));
+                let signed = self.take_signature(pod);
                 let queued = self.queued(entry);
                 for call in signed.into_iter().chain([call]) {
                     queued.events += EVENTS;
                     queued.in_queue.add(call);
                 }
             }
-            Running { pod: Some(pod @ 1..), .. } => self.sign(event.goroutine, pod, call),
+            Running { pod: Some(pod @ 1..), function: Function::Sign, .. } => {
+                let QueueCall { start_ns, end_ns, returned, .. } = call;
+                self.sign(event.goroutine, pod, Signed { start_ns, end_ns, returned });
+            }
             Running { .. } => (0..EVENTS).for_each(|_| self.books.orphan_move()),
         }
     }
 
     /// Remembers a signature until its Pod enters a queue or is popped.
-    fn sign(&mut self, goroutine: u64, pod: u64, call: QueueCall) {
+    fn sign(&mut self, goroutine: u64, pod: u64, signed: Signed) {
         // 1.35 signs in the attempt. A Pod that is new may be where one was that another attempt has known.
         let on = self.goroutines.get(&goroutine).and_then(Goroutine::on);
         if on.is_some_and(|on| self.by_pod.get(&pod) == Some(&on)) {
@@ -166,14 +177,16 @@ impl Process {
             self.books.account.waiting += EVENTS * self.signed.len() as u64;
             self.signed.clear();
         }
-        if self.signed.insert(pod, call).is_some() {
+        if self.signed.insert(pod, signed).is_some() {
             self.books.account.waiting += EVENTS;
         }
     }
 
-    /// The last signature of a Pod that is popped.
-    pub(super) fn take_signature(&mut self, pod: Option<u64>) -> Option<(QueueCall, u64)> {
-        Some((self.signed.remove(&pod?)?, EVENTS))
+    /// The last signature of a Pod that enters a queue or is popped, of [`EVENTS`].
+    pub(super) fn take_signature(&mut self, pod: Option<u64>) -> Option<QueueCall> {
+        let Signed { start_ns, end_ns, returned } = self.signed.remove(&pod?)?;
+        let code = Some(Code::SUCCESS);
+        Some(QueueCall { function: Function::Sign, start_ns, end_ns, code, gate: None, returned })
     }
 
     /// Number of events that belong to no Pod yet.
@@ -198,19 +211,19 @@ impl InQueue {
             self.calls.remove(MAX_MOVES / 2);
             self.left_out += 1;
         }
-        self.calls.push(call);
+        push_one_of_few(&mut self.calls, call);
     }
 
     /// The last `PreEnqueue` did not let the Pod pass, because of this plugin. From 1.34 on the scheduler's metric says
     /// Success nevertheless:
     /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/scheduler/backend/queue/scheduling_queue.go#L598-L625>,
     /// where `s` is shadowed.
-    pub(super) fn hold(&mut self, gate: &str) {
+    pub(super) fn hold(&mut self, gate: Arc<str>) {
         let Some(call) = self.calls.last_mut().filter(|call| call.function == Function::PreEnqueue) else {
             return;
         };
         call.code = call.code.filter(|code| *code != Code::SUCCESS);
-        call.gate = Some(gate.to_owned());
+        call.gate = Some(gate);
         self.held_since = Some(call.end_ns);
     }
 }

@@ -29,6 +29,7 @@ use gotrace::{
     program::{Assemble, Detail},
     window::Window,
 };
+use interned::Interner;
 use smallvec::{SmallVec, smallvec};
 
 pub(crate) use self::queues::{POPPED_FROM_BACKOFF, moved};
@@ -36,7 +37,7 @@ use self::{
     calls::Open,
     cuts::Cuts,
     groups::Membership,
-    in_queue::{QueuePhases, Running},
+    in_queue::{QueuePhases, Running, Signed},
     late::Late,
     queues::{QueueMoves, Queued},
     samples::Samples,
@@ -46,7 +47,7 @@ pub use self::{
     in_queue::{QUEUE_PHASE_CALLS, QUEUE_PHASE_NANOSECONDS},
     queues::QUEUE_INCOMING_PODS,
 };
-use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous, QueueCall, Subject};
+use super::{Attempt, Call, Code, Outcome, Pod, Preemption, Previous, Subject};
 use crate::{
     Event, HashMap, KubeScheduler, Values,
     table::{Fact, Function, Part, Stage},
@@ -123,7 +124,9 @@ struct Process {
     /// Extension points that run while a Pod waits, by goroutine.
     running_in_queue: HashMap<u64, Running>,
     /// The last signature by the address of the Pod, until that enters a queue.
-    signed: HashMap<u64, QueueCall>,
+    signed: HashMap<u64, Signed>,
+    /// Names of queue events and of plugins that hold Pods.
+    names: Interner<str>,
     /// When a goroutine took a Pod out of the backoff queue, to return it from `Pop`.
     popped_from_backoff: HashMap<u64, u64>,
     /// The last attempt of a Pod, by UID, or of a group, if it was not bound.
@@ -431,7 +434,7 @@ impl Process {
         self.next_id += 1;
         let mut queued = self.take_queued(Some(entry));
         if let Some(time_ns) = from_backoff {
-            queued.pop_from_backoff(time_ns);
+            queued.pop_from_backoff(time_ns, self.names.intern(POPPED_FROM_BACKOFF));
         }
         queued.events += 1;
         let attempt = self.attempt_of_pod(target, time_ns, values, queued);
@@ -452,8 +455,8 @@ impl Process {
         mut values: Values,
         mut queued: Queued,
     ) -> Attempt {
-        if let Some((call, events)) = self.take_signature(values.number(Value::Pod)) {
-            queued.events += events;
+        if let Some(call) = self.take_signature(values.number(Value::Pod)) {
+            queued.events += in_queue::EVENTS;
             queued.in_queue.add(call);
         }
         let uid = values.take_text(Value::PodUid).unwrap_or_default();

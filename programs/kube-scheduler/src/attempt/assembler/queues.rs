@@ -1,6 +1,6 @@
 //! Pods in the queues, until they are popped.
 
-use std::collections::HashMap as StdHashMap;
+use std::{collections::HashMap as StdHashMap, sync::Arc};
 
 use gotrace::account::{Count, Counter};
 
@@ -74,12 +74,14 @@ impl Process {
             self.books.orphan_move();
             return;
         };
+        let gate = event.values.text(Value::Gate).filter(|gate| !gate.is_empty());
+        let gate = gate.map(|gate| self.names.intern(gate));
         let queued = self.queued(entry);
         queued.events += 1;
         if active {
             queued.active_ns = Some(event.time_ns);
         }
-        if let Some(gate) = event.values.text(Value::Gate).filter(|gate| !gate.is_empty()) {
+        if let Some(gate) = gate {
             queued.in_queue.hold(gate);
         }
         if self.moving.len() >= self.room(MAX_MOVING) {
@@ -104,7 +106,7 @@ impl Process {
 
     /// Records a queue move: the scheduler counts the Pod that the goroutine queued last.
     pub(super) fn queue_move(&mut self, event: Event) {
-        let Event { time_ns, goroutine, mut values, .. } = event;
+        let Event { time_ns, goroutine, values, .. } = event;
         let Some((queue, event)) = moved(&values) else {
             self.books.account.unrelated += 1;
             return;
@@ -126,8 +128,7 @@ impl Process {
             return;
         };
         queued.events += 1;
-        let event = values.take_text(Value::QueueEvent).unwrap_or_default();
-        queued.push(Move { time_ns, queue, event });
+        queued.push(Move { time_ns, queue, event: self.names.intern(event) });
     }
 }
 
@@ -149,9 +150,9 @@ impl Queued {
     }
 
     /// Records that the Pod is popped directly from the backoff queue.
-    pub(super) fn pop_from_backoff(&mut self, time_ns: u64) {
+    pub(super) fn pop_from_backoff(&mut self, time_ns: u64, event: Arc<str>) {
         self.events += 1;
-        self.push(Move { time_ns, queue: QUEUES[0], event: POPPED_FROM_BACKOFF.to_owned() });
+        self.push(Move { time_ns, queue: QUEUES[0], event });
     }
 
     /// Adds a move. The newest is always kept, since it says why the Pod is where it is.
@@ -160,12 +161,16 @@ impl Queued {
             self.moves.remove(MAX_MOVES / 2);
             self.left_out += 1;
         }
-        // Most Pods that wait have one or two.
-        if self.moves.len() < 2 {
-            self.moves.reserve_exact(1);
-        }
-        self.moves.push(next);
+        push_one_of_few(&mut self.moves, next);
     }
+}
+
+/// Most Pods that wait have one or two of such a list, and thousands of Pods may wait.
+pub(super) fn push_one_of_few<T>(list: &mut Vec<T>, next: T) {
+    if list.len() < 2 {
+        list.reserve_exact(1);
+    }
+    list.push(next);
 }
 
 /// Queue and event from the labels of the queue's metric; `None` for other metrics.
