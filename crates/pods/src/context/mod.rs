@@ -61,8 +61,10 @@ const CAPACITY: usize = 200_000;
 const POD_BYTES: u64 = 64;
 /// Most bytes of the cache.
 const MAX_BYTES: u64 = CAPACITY as u64 * POD_BYTES;
-/// Pods in the cache that do not wait any more: their attempts end a little later, and their lifecycles within minutes.
+/// Pods in the cache that do not wait any more.
 const MAX_LEFT: usize = 10_000;
+/// How long they are known, unless lifecycles are followed: attempts end a little after their Pods leave.
+const LEFT_FOR: Duration = Duration::from_secs(120);
 /// Selects Pods without a Node.
 const UNASSIGNED: &str = "spec.nodeName=";
 /// Consecutive failures after which the API server counts as down: a single one is a restart or a cut connection, and shorter
@@ -87,8 +89,10 @@ pub struct PodContexts(Arc<Shared>);
 
 struct Shared {
     pods: Cache<Key, Entry, Weight>,
-    /// Those that do not wait any more, in the order in which they left.
-    left: Mutex<VecDeque<Key>>,
+    /// Those that do not wait any more, in the order in which they left, and when.
+    left: Mutex<VecDeque<(Key, Instant)>>,
+    /// Lifecycles are followed, which end minutes later.
+    follows: AtomicBool,
     keys: (u64, u64),
     carriers: Carriers,
     /// Names of attributes for the selected members of baggage.
@@ -190,6 +194,7 @@ impl PodContexts {
         let shared = Arc::new(Shared {
             pods: Cache::with_weighter(CAPACITY, MAX_BYTES, Weight),
             left: Mutex::default(),
+            follows: AtomicBool::new(false),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
             carriers,
             members,
@@ -286,10 +291,15 @@ impl PodContexts {
         self.0.client.get().cloned()
     }
 
+    /// Pods are asked for until their lifecycles end.
+    pub(crate) fn follow(&self) {
+        self.0.follows.store(true, Ordering::Relaxed);
+    }
+
     /// Adds a Pod that the watch does not see because it has a Node.
     pub(crate) fn learn(&self, metadata: &ObjectMeta, priority_class: Option<&str>) {
         self.0.learn(metadata, priority_class, None);
-        self.0.leaves(metadata);
+        self.0.leaves(metadata, Instant::now());
         self.0.changed.notify_waiters();
     }
 
@@ -424,14 +434,17 @@ impl Shared {
     }
 
     /// A Pod does not wait any more.
-    fn leaves(&self, metadata: &ObjectMeta) {
+    fn leaves(&self, metadata: &ObjectMeta, now: Instant) {
         let Some(uid) = &metadata.uid else { return };
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.push_back(self.key(uid));
-        if left.len() > MAX_LEFT
-            && let Some(oldest) = left.pop_front()
+        left.push_back((self.key(uid), now));
+        let ends = !self.follows.load(Ordering::Relaxed);
+        let over = |since: Instant| ends && now.saturating_duration_since(since) > LEFT_FOR;
+        while let Some((oldest, since)) = left.front()
+            && (left.len() > MAX_LEFT || over(*since))
         {
-            self.pods.remove(&oldest);
+            self.pods.remove(oldest);
+            left.pop_front();
         }
     }
 
@@ -546,7 +559,7 @@ async fn watch<const WHOLE: bool>(client: Client, url: String, shared: Arc<Share
                 if !is_known {
                     shared.learn(pod.meta(), pod.priority_class(), Some(pod.terms()));
                 }
-                shared.leaves(pod.meta());
+                shared.leaves(pod.meta(), Instant::now());
             }
             Ok(Event::InitDone) => {
                 shared.with_pending(PendingPods::list_ends);

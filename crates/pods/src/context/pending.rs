@@ -50,8 +50,11 @@ impl PendingPods {
             self.overflowed = true;
             return false;
         }
-        let pod = of(uid, pod, &mut self.texts);
-        self.pods.insert(Arc::clone(&pod.uid), (self.lists, Arc::new(pod)));
+        // A table keeps the key that it has.
+        let uid =
+            self.pods.get_key_value(&**uid).map_or_else(|| uid.as_str().into(), |(uid, _)| Arc::clone(uid));
+        let pod = of(Arc::clone(&uid), pod, &mut self.texts);
+        self.pods.insert(uid, (self.lists, Arc::new(pod)));
         true
     }
 
@@ -66,7 +69,7 @@ impl PendingPods {
     }
 }
 
-fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Interner<str>) -> Pending {
+fn of<const WHOLE: bool>(uid: Arc<str>, pod: &Pod<WHOLE>, texts: &mut Interner<str>) -> Pending {
     let metadata = pod.meta();
     let name = |name| cut(name, MAX_NAME);
     let failed =
@@ -83,7 +86,7 @@ fn of<const WHOLE: bool>(uid: &str, pod: &Pod<WHOLE>, texts: &mut Interner<str>)
     let gates = pod.spec.scheduling_gates.iter().take(MAX_GATES);
     let group = pod.spec.scheduling_group.as_ref();
     Pending {
-        uid: uid.into(),
+        uid,
         namespace: texts.intern(name(metadata.namespace.as_deref().unwrap_or_default())),
         name: name(metadata.name.as_deref().unwrap_or_default()).into(),
         scheduler: texts.intern(name(&pod.spec.scheduler_name)),

@@ -444,6 +444,24 @@ async fn those_that_left_last_are_known_and_all_that_wait() {
     assert_eq!(["waits", "0", "1", &MAX_LEFT.to_string()].map(known), [true, false, true, true]);
 }
 
+#[tokio::test]
+async fn those_that_left_are_forgotten_after_a_while_unless_lifecycles_are_followed() {
+    for follows in [false, true] {
+        let (contexts, _) = contexts(any_port()).await;
+        if follows {
+            contexts.follow();
+        }
+        let began = Instant::now();
+        for (uid, seconds) in [("a", 0), ("b", 60), ("c", 121)] {
+            let object = ObjectMeta { uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+            contexts.0.learn(&object, None, None);
+            contexts.0.leaves(&object, began + Duration::from_secs(seconds));
+        }
+        let known = |uid: &str| contexts.annotated(uid).is_some();
+        assert_eq!(["a", "b", "c"].map(known), [follows, true, true]);
+    }
+}
+
 /// A Pod with a volume claim and a host port.
 fn demanding(uid: &str, annotations: &Value) -> Value {
     let mut pod = pod(uid, annotations);

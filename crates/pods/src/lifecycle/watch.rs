@@ -50,6 +50,7 @@ impl Lifecycles {
         metrics: Metrics,
     ) -> (Self, Receiver<Trace>) {
         let (sender, receiver) = mpsc::channel(WAITING);
+        contexts.follow();
         let table = Arc::new(Mutex::new(Table::new(metrics.clone())));
         let lifecycles = Self { table, contexts: contexts.clone(), of, wait, over: Arc::default() };
         match contexts.client() {
