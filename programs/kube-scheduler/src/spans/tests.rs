@@ -295,10 +295,12 @@ fn a_call_that_outlasts_its_attempt_is_in_the_trace_but_not_below_the_root() {
     attempt.calls.extend([
         plugin_call(Function::BindPlugin, "DefaultBinder", 4_300, Code::SUCCESS, ""),
         api_call(Function::PodBindingCall, 4_302, 4_308),
+        api_call(Function::PodStatusPatchCall, 8_980, 9_000),
         api_call(Function::PodStatusPatchCall, 8_990, 9_500),
     ]);
     let trace = build(&attempt, ANCHOR, Origin::default());
     let shown = tree(&trace);
+    assert!(shown.contains("  api call: pod_status_patch\n"), "that which ends with the attempt: {shown}");
     assert!(shown.contains("      plugin: DefaultBinder\n        api call: pod_binding\n"), "{shown}");
     assert!(shown.ends_with("\napi call: pod_status_patch\n"), "{shown}");
     let late = trace.spans.last().expect("there are spans");
@@ -430,6 +432,8 @@ fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the
             calls: vec![
                 call(Function::Sign, 900_000, None),
                 call(Function::PreEnqueue, 1_000_000, Some("SchedulingGates")),
+                call(Function::PreEnqueue, 3_000_000, Some("SchedulingGates")),
+                call(Function::PreEnqueue, 5_000_000, Some("Quota")),
                 call(Function::PreEnqueue, 8_000_000, None),
             ],
             left_out: 1,
@@ -450,7 +454,7 @@ fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the
         attributes::QUEUE_PHASES_LEFT_OUT,
     ];
     let on_root = |trace: &Trace| of_root.map(|key| text(trace.root(), key).unwrap_or_default());
-    assert_eq!(on_root(&trace), ["SchedulingGates", "7", "0.006", "0.002", ""]);
+    assert_eq!(on_root(&trace), ["SchedulingGates, Quota", "7", "0.006", "0.002", ""]);
     let with = with_queue_spans(trace.clone(), &attempt, ANCHOR);
     assert_eq!(on_root(&with)[4], "1");
     let shown: Vec<_> = with.spans[trace.spans.len()..]
@@ -461,7 +465,8 @@ fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the
             (span.name.to_string(), gate.unwrap_or_default(), span.events.len(), &span.status)
         })
         .collect();
-    let held = Status::Error("held by SchedulingGates".to_owned());
+    let [held, held_by_quota] =
+        ["SchedulingGates", "Quota"].map(|gate| Status::Error(format!("held by {gate}")));
     assert_eq!(
         shown,
         [
@@ -469,6 +474,8 @@ fn what_ran_in_the_queue_is_summed_on_the_root_and_has_spans_beside_those_of_the
             ("queue: active".to_owned(), String::new(), 0, &Status::Unset),
             ("sign".to_owned(), String::new(), 0, &Status::Unset),
             ("preEnqueue".to_owned(), "SchedulingGates".to_owned(), 1, &held),
+            ("preEnqueue".to_owned(), "SchedulingGates".to_owned(), 1, &held),
+            ("preEnqueue".to_owned(), "Quota".to_owned(), 1, &held_by_quota),
             ("preEnqueue".to_owned(), String::new(), 0, &Status::Unset),
         ]
     );
@@ -522,12 +529,11 @@ fn shares_of_plugins_are_side_by_side_in_their_phase() {
     use crate::attempt::{Basis, Share};
 
     let share = |plugin: &str, samples| Share { plugin: plugin.into(), amount: samples, calls: None };
-    let shares =
-        |basis, plugins| Shares { function: Function::Filter, start_ns: 1_400, basis, amount: 40, plugins };
-    let attempt = Attempt {
-        shares: vec![shares(Basis::Attempt, vec![share("Fit", 30), share("Taint", 4)])],
-        ..bound(Code::SUCCESS)
-    };
+    let shares_of =
+        |function, start_ns, basis, plugins| Shares { function, start_ns, basis, amount: 40, plugins };
+    let shares = |basis, plugins| shares_of(Function::Filter, 1_400, basis, plugins);
+    let of_filter = shares(Basis::Attempt, vec![share("Fit", 30), share("Taint", 4)]);
+    let attempt = Attempt { shares: vec![of_filter.clone()], ..bound(Code::SUCCESS) };
     let trace = build(&attempt, ANCHOR, Origin::default());
     // The phase runs twice: the one of 500 ns has shares.
     let phase = trace.spans.iter().find(|span| span.name == "filter" && span.duration_ns() == 500);
@@ -553,6 +559,12 @@ fn shares_of_plugins_are_side_by_side_in_their_phase() {
         said.map(|key| text(plugins[0], key)),
         ["Fit", "filter", "0.75", "30", "40", "sampled"].map(|text| Some(text.to_owned()))
     );
+    let of_next =
+        shares_of(Function::Reserve, 2_000, Basis::Attempt, vec![share("Fit", 1), share("Taint", 1)]);
+    let two = Attempt { shares: vec![of_filter, of_next], ..attempt.clone() };
+    let trace = build(&two, ANCHOR, Origin::default());
+    let ids: std::collections::BTreeSet<_> = trace.spans.iter().map(|span| span.span_id).collect();
+    assert_eq!(ids.len(), trace.spans.len(), "shares of two phases");
     let attempt = Attempt { shares: vec![shares(Basis::LastMinute, vec![share("Fit", 41)])], ..attempt };
     let trace = build(&attempt, ANCHOR, Origin::default());
     let plugin = trace.spans.iter().find(|span| span.kind == SpanKind::Share).expect("it is there");
