@@ -161,6 +161,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_of_no_attempt_is_an_orphan_unless_phases_have_just_come_back() {
+        for (cut, orphans) in [(Cut::QueueMoves, 1), (Cut::Phases, 0)] {
+            let mut assembler = Assembler::default();
+            assembler.cut(0, 0, cut);
+            assembler.cut(0, 1, Cut::Nothing);
+            assembler.on(event(1, Function::Preemption, Role::Entry, 50, Values::default()));
+            assert_eq!(assembler.stats().orphan_facts, orphans, "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_waits_for_its_api_call_has_what_is_cut_meanwhile() {
+        let mut assembler = Assembler::default();
+        let number = |value, number: u64| Values::default().with(value, number);
+        let uid =
+            |number| Values::default().with(Value::PodUid, "a".to_owned()).with(Value::QueuedPodInfo, number);
+        for (goroutine, function, role, depth, values) in [
+            (1, Function::Pop, Role::Entry, 50, uid(1)),
+            (2, Function::BindingCycle, Role::Entry, 60, uid(0)),
+            (2, Function::ApiCallAdd, Role::Entry, 350, number(Value::ApiCall, 7)),
+            (2, Function::ApiCallAdd, Role::Ret, 350, number(Value::StatusCode, 0)),
+            (2, Function::BindingCycle, Role::ReturnSite, 60, number(Value::StatusCode, 0)),
+        ] {
+            assembler.on(event(goroutine, function, role, depth, values));
+        }
+        assert_eq!(assembler.take_finished(), []);
+        assembler.cut(0, 1, Cut::Phases);
+        let attempts = assembler.take_finished();
+        let [attempt] = attempts.as_slice() else { panic!("{attempts:?}") };
+        assert_eq!((&attempt.outcome, attempt.cut), (&Outcome::Scheduled, Cut::Phases));
+    }
+
+    #[test]
     fn without_phases_a_pod_that_the_loop_leaves_is_bound_or_was_skipped() {
         const SECOND: u64 = 1_000_000_000;
         let mut assembler = Assembler::default();
