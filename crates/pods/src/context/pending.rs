@@ -8,7 +8,7 @@ use spans::{Condition, Pending, text::cut};
 
 use super::pod::{self, Pod};
 
-/// Pods that are kept: as many as the model of the queue holds. Each takes some 350 bytes.
+/// Pods that are kept: as many as the model of the queue holds. Each takes some 300 bytes.
 const MAX_PODS: usize = 20_000;
 /// Characters kept of a name and of a message.
 const MAX_NAME: usize = 253;

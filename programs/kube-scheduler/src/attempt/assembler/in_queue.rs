@@ -10,7 +10,7 @@ use gotrace::{
     account::{Count, Counter},
 };
 
-use super::{Goroutine, MAX_MOVES, MAX_MOVING, MAX_SIGNED, Process, queues::push_one_of_few};
+use super::{Goroutine, MAX_MOVING, MAX_SIGNED, Process, queues::push_newest};
 use crate::{
     Event,
     attempt::{Code, InQueue, QueueCall},
@@ -54,8 +54,8 @@ pub(super) struct Running {
     start_ns: u64,
 }
 
-/// A signature that is not known to be a Pod's in a queue yet: of a change that brought the Pod into no other queue, or of a Pod that is gone.
-#[derive(Clone, Copy, Debug)]
+/// A signature after which its Pod has entered no queue: it was in one and stayed there, or it is gone.
+#[derive(Debug)]
 pub(super) struct Signed {
     start_ns: u64,
     end_ns: u64,
@@ -151,10 +151,7 @@ impl Process {
             Running { entry: Some(entry), pod, .. } => {
                 let signed = self.take_signature(pod);
                 let queued = self.queued(entry);
-                for call in signed.into_iter().chain([call]) {
-                    queued.events += EVENTS;
-                    queued.in_queue.add(call);
-                }
+                signed.into_iter().chain([call]).for_each(|call| queued.ran(call));
             }
             Running { pod: Some(pod @ 1..), function: Function::Sign, .. } => {
                 let QueueCall { start_ns, end_ns, returned, .. } = call;
@@ -182,7 +179,7 @@ impl Process {
         }
     }
 
-    /// The last signature of a Pod that enters a queue or is popped, of [`EVENTS`].
+    /// The last signature of a Pod that enters a queue or is popped.
     pub(super) fn take_signature(&mut self, pod: Option<u64>) -> Option<QueueCall> {
         let Signed { start_ns, end_ns, returned } = self.signed.remove(&pod?)?;
         let code = Some(Code::SUCCESS);
@@ -207,11 +204,7 @@ impl InQueue {
             }
             self.held_since = call.code.filter(|code| *code != Code::SUCCESS).map(|_| call.end_ns);
         }
-        if self.calls.len() == MAX_MOVES {
-            self.calls.remove(MAX_MOVES / 2);
-            self.left_out += 1;
-        }
-        push_one_of_few(&mut self.calls, call);
+        push_newest(&mut self.calls, &mut self.left_out, call);
     }
 
     /// The last `PreEnqueue` did not let the Pod pass, because of this plugin. From 1.34 on the scheduler's metric says

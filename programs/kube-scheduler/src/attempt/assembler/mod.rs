@@ -456,8 +456,7 @@ impl Process {
         mut queued: Queued,
     ) -> Attempt {
         if let Some(call) = self.take_signature(values.number(Value::Pod)) {
-            queued.events += in_queue::EVENTS;
-            queued.in_queue.add(call);
+            queued.ran(call);
         }
         let uid = values.take_text(Value::PodUid).unwrap_or_default();
         let mut attempt = Attempt {

@@ -4,10 +4,10 @@ use std::{collections::HashMap as StdHashMap, sync::Arc};
 
 use gotrace::account::{Count, Counter};
 
-use super::{MAX_ENQUEUED, MAX_MOVES, MAX_MOVING, Process};
+use super::{MAX_ENQUEUED, MAX_MOVES, MAX_MOVING, Process, in_queue::EVENTS};
 use crate::{
     Event, Values,
-    attempt::{Attempt, InQueue, Move},
+    attempt::{Attempt, InQueue, Move, QueueCall},
     values::Value,
 };
 
@@ -155,22 +155,29 @@ impl Queued {
         self.push(Move { time_ns, queue: QUEUES[0], event });
     }
 
-    /// Adds a move. The newest is always kept, since it says why the Pod is where it is.
+    /// Adds a move. The newest says why the Pod is where it is.
     pub(super) fn push(&mut self, next: Move) {
-        if self.moves.len() == MAX_MOVES {
-            self.moves.remove(MAX_MOVES / 2);
-            self.left_out += 1;
-        }
-        push_one_of_few(&mut self.moves, next);
+        push_newest(&mut self.moves, &mut self.left_out, next);
+    }
+
+    /// Adds a call of an extension point.
+    pub(super) fn ran(&mut self, call: QueueCall) {
+        self.events += EVENTS;
+        self.in_queue.add(call);
     }
 }
 
-/// Most Pods that wait have one or two of such a list, and thousands of Pods may wait.
-pub(super) fn push_one_of_few<T>(list: &mut Vec<T>, next: T) {
+/// Adds the newest to the history of a Pod. Of more than [`MAX_MOVES`], the first and the last ones are kept.
+pub(super) fn push_newest<T>(list: &mut Vec<T>, left_out: &mut u64, newest: T) {
+    if list.len() == MAX_MOVES {
+        list.remove(MAX_MOVES / 2);
+        *left_out += 1;
+    }
+    // Most Pods that wait have one or two, and thousands of Pods may wait.
     if list.len() < 2 {
         list.reserve_exact(1);
     }
-    list.push(next);
+    list.push(newest);
 }
 
 /// Queue and event from the labels of the queue's metric; `None` for other metrics.
