@@ -393,6 +393,16 @@ fn a_plugin_that_takes_much_of_a_phase_is_said_with_the_terms_that_it_evaluates(
 }
 
 #[test]
+fn a_phase_that_outlasts_its_attempt_has_no_part_of_it() {
+    let mut trace = scheduled();
+    let attempt = trace.spans[0].clone();
+    let bind = trace.spans.iter_mut().find(|span| span.name == "bind").expect("there is such a phase");
+    bind.end_unix_ns = attempt.end_unix_ns + (attempt.end_unix_ns - attempt.start_unix_ns);
+    let text = text(&report(&[trace]), 1_000);
+    assert!(text.contains("  Slowest     bind 8.27 ms (longer than the attempt), "), "{text}");
+}
+
+#[test]
 fn the_terms_of_a_pod_are_in_its_account_if_there_are_any() {
     let mut trace = scheduled();
     let value = |trace: &Trace| serde_json::to_value(Account::of(trace)).unwrap();

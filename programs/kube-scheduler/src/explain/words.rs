@@ -342,8 +342,13 @@ fn slowest(account: &Account) -> Vec<String> {
     let first = phases.iter().take(1);
     let told = first.chain(phases.iter().skip(1).take(SLOWEST - 1).filter(matters)).map(
         |Phase { name, duration_ns, plugins, start_ns: _ }| {
-            let mut words =
-                format!("{name} {} ({}%", duration(*duration_ns), share(*duration_ns, account.duration_ns));
+            // Evictions go on after the attempt that asks for them.
+            let of_attempt = if *duration_ns > account.duration_ns {
+                "longer than the attempt".to_owned()
+            } else {
+                format!("{}%", share(*duration_ns, account.duration_ns))
+            };
+            let mut words = format!("{name} {} ({of_attempt}", duration(*duration_ns));
             match plugins.first() {
                 Some(Plugin { name: plugin, share: Some(of_phase), .. })
                     if of_phase.percent >= PLUGIN_SHARE =>
