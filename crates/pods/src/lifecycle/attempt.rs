@@ -21,8 +21,8 @@ pub(super) struct Attempt {
     /// When the Pod entered the scheduler's queues.
     pub(super) queued_ns: Option<u64>,
     /// Attributes that are copied from the attempt's root.
-    pub(super) attributes: Vec<(&'static str, AttributeValue)>,
-    pub(super) queue_attributes: Vec<(&'static str, AttributeValue)>,
+    pub(super) attributes: Box<[(&'static str, AttributeValue)]>,
+    pub(super) queue_attributes: Box<[(&'static str, AttributeValue)]>,
     pub(super) status: Status,
 }
 
@@ -45,7 +45,7 @@ impl Attempt {
         };
         let again = |keys: &[&'static str]| {
             let of_root = |key: &&'static str| Some((*key, shown(root.attribute(key)?)));
-            keys.iter().filter_map(of_root).collect::<Vec<_>>()
+            keys.iter().filter_map(of_root).collect()
         };
         let span = |wanted: fn(&Span) -> bool| trace.spans.iter().rfind(|span| wanted(span));
         let result = root.attribute(attributes::RESULT).map(ToString::to_string);

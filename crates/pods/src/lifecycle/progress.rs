@@ -42,7 +42,7 @@ pub(super) struct Progress {
     pub(super) sandbox: Option<When>,
     pub(super) initialized: Option<When>,
     /// Init containers first.
-    pub(super) containers: Vec<Container>,
+    pub(super) containers: Box<[Container]>,
     pub(super) restarts: u64,
     pub(super) end: Option<(End, When)>,
     /// Reason and message of the status.
@@ -121,7 +121,7 @@ impl Listed {
         let mut listed = Self::default();
         for text in texts {
             if listed.first.len() < MAX_LISTED {
-                listed.first.push(short(&text, shortened));
+                push(&mut listed.first, short(&text, shortened));
             } else {
                 listed.left_out += 1;
             }
@@ -253,7 +253,7 @@ impl Progress {
             self.attempts.remove(FIRST_ATTEMPTS);
             self.attempts_left_out += 1;
         }
-        self.attempts.push(attempt);
+        push(&mut self.attempts, attempt);
     }
 
     /// The attempt that bound the Pod, or may have.
@@ -286,9 +286,9 @@ impl Progress {
 }
 
 /// The Pod's containers, up to [`MAX_LISTED`] of each list.
-fn containers(pod: &Pod) -> Vec<Container> {
-    let of = |list: &[super::pod::Container], init| {
-        let container = |container: &super::pod::Container| Container {
+fn containers(pod: &Pod) -> Box<[Container]> {
+    let container = |init| {
+        move |container: &super::pod::Container| Container {
             name: short(&container.name, &mut 0),
             image: short(&container.image, &mut 0),
             kind: match container.restart_policy.as_deref() {
@@ -297,12 +297,17 @@ fn containers(pod: &Pod) -> Vec<Container> {
                 _ => ContainerKind::Main,
             },
             ..Container::default()
-        };
-        list.iter().take(MAX_LISTED).map(container).collect::<Vec<_>>()
+        }
     };
-    let mut all = of(&pod.spec.init_containers, true);
-    all.extend(of(&pod.spec.containers, false));
-    all
+    let init = pod.spec.init_containers.iter().take(MAX_LISTED).map(container(true));
+    let main = pod.spec.containers.iter().take(MAX_LISTED).map(container(false));
+    init.chain(main).collect()
+}
+
+/// Adds to a list that most Pods have one element of: a vector would make room for four at once.
+fn push<T>(list: &mut Vec<T>, element: T) {
+    list.reserve_exact(1);
+    list.push(element);
 }
 
 /// The newest time wins: a condition may have become true, false and true again.
@@ -353,6 +358,6 @@ impl Container {
             self.events.remove(1);
             self.events_left_out += 1;
         }
-        self.events.push(Happened { when: When { said_s, seen_ns: now_ns }, reason, exit_code });
+        push(&mut self.events, Happened { when: When { said_s, seen_ns: now_ns }, reason, exit_code });
     }
 }

@@ -198,9 +198,9 @@ fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) 
         let Attempt { link, start_ns, end_ns, attributes, queue_attributes, status, volumes, .. } = attempt;
         let start = exactly(*start_ns);
         if since.ns <= start.ns {
-            tree.stage(0, Stage::Queued, since, start, queue_attributes.clone());
+            tree.stage(0, Stage::Queued, since, start, queue_attributes.to_vec());
         }
-        let number = tree.stage(0, Stage::Attempt, start, exactly(*end_ns), attributes.clone());
+        let number = tree.stage(0, Stage::Attempt, start, exactly(*end_ns), attributes.to_vec());
         let span = &mut tree.spans[number];
         span.links.push(link.clone());
         span.status.clone_from(status);
