@@ -617,11 +617,45 @@ fn a_plugin_whose_calls_were_timed_has_an_exact_share_and_its_attempt_says_so() 
     };
     let results = ["Success: 10", "Error: 1", "Unschedulable: 1", "did not return: 3"];
     assert_eq!(list(attributes::CALLS_RESULTS), results);
+    let mut returned = Attributes::new();
+    push_calls(&mut returned, &Calls { results: [(0, 1)].into(), ..Calls::default() });
+    let results = returned.iter().find(|(key, _)| *key == attributes::CALLS_RESULTS).map(|(_, list)| list);
+    assert_eq!(results, Some(&AttributeValue::Strings(vec!["Success: 1".to_owned()])));
     assert_eq!(list(attributes::CALLS_DURATIONS), ["under 8 ns: 11", "under 16 ns: 1"]);
 
     let trace = with(Some(false), Vec::new());
     assert_eq!(text(trace.root(), attributes::EXACT_WINDOW).as_deref(), Some("incomplete"));
     assert_eq!(text(with(None, Vec::new()).root(), attributes::EXACT_WINDOW), None);
+}
+
+#[test]
+fn a_trace_has_the_names_of_nodes_if_there_were_any() {
+    use gotrace::decode::Listed;
+
+    let named = |keys| {
+        let listed =
+            vec![Listed { name: Some("Fit".into()), code: 2, texts: vec![], keys: vec!["a".into()] }];
+        let statuses = Some(Box::new(Entries { keys, listed, ..Entries::default() }));
+        build(&Attempt { statuses, ..bound(Code::SUCCESS) }, ANCHOR, Origin::default()).names
+    };
+    assert_eq!(named(0), None);
+    let names = named(3).expect("three Nodes were rejected");
+    let [list] = names.lists.as_slice() else { panic!("{names:?}") };
+    assert_eq!((names.total, list.by.as_deref(), list.result.as_str()), (3, Some("Fit"), "Unschedulable"));
+    assert_eq!(build(&bound(Code::SUCCESS), ANCHOR, Origin::default()).names, None);
+}
+
+#[test]
+fn a_story_is_about_a_pod_unless_it_is_about_a_group() {
+    use crate::attempt::PodGroup;
+
+    let pod = bound(Code::SUCCESS);
+    assert_eq!(pod.pod_uid(), Some("u"));
+    let group = Arc::new(PodGroup { name: "gang".into(), namespace: "shop".into(), start_ns: 1 });
+    let member = Attempt { subject: Subject::Member(Arc::clone(&group)), ..pod.clone() };
+    assert_eq!(member.pod_uid(), Some("u"));
+    let group = Attempt { subject: Subject::Group { group, size: None, scheduled: 0 }, ..pod };
+    assert_eq!(group.pod_uid(), None);
 }
 
 #[test]

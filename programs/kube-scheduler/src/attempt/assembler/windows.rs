@@ -112,8 +112,32 @@ impl Assembler {
 
 #[cfg(test)]
 mod tests {
+    use gotrace::{Role, program::Assemble as _};
+
     use super::*;
-    use crate::attempt::tests::call;
+    use crate::{
+        Event, Values,
+        attempt::tests::{call, event},
+        values::Value,
+    };
+
+    /// An attempt that has filtered and scored in the turn of [`window`].
+    fn scheduling() -> Assembler {
+        let none = Values::default;
+        let queued = none().with(Value::QueuedPodInfo, 0x2000).with(Value::PodUid, "uid");
+        let mut assembler = Assembler::default();
+        for (time_ns, function, role, depth, values) in [
+            (1_100, Function::Pop, Role::ReturnSite, 50, queued),
+            (1_110, Function::SchedulingCycle, Role::Entry, 100, none()),
+            (2_100, Function::Filter, Role::Entry, 200, none()),
+            (4_990, Function::Filter, Role::ReturnSite, 200, none()),
+            (5_500, Function::Score, Role::Entry, 200, none()),
+            (7_001, Function::Score, Role::ReturnSite, 200, none()),
+        ] {
+            assembler.on(Event { time_ns, ..event(1, function, role, depth, values) });
+        }
+        assembler
+    }
 
     fn calls(name: &str, count: u64, total_ns: u64) -> Calls {
         Calls { name: Some(name.into()), count, total_ns, ..Calls::default() }
@@ -170,5 +194,37 @@ mod tests {
         assert!(!last.put(Window { phases: Vec::new(), ..window(true) }, false));
         assert!(!last.put(window(true), true), "a turn without phases has nothing to show");
         assert!(!last.put(window(true), true), "its attempt was there");
+    }
+
+    #[test]
+    fn a_window_is_counted_and_the_attempt_in_its_turn_has_what_it_saw() {
+        let mut assembler = scheduling();
+        let finished = |mut assembler: Assembler| {
+            assembler.exit(0);
+            let [attempt] = <[_; 1]>::try_from(assembler.take_finished()).expect("one attempt was made");
+            let shares: Vec<_> = attempt.shares.iter().map(|of| (of.function, of.amount)).collect();
+            let stats = assembler.stats();
+            (attempt.window, shares, [stats.windows, stats.incomplete_windows])
+        };
+        let shares = vec![(Function::Filter, 1_000), (Function::Score, 0)];
+        assembler.take_window(window(true));
+        assembler.take_window(window(true));
+        assert_eq!(finished(assembler), (Some(true), shares.clone(), [2, 0]), "each share once");
+
+        let mut assembler = scheduling();
+        assembler.take_window(window(false));
+        assembler.take_window(window(true));
+        assert_eq!(finished(assembler), (Some(false), shares, [1, 1]), "the first one has missed something");
+    }
+
+    #[test]
+    fn a_window_whose_attempt_never_comes_is_incomplete() {
+        let mut assembler = Assembler::default();
+        let other = Window { target: 7, ..window(true) };
+        assembler.take_window(other.clone());
+        assembler.take_window(other.clone());
+        assembler.take_window(other);
+        let stats = assembler.stats();
+        assert_eq!([stats.windows, stats.incomplete_windows], [3, 2]);
     }
 }

@@ -563,6 +563,7 @@ fn a_group_of_pods_is_an_attempt_and_so_is_each_of_its_pods() {
         panic!("{:?}", group.subject)
     };
     assert_eq!((gang.identity().as_str(), *size, *scheduled), ("ns/gang", Some(3), 2));
+    assert_eq!([&*group.pod.namespace, &*group.pod.name], ["ns", "gang"]);
     assert_eq!((&group.outcome, group.start_ns), (&Outcome::Scheduled, gang.start_ns));
     let functions = |attempt: &Attempt| attempt.calls.iter().map(|call| call.function).collect::<Vec<_>>();
     assert_eq!(functions(group), [Function::Snapshot, Function::PlacementTrial]);
