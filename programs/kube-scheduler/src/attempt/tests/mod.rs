@@ -2,6 +2,7 @@
 //! bounds.
 
 mod any_events;
+mod cuts;
 mod limits;
 mod panics;
 mod scenarios;

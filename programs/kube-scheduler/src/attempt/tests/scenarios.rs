@@ -147,7 +147,7 @@ pub(super) fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<Attempt>, St
     assemble(events.enumerate().map(|(time, event)| Event { time_ns: time as u64, ..event }))
 }
 
-fn entered(goroutine: u64, function: Function, entry: u64) -> Event {
+pub(super) fn entered(goroutine: u64, function: Function, entry: u64) -> Event {
     let values = Values::default().with(Value::QueuedPodInfo, entry);
     event(goroutine, function, Role::Entry, 10, values)
 }
