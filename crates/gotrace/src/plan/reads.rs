@@ -42,6 +42,9 @@ impl<V> Reads<V> {
     /// Adds a read that ends in a value of this kind.
     pub(super) fn push(&mut self, reading: Reading<V>, mut read: Read, leaf: Kind) -> Result<(), Why> {
         let is_text = leaf == Kind::String;
+        if is_text != (read.kind != READ_WORD) {
+            return Err(Why("a text would be read as a word, or a word as a text".into()));
+        }
         let same = |slot: &Slot| matches!(slot, Slot::Text(_)) == is_text;
         let number = self.values.iter().filter(|(_, slot)| same(slot)).count();
         if number >= if is_text { MAX_TEXTS } else { MAX_WORDS } {
@@ -620,6 +623,9 @@ impl<'a, P: Program> Builder<'a, P> {
             return Err(Why(format!("`{}` does not consist of words", self.name(typ))));
         }
         let base = first + (path.offset / 8) as u8;
+        if self.is_text(&path.typ) {
+            return Ok((Read { base, kind: READ_TEXT_IN_REGISTERS, ..Read::default() }, Kind::String));
+        }
         Ok((Read { base, kind: READ_WORD, ..Read::default() }, path.typ.kind))
     }
 
@@ -776,7 +782,8 @@ mod tests {
         let mut reads = Reads { site: Site::default(), values: Vec::new(), list: None };
         let mut push = |leaf| {
             let before = reads.values.len();
-            let pushed = reads.push(Reading::Value(()), Read::default(), leaf).is_ok();
+            let kind = if leaf == Kind::String { READ_TEXT } else { READ_WORD };
+            let pushed = reads.push(Reading::Value(()), Read { kind, ..Read::default() }, leaf).is_ok();
             assert_eq!(reads.values.len(), before + usize::from(pushed));
             assert_eq!(reads.site.reads_len as usize, reads.values.len());
             pushed.then(|| (reads.values[before].1, reads.site.reads[before].slot))
@@ -787,5 +794,16 @@ mod tests {
         }
         assert_eq!(push(Kind::String), None);
         assert_eq!(push(Kind::Integer), Some((Slot::Word(1), 1)));
+    }
+
+    #[test]
+    fn a_text_is_not_read_as_a_word_nor_a_word_as_a_text() {
+        let mut reads = Reads { site: Site::default(), values: Vec::new(), list: None };
+        for (kind, leaf) in [(READ_WORD, Kind::String), (READ_TEXT, Kind::Integer), (READ_TEXT, Kind::Slice)]
+        {
+            let read = Read { kind, ..Read::default() };
+            assert!(reads.push(Reading::Value(()), read, leaf).is_err(), "{leaf:?}");
+        }
+        assert_eq!((reads.site.reads_len, reads.values.len()), (0, 0));
     }
 }
