@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_equal_if_they_say_the_same() {
+        let same = [Text::Static("a"), Text::Shared("a".into()), Text::Owned("a".into())];
+        for (one, other) in same.iter().flat_map(|one| same.iter().map(move |other| (one, other))) {
+            assert_eq!(one, other);
+        }
+        assert_ne!(same[0], Text::Shared("b".into()));
+        assert_ne!(same[1], Text::Owned("".into()));
+    }
+
+    #[test]
     fn a_name_is_the_same_however_it_is_kept() {
         let parts = Name::new("plugin: ", Arc::<str>::from("Fit"));
         let whole = Name::from("plugin: Fit".to_owned());

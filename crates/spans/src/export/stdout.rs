@@ -189,6 +189,26 @@ mod tests {
         fixtures::scheduled,
     };
 
+    /// A file of one trace.
+    fn file(mut format: impl Format, item: &Item) -> Vec<u8> {
+        let mut file = format.trace(item);
+        assert!(!file.is_empty(), "what is complete is written at once");
+        file.extend(format.end());
+        file
+    }
+
+    #[test]
+    fn a_file_has_what_its_format_makes_of_a_trace() {
+        let item = item(scheduled());
+        let (trace, resource) = (&item.trace, &item.resource);
+        let mut perfetto = Perfetto::default();
+        let expected = [perfetto.trace(trace, resource), perfetto.end()].concat();
+        assert_eq!(file(Perfetto::default(), &item), expected);
+        let mut chrome = Chrome::default();
+        let expected = chrome.trace(trace, resource) + &chrome.end();
+        assert_eq!(file(Chrome::default(), &item), expected.into_bytes());
+    }
+
     fn json_of(item: &Item) -> String {
         json(&item.trace, &item.resource)
     }

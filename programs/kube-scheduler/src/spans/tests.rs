@@ -409,6 +409,33 @@ fn root_has_the_queue_history() {
         ]
     );
     assert_eq!(with.spans[..trace.spans.len()], trace.spans);
+    assert_eq!(text(attributes::QUEUE_MOVES_LEFT_OUT), "");
+    let trace = build(&Attempt { moves_left_out: 3, ..attempt }, ANCHOR, Origin::default());
+    let left_out = trace.root().attribute(attributes::QUEUE_MOVES_LEFT_OUT);
+    assert_eq!(left_out, Some(&AttributeValue::Int(3)));
+}
+
+#[test]
+fn a_candidate_has_its_score_and_those_of_its_plugins() {
+    let with = |parts: &[(&str, i64)]| {
+        let parts = parts.iter().map(|(plugin, score)| ((*plugin).into(), *score)).collect();
+        let best = vec![Element { label: "node-1".into(), key: 170, parts, cut: false }];
+        let scores = Some(Box::new(Top { elements: 1, looked_at: 1, ties: 1, best }));
+        let trace = build(&Attempt { scores, ..bound(Code::SUCCESS) }, ANCHOR, Origin::default());
+        text(trace.root(), attributes::CANDIDATES)
+    };
+    assert_eq!(with(&[("Fit", 100), ("Taint", 70)]).as_deref(), Some("node-1: 170 (Fit 100, Taint 70)"));
+    assert_eq!(with(&[]).as_deref(), Some("node-1: 170 ()"));
+}
+
+#[test]
+fn a_trial_says_on_which_placement_it_was() {
+    let trial = Call { plugin: Some("zone-a".into()), ..call(Function::PlacementTrial, 1_200, 1_400, None) };
+    let attempt = Attempt { calls: vec![trial], ..bound(Code::SUCCESS) };
+    let trace = build(&attempt, ANCHOR, Origin::default());
+    let placements: Vec<_> =
+        trace.spans.iter().filter_map(|span| text(span, attributes::PLACEMENT)).collect();
+    assert_eq!(placements, ["zone-a"]);
 }
 
 #[test]

@@ -207,13 +207,13 @@ mod tests {
             (attempt.window, shares, [stats.windows, stats.incomplete_windows])
         };
         let shares = vec![(Function::Filter, 1_000), (Function::Score, 0)];
-        assembler.take_window(window(true));
-        assembler.take_window(window(true));
+        assembler.window(window(true));
+        assembler.window(window(true));
         assert_eq!(finished(assembler), (Some(true), shares.clone(), [2, 0]), "each share once");
 
         let mut assembler = scheduling();
-        assembler.take_window(window(false));
-        assembler.take_window(window(true));
+        assembler.window(window(false));
+        assembler.window(window(true));
         assert_eq!(finished(assembler), (Some(false), shares, [1, 1]), "the first one has missed something");
     }
 
@@ -221,9 +221,9 @@ mod tests {
     fn a_window_whose_attempt_never_comes_is_incomplete() {
         let mut assembler = Assembler::default();
         let other = Window { target: 7, ..window(true) };
-        assembler.take_window(other.clone());
-        assembler.take_window(other.clone());
-        assembler.take_window(other);
+        assembler.window(other.clone());
+        assembler.window(other.clone());
+        assembler.window(other);
         let stats = assembler.stats();
         assert_eq!([stats.windows, stats.incomplete_windows], [3, 2]);
     }

@@ -15,6 +15,7 @@ fn attempt_after(before: impl FnOnce(&mut Assembler)) -> Attempt {
     let mut assembler = Assembler::default();
     before(&mut assembler);
     let Scene { mut scheduling, binding } = scene(0, Fate::Bound, 1);
+    scheduling[0].values.set(Value::QueueTimestamp, 66);
     scheduling[0].values.set(Value::FirstAttempt, 77);
     for (time_ns, event) in (100..).zip(scheduling.into_iter().chain(binding)) {
         assembler.on(Event { time_ns, ..event });
@@ -39,7 +40,8 @@ fn an_attempt_has_what_the_queue_knows_of_its_pod() {
         assembler.on(at(5, entered(7, Function::Enqueue, 0x2000)));
         assembler.on(at(6, counted(7, "active", "NodeAdd")));
     });
-    assert_eq!((attempt.enqueued_ns, attempt.first_attempt), (Some(5), Some(77)));
+    let Attempt { enqueued_ns, queue_timestamp, first_attempt, .. } = attempt;
+    assert_eq!([enqueued_ns, queue_timestamp, first_attempt], [5, 66, 77].map(Some));
     assert_eq!(moves(&attempt), ["active: NodeAdd"]);
 }
 
