@@ -13,9 +13,9 @@
 //! * [`review`]: a case is a request of an API server to the admission webhook.
 //! * [`memory`]: an allocator that ends the process where a case asks for too much.
 //! * `targets/`: one libFuzzer target each.
-//! * `regressions/`: cases that once failed, and one or more for each target to begin with. The test replays them.
+//! * `regressions/`: cases that once failed, and one or more for each target to begin with, which each run of a target replays first.
 //!
-//! `cargo xtask fuzz` builds the Go programs and runs the targets; `cargo xtask test` runs the test.
+//! `cargo xtask fuzz` builds the Go programs and runs the targets, `cargo xtask test` runs them for a short time.
 
 pub mod apiserver;
 pub mod configuration;
@@ -25,8 +25,6 @@ pub mod memory;
 pub mod otlp;
 pub mod record;
 pub mod recording;
-#[cfg(test)]
-mod regressions;
 pub mod review;
 
 use std::sync::Once;

@@ -228,24 +228,10 @@ fn build() -> Result<PathBuf> {
 ///
 /// If they do not.
 pub(crate) fn clippy() -> Result<()> {
-    cargo("clippy", &["--all-targets", "--", "-Dwarnings"])
-}
-
-/// Replays the stored cases.
-///
-/// # Errors
-///
-/// If one fails.
-pub(crate) fn test() -> Result<()> {
-    // The output says how many cases ran, or why they were skipped.
-    cargo("test", &["--lib", "--", "--nocapture"])
-}
-
-/// Runs cargo in the fuzz workspace, without libFuzzer, which is C++.
-fn cargo(subcommand: &str, arguments: &[&str]) -> Result<()> {
-    let mut cargo = Rustc::installed()?.cargo(subcommand);
-    cargo.args(["--no-default-features", "--target-dir"]).arg(folder()).args(arguments);
-    toolchain::run(cargo.current_dir(workspace()))
+    let mut cargo = Rustc::installed()?.cargo("clippy");
+    // Without libFuzzer, which is C++.
+    cargo.args(["--no-default-features", "--target-dir"]).arg(folder());
+    toolchain::run(cargo.args(["--all-targets", "--", "-Dwarnings"]).current_dir(workspace()))
 }
 
 /// Builds a Go program as each of the seeds, and returns their paths in the targets' format.
@@ -334,8 +320,8 @@ fn run(target: Target, until: Until, seconds: u32, bin: &Path, seeds: &str) -> R
             .arg(format!("-artifact_prefix={}/{name}-", found.display()))
             .arg("-print_final_stats=1")
             .arg(&corpus)
-            // Earlier findings run first.
-            .args(Some(workspace().join("regressions").join(name)).filter(|folder| folder.exists()))
+            // Stored cases run first. Each target has some: without their folder it does not start.
+            .arg(workspace().join("regressions").join(name))
             .env(SEEDS_VARIABLE, seeds)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

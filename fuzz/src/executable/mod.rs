@@ -11,8 +11,7 @@ mod seed;
 
 use std::{env, fs, sync::Mutex};
 
-use self::edit::Edit;
-pub use self::seed::Seed;
+use self::{edit::Edit, seed::Seed};
 
 /// The variable with the paths of the seeds, separated by colons.
 const SEEDS: &str = "FUZZ_SEEDS";
@@ -43,7 +42,7 @@ pub fn run(case: &[u8], ask: fn(&[u8])) {
 }
 
 /// Damages the seed that the case names, asks, and repairs the seed.
-pub fn run_on(seeds: &mut [Seed], case: &[u8], ask: fn(&[u8])) {
+fn run_on(seeds: &mut [Seed], case: &[u8], ask: fn(&[u8])) {
     let Some((&[number, cut_low, cut_high], edits)) = case.split_first_chunk::<HEADER>() else { return };
     let count = seeds.len();
     let seed = &mut seeds[usize::from(number) % count];

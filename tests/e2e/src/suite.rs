@@ -5,7 +5,7 @@ use std::{
     process::{self, ExitCode},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Result, bail};
@@ -39,6 +39,9 @@ pub struct Options {
     /// The version of kube-controller-manager, such as 1.33: for `controllers`
     #[arg(long = "version", value_name = "VERSION")]
     manager: Option<String>,
+    /// Skip the tests that would begin after this time
+    #[arg(long, value_name = "SECONDS")]
+    begin_within: Option<u64>,
 }
 
 /// Runs of a test that the machine disturbs, at most.
@@ -281,9 +284,8 @@ const TESTS: &[Test] = &[
 ];
 
 pub fn main(options: &Options) -> Result<ExitCode> {
-    let Options { names, scheduler, manager } = options;
     let mut tally = Tally::default();
-    run(names, scheduler.as_deref(), manager.as_deref(), &mut tally)?;
+    run(options, &mut tally)?;
     Ok(tally.end())
 }
 
@@ -299,7 +301,10 @@ fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 ///
 /// If schedspan cannot be built, or a test does not take the version.
-fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &mut Tally) -> Result<()> {
+fn run(options: &Options, tally: &mut Tally) -> Result<()> {
+    let Options { names, scheduler, manager, begin_within } = options;
+    let (version, manager) = (scheduler.as_deref(), manager.as_deref());
+    let (start, most) = (Instant::now(), begin_within.map_or(Duration::MAX, Duration::from_secs));
     let named = |test: &&Test| names.iter().any(|name| name == test.name || Some(&**name) == test.group());
     let by_default = |test: &&Test| names.is_empty() && test.only_if_named.is_none();
     let chosen = || TESTS.iter().filter(|test| by_default(test) || named(test));
@@ -324,6 +329,14 @@ fn run(names: &[String], version: Option<&str>, manager: Option<&str>, tally: &m
         }
     }
     for test in chosen() {
+        if start.elapsed() > most {
+            println!(
+                "skipped  e2e {}: {} s have passed, as on a new machine; `cargo xtask e2e {0}` runs it",
+                test.name,
+                most.as_secs()
+            );
+            continue;
+        }
         let Test {
             name,
             nodes,
