@@ -74,7 +74,7 @@ mod tests {
         let other = Trace { trace_id: [1; 16], ..part(5, None) };
         assert!(gatherer.take(part(20, Some(0b10))).is_empty());
         assert!(gatherer.take(other.clone()).is_empty());
-        assert!(gatherer.take(part(10, Some(0b01))).is_empty());
+        assert!(gatherer.take(part(10, Some(0b11))).is_empty());
         let root = Trace { selected: Some(0b100), ..unschedulable() };
         let whole = gatherer.take(root.clone());
         let [whole] = &whole[..] else { panic!("{} traces", whole.len()) };
@@ -83,6 +83,15 @@ mod tests {
         assert_eq!(whole.spans, parts);
         assert_eq!(gatherer.rest(), [other]);
         assert_eq!(gatherer.spans, 0);
+    }
+
+    #[test]
+    fn a_group_may_fill_the_room() {
+        let mut gatherer = Gatherer::default();
+        let mut whole = part(0, None);
+        whole.spans.resize(MAX_SPANS, whole.spans[1].clone());
+        assert!(gatherer.take(whole).is_empty());
+        assert_eq!(gatherer.take(part(0, None)).len(), 2);
     }
 
     #[test]

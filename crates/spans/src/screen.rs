@@ -154,10 +154,53 @@ fn is_obeyed(c: char) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::{
+        env,
+        process::{Command, Output, Stdio},
+    };
+
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Runs an ignored test in a process of its own, with these variables: what it writes is the output's.
+    pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Output {
+        let mut child = Command::new(env::current_exe().expect("it has a path"));
+        child.args(["--exact", test, "--ignored", "--nocapture"]).envs(variables.iter().copied());
+        child.stdin(Stdio::null()).output().expect("it runs")
+    }
+
+    #[test]
+    #[ignore = "the next test runs it as a process"]
+    fn a_child_prints() {
+        print("plain \x1b[31m\n").unwrap();
+        print_json("\"json \u{9b}\"\n").unwrap();
+        print_coloured("red \x1b[31m\x1b[2J\n").unwrap();
+        assert!(stream_json("\"stream \u{9b}\"\n").unwrap());
+        assert!(stream_coloured("stream \x1b[32m\n").unwrap());
+        complain("complaint \x07");
+        Log.write_all(b"log \x1b[33m\xff\n").unwrap();
+        print(&format!("terminals: {} {}\n", is_terminal(), is_error_terminal())).unwrap();
+    }
+
+    #[test]
+    fn what_is_printed_has_no_control_characters() {
+        let Output { status, stdout, stderr } = child("screen::tests::a_child_prints", &[]);
+        let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert!(status.success(), "{stdout}{stderr}");
+        let printed =
+            "plain ?[31m\n\"json \\u009b\"\nred \x1b[31m?[2J\n\"stream \\u009b\"\nstream \x1b[32m\n";
+        assert!(stdout.contains(printed), "{stdout}");
+        assert!(stdout.contains("terminals: false false\n"), "{stdout}");
+        assert_eq!(stderr, "complaint ?\nlog \x1b[33m\u{fffd}\n");
+    }
+
+    #[test]
+    fn what_has_no_reader_says_so() {
+        assert!(has_reader(Ok(())).is_ok_and(|has_reader| has_reader));
+        assert!(has_reader(Err(io::ErrorKind::BrokenPipe.into())).is_ok_and(|has_reader| !has_reader));
+    }
 
     fn obeyed(text: &str) -> Option<char> {
         text.chars().find(|c| {

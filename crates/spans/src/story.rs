@@ -115,6 +115,29 @@ mod tests {
     use crate::fixtures::scheduled;
 
     #[test]
+    fn a_single_span_has_an_id_of_what_it_is_about() {
+        let id = |about: &[&str], target, seen_ns| Single::id(TraceKind::PodStart, about, target, seen_ns);
+        let ids = [id(&["a"], 1, 5), id(&["b"], 1, 5), id(&["a"], 2, 5), id(&["a"], 1, 6)];
+        assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
+        assert_eq!(id(&["a"], 1, 5), ids[0]);
+        let single = Single {
+            kind: TraceKind::PodStart,
+            trace_id: ids[0],
+            target: 1,
+            times: [5, 7],
+            attributes: Attributes::new(),
+            status: Status::Unset,
+        };
+        let anchor = Anchor { unix_ns_at_zero: 100 };
+        let trace = single.clone().trace(anchor, Extras::default());
+        let root = trace.root();
+        assert_eq!((trace.trace_id, root.start_unix_ns, root.end_unix_ns), (ids[0], 105, 107));
+        assert!(root.attributes.is_empty());
+        let trace = single.trace(anchor, Extras { monotonic: true, ..Extras::default() });
+        assert_eq!(trace.root().attribute(attributes::MONOTONIC_START), Some(&AttributeValue::Int(5)));
+    }
+
+    #[test]
     fn each_span_says_when_it_was_by_the_other_clock() {
         let mut trace = scheduled();
         let anchor = Anchor { unix_ns_at_zero: trace.root().start_unix_ns - 1_000 };

@@ -219,6 +219,10 @@ mod tests {
         for (one, other) in same.iter().flat_map(|one| same.iter().map(move |other| (one, other))) {
             assert_eq!(one, other);
         }
+        for text in &same {
+            assert!(*text == "a" && *text != "b" && *text == *"a");
+            assert_eq!(format!("{text:?}"), "\"a\"");
+        }
         assert_ne!(same[0], Text::Shared("b".into()));
         assert_ne!(same[1], Text::Owned("".into()));
     }

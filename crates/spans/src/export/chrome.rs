@@ -322,6 +322,56 @@ mod tests {
     }
 
     #[test]
+    fn each_scheduler_is_a_process_and_says_since_when_times_are() {
+        let mut other = scheduled();
+        other.source = crate::Source::Process(8);
+        let events = file(&[scheduled(), other]);
+        let of_name = |name: &str| {
+            let of_name = of(&events, "M").into_iter().filter(|event| event["name"] == name);
+            of_name.map(|event| (event["pid"].clone(), event["args"].clone())).collect::<Vec<_>>()
+        };
+        let name = json!({ "name": "kube-scheduler (process 42)" });
+        assert_eq!(of_name("process_name"), [(json!(1), name.clone()), (json!(2), name)]);
+        let since = scheduled().root().start_unix_ns / 1_000_000_000 - 86_400;
+        let since = json!({ "labels": format!("times are since Unix second {since}") });
+        assert_eq!(of_name("process_labels"), [(json!(1), since.clone()), (json!(2), since)]);
+        // A loop of each and their binding cycles.
+        assert_eq!(of_name("thread_name").len(), 4);
+    }
+
+    #[test]
+    fn a_thread_is_used_again_from_the_end_of_its_last_slice() {
+        let mut chrome = Chrome::default();
+        let mut thread = |from, to| chrome.thread(1, "calls", (from, to), &mut Vec::new()).thread;
+        assert_eq!([thread(0, 10), thread(10, 20), thread(19, 30), thread(20, 21)], [1, 1, 2, 1]);
+    }
+
+    #[test]
+    fn an_arrow_has_a_number_of_its_own_and_never_leads_back() {
+        let mut chrome = Chrome::default();
+        let place = Place { process: 1, thread: 1 };
+        let mut arrows = |id, time| {
+            let mut events = Vec::new();
+            chrome.arrow(id, place, time, &mut events);
+            events.iter().map(|event| event["id"].clone()).collect::<Vec<_>>()
+        };
+        assert!(arrows(7, 10).is_empty(), "this is where it begins");
+        assert!(arrows(7, 9).is_empty(), "this is earlier");
+        assert_eq!([arrows(7, 10), arrows(7, 11)], [[json!(1), json!(1)], [json!(2), json!(2)]]);
+    }
+
+    #[test]
+    fn beginnings_of_arrows_are_forgotten_when_there_are_too_many() {
+        let place = Place { process: 1, thread: 1 };
+        for (more, left) in [(0, MAX_KNOWN), (1, 0)] {
+            let mut chrome = Chrome::default();
+            chrome.sources = (0..(MAX_KNOWN + more) as u64).map(|id| (id, (place, 0))).collect();
+            chrome.events(&[]);
+            assert_eq!(chrome.sources.len(), left);
+        }
+    }
+
+    #[test]
     fn without_a_trace_it_is_an_empty_array() {
         assert_eq!(file(&[]), Vec::<Value>::new());
     }

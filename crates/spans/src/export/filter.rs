@@ -194,6 +194,7 @@ mod tests {
             (Filter { failed: true, ..filter.clone() }, false, true),
             (Filter { failed: true, pod: pods("web-*"), ..filter.clone() }, false, false),
             (Filter { slower_than: Some(Duration::from_millis(4)), ..filter.clone() }, true, false),
+            (Filter { slower_than: Some(Duration::from_micros(820)), ..filter.clone() }, true, false),
         ] {
             assert_eq!(
                 (filter.keeps(&scheduled()), filter.keeps(&unschedulable())),
@@ -233,6 +234,11 @@ mod tests {
         ] {
             assert!(!of(workload, owner), "{workload} {owner}");
         }
+    }
+
+    #[test]
+    fn a_pod_without_owners_is_of_no_workload() {
+        assert_eq!(owners(scheduled().root()), &[] as &[String]);
     }
 
     #[test]

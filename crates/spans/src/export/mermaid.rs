@@ -166,6 +166,26 @@ gantt
     }
 
     #[test]
+    fn calls_that_outlast_the_attempt_are_a_section() {
+        let mut trace = scheduled();
+        let call = |parent_id| {
+            let bind = scheduled().spans[1].clone();
+            Span {
+                kind: SpanKind::ApiCall,
+                name: "pod_status_patch".into(),
+                span_id: [9; 8],
+                parent_id,
+                ..bind
+            }
+        };
+        trace.spans.push(call(None));
+        assert!(chart(&trace).contains("    section after the attempt\n    pod_status_patch "));
+        *trace.spans.last_mut().expect("it was added") = call(Some(trace.root().span_id));
+        let chart = chart(&trace);
+        assert!(!chart.contains("after the attempt") && chart.contains("    section attempt\n"), "{chart}");
+    }
+
+    #[test]
     fn a_trace_of_one_span_is_not_empty() {
         let mut trace = scheduled();
         trace.spans.truncate(1);

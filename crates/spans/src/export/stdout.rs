@@ -207,6 +207,7 @@ mod tests {
         let mut chrome = Chrome::default();
         let expected = chrome.trace(trace, resource) + &chrome.end();
         assert_eq!(file(Chrome::default(), &item), expected.into_bytes());
+        assert_eq!(file(json_of, &item), json_of(&item).into_bytes(), "lines have no end");
     }
 
     fn json_of(item: &Item) -> String {
@@ -290,6 +291,34 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// What is interrupted before each byte.
+    struct Interrupted {
+        next: bool,
+        written: Vec<u8>,
+    }
+
+    impl io::Write for Interrupted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.next = !self.next;
+            if self.next {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            self.written.push(bytes[0]);
+            Ok(1)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_write_that_is_interrupted_is_tried_again() {
+        let (mut out, mut torn) = (Interrupted { next: false, written: Vec::new() }, false);
+        assert!(write_bytes(&mut out, b"whole\n", &mut torn).is_ok() && !torn);
+        assert_eq!(out.written, b"whole\n");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 use telemetry::Registry;
 
 use super::*;
-use crate::fixtures::scheduled;
+use crate::{fixtures::scheduled, screen::tests::child};
 
 pub(super) fn item(trace: Trace) -> Item {
     let resource =
@@ -107,4 +107,85 @@ async fn spans_beyond_the_queue_and_spans_left_at_the_end_are_lost() {
     sinks.shutdown(Duration::ZERO).await;
     sinks.send(scheduled());
     assert_eq!(lost(&registry), [("output_queue_full", 3 * spans), ("shutdown", 3 * spans)]);
+}
+
+#[test]
+fn outputs_for_readers_are_those_on_standard_output_and_two_of_them_are_files() {
+    let of = |output: Output| (output.is_for_reader(), output.file());
+    for (output, expected) in [
+        (Output::Terminal, (true, None)),
+        (Output::Json, (true, None)),
+        (Output::Mermaid, (true, None)),
+        (Output::Perfetto, (true, Some("perfetto"))),
+        (Output::Chrome, (true, Some("chrome"))),
+        (Output::Otlp, (false, None)),
+    ] {
+        assert_eq!(of(output), expected, "{output:?}");
+    }
+}
+
+/// Opens the outputs that a variable names.
+fn open() -> Result<Sinks, Error> {
+    let names = variable("OUTPUTS").unwrap_or_default();
+    let output = |name: &str| <Output as clap::ValueEnum>::from_str(name, false).expect(name);
+    let outputs: Vec<_> = names.split(',').map(output).collect();
+    let spool = SpoolOptions { spool: None, spool_size: 1 << 20 };
+    Sinks::start(&outputs, false, &spool, Metrics::new(&Registry::default()))
+}
+
+#[tokio::test]
+#[ignore = "the next test runs it as a process"]
+async fn a_child_sends_a_trace() {
+    let sinks = match open() {
+        Ok(sinks) => sinks,
+        Err(error) => return screen::print(&format!("{error}\n")).unwrap(),
+    };
+    screen::print(&format!("ended: {}\n", sinks.ended())).unwrap();
+    sinks.register(&Resource::unknown(scheduled().source));
+    if !sinks.ended() {
+        sinks.send(scheduled());
+        sinks.shutdown(Duration::from_secs(60)).await;
+    }
+}
+
+#[test]
+fn outputs_write_to_standard_output_and_a_file_is_alone_there() {
+    let printed = |outputs: &str, variable: (&str, &str)| {
+        let output = child("export::tests::a_child_sends_a_trace", &[("OUTPUTS", outputs), variable]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let none = ("OTEL_SDK_DISABLED", "true");
+    for (outputs, text) in [
+        ("terminal", "default/web-0  Success  on node-3"),
+        ("json", "{\"resourceSpans\":"),
+        ("mermaid", "```mermaid\ngantt\n"),
+        ("perfetto", "SchedulePod default/web-0"),
+        ("chrome", "[\n{\"args\":"),
+        ("chrome,otlp", "[\n{\"args\":"),
+        ("perfetto,json", "`--output perfetto` is a file: give it alone"),
+        ("json,chrome", "`--output chrome` is a file: give it alone"),
+        ("otlp", "ended: true"),
+    ] {
+        let printed = printed(outputs, none);
+        assert!(printed.contains(text), "{outputs}: {printed}");
+    }
+    for (outputs, texts) in [
+        ("json,terminal", ["{\"resourceSpans\":", "default/web-0  Success"]),
+        ("json,json", ["ended: false", "{\"resourceSpans\":"]),
+    ] {
+        let printed = printed(outputs, none);
+        assert!(texts.iter().all(|text| printed.contains(text)), "{outputs}: {printed}");
+    }
+    assert!(printed("otlp", ("OTEL_TRACES_EXPORTER", "none")).contains("ended: true"));
+    let error = printed("json", ("OTEL_BSP_MAX_QUEUE_SIZE", "many"));
+    assert!(error.contains("OTEL_BSP_MAX_QUEUE_SIZE is `many`"), "{error}");
+}
+
+#[tokio::test]
+async fn those_who_watch_see_what_is_shown() {
+    let (sinks, _, _queue) = manual(u64::MAX);
+    let mut watcher = sinks.live().watch(Filter::default());
+    sinks.show(&scheduled());
+    let seen = watcher.next().await;
+    assert!(format!("{seen:?}").contains("web-0"), "{seen:?}");
 }

@@ -291,3 +291,70 @@ proptest! {
         prop_assert_eq!((uids.len(), sent.len() as u64 + daemon.counted().values().sum::<u64>()), (sent.len(), all as u64));
     }
 }
+
+/// A Pod that is not chosen as the one with this number.
+fn not_chosen(number: u64) -> u64 {
+    (1_000..).find(|pod| !is_chosen(&format!("pod-{pod}"), number)).expect("half of them are not")
+}
+
+#[test]
+fn a_pod_is_slow_if_it_takes_more_than_a_quarter_longer_than_the_slowest_before() {
+    for (nanoseconds, is_there) in [(5_000_000_000, false), (5_000_000_001, true)] {
+        let mut daemon = Daemon::new();
+        daemon.sends((0..FIRST).map(|number| lifecycle(number, "Ready", 4)));
+        let mut slow = lifecycle(not_chosen(FIRST + 1), "Ready", 0);
+        slow.spans[0].end_unix_ns += nanoseconds;
+        assert_eq!(!daemon.sends([slow]).is_empty(), is_there, "{nanoseconds}");
+    }
+}
+
+#[test]
+fn the_first_reconciles_that_fail_are_there_whatever_succeeded_before() {
+    let mut daemon = Daemon::new();
+    daemon.sends([reconcile(0..500)]);
+    let failed = (0..10).map(|number| {
+        let pod = not_chosen(501) + number;
+        let mut failed = reconcile(pod..pod + 1);
+        failed.spans[0].status = Status::Error("conflict".to_owned());
+        failed
+    });
+    assert_eq!(daemon.sends(failed).len(), 10);
+}
+
+#[test]
+fn starts_that_succeeded_are_counted_apart_from_those_that_failed() {
+    let mut daemon = Daemon::new();
+    let start = |number: u64| trace(TraceKind::PodStart, &format!("pod-{number}"), "Ready", 1);
+    daemon.sends((0..200).map(start));
+    assert_eq!(daemon.counted().into_keys().collect::<Vec<_>>(), ["start"]);
+}
+
+#[test]
+fn what_waits_may_fill_the_room_but_not_exceed_it() {
+    for (spans, left_out) in [(MAX_HELD_SPANS, 0), (MAX_HELD_SPANS + 1, 1)] {
+        let mut daemon = Daemon::new();
+        daemon.sends((0..FIRST).map(|number| lifecycle(number, "Ready", 1)));
+        let mut last = lifecycle(not_chosen(FIRST + 1), "Ready", 1);
+        last.spans.resize(spans, last.spans[0].clone());
+        assert!(daemon.sends([last]).is_empty());
+        assert_eq!(daemon.counted().values().sum::<u64>(), left_out);
+        assert_eq!(daemon.owners.rest().len() as u64, 1 - left_out);
+    }
+}
+
+#[test]
+fn what_is_left_out_follows_what_the_root_says_already() {
+    let mut daemon = Daemon::new();
+    let mut reconcile = reconcile(0..500);
+    let known = AttributeValue::Strings(vec!["2 Pods elsewhere".to_owned()]);
+    reconcile.spans[0].attributes.push((attributes::LEFT_OUT, known));
+    let sent = daemon.sends([reconcile]);
+    let lines = sent[0].root().attributes.iter().filter(|(key, _)| *key == attributes::LEFT_OUT);
+    let [(_, AttributeValue::Strings(lines))] = lines.collect::<Vec<_>>()[..] else { panic!("not one list") };
+    assert_eq!((lines.len(), &*lines[0]), (2, "2 Pods elsewhere"));
+}
+
+#[test]
+fn the_spans_of_a_trace_are_its_own_and_those_beside_it() {
+    assert_eq!(size(&reconcile(0..3)), 1 + 3 + 3);
+}

@@ -253,6 +253,11 @@ fn an_invalid_rule_is_refused_with_what_is_valid() {
     let many = vec!["failed"; MAX_RULES + 1];
     let error = Sampler::of(many.iter().map(|rule| rule.parse().unwrap())).unwrap_err().to_string();
     assert!(error.starts_with("33 rules are too many; give 32"), "{error}");
+    let labels = |number: usize| {
+        let labels: Vec<_> = (0..number).map(|label| format!("label=l{label}")).collect();
+        Sampler::of(labels.chunks(8).map(|labels| labels.join(",").parse().unwrap()))
+    };
+    assert!(labels(MAX_SELECTORS).is_ok() && labels(MAX_SELECTORS + 1).is_err());
 }
 
 #[test]

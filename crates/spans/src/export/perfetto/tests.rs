@@ -192,3 +192,87 @@ fn the_times_are_the_time_of_day() {
     let ids: Vec<_> = clocks.clocks.iter().map(Clock::clock_id).collect();
     assert_eq!(ids, [REALTIME, BOOTTIME]);
 }
+
+#[test]
+fn each_process_each_loop_and_each_queue_has_a_track_of_its_own() {
+    let (mut one, mut other) = (scheduled(), scheduled());
+    other.source = Source::Process(8);
+    for trace in [&mut one, &mut other] {
+        for queue in ["queue: active", "queue: backoff"] {
+            let stay = Span { kind: SpanKind::QueueStay, name: queue.into(), ..trace.spans[1].clone() };
+            trace.spans.push(stay);
+        }
+    }
+    let file = file(&[one, other]);
+    let described = file.packet.iter().filter(|packet| packet.track_descriptor.is_some()).count();
+    // Both binding cycles are the same span.
+    assert_eq!((tracks(&file).len(), described), (2 * 4 + 1, 2 * 4 + 2));
+    let sequences = file.packet.iter().map(|packet| packet.trusted_packet_sequence_id);
+    assert!(sequences.into_iter().all(|sequence| sequence == Some(SEQUENCE)));
+}
+
+#[test]
+fn an_event_is_an_instant_within_its_slice() {
+    let mut trace = scheduled();
+    let root = &mut trace.spans[0];
+    let rejected = vec![
+        (attributes::NODE, AttributeValue::from("node-1")),
+        (attributes::PREEMPTION_VICTIM_NAMES, AttributeValue::Strings(vec!["low-1".to_owned()])),
+        (attributes::INCOMPLETE, AttributeValue::Bool(false)),
+    ];
+    let times = [root.start_unix_ns - 1, root.start_unix_ns + 1_000, root.end_unix_ns + 1];
+    root.events = times
+        .map(|unix_ns| crate::Event { name: "rejected", unix_ns, attributes: rejected.clone().into() })
+        .into();
+    let begin = root.start_unix_ns;
+    let file = file(&[trace]);
+    let of_loop = loop_track(scheduled().source);
+    let instants: Vec<_> = file
+        .packet
+        .iter()
+        .filter_map(|packet| Some((packet.timestamp(), packet.track_event.as_ref()?)))
+        .filter(|(_, event)| event.r#type() == Type::Instant)
+        .map(|(ns, event)| (ns - begin, event.name(), event.track_uuid()))
+        .collect();
+    // An attempt's turn in the loop ends with its scheduling cycle.
+    assert_eq!(instants, [0, 1_000, 1_905_000].map(|ns| (ns, "rejected", of_loop)));
+    let instant = file.packet.iter().filter_map(|packet| packet.track_event.as_ref());
+    let instant = instant.filter(|event| event.r#type() == Type::Instant).collect::<Vec<_>>()[0];
+    let [node, names, flag] = &instant.debug_annotations[..] else { panic!("{instant:?}") };
+    assert_eq!((node.name(), node.string_value()), (attributes::NODE, "node-1"));
+    assert_eq!(names.array_values[0].string_value(), "low-1");
+    assert_eq!(flag.bool_value, Some(false));
+}
+
+#[test]
+fn what_does_not_fit_shares_a_track_if_it_is_one_after_the_other() {
+    let mut trace = scheduled();
+    for (number, (start, end)) in [(61, 100), (100, 140), (130, 150)].into_iter().enumerate() {
+        let mut beside = trace.spans[2].clone();
+        beside.span_id = [90 + number as u8; 8];
+        beside.end_unix_ns = trace.root().start_unix_ns + end * 1_000;
+        beside.start_unix_ns = trace.root().start_unix_ns + start * 1_000;
+        trace.spans.push(beside);
+    }
+    let file = file(&[trace]);
+    let expected = ["preFilter 61-100", "preFilter 100-140", "preFilter 130-150"];
+    assert_eq!(slices(&file, "parallel calls"), expected);
+    let parallel = tracks(&file).into_values().filter(|track| track.name() == "parallel calls").count();
+    assert_eq!(parallel, 2);
+}
+
+#[test]
+fn stays_beyond_the_bound_are_not_counted() {
+    let mut trace = scheduled();
+    let stay = Span { kind: SpanKind::QueueStay, name: "queue: active".into(), ..trace.spans[1].clone() };
+    trace.spans.push(stay);
+    let mut perfetto = Perfetto { steps: MAX_STEPS - 3, ..Perfetto::default() };
+    let mut steps = || {
+        perfetto.packets(&trace, &[]);
+        (perfetto.steps, perfetto.queues.values().map(Vec::len).sum::<usize>())
+    };
+    assert_eq!([steps(), steps()], [(MAX_STEPS - 1, 2); 2]);
+    let mut perfetto = Perfetto { steps: MAX_STEPS - 2, ..Perfetto::default() };
+    perfetto.packets(&trace, &[]);
+    assert_eq!(perfetto.steps, MAX_STEPS, "the last place is used");
+}

@@ -641,3 +641,143 @@ fn a_share_says_what_it_is_worth() {
         assert!(text.contains(says), "{text}");
     }
 }
+
+/// A trace of only its root, in which nothing is linked.
+fn of_root(kind: TraceKind, attributes: &[(&'static str, &'static str)]) -> Trace {
+    let mut trace = scheduled();
+    trace.spans.truncate(1);
+    trace.kind = kind;
+    let root = &mut trace.spans[0];
+    (root.kind, root.name) = (SpanKind::Root(kind), kind.name().into());
+    root.links.clear();
+    root.attributes = attributes.iter().map(|(key, value)| (*key, (*value).into())).collect();
+    trace
+}
+
+/// Adds the root of another trace below the root.
+fn add_below(trace: &mut Trace, other: Trace) -> &mut Span {
+    let parent_id = Some(trace.root().span_id);
+    let span_id = (trace.spans.len() as u64 + 1).to_be_bytes();
+    trace.spans.extend(other.spans.into_iter().map(|root| Span { parent_id, span_id, ..root }));
+    trace.spans.last_mut().expect("it was added")
+}
+
+#[test]
+fn the_head_of_what_was_done_to_a_pod_says_so() {
+    let pod = [(attributes::POD_NAMESPACE, "shop"), (attributes::POD_NAME, "web-0")];
+    for (kind, done) in [
+        (TraceKind::PodStorage, "stored"),
+        (TraceKind::PodCreation, "created"),
+        (TraceKind::PodDeletion, "deleted"),
+        (TraceKind::PodEviction, "evicted"),
+        (TraceKind::PodStart, "unknown"),
+    ] {
+        let text = waterfall(&of_root(kind, &pod), &PLAIN_80);
+        assert!(text.starts_with(&format!("shop/web-0  {done}  5.11 ms  trace abab")), "{text}");
+    }
+    let asked = [(attributes::USER, "jane"), (attributes::OBJECT_MANAGER, "kubectl")];
+    let text = waterfall(&of_root(TraceKind::PodStorage, &asked), &PLAIN_80);
+    assert!(text.starts_with("?/?  stored  5.11 ms  by jane with kubectl\n"), "{text}");
+}
+
+#[test]
+fn the_head_of_a_command_says_how_far_its_pods_are() {
+    let mut trace = of_root(TraceKind::Command, &[(attributes::LIFECYCLE_RESULT, "3 of 4 Pods are Ready")]);
+    trace.spans[0].name = "deployment/web".into();
+    let head = |trace: &Trace, colour| {
+        let text = waterfall(trace, &Style { colour, ..PLAIN_80 });
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    let plain = head(&trace, false);
+    assert!(plain.starts_with("deployment/web  3 of 4 Pods are Ready  5.11 ms"), "{plain}");
+    assert!(head(&trace, true).contains("\x1b[32m3 of 4"));
+    trace.spans[0].status = Status::Error("one is not".to_owned());
+    assert!(head(&trace, true).contains("\x1b[33m3 of 4"));
+}
+
+#[test]
+fn the_result_of_a_controller_is_green_unless_it_failed() {
+    let mut trace = of_root(TraceKind::Reconcile, &[(attributes::CONTROLLER_RESULT, "requeue")]);
+    let coloured = Style { colour: true, ..PLAIN_80 };
+    assert!(waterfall(&trace, &coloured).contains("\x1b[32mrequeue\x1b[0m"));
+    trace.spans[0].status = Status::Error("conflict".to_owned());
+    assert!(waterfall(&trace, &coloured).contains("\x1b[31mrequeue\x1b[0m"));
+}
+
+#[test]
+fn parts_of_a_trace_say_what_they_are_about() {
+    let cases: [(TraceKind, &[(&'static str, &'static str)], &str); 5] = [
+        (
+            TraceKind::Lifecycle,
+            &[(attributes::LIFECYCLE_RESULT, "Ready"), (attributes::NODE, "node-3")],
+            "Ready on node-3",
+        ),
+        (TraceKind::PodStorage, &[(attributes::USER, "jane")], "by jane"),
+        (
+            TraceKind::Reconcile,
+            &[(attributes::WORKQUEUE, "deployment"), (attributes::WORKQUEUE_KEY, "shop/web")],
+            "deployment shop/web",
+        ),
+        (
+            TraceKind::PodCreation,
+            &[(attributes::CONTROLLER, "job"), (attributes::CONTROLLER_REQUEST, "shop/night")],
+            "job shop/night",
+        ),
+        (TraceKind::PodStart, &[(attributes::IMAGE, "nginx:1.29")], "nginx:1.29"),
+    ];
+    for (kind, attributes, note) in cases {
+        let mut trace = of_root(TraceKind::Lifecycle, &[]);
+        add_below(&mut trace, of_root(kind, attributes));
+        let text = waterfall(&trace, &PLAIN_80);
+        let line = text.lines().find(|line| line.starts_with("└─ ")).unwrap_or_default();
+        assert!(line.ends_with(&format!(" 5.11 ms  {note}")), "{text}");
+        // What is usual is dim.
+        let text = waterfall(&trace, &Style { colour: true, ..PLAIN_80 });
+        assert!(text.ends_with(&format!("\x1b[2m{note}\x1b[0m\n")), "{text}");
+    }
+}
+
+#[test]
+fn an_error_without_a_reason_has_its_result() {
+    let mut trace = unschedulable();
+    let post_filter = trace.spans.last_mut().expect("it has phases");
+    post_filter.status = Status::Error(String::new());
+    let text = waterfall(&trace, &PLAIN_80);
+    assert!(text.lines().any(|line| line.contains("postFilter") && line.ends_with("us  Error")), "{text}");
+}
+
+#[test]
+fn the_note_of_a_call_after_the_end_is_its_own_where_it_has_one() {
+    let mut trace = unschedulable();
+    let root = trace.root().clone();
+    let context = RemoteContext::sampled(trace.trace_id, root.span_id);
+    let call = Span {
+        kind: SpanKind::ApiCall,
+        span_id: [9; 8],
+        name: "pod_status_patch".into(),
+        start_unix_ns: root.end_unix_ns,
+        end_unix_ns: root.end_unix_ns + 1_000,
+        attributes: crate::Attributes::new(),
+        links: vec![Link { context, relation: Relation::Attempt }],
+        status: Status::Unset,
+        ..root
+    };
+    trace.spans.push(call);
+    let wide = Style { width: 120, ..PLAIN_80 };
+    let last = |trace: &Trace| waterfall(trace, &wide).lines().last().unwrap_or_default().to_owned();
+    assert!(last(&trace).ends_with(" 1.00 us"), "at the end itself it is not after it: {}", last(&trace));
+    let call = trace.spans.last_mut().expect("it was added");
+    (call.start_unix_ns, call.end_unix_ns) = (call.start_unix_ns + 1_000, call.end_unix_ns + 1_000);
+    assert!(last(&trace).ends_with(" 1.00 us  1.00 us after the end"), "{}", last(&trace));
+    trace.spans.last_mut().expect("it was added").status = Status::Error("conflict".to_owned());
+    assert!(last(&trace).ends_with(" 1.00 us  conflict"), "{}", last(&trace));
+}
+
+#[test]
+fn what_fits_exactly_is_on_the_line() {
+    let style = Style { width: 60, ..PLAIN_80 };
+    assert_eq!(paragraph(&format!("{} {}", "a".repeat(30), "b".repeat(29)), &style).lines().count(), 1);
+    assert_eq!(paragraph(&format!("{} {}", "a".repeat(30), "b".repeat(30)), &style).lines().count(), 2);
+    // Its last figure ends with the axis.
+    assert_eq!(axis(30, 18), "╷0          ╷20 ns");
+}

@@ -67,7 +67,7 @@ fn played(Case { processes, pods, what, order }: &Case) -> (Schedule, Vec<Event>
 }
 
 proptest! {
-    #![proptest_config(config(40_000))]
+    #![proptest_config(config(8_000))]
 
     #[test]
     fn whatever_is_cut_attempts_are_the_same_and_show_only_what_is_whole(

@@ -57,7 +57,7 @@ fn check(case: &Case, troubles: Troubles) -> (Schedule, Vec<Event>, Vec<Attempt>
 }
 
 proptest! {
-    #![proptest_config(config(40_000))]
+    #![proptest_config(config(8_000))]
 
     #[test]
     fn without_faults_every_attempt_is_exact(case in cases()) {
@@ -92,7 +92,7 @@ proptest! {
     }
 }
 proptest! {
-    #![proptest_config(config(20_000))]
+    #![proptest_config(config(4_000))]
 
     #[test]
     fn lost_records_are_counted_and_the_other_attempts_are_exact(case in cases()) {
