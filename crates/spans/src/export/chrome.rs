@@ -364,8 +364,8 @@ mod tests {
     fn beginnings_of_arrows_are_forgotten_when_there_are_too_many() {
         let place = Place { process: 1, thread: 1 };
         for (more, left) in [(0, MAX_KNOWN), (1, 0)] {
-            let mut chrome = Chrome::default();
-            chrome.sources = (0..(MAX_KNOWN + more) as u64).map(|id| (id, (place, 0))).collect();
+            let sources = (0..(MAX_KNOWN + more) as u64).map(|id| (id, (place, 0))).collect();
+            let mut chrome = Chrome { sources, ..Chrome::default() };
             chrome.events(&[]);
             assert_eq!(chrome.sources.len(), left);
         }

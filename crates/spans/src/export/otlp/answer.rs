@@ -294,6 +294,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_client_that_grpc_does_not_let_in_is_told_to_check_its_credentials() {
+        for (code, checks) in [("7", true), ("16", true), ("3", false)] {
+            let answer = Answer::of_grpc(StatusCode::OK, &headers([("grpc-status", code)]), None, &[]);
+            let Answer::Refused(reason) = answer else { panic!("{answer:?}") };
+            assert_eq!(reason.contains(CREDENTIALS), checks, "{reason}");
+        }
+    }
+
+    #[test]
     fn an_exhausted_collector_is_asked_again_if_it_says_when() {
         let half = Duration::from_millis(500);
         for (seconds, pause) in [(2, Duration::from_secs(2) + half), (-1, half), (i64::MAX, MAX_PAUSE)] {

@@ -250,8 +250,8 @@ struct ProxyError {
 fn explain(error: &(dyn StdError + 'static), with_tls: bool) -> String {
     // The source of an I/O error is that of the error within it, not the error within it.
     let causes = iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>() {
-        Some(io) if io.get_ref().is_some() => io.get_ref().map(|inner| inner as &(dyn StdError + 'static)),
-        _ => error.source(),
+        Some(io) => io.get_ref().map(|inner| inner as &(dyn StdError + 'static)),
+        None => error.source(),
     });
     for cause in causes {
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
@@ -325,5 +325,30 @@ fn explain_tls(error: &rustls::Error) -> String {
             "it does not speak TLS; use http:// in OTEL_EXPORTER_OTLP_ENDPOINT".to_owned()
         }
         other => format!("{other}; check the certificates of both sides"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_closed_is_about_certificates_of_clients_only_with_tls() {
+        let alert = io::Error::other("received fatal alert: CertificateRequired");
+        for error in [io::ErrorKind::BrokenPipe.into(), alert] {
+            for with_tls in [true, false] {
+                let reason = explain(&error, with_tls);
+                assert_eq!(reason.contains("OTEL_EXPORTER_OTLP_CLIENT_KEY"), with_tls, "{reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_times_out_is_not_about_ports() {
+        let timed_out = || io::Error::from(io::ErrorKind::TimedOut);
+        for error in [timed_out(), io::Error::other(timed_out())] {
+            let reason = explain(&error, false);
+            assert!(reason.starts_with("the connection timed out; check"), "{reason}");
+        }
     }
 }

@@ -126,3 +126,43 @@ pub(super) fn first_length(bytes: &[u8]) -> usize {
     let Some((_, length)) = varint().zip(varint()) else { return 0 };
     position + length
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::encoding;
+
+    use super::*;
+
+    /// Values at which a key, a number or a length takes another byte.
+    const FIELDS: [u32; 6] = [1, 15, 16, 17, 2_047, 2_048];
+    const NUMBERS: [u64; 6] = [0, 127, 128, 16_383, 16_384, u64::MAX];
+    const LENGTHS: [usize; 5] = [0, 127, 128, 16_383, 16_384];
+
+    #[test]
+    fn a_number_is_written_as_prost_does_and_as_long_as_it_is_said_to_be() {
+        for field in FIELDS {
+            for number in NUMBERS {
+                let (mut written, mut expected) = (Vec::new(), Vec::new());
+                Writer(&mut written).uint(field, number);
+                encoding::uint64::encode(field, &number, &mut expected);
+                assert_eq!(written, expected);
+                assert_eq!(written.len(), length_of_uint(field, number));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_and_messages_are_written_as_prost_does_and_as_long_as_they_are_said_to_be() {
+        for field in FIELDS {
+            for length in LENGTHS {
+                let content = vec![7; length];
+                let (mut bytes, mut message, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+                Writer(&mut bytes).bytes(field, &content);
+                Writer(&mut message).message(field, |message| message.0.extend_from_slice(&content));
+                encoding::bytes::encode(field, &content, &mut expected);
+                assert!(bytes == expected && message == expected, "field {field}, {length} bytes");
+                assert_eq!(expected.len(), length_with_head(field, length));
+            }
+        }
+    }
+}

@@ -221,7 +221,10 @@ mod tests {
     use telemetry::Registry;
     use tokio::time::timeout;
 
-    use super::{super::super::tests::item, *};
+    use super::{
+        super::{super::tests::item, tests::gauge},
+        *,
+    };
     use crate::fixtures::scheduled;
 
     const LONG: Duration = Duration::from_secs(3_600);
@@ -251,6 +254,54 @@ mod tests {
             let batch = timeout(SOON, batch).await.expect("a full batch does not wait").unwrap().unwrap();
             assert_eq!(batch.len(), 2);
             assert_eq!(queue.state().waiting.len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_trace_and_the_one_that_fills_a_batch_wake_the_reader_and_no_other_does() {
+        let queue = queue(3 * trace().spans, u64::MAX);
+        for expected in [true, false, true, false] {
+            queue.push(trace());
+            let woken = timeout(Duration::ZERO, queue.0.changed.notified()).await.is_ok();
+            assert_eq!(woken, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_on_its_way_is_pending_until_it_is_settled_and_takes_room_until_all_of_it_is() {
+        let (spans, size) = (trace().spans, trace().size());
+        let registry = Registry::default();
+        let queue = Queue::new(
+            Capacity { spans: u64::MAX, bytes: u64::MAX },
+            Batching { spans, bytes: u64::MAX, delay: LONG },
+            Metrics::new(&registry),
+        );
+        let shows = |traces, memory_of| {
+            assert_eq!(queue.pending(), traces * spans);
+            assert_eq!(gauge(&registry, "export_queue_spans"), traces * spans);
+            assert_eq!(gauge(&registry, "export_queue_bytes"), memory_of * size);
+        };
+        for _ in 0..3 {
+            queue.push(trace());
+        }
+        assert_eq!(queue.batch().await.map(|batch| batch.len()), Some(1));
+        shows(3, 3);
+        queue.settle(spans);
+        shows(2, 3);
+        queue.done();
+        shows(2, 2);
+    }
+
+    #[test]
+    fn a_queue_that_is_half_full_is_not_crowded_yet() {
+        let (spans, bytes) = (2 * trace().spans, 2 * trace().size());
+        for capacity in [Capacity { spans, bytes: u64::MAX }, Capacity { spans: u64::MAX, bytes }] {
+            let batching = Batching { spans: u64::MAX, bytes: u64::MAX, delay: LONG };
+            let queue = Queue::new(capacity, batching, Metrics::new(&Registry::default()));
+            for expected in [false, true] {
+                queue.push(trace());
+                assert_eq!(queue.is_crowded(), expected, "{capacity:?}");
+            }
         }
     }
 

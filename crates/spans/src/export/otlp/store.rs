@@ -175,3 +175,72 @@ impl Store {
         may
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use telemetry::Registry;
+    use tokio::time::advance;
+
+    use super::{
+        super::{
+            super::tests::{item, lost},
+            spool::tests::Directory,
+            tests::{gauge, log::Log},
+        },
+        *,
+    };
+    use crate::fixtures::scheduled;
+
+    const LIMIT: u64 = 1 << 20;
+
+    fn open(directory: &Directory) -> (Store, Registry) {
+        let registry = Registry::default();
+        (Store::open(&directory.0, LIMIT, &Metrics::new(&registry)).unwrap(), registry)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_damaged_in_the_spool_is_counted_and_warned_of_and_the_rest_is_sent() {
+        let directory = Directory::new();
+        let item = item(scheduled());
+        let (entry, spans) = pack(&mut [Encoded::new(&item.trace, item.resource, &mut Vec::new())]);
+        let mut spool = Spool::open(&directory.0, LIMIT).unwrap();
+        for entry in [b"of another program", &*entry, &*entry] {
+            spool.append(entry, spans as u32).unwrap();
+        }
+        drop(spool);
+        let segment = &directory.segments()[0];
+        let mut bytes = fs::read(segment).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(segment, bytes).unwrap();
+
+        let log = Log::start();
+        let (store, registry) = open(&directory);
+        let (sender, mut direct) = mpsc::channel(1);
+        drop(sender);
+        let Some(Stored::Entry(batch)) = store.next(&mut direct).await else { panic!("the second is whole") };
+        assert_eq!(batch.iter().map(|trace| trace.spans).sum::<u64>(), spans);
+        store.settle().await;
+        assert!(store.next(&mut direct).await.is_none());
+        assert_eq!(lost(&registry), [("spool_damaged", spans)]);
+        assert_eq!(gauge(&registry, "export_spool_damaged_total"), 2);
+        assert_eq!(gauge(&registry, "export_spool_spans"), 0);
+        let text = "the spool is damaged: an entry of another program: 0 spans are lost, the rest is sent";
+        assert_eq!(log.take(), [text], "a second warning is too early");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_fails_is_warned_of_once_a_minute() {
+        let log = Log::start();
+        let directory = Directory::new();
+        let (store, _) = open(&directory);
+        for _ in 0..3 {
+            store.fails(&io::Error::other("it is full"));
+            store.fails(&io::Error::other("it is still full"));
+            let text = "the spool cannot be used: it is full; spans wait in memory; make room on the disk of --spool";
+            assert_eq!(log.take(), [text]);
+            advance(WARN_EVERY).await;
+        }
+    }
+}

@@ -1,10 +1,14 @@
 //! Collectors that decode what arrives and answer as a test says: one speaks HTTP, one gRPC.
 
+mod environment;
+mod exporter;
+pub(super) mod log;
+mod tls;
+
 use std::{
     collections::{HashMap, VecDeque},
     io::Read as _,
     net::SocketAddr,
-    path::Path,
     time::SystemTime,
 };
 
@@ -23,16 +27,11 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use prost::Message as _;
-use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 use telemetry::Registry;
 use tokio::{
     net::TcpListener,
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     time::{sleep, timeout},
-};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer},
 };
 
 use super::{answer::tests::details, *};
@@ -530,6 +529,17 @@ async fn headers_and_the_token_of_a_file_are_sent() {
     assert!(error.contains("`/missing` of SCHEDSPAN_OTLP_TOKEN_FILE"), "{error}");
 }
 
+#[test]
+fn a_token_file_without_a_token_is_refused() {
+    let file = std::env::temp_dir().join(format!("schedspan-no-token-{}", std::process::id()));
+    std::fs::write(&file, " \n").unwrap();
+    let empty =
+        settings("grpc", "http://localhost:4317", &[("SCHEDSPAN_OTLP_TOKEN_FILE", file.to_str().unwrap())]);
+    let error = connect(empty).err().unwrap().to_string();
+    assert!(error.contains("of SCHEDSPAN_OTLP_TOKEN_FILE: it has no token"), "{error}");
+    std::fs::remove_file(&file).unwrap();
+}
+
 #[tokio::test]
 async fn a_try_says_where_it_arrived_or_what_to_do() {
     for (protocol, collector, code) in [("http/protobuf", PROTOCOLS[0].1, 401), ("grpc", PROTOCOLS[1].1, 16)]
@@ -566,79 +576,6 @@ async fn a_replay_waits_for_a_collector_that_does_not_answer() {
     }
 }
 
-/// A server with a certificate of its own making for this name.
-async fn tls_server(name: &str, until_year: i32) -> (String, String) {
-    let key = KeyPair::generate().unwrap();
-    let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
-    let (listener, address) = listen().await;
-    parameters.distinguished_name.push(DnType::CommonName, address.to_string());
-    parameters.not_after = date_time_ymd(until_year, 1, 1);
-    let certificate = parameters.self_signed(&key).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        )
-        .unwrap();
-    tokio::spawn(async move {
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let _refused = acceptor.accept(stream).await;
-        }
-    });
-    (format!("https://localhost:{}", address.port()), certificate.pem())
-}
-
-/// What is wrong with an endpoint, in the words of the log.
-async fn reason(endpoint: &str, authorities: Option<&Path>) -> String {
-    let authorities = authorities.map(|path| ("OTEL_EXPORTER_OTLP_CERTIFICATE", path.to_str().unwrap()));
-    let mut client = connect(settings("grpc", endpoint, authorities.as_slice()))
-        .map_err(|error| error.to_string())
-        .unwrap();
-    match client.send(&mut []).await {
-        Answer::Later { reason, .. } | Answer::Refused(reason) => reason,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test]
-async fn an_error_names_its_cause_and_the_next_step() {
-    let file = std::env::temp_dir().join(format!("schedspan-authorities-{}", std::process::id()));
-    let (other, other_pem) = tls_server("localhost", 4000).await;
-    for (name, until_year, own, says) in [
-        ("localhost", 4000, false, ["signed by an unknown authority", "OTEL_EXPORTER_OTLP_CERTIFICATE"]),
-        ("elsewhere", 4000, true, ["elsewhere", "use a name of its certificate"]),
-        ("localhost", 2000, true, ["expired", "renew it"]),
-    ] {
-        let (endpoint, pem) = tls_server(name, until_year).await;
-        std::fs::write(&file, if own { pem } else { other_pem.clone() }).unwrap();
-        let reason = reason(&endpoint, Some(&file)).await;
-        assert!(says.iter().all(|part| reason.contains(part)), "{reason}");
-    }
-    std::fs::write(&file, &other_pem).unwrap();
-    let (listener, address) = listen().await;
-    drop(listener);
-    let refused = reason(&format!("http://{address}"), None).await;
-    assert!(refused.starts_with("connection refused; start a Collector there"), "{refused}");
-    let Collector { endpoint, .. } = http_collector(listen().await.0, vec![], usize::MAX);
-    let plain = reason(&endpoint.replace("http://127.0.0.1", "https://localhost"), Some(&file)).await;
-    assert!(plain.contains("does not speak TLS"), "{plain}");
-    let protocol = reason(&endpoint, None).await;
-    assert!(protocol.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{protocol}");
-    let unknown = reason("http://no-such-host.invalid:4317", None).await;
-    assert!(unknown.contains("does not resolve"), "{unknown}");
-    std::fs::write(&file, "no certificate").unwrap();
-    let unusable =
-        connect(settings("grpc", &other, &[("OTEL_EXPORTER_OTLP_CERTIFICATE", file.to_str().unwrap())]));
-    let unusable = unusable.err().unwrap().to_string();
-    assert!(unusable.contains("OTEL_EXPORTER_OTLP_CERTIFICATE: it has none"), "{unusable}");
-    std::fs::remove_file(&file).unwrap();
-}
-
 #[test]
 fn pauses_grow_and_differ() {
     for tries in 1..100 {
@@ -649,7 +586,8 @@ fn pauses_grow_and_differ() {
     }
 }
 
-fn gauge(registry: &Registry, name: &str) -> u64 {
+/// What a metric shows.
+pub(super) fn gauge(registry: &Registry, name: &str) -> u64 {
     let text = registry.encode();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("schedspan_{name} ")));
     line.unwrap().parse().unwrap()

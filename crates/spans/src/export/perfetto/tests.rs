@@ -221,9 +221,8 @@ fn an_event_is_an_instant_within_its_slice() {
         (attributes::INCOMPLETE, AttributeValue::Bool(false)),
     ];
     let times = [root.start_unix_ns - 1, root.start_unix_ns + 1_000, root.end_unix_ns + 1];
-    root.events = times
-        .map(|unix_ns| crate::Event { name: "rejected", unix_ns, attributes: rejected.clone().into() })
-        .into();
+    root.events =
+        times.map(|unix_ns| crate::Event { name: "rejected", unix_ns, attributes: rejected.clone() }).into();
     let begin = root.start_unix_ns;
     let file = file(&[trace]);
     let of_loop = loop_track(scheduled().source);

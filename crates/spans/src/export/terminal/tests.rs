@@ -642,8 +642,10 @@ fn a_share_says_what_it_is_worth() {
     }
 }
 
+type Texts = [(&'static str, &'static str)];
+
 /// A trace of only its root, in which nothing is linked.
-fn of_root(kind: TraceKind, attributes: &[(&'static str, &'static str)]) -> Trace {
+fn of_root(kind: TraceKind, attributes: &Texts) -> Trace {
     let mut trace = scheduled();
     trace.spans.truncate(1);
     trace.kind = kind;
@@ -706,7 +708,7 @@ fn the_result_of_a_controller_is_green_unless_it_failed() {
 
 #[test]
 fn parts_of_a_trace_say_what_they_are_about() {
-    let cases: [(TraceKind, &[(&'static str, &'static str)], &str); 5] = [
+    let cases: [(TraceKind, &Texts, &str); 5] = [
         (
             TraceKind::Lifecycle,
             &[(attributes::LIFECYCLE_RESULT, "Ready"), (attributes::NODE, "node-3")],

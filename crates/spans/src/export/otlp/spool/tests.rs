@@ -9,6 +9,8 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 
 const LIMIT: u64 = 64 << 10;
+/// An entry of so many bytes fills a quarter of a segment.
+const QUARTER: usize = (LIMIT / SEGMENTS / 4) as usize - HEAD;
 
 /// A directory that is removed with its contents.
 pub(crate) struct Directory(pub(crate) PathBuf);
@@ -24,7 +26,7 @@ impl Directory {
         Spool::open(&self.0, LIMIT).unwrap()
     }
 
-    fn segments(&self) -> Vec<PathBuf> {
+    pub(crate) fn segments(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
         let mut segments: Vec<_> =
             files.filter(|path| path.extension().is_some_and(|extension| extension == "spool")).collect();
@@ -109,6 +111,103 @@ fn an_entry_on_its_way_is_kept_when_its_segment_goes_and_is_there_after_a_restar
     let (entries, damaged) = drain(&mut directory.open());
     assert_eq!(entries[0], on_its_way);
     assert_eq!((entries.len() as u64 * 3 + lost, damaged), (3 * appended, vec![]));
+}
+
+#[test]
+fn a_segment_and_the_spool_are_full_at_their_last_byte() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    for number in 1..=64_usize {
+        assert_eq!(spool.append(&[7; QUARTER], 3).unwrap(), 0);
+        assert_eq!(directory.segments().len(), number.div_ceil(4));
+    }
+    assert_eq!(spool.bytes(), LIMIT);
+    assert_eq!(spool.append(&[7; QUARTER], 3).unwrap(), 4 * 3, "the oldest segment goes");
+}
+
+#[test]
+fn what_is_behind_an_entry_on_its_way_is_the_oldest_and_goes_first() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    let mut lost = 0;
+    for number in 0..100 {
+        lost += spool.append(&[number; QUARTER], 1).unwrap();
+        if number == 0 {
+            assert_eq!(spool.next().unwrap(), Next::Entry(vec![0; QUARTER]));
+        }
+    }
+    let (entries, damaged) = drain(&mut spool);
+    let numbers: Vec<_> = entries.iter().map(|entry| entry[0]).collect();
+    let expected: Vec<_> = [0].into_iter().chain(1 + lost as u8..100).collect();
+    assert_eq!((numbers, damaged), (expected, vec![]));
+}
+
+#[test]
+fn beside_a_large_entry_on_its_way_the_segment_that_is_written_is_kept() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    let entries = [vec![1; LIMIT as usize - 3_500], vec![2; 1_000], vec![3; 3_000]];
+    for entry in &entries {
+        assert_eq!(spool.append(entry, 1).unwrap(), 0);
+        assert_eq!(spool.next().unwrap(), Next::Entry(entries[0].clone()));
+    }
+    assert!(spool.bytes() > LIMIT, "the test does not test");
+    assert_eq!(drain(&mut spool), (entries.to_vec(), vec![]));
+}
+
+#[test]
+fn an_entry_that_is_larger_than_the_spool_is_kept_until_there_is_another() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    assert_eq!(spool.append(&vec![1; LIMIT as usize], 3).unwrap(), 0);
+    assert_eq!(spool.spans(), 3);
+    assert_eq!(spool.append(b"second", 1).unwrap(), 3);
+    assert_eq!(drain(&mut spool), (vec![b"second".to_vec()], vec![]));
+}
+
+#[test]
+fn an_entry_may_be_empty() {
+    let directory = Directory::new();
+    directory.open().append(b"", 1).unwrap();
+    assert_eq!(drain(&mut directory.open()), (vec![vec![]], vec![]));
+}
+
+#[test]
+fn the_number_of_a_segment_that_is_gone_is_not_used_again() {
+    let directory = Directory::new();
+    let mut spool = directory.open();
+    spool.append(b"first", 1).unwrap();
+    drain(&mut spool);
+    drop(spool);
+    fs::remove_file(&directory.segments()[0]).unwrap();
+    // The position is still behind an entry of this length.
+    directory.open().append(b"later", 1).unwrap();
+    assert_eq!(drain(&mut directory.open()), (vec![b"later".to_vec()], vec![]));
+}
+
+/// Everything in a spool whose only segment has these bytes before an entry.
+fn behind(damage: &[u8]) -> (Vec<Vec<u8>>, Vec<u64>) {
+    let directory = Directory::new();
+    directory.open().append(b"whole", 2).unwrap();
+    let segment = &directory.segments()[0];
+    let bytes = [damage, &fs::read(segment).unwrap()].concat();
+    fs::write(segment, bytes).unwrap();
+    let mut spool = directory.open();
+    assert_eq!(spool.spans(), 2);
+    drain(&mut spool)
+}
+
+#[test]
+fn damage_that_looks_like_entries_is_one_place() {
+    assert_eq!(behind(&MAGIC.repeat(30)), (vec![b"whole".to_vec()], vec![0]));
+}
+
+/// A segment is searched in blocks of 64 KiB.
+#[test]
+fn an_entry_behind_damage_is_found_across_the_edge_of_a_block() {
+    for length in (64 << 10) - 5..(64 << 10) + 5 {
+        assert_eq!(behind(&vec![0; length]), (vec![b"whole".to_vec()], vec![0]), "{length}");
+    }
 }
 
 #[test]
