@@ -13,7 +13,7 @@
 //! * [`screen`]: standard output and standard error, for people.
 //! * [`figures`], [`text`]: durations and foreign text for people. [`environment`]: OpenTelemetry's variables.
 //! * [`wakeups`]: batches the wake-ups of a runtime.
-//! * `fixtures`: example traces for tests, behind the feature of this name.
+//! * `fixtures`: example traces, for tests. Not behind a feature: with one, a test run would compile all crates above this one twice.
 //!
 //! # Design constraints
 //!
@@ -28,7 +28,7 @@ pub mod attributes;
 pub mod environment;
 pub mod export;
 pub mod figures;
-#[cfg(any(test, feature = "fixtures"))]
+#[doc(hidden)]
 pub mod fixtures;
 mod gather;
 pub mod identity;

@@ -586,6 +586,11 @@ fn pauses_grow_and_differ() {
     }
 }
 
+/// When a warning was given that is due again.
+pub(super) fn a_minute_ago() -> Option<Instant> {
+    Some(Instant::now().checked_sub(WARN_EVERY).expect("the machine has run for a minute"))
+}
+
 /// What a metric shows.
 pub(super) fn gauge(registry: &Registry, name: &str) -> u64 {
     let text = registry.encode();
