@@ -19,7 +19,8 @@ const LATE_NS: u64 = 15_000_000_000;
 /// The followed Pods by UID. Times are nanoseconds since the Unix epoch.
 #[derive(Debug)]
 pub(super) struct Table {
-    table: HashMap<Box<str>, Progress>,
+    /// Boxed: half of a table is empty at times, and it does not shrink.
+    table: HashMap<Box<str>, Box<Progress>>,
     bytes: usize,
     /// Number of the current or last list.
     list: u64,
@@ -89,7 +90,7 @@ impl Table {
     }
 
     /// Removes and returns the complete Pods; with `last` without the delay.
-    pub(super) fn due(&mut self, now_ns: u64, last: bool) -> Vec<(Box<str>, Progress)> {
+    pub(super) fn due(&mut self, now_ns: u64, last: bool) -> Vec<(Box<str>, Box<Progress>)> {
         let due = self.table.extract_if(|_, progress| {
             let lacking = progress.about.is_none() || progress.binding().is_none() && progress.node.is_some();
             let wait = if lacking { LATE_NS } else { SETTLE_NS };
@@ -128,7 +129,7 @@ impl Table {
                 self.metrics.lost(Loss::TableFull);
                 return;
             }
-            let progress = Progress::new(now_ns);
+            let progress = Box::new(Progress::new(now_ns));
             self.bytes += uid.len() + progress.bytes();
             self.table.insert(uid.into(), progress);
         }

@@ -105,7 +105,7 @@ impl Lifecycles {
         rest
     }
 
-    async fn trace(&self, (uid, progress): (Box<str>, Progress)) -> Option<Trace> {
+    async fn trace(&self, (uid, progress): (Box<str>, Box<Progress>)) -> Option<Trace> {
         let origin = self.contexts.origin(&uid, self.wait).await;
         tree::build(&uid, &progress, origin, self.of)
     }
