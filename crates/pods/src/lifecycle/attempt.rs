@@ -1,15 +1,14 @@
 //! The summary of an attempt, for the lifecycle of its Pod. Pure.
 
-use spans::{AttributeValue, Link, Phase, Relation, Span, SpanKind, Status, Trace, TraceKind, attributes};
-use tracecontext::RemoteContext;
+use spans::{AttributeValue, Phase, Span, SpanKind, Status, Trace, TraceKind, attributes};
 
-use super::text::short;
+use super::text::{MAX_TEXT, short};
 
 /// A traced attempt to schedule the Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attempt {
-    /// Points to the root of the attempt's own trace.
-    pub(super) link: Link,
+    /// The ids of its own trace and of the root there.
+    pub(super) root: ([u8; 16], [u8; 8]),
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
     /// When the Pod was bound; `None` if it was not.
@@ -61,9 +60,8 @@ impl Attempt {
             Some(AttributeValue::Double(ms)) => Some((ms * 1e6) as u64),
             _ => None,
         };
-        let context = RemoteContext::sampled(trace.trace_id, root.span_id);
         let attempt = Self {
-            link: Link { context, relation: Relation::Attempt },
+            root: (trace.trace_id, root.span_id),
             start_ns: root.start_unix_ns,
             end_ns: root.end_unix_ns.max(root.start_unix_ns),
             bound_ns: bind.map(|bind| bind.end_unix_ns).or(success.then_some(root.end_unix_ns)),
@@ -94,7 +92,9 @@ impl Attempt {
 
 fn shown(value: &AttributeValue) -> AttributeValue {
     match value {
-        AttributeValue::String(text) => AttributeValue::String(short(text, &mut 0).into()),
+        AttributeValue::String(text) if text.len() > MAX_TEXT => {
+            AttributeValue::String(short(text, &mut 0).into())
+        }
         other => other.clone(),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use interned::Interner;
 use spans::Trace;
 
 use super::{attempt::Attempt, pod::Pod, progress::Progress, tree};
@@ -20,7 +21,7 @@ impl Followed {
         if !self.0.contains_key(&uid) && self.0.len() >= MAX_PODS {
             return false;
         }
-        self.0.entry(uid).or_insert_with(|| Progress::new(now_ns)).see(pod, now_ns);
+        self.0.entry(uid).or_insert_with(|| Progress::new(now_ns)).see(pod, now_ns, &mut Interner::default());
         true
     }
 

@@ -1,6 +1,8 @@
 //! What is known of a Pod's start-up, gathered event by event. Pure, and bounded whatever the Pod contains.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+use interned::Interner;
 
 use super::{
     attempt::Attempt,
@@ -55,9 +57,15 @@ pub(super) struct Progress {
 
 #[derive(Clone, Debug)]
 pub(super) struct About {
-    pub(super) namespace: String,
     pub(super) name: String,
     pub(super) created: When,
+    pub(super) shape: Arc<Shape>,
+}
+
+/// What the Pods of one owner have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    pub(super) namespace: String,
     pub(super) profile: String,
     pub(super) priority: Option<i64>,
     pub(super) priority_class: Option<String>,
@@ -78,7 +86,7 @@ pub(super) struct About {
 }
 
 /// The first items of a list, and how many are left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Listed {
     pub(super) first: Vec<String>,
     pub(super) left_out: u64,
@@ -135,7 +143,7 @@ impl Listed {
 }
 
 impl About {
-    fn of(pod: &Pod, now_ns: u64) -> Self {
+    fn of(pod: &Pod, now_ns: u64, shapes: &mut Interner<Shape>) -> Self {
         let Pod { metadata, spec, status } = pod;
         let mut shortened = 0;
         let cut = &mut shortened;
@@ -148,10 +156,9 @@ impl About {
             *kinds.entry(&volume.kind).or_default() += 1;
         }
         let containers = || spec.init_containers.iter().chain(&spec.containers);
-        Self {
+        let own_name = name(&metadata.name, cut);
+        let shape = Shape {
             namespace: name(&metadata.namespace, cut),
-            name: name(&metadata.name, cut),
-            created: When { said_s: created, seen_ns: now_ns },
             profile: short(&spec.scheduler_name, cut),
             priority: spec.priority,
             priority_class: spec.priority_class_name.as_deref().map(|text| short(text, cut)),
@@ -166,6 +173,11 @@ impl About {
             init_containers: spec.init_containers.len() as u64,
             main_containers: spec.containers.len() as u64,
             shortened,
+        };
+        Self {
+            name: own_name,
+            created: When { said_s: created, seen_ns: now_ns },
+            shape: shapes.intern(shape),
         }
     }
 }
@@ -177,17 +189,17 @@ impl Progress {
     }
 
     /// Takes the Pod's current state. Nothing changes after its end.
-    pub(super) fn see(&mut self, pod: &Pod, now_ns: u64) {
+    pub(super) fn see(&mut self, pod: &Pod, now_ns: u64, shapes: &mut Interner<Shape>) {
         if self.end.is_some() {
             return;
         }
         self.last_ns = now_ns;
         if self.about.is_none() {
-            self.about = Some(About::of(pod, now_ns));
+            self.about = Some(About::of(pod, now_ns, shapes));
             self.containers = containers(pod);
         }
         let Pod { metadata: _, spec, status } = pod;
-        let gated = self.about.as_ref().is_some_and(|about| !about.gates.first.is_empty());
+        let gated = self.about.as_ref().is_some_and(|about| !about.shape.gates.first.is_empty());
         if gated && spec.scheduling_gates.is_empty() {
             self.ungated_ns.get_or_insert(now_ns);
         }
@@ -261,15 +273,15 @@ impl Progress {
         self.attempts.iter().rfind(|attempt| attempt.may_have_bound)
     }
 
-    /// Approximate size in memory, in bytes.
+    /// Approximate size in memory, in bytes, as if it shared nothing.
     pub(super) fn bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        let about = self.about.as_ref().map_or(0, |about| {
-            let lists = [&about.gates, &about.images, &about.owners, &about.claims, &about.volume_kinds]
+        let about = self.about.as_ref().map_or(0, |About { name, created: _, shape }| {
+            let lists = [&shape.gates, &shape.images, &shape.owners, &shape.claims, &shape.volume_kinds]
                 .map(Listed::bytes);
-            let words = about.namespace.len() + about.name.len() + about.profile.len();
-            let texts = [&about.owner_uid, &about.priority_class, &about.qos_class].map(text);
-            lists.iter().sum::<usize>() + words + texts.iter().sum::<usize>()
+            let words = shape.namespace.len() + name.len() + shape.profile.len();
+            let texts = [&shape.owner_uid, &shape.priority_class, &shape.qos_class].map(text);
+            size_of::<Shape>() + lists.iter().sum::<usize>() + words + texts.iter().sum::<usize>()
         });
         let containers = self.containers.iter().map(|container| {
             let events = container.events.iter().map(|event| size_of::<Happened>() + event.reason.len());

@@ -2,9 +2,14 @@
 
 use std::collections::HashMap;
 
+use interned::Interner;
 use spans::Trace;
 
-use super::{attempt::Attempt, pod::Pod, progress::Progress};
+use super::{
+    attempt::Attempt,
+    pod::Pod,
+    progress::{Progress, Shape},
+};
 use crate::{LifecycleEnd, Loss, Metrics};
 
 /// Most Pods that are followed at once; some 2 kB each.
@@ -21,6 +26,8 @@ const LATE_NS: u64 = 15_000_000_000;
 pub(super) struct Table {
     /// Boxed: half of a table is empty at times, and it does not shrink.
     table: HashMap<Box<str>, Box<Progress>>,
+    /// What the followed Pods have in common.
+    shapes: Interner<Shape>,
     bytes: usize,
     /// Number of the current or last list.
     list: u64,
@@ -31,7 +38,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(metrics: Metrics) -> Self {
-        Self { table: HashMap::new(), bytes: 0, list: 0, listing: true, metrics }
+        Self { table: HashMap::new(), shapes: Interner::default(), bytes: 0, list: 0, listing: true, metrics }
     }
 
     /// A Pod was created or has changed. Returns whether it is followed from now on: a Pod that runs already when it is first seen
@@ -40,10 +47,10 @@ impl Table {
         let Some(uid) = pod.metadata.uid.as_deref() else { return false };
         let pending = ["", "Pending"].contains(&pod.status.phase.as_str());
         let (list, mut new) = (self.list, false);
-        self.change(uid, now_ns, pending, |progress, _| {
+        self.change(uid, now_ns, pending, |progress, shapes, _| {
             new = progress.about.is_none();
             progress.list = list;
-            progress.see(pod, now_ns);
+            progress.see(pod, now_ns, shapes);
         });
         new
     }
@@ -52,8 +59,8 @@ impl Table {
     pub(super) fn gone(&mut self, pod: &Pod, now_ns: u64) {
         let Some(uid) = pod.metadata.uid.as_deref() else { return };
         // The event of the deletion may carry a newer status.
-        self.change(uid, now_ns, false, |progress, _| {
-            progress.see(pod, now_ns);
+        self.change(uid, now_ns, false, |progress, shapes, _| {
+            progress.see(pod, now_ns, shapes);
             progress.gone(now_ns);
         });
     }
@@ -61,7 +68,7 @@ impl Table {
     /// An attempt was traced.
     pub(super) fn attempt(&mut self, trace: &Trace, now_ns: u64) {
         if let Some((uid, attempt)) = Attempt::of(trace) {
-            self.change(uid, now_ns, true, |progress, room| progress.attempt(attempt, room));
+            self.change(uid, now_ns, true, |progress, _, room| progress.attempt(attempt, room));
         }
     }
 
@@ -119,7 +126,13 @@ impl Table {
 
     /// Changes what is known of a Pod and keeps count of the bytes. An unknown Pod is added only if `new`. `change` gets whether
     /// there is room for more than what is necessary.
-    fn change(&mut self, uid: &str, now_ns: u64, new: bool, change: impl FnOnce(&mut Progress, bool)) {
+    fn change(
+        &mut self,
+        uid: &str,
+        now_ns: u64,
+        new: bool,
+        change: impl FnOnce(&mut Progress, &mut Interner<Shape>, bool),
+    ) {
         let room = self.bytes < MAX_BYTES;
         if !self.table.contains_key(uid) {
             if !new {
@@ -135,7 +148,7 @@ impl Table {
         }
         if let Some(progress) = self.table.get_mut(uid) {
             let before = progress.bytes();
-            change(progress, room);
+            change(progress, &mut self.shapes, room);
             self.bytes = self.bytes + progress.bytes() - before;
         }
     }

@@ -1,5 +1,8 @@
 //! Lifecycles as indented text, in milliseconds since the Pod's creation; and hostile Pods.
 
+use std::sync::Arc;
+
+use interned::Interner;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use spans::{
@@ -142,7 +145,7 @@ fn text(span: &Span, key: &str) -> String {
 fn progress(looks: &[(u64, Value)], attempts: Vec<Trace>) -> Trace {
     let mut progress = Progress::new(START);
     for (ms, pod) in looks {
-        progress.see(&read(pod), at(*ms));
+        progress.see(&read(pod), at(*ms), &mut Interner::default());
     }
     for trace in attempts {
         progress.attempt(Attempt::of(&trace).unwrap().1, true);
@@ -239,7 +242,7 @@ PodLifecycle 20..9300
 #[test]
 fn attempts_are_linked_to_their_own_traces_and_the_root_to_the_creator_of_the_pod() {
     let mut progress = Progress::new(START);
-    progress.see(&read(&ready()), at(9_300));
+    progress.see(&read(&ready()), at(9_300), &mut Interner::default());
     progress.attempt(Attempt::of(&attempt(1, 40, 60, "Success")).unwrap().1, true);
     let context =
         |id| RemoteContext { trace_id: [id; 16], span_id: [id; 8], flags: 1, trace_state: "a=1".into() };
@@ -294,7 +297,7 @@ fn the_phases_that_a_pod_did_not_reach_are_incomplete() {
     ] {
         let mut progress = Progress::new(START);
         for (number, pod) in looks.iter().enumerate() {
-            progress.see(&read(pod), at(5 + 1_000 * number as u64));
+            progress.see(&read(pod), at(5 + 1_000 * number as u64), &mut Interner::default());
         }
         for trace in attempts {
             progress.attempt(Attempt::of(&trace).unwrap().1, true);
@@ -319,7 +322,7 @@ fn a_pod_waits_again_only_if_its_last_attempt_does_not_outlast_it() {
         ),
     ] {
         let mut progress = Progress::new(START);
-        progress.see(&read(&pod(&json!({ "phase": "Pending" }))), at(5));
+        progress.see(&read(&pod(&json!({ "phase": "Pending" }))), at(5), &mut Interner::default());
         for trace in attempts {
             progress.attempt(Attempt::of(&trace).unwrap().1, true);
         }
@@ -450,6 +453,22 @@ fn without_a_list_pods_known_by_attempts_alone_are_dropped_and_counted() {
     assert_eq!(unknown(), Some(0));
     assert!(table.due(at(60_000), false).is_empty());
     assert_eq!(unknown(), Some(1));
+}
+
+#[test]
+fn pods_of_one_template_share_what_they_have_in_common() {
+    let mut shapes = Interner::default();
+    let mut shape = |name: &str, image: &str| {
+        let mut pod = read(&ready());
+        pod.metadata.name = Some(name.to_owned());
+        pod.spec.containers[0].image = image.to_owned();
+        let mut progress = Progress::new(START);
+        progress.see(&pod, at(5), &mut shapes);
+        progress.about.expect("the Pod was seen").shape
+    };
+    let first = shape("web-0", "web:1");
+    assert!(Arc::ptr_eq(&first, &shape("web-1", "web:1")));
+    assert!(!Arc::ptr_eq(&first, &shape("web-2", "web:2")));
 }
 
 #[test]

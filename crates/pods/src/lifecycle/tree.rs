@@ -5,11 +5,13 @@
 //! an attribute for it.
 
 use spans::{
-    AttributeValue, Event, Origin, Source, Span, SpanKind, Stage, Status, Trace, TraceKind, attributes,
+    AttributeValue, Event, Link, Origin, Relation, Source, Span, SpanKind, Stage, Status, Trace, TraceKind,
+    attributes,
     identity::{LifecycleTrace, lifecycle_id, span_id},
     text::Text,
 };
 use telemetry::Label as _;
+use tracecontext::RemoteContext;
 
 use super::{
     attempt::Attempt,
@@ -57,7 +59,7 @@ pub(super) fn build(uid: &str, progress: &Progress, origin: Origin, of: Lifecycl
     let mut trace = until(uid, progress, origin, Some(end), ended)?;
     // The trace of a parent is the parent's business.
     if trace.parent.is_none() {
-        let owner = progress.about.as_ref().and_then(|about| about.owner_uid.as_deref());
+        let owner = progress.about.as_ref().and_then(|about| about.shape.owner_uid.as_deref());
         trace.trace_id = of.of(trace.trace_id, owner);
     }
     Some(trace)
@@ -183,9 +185,9 @@ impl Tree {
 /// From the creation to the last attempt.
 fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) {
     let mut since = created;
-    if !about.gates.first.is_empty() {
+    if !about.shape.gates.first.is_empty() {
         let ungated = progress.ungated_ns.map(|ns| exactly(ns.max(created.ns)));
-        let gates = AttributeValue::Strings(about.gates.first.clone());
+        let gates = AttributeValue::Strings(about.shape.gates.first.clone());
         let mut list = vec![(attributes::GATES, gates)];
         list.extend(ungated.is_none().then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
         since = ungated.unwrap_or_else(|| exactly(tree.end));
@@ -195,17 +197,18 @@ fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) 
         tree.stage(0, Stage::Gated, created, since, list);
     }
     for attempt in &progress.attempts {
-        let Attempt { link, start_ns, end_ns, attributes, queue_attributes, status, volumes, .. } = attempt;
+        let Attempt { root, start_ns, end_ns, attributes, queue_attributes, status, volumes, .. } = attempt;
         let start = exactly(*start_ns);
         if since.ns <= start.ns {
             tree.stage(0, Stage::Queued, since, start, queue_attributes.to_vec());
         }
         let number = tree.stage(0, Stage::Attempt, start, exactly(*end_ns), attributes.to_vec());
         let span = &mut tree.spans[number];
-        span.links.push(link.clone());
+        let context = RemoteContext::sampled(root.0, root.1);
+        span.links.push(Link { context, relation: Relation::Attempt });
         span.status.clone_from(status);
-        if let Some((from, to)) = volumes.filter(|_| !about.claims.first.is_empty()) {
-            let claims = AttributeValue::Strings(about.claims.first.clone());
+        if let Some((from, to)) = volumes.filter(|_| !about.shape.claims.first.is_empty()) {
+            let claims = AttributeValue::Strings(about.shape.claims.first.clone());
             let list = vec![(attributes::CLAIMS, claims)];
             tree.stage(number, Stage::VolumeClaims, exactly(from), exactly(to), list);
         }
@@ -214,7 +217,7 @@ fn queues(tree: &mut Tree, about: &About, progress: &Progress, created: Moment) 
     // The Pod still waits, or its binding was not traced. The last attempt may outlast the Pod, which then waits no more.
     if progress.binding().is_none()
         && (since.ns < tree.end || progress.attempts.is_empty())
-        && (about.gates.first.is_empty() || progress.ungated_ns.is_some())
+        && (about.shape.gates.first.is_empty() || progress.ungated_ns.is_some())
     {
         let bound = bound(progress, created);
         let list =
@@ -335,33 +338,34 @@ fn tell(tree: &mut Tree, happened: &[(usize, &Container, Option<Moment>)]) {
 fn about_attributes(uid: &str, about: &About, progress: &Progress, end: Option<End>) -> Attributes {
     let strings = |listed: &Listed| AttributeValue::Strings(listed.first.clone());
     let mut list = vec![
-        (attributes::POD_NAMESPACE, about.namespace.as_str().into()),
+        (attributes::POD_NAMESPACE, about.shape.namespace.as_str().into()),
         (attributes::POD_NAME, about.name.as_str().into()),
         (attributes::POD_UID, uid.into()),
     ];
     list.extend(end.map(|end| (attributes::LIFECYCLE_RESULT, AttributeValue::String(end.label().into()))));
     list.extend(progress.node.as_deref().map(|node| (attributes::NODE, node.into())));
-    list.push((attributes::PROFILE, about.profile.as_str().into()));
+    list.push((attributes::PROFILE, about.shape.profile.as_str().into()));
     list.push((
         attributes::LIFECYCLE_ATTEMPTS,
         AttributeValue::from(progress.attempts.len() as u64 + progress.attempts_left_out),
     ));
     list.push((attributes::LIFECYCLE_RESTARTS, AttributeValue::from(progress.restarts)));
-    list.push((attributes::IMAGES, strings(&about.images)));
-    list.push((attributes::CONTAINERS, AttributeValue::from(about.main_containers)));
-    list.push((attributes::INIT_CONTAINERS, AttributeValue::from(about.init_containers)));
-    list.push((attributes::VOLUMES, AttributeValue::from(about.volumes)));
+    list.push((attributes::IMAGES, strings(&about.shape.images)));
+    list.push((attributes::CONTAINERS, AttributeValue::from(about.shape.main_containers)));
+    list.push((attributes::INIT_CONTAINERS, AttributeValue::from(about.shape.init_containers)));
+    list.push((attributes::VOLUMES, AttributeValue::from(about.shape.volumes)));
     for (key, listed) in [
-        (attributes::VOLUME_KINDS, &about.volume_kinds),
-        (attributes::CLAIMS, &about.claims),
-        (attributes::OWNERS, &about.owners),
+        (attributes::VOLUME_KINDS, &about.shape.volume_kinds),
+        (attributes::CLAIMS, &about.shape.claims),
+        (attributes::OWNERS, &about.shape.owners),
     ] {
         list.extend((!listed.first.is_empty()).then(|| (key, strings(listed))));
     }
-    list.extend(about.priority.map(|priority| (attributes::PRIORITY, AttributeValue::Int(priority))));
-    for (key, value) in
-        [(attributes::PRIORITY_CLASS, &about.priority_class), (attributes::QOS_CLASS, &about.qos_class)]
-    {
+    list.extend(about.shape.priority.map(|priority| (attributes::PRIORITY, AttributeValue::Int(priority))));
+    for (key, value) in [
+        (attributes::PRIORITY_CLASS, &about.shape.priority_class),
+        (attributes::QOS_CLASS, &about.shape.qos_class),
+    ] {
         list.extend(value.as_deref().map(|value| (key, value.into())));
     }
     list.extend(cut(about, progress));
@@ -373,13 +377,13 @@ fn cut(about: &About, progress: &Progress) -> Option<(&'static str, AttributeVal
     let followed = progress.containers.len() as u64;
     let cut: Vec<_> = [
         ("attempts", progress.attempts_left_out),
-        ("containers", (about.init_containers + about.main_containers).saturating_sub(followed)),
-        ("images", about.images.left_out),
-        ("gates", about.gates.left_out),
-        ("owners", about.owners.left_out),
-        ("volume claims", about.claims.left_out),
-        ("kinds of volumes", about.volume_kinds.left_out),
-        ("ends of texts", about.shortened),
+        ("containers", (about.shape.init_containers + about.shape.main_containers).saturating_sub(followed)),
+        ("images", about.shape.images.left_out),
+        ("gates", about.shape.gates.left_out),
+        ("owners", about.shape.owners.left_out),
+        ("volume claims", about.shape.claims.left_out),
+        ("kinds of volumes", about.shape.volume_kinds.left_out),
+        ("ends of texts", about.shape.shortened),
     ]
     .into_iter()
     .filter(|(_, count)| *count > 0)
