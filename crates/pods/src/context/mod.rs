@@ -193,7 +193,8 @@ impl PodContexts {
         metrics.set_watch_up(true);
         let shared = Arc::new(Shared {
             pods: Cache::with_weighter(CAPACITY, MAX_BYTES, Weight),
-            left: Mutex::default(),
+            // It has all its room from the start, which costs memory only where it is used: growing, it would take room for twice as many.
+            left: Mutex::new(VecDeque::with_capacity(MAX_LEFT + 1)),
             follows: AtomicBool::new(false),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
             carriers,

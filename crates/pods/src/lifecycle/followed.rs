@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use interned::Interner;
 use spans::Trace;
 
-use super::{attempt::Attempt, pod::Pod, progress::Progress, tree};
+use super::{
+    attempt::Attempt,
+    pod::Pod,
+    progress::{Common, Progress},
+    tree,
+};
 
 /// Most Pods.
 const MAX_PODS: usize = 1000;
@@ -21,7 +25,7 @@ impl Followed {
         if !self.0.contains_key(&uid) && self.0.len() >= MAX_PODS {
             return false;
         }
-        self.0.entry(uid).or_insert_with(|| Progress::new(now_ns)).see(pod, now_ns, &mut Interner::default());
+        self.0.entry(uid).or_insert_with(|| Progress::new(now_ns)).see(pod, now_ns, &mut Common::default());
         true
     }
 

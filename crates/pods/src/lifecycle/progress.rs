@@ -35,7 +35,7 @@ pub(super) struct Progress {
     pub(super) about: Option<About>,
     /// When the last scheduling gate was removed.
     pub(super) ungated_ns: Option<u64>,
-    pub(super) node: Option<String>,
+    pub(super) node: Option<Arc<str>>,
     pub(super) attempts: Vec<Attempt>,
     pub(super) attempts_left_out: u64,
     pub(super) scheduled: Option<When>,
@@ -60,6 +60,13 @@ pub(super) struct About {
     pub(super) name: String,
     pub(super) created: When,
     pub(super) shape: Arc<Shape>,
+}
+
+/// What Pods have in common, kept once.
+#[derive(Debug, Default)]
+pub(super) struct Common {
+    shapes: Interner<Shape>,
+    texts: Interner<str>,
 }
 
 /// What the Pods of one owner have in common.
@@ -92,10 +99,10 @@ pub(super) struct Listed {
     pub(super) left_out: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Container {
-    pub(super) name: String,
-    pub(super) image: String,
+    pub(super) name: Arc<str>,
+    pub(super) image: Arc<str>,
     pub(super) kind: ContainerKind,
     pub(super) started: Option<When>,
     pub(super) ended: Option<(When, i64)>,
@@ -104,13 +111,12 @@ pub(super) struct Container {
     pub(super) events_left_out: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ContainerKind {
     /// Ends before the next one starts.
     Init,
     /// A sidecar: starts before the containers, and keeps running.
     Sidecar,
-    #[default]
     Main,
 }
 
@@ -143,7 +149,7 @@ impl Listed {
 }
 
 impl About {
-    fn of(pod: &Pod, now_ns: u64, shapes: &mut Interner<Shape>) -> Self {
+    fn of(pod: &Pod, now_ns: u64, common: &mut Common) -> Self {
         let Pod { metadata, spec, status } = pod;
         let mut shortened = 0;
         let cut = &mut shortened;
@@ -177,7 +183,7 @@ impl About {
         Self {
             name: own_name,
             created: When { said_s: created, seen_ns: now_ns },
-            shape: shapes.intern(shape),
+            shape: common.shapes.intern(shape),
         }
     }
 }
@@ -189,14 +195,14 @@ impl Progress {
     }
 
     /// Takes the Pod's current state. Nothing changes after its end.
-    pub(super) fn see(&mut self, pod: &Pod, now_ns: u64, shapes: &mut Interner<Shape>) {
+    pub(super) fn see(&mut self, pod: &Pod, now_ns: u64, common: &mut Common) {
         if self.end.is_some() {
             return;
         }
         self.last_ns = now_ns;
         if self.about.is_none() {
-            self.about = Some(About::of(pod, now_ns, shapes));
-            self.containers = containers(pod);
+            self.about = Some(About::of(pod, now_ns, common));
+            self.containers = containers(pod, &mut common.texts);
         }
         let Pod { metadata: _, spec, status } = pod;
         let gated = self.about.as_ref().is_some_and(|about| !about.shape.gates.first.is_empty());
@@ -204,7 +210,7 @@ impl Progress {
             self.ungated_ns.get_or_insert(now_ns);
         }
         let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
-        self.node = self.node.take().or_else(|| node.map(|node| short(node, &mut 0)));
+        self.node = self.node.take().or_else(|| node.map(|node| common.texts.intern(&*short(node, &mut 0))));
         let condition = |kind: &str| status.conditions.iter().find(|condition| condition.kind == kind);
         let holds = |kind: &str| {
             let condition = condition(kind).filter(|condition| condition.status == "True")?;
@@ -219,7 +225,8 @@ impl Progress {
             learn(known, said, now_ns);
         }
         for said in status.init_container_statuses.iter().chain(&status.container_statuses) {
-            if let Some(container) = self.containers.iter_mut().find(|container| container.name == said.name)
+            if let Some(container) =
+                self.containers.iter_mut().find(|container| *container.name == *said.name)
             {
                 container.see(said, now_ns);
             }
@@ -290,7 +297,7 @@ impl Progress {
         let attempts = self.attempts.iter().map(Attempt::bytes);
         size_of::<Self>()
             + about
-            + text(&self.node)
+            + self.node.as_deref().map_or(0, str::len)
             + self.reason.len()
             + containers.sum::<usize>()
             + attempts.sum::<usize>()
@@ -298,22 +305,25 @@ impl Progress {
 }
 
 /// The Pod's containers, up to [`MAX_LISTED`] of each list.
-fn containers(pod: &Pod) -> Box<[Container]> {
-    let container = |init| {
-        move |container: &super::pod::Container| Container {
-            name: short(&container.name, &mut 0),
-            image: short(&container.image, &mut 0),
-            kind: match container.restart_policy.as_deref() {
-                Some("Always") if init => ContainerKind::Sidecar,
-                _ if init => ContainerKind::Init,
-                _ => ContainerKind::Main,
-            },
-            ..Container::default()
-        }
-    };
-    let init = pod.spec.init_containers.iter().take(MAX_LISTED).map(container(true));
-    let main = pod.spec.containers.iter().take(MAX_LISTED).map(container(false));
-    init.chain(main).collect()
+fn containers(pod: &Pod, texts: &mut Interner<str>) -> Box<[Container]> {
+    let init = pod.spec.init_containers.iter().take(MAX_LISTED).map(|container| (container, true));
+    let main = pod.spec.containers.iter().take(MAX_LISTED).map(|container| (container, false));
+    let mut intern = |text: &str| texts.intern(&*short(text, &mut 0));
+    let all = init.chain(main).map(|(container, init)| Container {
+        name: intern(&container.name),
+        image: intern(&container.image),
+        kind: match container.restart_policy.as_deref() {
+            Some("Always") if init => ContainerKind::Sidecar,
+            _ if init => ContainerKind::Init,
+            _ => ContainerKind::Main,
+        },
+        started: None,
+        ended: None,
+        restarts: 0,
+        events: Vec::new(),
+        events_left_out: 0,
+    });
+    all.collect()
 }
 
 /// Adds to a list that most Pods have one element of: a vector would make room for four at once.

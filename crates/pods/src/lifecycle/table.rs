@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use interned::Interner;
 use spans::Trace;
 
 use super::{
     attempt::Attempt,
     pod::Pod,
-    progress::{Progress, Shape},
+    progress::{Common, Progress},
 };
 use crate::{LifecycleEnd, Loss, Metrics};
 
@@ -27,7 +26,7 @@ pub(super) struct Table {
     /// Boxed: half of a table is empty at times, and it does not shrink.
     table: HashMap<Box<str>, Box<Progress>>,
     /// What the followed Pods have in common.
-    shapes: Interner<Shape>,
+    common: Common,
     bytes: usize,
     /// Number of the current or last list.
     list: u64,
@@ -38,7 +37,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(metrics: Metrics) -> Self {
-        Self { table: HashMap::new(), shapes: Interner::default(), bytes: 0, list: 0, listing: true, metrics }
+        Self { table: HashMap::new(), common: Common::default(), bytes: 0, list: 0, listing: true, metrics }
     }
 
     /// A Pod was created or has changed. Returns whether it is followed from now on: a Pod that runs already when it is first seen
@@ -47,10 +46,10 @@ impl Table {
         let Some(uid) = pod.metadata.uid.as_deref() else { return false };
         let pending = ["", "Pending"].contains(&pod.status.phase.as_str());
         let (list, mut new) = (self.list, false);
-        self.change(uid, now_ns, pending, |progress, shapes, _| {
+        self.change(uid, now_ns, pending, |progress, common, _| {
             new = progress.about.is_none();
             progress.list = list;
-            progress.see(pod, now_ns, shapes);
+            progress.see(pod, now_ns, common);
         });
         new
     }
@@ -59,8 +58,8 @@ impl Table {
     pub(super) fn gone(&mut self, pod: &Pod, now_ns: u64) {
         let Some(uid) = pod.metadata.uid.as_deref() else { return };
         // The event of the deletion may carry a newer status.
-        self.change(uid, now_ns, false, |progress, shapes, _| {
-            progress.see(pod, now_ns, shapes);
+        self.change(uid, now_ns, false, |progress, common, _| {
+            progress.see(pod, now_ns, common);
             progress.gone(now_ns);
         });
     }
@@ -131,7 +130,7 @@ impl Table {
         uid: &str,
         now_ns: u64,
         new: bool,
-        change: impl FnOnce(&mut Progress, &mut Interner<Shape>, bool),
+        change: impl FnOnce(&mut Progress, &mut Common, bool),
     ) {
         let room = self.bytes < MAX_BYTES;
         if !self.table.contains_key(uid) {
@@ -148,7 +147,7 @@ impl Table {
         }
         if let Some(progress) = self.table.get_mut(uid) {
             let before = progress.bytes();
-            change(progress, &mut self.shapes, room);
+            change(progress, &mut self.common, room);
             self.bytes = self.bytes + progress.bytes() - before;
         }
     }

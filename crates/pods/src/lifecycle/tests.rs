@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use interned::Interner;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use spans::{
@@ -14,7 +13,13 @@ use spans::{
 use telemetry::Registry;
 use tracecontext::RemoteContext;
 
-use super::{attempt::Attempt, pod::Pod, progress::Progress, table::Table, tree::build};
+use super::{
+    attempt::Attempt,
+    pod::Pod,
+    progress::{Common, Progress},
+    table::Table,
+    tree::build,
+};
 use crate::Metrics;
 
 /// 2026-11-21T00:00:00Z
@@ -145,7 +150,7 @@ fn text(span: &Span, key: &str) -> String {
 fn progress(looks: &[(u64, Value)], attempts: Vec<Trace>) -> Trace {
     let mut progress = Progress::new(START);
     for (ms, pod) in looks {
-        progress.see(&read(pod), at(*ms), &mut Interner::default());
+        progress.see(&read(pod), at(*ms), &mut Common::default());
     }
     for trace in attempts {
         progress.attempt(Attempt::of(&trace).unwrap().1, true);
@@ -242,7 +247,7 @@ PodLifecycle 20..9300
 #[test]
 fn attempts_are_linked_to_their_own_traces_and_the_root_to_the_creator_of_the_pod() {
     let mut progress = Progress::new(START);
-    progress.see(&read(&ready()), at(9_300), &mut Interner::default());
+    progress.see(&read(&ready()), at(9_300), &mut Common::default());
     progress.attempt(Attempt::of(&attempt(1, 40, 60, "Success")).unwrap().1, true);
     let context =
         |id| RemoteContext { trace_id: [id; 16], span_id: [id; 8], flags: 1, trace_state: "a=1".into() };
@@ -297,7 +302,7 @@ fn the_phases_that_a_pod_did_not_reach_are_incomplete() {
     ] {
         let mut progress = Progress::new(START);
         for (number, pod) in looks.iter().enumerate() {
-            progress.see(&read(pod), at(5 + 1_000 * number as u64), &mut Interner::default());
+            progress.see(&read(pod), at(5 + 1_000 * number as u64), &mut Common::default());
         }
         for trace in attempts {
             progress.attempt(Attempt::of(&trace).unwrap().1, true);
@@ -322,7 +327,7 @@ fn a_pod_waits_again_only_if_its_last_attempt_does_not_outlast_it() {
         ),
     ] {
         let mut progress = Progress::new(START);
-        progress.see(&read(&pod(&json!({ "phase": "Pending" }))), at(5), &mut Interner::default());
+        progress.see(&read(&pod(&json!({ "phase": "Pending" }))), at(5), &mut Common::default());
         for trace in attempts {
             progress.attempt(Attempt::of(&trace).unwrap().1, true);
         }
@@ -457,13 +462,13 @@ fn without_a_list_pods_known_by_attempts_alone_are_dropped_and_counted() {
 
 #[test]
 fn pods_of_one_template_share_what_they_have_in_common() {
-    let mut shapes = Interner::default();
+    let mut common = Common::default();
     let mut shape = |name: &str, image: &str| {
         let mut pod = read(&ready());
         pod.metadata.name = Some(name.to_owned());
         pod.spec.containers[0].image = image.to_owned();
         let mut progress = Progress::new(START);
-        progress.see(&pod, at(5), &mut shapes);
+        progress.see(&pod, at(5), &mut common);
         progress.about.expect("the Pod was seen").shape
     };
     let first = shape("web-0", "web:1");

@@ -294,8 +294,7 @@ fn node(tree: &mut Tree, progress: &Progress, bound: Moment, ready: Moment, end:
 
 fn container_attributes(container: &Container) -> Attributes {
     let Container { name, image, restarts, events_left_out, ended, .. } = container;
-    let mut list =
-        vec![(attributes::CONTAINER, name.as_str().into()), (attributes::IMAGE, image.as_str().into())];
+    let mut list = vec![(attributes::CONTAINER, (**name).into()), (attributes::IMAGE, (**image).into())];
     list.push((attributes::CONTAINER_RESTARTS, AttributeValue::from(*restarts)));
     list.extend(ended.map(|(_, code)| (attributes::EXIT_CODE, AttributeValue::Int(code))));
     if *events_left_out > 0 {
