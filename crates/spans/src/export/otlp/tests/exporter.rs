@@ -1,7 +1,6 @@
 //! What the exporter makes of answers and of time.
 
 use super::{log::Log, *};
-use crate::export::tests::item;
 
 /// An exporter whose Collector is nowhere.
 async fn exporter() -> (Exporter, Registry, String) {
@@ -60,6 +59,16 @@ async fn a_pause_is_not_shorter_than_the_least_even_if_the_collector_asks_for_no
     let start = Instant::now();
     assert!(exporter.pause(Some(Duration::ZERO)).await);
     assert!(start.elapsed() >= FIRST_PAUSE / 2);
+}
+
+#[tokio::test]
+async fn after_the_shutdown_a_pause_of_our_own_has_the_length_of_the_first_one() {
+    let (mut exporter, ..) = exporter().await;
+    exporter.outage = Some(Outage { warned: None, tries: 100, lost: 0 });
+    exporter.queue.close();
+    let start = Instant::now();
+    assert!(exporter.pause(None).await);
+    assert!(start.elapsed() >= FIRST_PAUSE);
 }
 
 #[tokio::test]
