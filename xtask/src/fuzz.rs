@@ -369,6 +369,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_stored_case_is_of_a_target_and_each_target_has_one() {
+        let stored = fs::read_dir(workspace().join("regressions")).unwrap();
+        let mut stored: Vec<_> = stored.map(|folder| folder.unwrap().path()).collect();
+        assert!(stored.iter().all(|folder| fs::read_dir(folder).unwrap().next().is_some()));
+        stored.sort();
+        let mut targets = Target::ALL.map(|target| workspace().join("regressions").join(target.name()));
+        targets.sort();
+        assert_eq!(stored, targets);
+    }
+
+    #[test]
     fn a_time_has_a_unit() {
         assert_eq!(duration("20s"), Ok(Duration::from_secs(20)));
         assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));

@@ -164,10 +164,10 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Runs an ignored test in a process of its own, with these variables: what it writes is the output's.
+    /// Runs an ignored test in a process of its own, with these variables and no others: what it writes is the output's.
     pub(crate) fn child(test: &str, variables: &[(&str, &str)]) -> Output {
         let mut child = Command::new(env::current_exe().expect("it has a path"));
-        child.args(["--exact", test, "--ignored", "--nocapture"]).envs(variables.iter().copied());
+        child.args(["--exact", test, "--ignored", "--nocapture"]).env_clear().envs(variables.iter().copied());
         child.stdin(Stdio::null()).output().expect("it runs")
     }
 

@@ -331,7 +331,7 @@ fn run(options: &Options, tally: &mut Tally) -> Result<()> {
     for test in chosen() {
         if start.elapsed() > most {
             println!(
-                "skipped  e2e {}: {} s have passed, as on a new machine; `cargo xtask e2e {0}` runs it",
+                "skipped  e2e {}: no test begins after {} s; `cargo xtask e2e {0}` runs it",
                 test.name,
                 most.as_secs()
             );

@@ -1,23 +1,26 @@
 //! What the environment says. A process has one environment, so each case is a process.
 
-use tokio::process::Command;
+use tokio::task::spawn_blocking;
 
 use super::*;
+use crate::screen::tests::child;
 
 /// What the try of a case says.
 const SAYS: &str = "SCHEDSPAN_TEST_SAYS";
 
 #[tokio::test]
+#[ignore = "the next test runs it as a process"]
+async fn a_child_tries() {
+    let said = match try_once().await {
+        Ok(None) => "disabled".to_owned(),
+        Ok(Some(endpoint)) => endpoint,
+        Err(reason) => reason,
+    };
+    assert!(said.starts_with(&variable(SAYS).expect("it is set")), "{said}");
+}
+
+#[tokio::test]
 async fn a_try_by_the_environment_arrives_or_says_what_to_do_or_is_disabled() {
-    if let Some(says) = variable(SAYS) {
-        let said = match try_once().await {
-            Ok(None) => "disabled".to_owned(),
-            Ok(Some(endpoint)) => endpoint,
-            Err(reason) => reason,
-        };
-        assert!(said.starts_with(&says), "{said}");
-        return;
-    }
     let Collector { endpoint, .. } = http_collector(listen().await.0, vec![], usize::MAX);
     let (listener, address) = listen().await;
     drop(listener);
@@ -34,17 +37,17 @@ async fn a_try_by_the_environment_arrives_or_says_what_to_do_or_is_disabled() {
         ("HTTP_PROXY", proxy("http"), fails("http", "")),
         ("HTTP_PROXY", proxy("https"), fails("https", "only `http://` is supported")),
     ] {
-        let run = Command::new(std::env::current_exe().unwrap())
-            .arg("a_try_by_the_environment_arrives_or_says_what_to_do_or_is_disabled")
-            .env_clear()
-            .envs([
+        let (of, endpoint) = (format!("{variable}={value}"), endpoint.clone());
+        let run = spawn_blocking(move || {
+            let variables = [
                 ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
-                ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
-                (SAYS, &says),
-                (variable, &value),
-            ])
-            .output();
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint),
+                (SAYS, &*says),
+                (variable, &*value),
+            ];
+            child("export::otlp::tests::environment::a_child_tries", &variables)
+        });
         let output = String::from_utf8(run.await.unwrap().stdout).unwrap();
-        assert!(output.contains("1 passed"), "{variable}={value}: {output}");
+        assert!(output.contains("1 passed"), "{of}: {output}");
     }
 }

@@ -41,7 +41,7 @@ async fn tls_server(name: &str, until_year: i32, asks: bool) -> (String, String)
         .unwrap();
     tokio::spawn(async move {
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        // A connection that ends with bytes that nobody has read may take the alert with it.
+        // All stay open: a socket that is closed with unread bytes resets its connection, and the client may not see the alert.
         let mut refused = Vec::new();
         loop {
             let (stream, _) = listener.accept().await.unwrap();
