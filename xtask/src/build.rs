@@ -21,10 +21,8 @@ pub fn main() -> Result<()> {
 pub fn build() -> Result<PathBuf> {
     let object = build_ebpf::build()?;
     let mut cargo = Rustc::installed()?.cargo("build");
-    cargo
-        .current_dir(paths::repository())
-        .args(["--release", "--package=tracer"])
-        .env(OBJECT_VARIABLE, object);
+    // Not `--package`: with the features that a few packages ask for, tokio, hyper and others would be built twice.
+    cargo.current_dir(paths::repository()).args(["--release", "--bin=schedspan"]).env(OBJECT_VARIABLE, object);
     run(&mut cargo)?;
     Ok(paths::target().join("release/schedspan"))
 }

@@ -113,7 +113,7 @@ fn program(arguments: &[OsString]) -> Result<Command> {
         eprintln!("building tests/{package} for the first time ...");
     }
     let mut cargo = Rustc::installed()?.cargo("build");
-    cargo.args(["--quiet", "--release", "--package", package]);
+    cargo.args(["--quiet", "--release", "--bin", package]);
     run(cargo.current_dir(paths::repository()))?;
     let mut program = Command::new(executable);
     program.args(arguments);
