@@ -22,7 +22,10 @@ pub fn build() -> Result<PathBuf> {
     let object = build_ebpf::build()?;
     let mut cargo = Rustc::installed()?.cargo("build");
     // Not `--package`: with the features that a few packages ask for, tokio, hyper and others would be built twice.
-    cargo.current_dir(paths::repository()).args(["--release", "--bin=schedspan"]).env(OBJECT_VARIABLE, object);
+    cargo
+        .current_dir(paths::repository())
+        .args(["--release", "--bin=schedspan"])
+        .env(OBJECT_VARIABLE, object);
     run(&mut cargo)?;
     Ok(paths::target().join("release/schedspan"))
 }
