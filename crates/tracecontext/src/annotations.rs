@@ -58,15 +58,15 @@ pub struct Cause {
     number: Option<u8>,
 }
 
-/// The content of an object's annotations.
+/// The content of an object's annotations. Thousands are kept, so the lists have no spare room.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Contexts by preference; no two of the same span.
-    pub causes: Vec<Cause>,
+    pub causes: Box<[Cause]>,
     /// Selected members of baggage: their positions in the list, and their values.
-    pub baggage: Vec<(u8, String)>,
+    pub baggage: Box<[(u8, String)]>,
     /// The trace or the request that the object began with.
-    pub initial: Option<String>,
+    pub initial: Option<Box<str>>,
 }
 
 /// A refused annotation.
@@ -120,16 +120,13 @@ impl Carriers {
 
     /// Reads an object's annotations. Returns what is valid, and the refusals.
     pub fn recover(&self, annotations: &BTreeMap<String, String>) -> (Recovered, Vec<Refused>) {
-        let mut reader =
-            Reader { carriers: self, annotations, found: Recovered::default(), refused: Vec::new() };
+        let (causes, baggage, initial, refused) = Default::default();
+        let mut reader = Reader { carriers: self, annotations, causes, baggage, initial, refused };
         for (index, key) in self.keys.iter().enumerate() {
             reader.key(index as u8, key);
         }
-        let Reader { mut found, refused, .. } = reader;
-        // Thousands are kept, and most have one context: a list grows by four.
-        found.causes.shrink_to_fit();
-        found.baggage.shrink_to_fit();
-        (found, refused)
+        let Reader { carriers: _, annotations: _, causes, baggage, initial, refused } = reader;
+        (Recovered { causes: causes.into(), baggage: baggage.into(), initial }, refused)
     }
 
     /// The key of the annotation that carries a cause.
@@ -143,7 +140,9 @@ impl Carriers {
 struct Reader<'a> {
     carriers: &'a Carriers,
     annotations: &'a BTreeMap<String, String>,
-    found: Recovered,
+    causes: Vec<Cause>,
+    baggage: Vec<(u8, String)>,
+    initial: Option<Box<str>>,
     refused: Vec<Refused>,
 }
 
@@ -152,7 +151,7 @@ impl Reader<'_> {
         let value = self.annotations.get(key);
         if key == INITIAL {
             let initial = value.and_then(|value| self.accept(key, value, carrier::initial(value)));
-            self.found.initial = self.found.initial.take().or(initial);
+            self.initial = self.initial.take().or(initial.map(String::into));
             return;
         }
         let Some(stem) = key.strip_suffix(TRACEPARENT) else {
@@ -193,25 +192,25 @@ impl Reader<'_> {
     ) {
         if !self.carriers.baggage.is_empty() {
             for (index, value) in baggage::members(baggage, &self.carriers.baggage) {
-                let known = self.found.baggage.iter().any(|(known, _)| *known == index);
+                let known = self.baggage.iter().any(|(known, _)| *known == index);
                 if let Some(value) = self.accept(baggage_key, baggage, value).filter(|_| !known) {
-                    self.found.baggage.push((index, value));
+                    self.baggage.push((index, value));
                 }
             }
         }
         let same = |known: &Cause| {
             (known.context.trace_id, known.context.span_id) == (context.trace_id, context.span_id)
         };
-        if self.found.causes.iter().any(same) {
+        if self.causes.iter().any(same) {
             return;
         }
         // A context is valid without `tracestate`.
         context.trace_state = self.accept(state_key, state, tracestate(state)).unwrap_or_default();
-        if self.found.causes.len() == MAX_CAUSES {
+        if self.causes.len() == MAX_CAUSES {
             let key = self.carriers.key(&Cause { context, key, number });
             self.refuse(&key, "", Refusal::TooMany);
         } else {
-            self.found.causes.push(Cause { context, key, number });
+            self.causes.push(Cause { context, key, number });
         }
     }
 

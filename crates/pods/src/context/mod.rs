@@ -151,10 +151,10 @@ impl Weighter<Key, Entry> for Weight {
             let values: usize =
                 baggage.iter().map(|(_, value)| size_of::<(u8, String)>() + value.len()).sum();
             size_of::<Known>()
-                + size_of_val(causes.as_slice())
+                + size_of_val(&**causes)
                 + states
                 + values
-                + initial.as_ref().map_or(0, String::len)
+                + initial.as_deref().map_or(0, str::len)
         });
         POD_BYTES + bytes as u64
     }
@@ -337,8 +337,7 @@ impl PodContexts {
         };
         let origin = shared.origin(found, owner);
         // `initial` is always the Pod's own.
-        let initial =
-            known.found.initial.as_ref().map(|initial| (attributes::INITIAL, initial.as_str().into()));
+        let initial = known.found.initial.as_deref().map(|initial| (attributes::INITIAL, initial.into()));
         let attributes = origin.attributes.into_iter().chain(initial).chain(terms.attribute()).collect();
         (Origin { attributes, selected: Some(known.selected), ..origin }, result)
     }

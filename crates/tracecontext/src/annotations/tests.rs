@@ -130,11 +130,11 @@ fn selected_members_of_baggage_are_found_and_others_are_not() {
         (TEKTON, &json),
     ]));
     assert_eq!(refused, []);
-    assert_eq!(found.baggage, [(0, "ann".to_owned()), (1, "a/b c".to_owned()), (2, "7".to_owned())]);
+    assert_eq!(*found.baggage, [(0, "ann".to_owned()), (1, "a/b c".to_owned()), (2, "7".to_owned())]);
 
     let (found, _) =
         Carriers::default().recover(&annotations(&[(K8S, PARENT), ("tracing.k8s.io/baggage", "a=1")]));
-    assert_eq!(found.baggage, [], "none is selected by default");
+    assert_eq!(*found.baggage, [], "none is selected by default");
 
     for (baggage, reason) in [
         ("user=%ff", Refusal::NotUtf8),
@@ -159,7 +159,7 @@ fn a_context_is_of_a_trace_or_of_a_request() {
         (found.initial, refused.into_iter().map(|refused| refused.reason).next())
     };
     for good in ["0af7651916cd43dd8448eb211c80319c", "705ab4f5-6393-11e8-b7cc-42010a800002"] {
-        assert_eq!(initial(good), (Some(good.to_owned()), None));
+        assert_eq!(initial(good), (Some(good.into()), None));
     }
     for bad in ["", "0af7", "0af7651916cd43dd8448eb211c80319g", "------------------------------------", "é"]
     {

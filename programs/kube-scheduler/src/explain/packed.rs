@@ -65,6 +65,8 @@ const TRUE: u8 = 4;
 const STRINGS: u8 = 5;
 /// Stands for the key behind the last attribute of a span.
 const NO_KEY: u8 = u8::MAX;
+/// Different texts of an attempt that are written once. Plugins and their results come again and again.
+const MAX_SEEN: usize = 48;
 
 /// The parts of an attempt's trace from which its account is made.
 #[derive(Debug)]
@@ -74,7 +76,7 @@ impl Packed {
     /// Packs the trace of an attempt. `buffer` is cleared; it is there to be reused.
     pub(crate) fn of(trace: &Trace, buffer: &mut Vec<u8>) -> Self {
         buffer.clear();
-        let mut out = Writer(buffer);
+        let mut out = Writer { out: buffer, seen: SmallVec::new() };
         let root = trace.root();
         for key in [attributes::POD_NAMESPACE, attributes::POD_NAME] {
             let name = if let Some(AttributeValue::String(name)) = root.attribute(key) { name } else { "" };
@@ -101,7 +103,7 @@ impl Packed {
                 let Some(of) = of else { continue };
                 out.byte(if is_share { SHARE } else { CALL });
                 times.into_iter().chain([of as u64]).for_each(|number| out.number(number));
-                out.text(span.name.after(PLUGIN).unwrap_or_default());
+                out.name(span.name.after(PLUGIN).unwrap_or_default());
                 out.attributes(&span.attributes, &OF_PLUGINS);
             } else if is_phase(span.kind) {
                 out.byte(PHASE);
@@ -110,18 +112,18 @@ impl Packed {
                 phases.push(span.span_id);
             }
         }
-        Self(buffer.as_slice().into())
+        Self(out.out.as_slice().into())
     }
 
     /// Its account. Names of Nodes are not in it.
     pub(crate) fn account(&self) -> Account {
         // What was packed can be read.
-        Reader(&self.0).trace().as_ref().map(Account::of).unwrap_or_default()
+        Reader::new(&self.0).trace().as_ref().map(Account::of).unwrap_or_default()
     }
 
     /// The Pod's namespace and name.
     pub(crate) fn pod(&self) -> (&str, &str) {
-        let mut from = Reader(&self.0);
+        let mut from = Reader::new(&self.0);
         (from.text().unwrap_or_default(), from.text().unwrap_or_default())
     }
 
@@ -131,15 +133,19 @@ impl Packed {
     }
 }
 
-struct Writer<'a>(&'a mut Vec<u8>);
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    /// Texts that are written already.
+    seen: SmallVec<[&'a str; MAX_SEEN]>,
+}
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     fn byte(&mut self, byte: u8) {
-        self.0.push(byte);
+        self.out.push(byte);
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        self.out.extend_from_slice(bytes);
     }
 
     /// Seven bits a byte, the lowest first.
@@ -156,15 +162,27 @@ impl Writer<'_> {
         self.bytes(text.as_bytes());
     }
 
+    /// A text that may come again: twice its place among those that were seen, or twice its length and one.
+    fn name(&mut self, text: &'a str) {
+        if let Some(place) = self.seen.iter().position(|seen| *seen == text) {
+            return self.number(2 * place as u64);
+        }
+        self.number(2 * text.len() as u64 + 1);
+        self.bytes(text.as_bytes());
+        if self.seen.len() < MAX_SEEN {
+            self.seen.push(text);
+        }
+    }
+
     /// Those with these keys.
-    fn attributes(&mut self, all: &Attributes, keys: &[&str]) {
+    fn attributes(&mut self, all: &'a Attributes, keys: &[&str]) {
         for (key, value) in all {
             let Some(place) = keys.iter().position(|known| known == key) else { continue };
             self.byte(place as u8);
             match value {
                 AttributeValue::String(text) => {
                     self.byte(STRING);
-                    self.text(text);
+                    self.name(text);
                 }
                 AttributeValue::Int(number) => {
                     self.byte(INT);
@@ -187,9 +205,16 @@ impl Writer<'_> {
 }
 
 /// Reads what a [`Writer`] wrote; `None` if that is something else.
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a> {
+    bytes: &'a [u8],
+    seen: Vec<&'a str>,
+}
 
 impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, seen: Vec::new() }
+    }
+
     fn trace(&mut self) -> Option<Trace> {
         let pod = [attributes::POD_NAMESPACE, attributes::POD_NAME];
         let pod = pod.map(|key| Some((key, AttributeValue::from(self.text()?))));
@@ -217,7 +242,7 @@ impl<'a> Reader<'a> {
         let root = span(SpanKind::Root(kind), 0, kind.name().into(), [0, duration_ns]);
         let mut spans = vec![Span { attributes, status, ..root }];
         let mut phases = Vec::new();
-        while !self.0.is_empty() {
+        while !self.bytes.is_empty() {
             let (what, times) = (self.byte()?, [self.number()?, self.number()?]);
             let number = spans.len();
             let next = if what == PHASE {
@@ -227,7 +252,7 @@ impl<'a> Reader<'a> {
             } else {
                 let of = *phases.get(usize::try_from(self.number()?).ok()?)?;
                 let kind = if what == SHARE { SpanKind::Share } else { SpanKind::Plugin };
-                let plugin = span(kind, number, Name::new(PLUGIN, self.text()?.to_owned()), times);
+                let plugin = span(kind, number, Name::new(PLUGIN, self.name()?.to_owned()), times);
                 let attributes = self.attributes(&OF_PLUGINS)?;
                 Span { parent_id: Some(of.to_be_bytes()), attributes, ..plugin }
             };
@@ -243,8 +268,8 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
-        let (array, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (array, rest) = self.bytes.split_first_chunk()?;
+        self.bytes = rest;
         Some(array)
     }
 
@@ -261,10 +286,26 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Option<&'a str> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let length = self.number()?;
+        self.text_of(length)
+    }
+
+    fn text_of(&mut self, length: u64) -> Option<&'a str> {
+        let (text, rest) = self.bytes.split_at_checked(length.try_into().ok()?)?;
+        self.bytes = rest;
         str::from_utf8(text).ok()
+    }
+
+    fn name(&mut self) -> Option<&'a str> {
+        let number = self.number()?;
+        if number % 2 == 0 {
+            return self.seen.get(usize::try_from(number / 2).ok()?).copied();
+        }
+        let text = self.text_of(number / 2)?;
+        if self.seen.len() < MAX_SEEN {
+            self.seen.push(text);
+        }
+        Some(text)
     }
 
     fn attributes(&mut self, keys: &[&'static str]) -> Option<Attributes> {
@@ -275,7 +316,7 @@ impl<'a> Reader<'a> {
                 return Some(all);
             }
             let value = match self.byte()? {
-                STRING => self.text()?.into(),
+                STRING => self.name()?.into(),
                 INT => AttributeValue::Int(self.number()?.cast_signed()),
                 DOUBLE => AttributeValue::Double(f64::from_le_bytes(*self.array()?)),
                 FALSE => AttributeValue::Bool(false),
@@ -307,13 +348,25 @@ mod tests {
 
     #[test]
     fn what_is_packed_tells_the_same() {
-        for trace in [scheduled(), unschedulable(), with_plugins(40)] {
+        for trace in [scheduled(), unschedulable(), with_plugins(40), with_plugins(2 * MAX_SEEN)] {
             let packed = tells_the_same(&trace);
             let account = Account::of(&trace);
             assert_eq!(packed.pod(), (account.namespace.as_str(), account.pod.as_str()));
             let bytes = packed.bytes();
             assert!(bytes < 24 * trace.spans.len() + 200, "{bytes} bytes of {} spans", trace.spans.len());
         }
+    }
+
+    #[test]
+    fn a_text_that_comes_again_takes_a_byte() {
+        let mut trace = with_plugins(2);
+        let bytes = |trace: &Trace| tells_the_same(trace).bytes();
+        let [first, second] = [1, 2].map(|from_last| trace.spans[trace.spans.len() - from_last].name.clone());
+        assert_ne!(first, second);
+        let different = bytes(&trace);
+        trace.spans.last_mut().unwrap().name = second.clone();
+        let length = first.after(PLUGIN).unwrap().len();
+        assert_eq!(bytes(&trace), different - length);
     }
 
     #[test]

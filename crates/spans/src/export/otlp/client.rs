@@ -3,17 +3,18 @@
 use std::{
     error::Error as StdError,
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Read},
     iter,
     pin::Pin,
     task::{Context, Poll},
 };
 
+use bytes_utils::SegmentedBuf;
 use flate2::{Compression as Level, write::GzEncoder};
 use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::{
     Request, Uri,
-    body::Bytes,
+    body::{Buf as _, Bytes},
     header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, TE, USER_AGENT},
 };
 use hyper_rustls::MaybeHttpsStream;
@@ -45,15 +46,13 @@ use crate::text::{clean, sentence};
 const MAX_ANSWER: usize = 256 << 10;
 /// Most bytes of a token.
 const MAX_TOKEN: u64 = 64 << 10;
-/// What stands before a message of gRPC: whether it is compressed, and its length.
-const FRAME: usize = 5;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// A connection to a Collector, made when it is needed.
 pub(super) struct Client {
     settings: Settings,
-    pool: Pool<Connector, Full<Bytes>>,
+    pool: Pool<Connector, Full<SegmentedBuf<Bytes>>>,
 }
 
 impl Client {
@@ -93,7 +92,7 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, BoxError> {
+    async fn exchange(&self, request: Request<Full<SegmentedBuf<Bytes>>>) -> Result<Answer, BoxError> {
         let (head, body) = self.pool.request(request).await?.into_parts();
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         Ok(match self.settings.protocol {
@@ -110,7 +109,11 @@ impl Client {
         })
     }
 
-    fn request(&self, body: Bytes, token: Option<HeaderValue>) -> Request<Full<Bytes>> {
+    fn request(
+        &self,
+        body: SegmentedBuf<Bytes>,
+        token: Option<HeaderValue>,
+    ) -> Request<Full<SegmentedBuf<Bytes>>> {
         let Settings { protocol, url, headers, compression, .. } = &self.settings;
         let mut request = Request::post(url).body(Full::new(body)).expect("the settings have a valid URL");
         let all = request.headers_mut();
@@ -136,22 +139,22 @@ impl Client {
         request
     }
 
-    fn body(&self, traces: &mut [Encoded]) -> Bytes {
-        let frame = if self.settings.protocol == Protocol::Grpc { FRAME } else { 0 };
-        let size: u64 = traces.iter().map(Encoded::size).sum();
-        let mut body = Vec::with_capacity(frame + usize::try_from(size).unwrap_or_default());
-        body.resize(frame, 0);
-        request(traces, &mut body);
+    fn body(&self, traces: &mut [Encoded]) -> SegmentedBuf<Bytes> {
+        let mut message = request(traces);
         if let Some(compression) = self.settings.compression {
-            let compressed = compress(compression, &body[frame..]);
-            body.truncate(frame);
-            body.extend_from_slice(&compressed);
+            let compressed = compress(compression, message.reader());
+            message = SegmentedBuf::from(vec![compressed.into()]);
         }
-        if frame > 0 {
-            body[0] = u8::from(self.settings.compression.is_some());
-            let length = u32::try_from(body.len() - frame).unwrap_or(u32::MAX);
-            body[1..FRAME].copy_from_slice(&length.to_be_bytes());
+        if self.settings.protocol == Protocol::Http {
+            return message;
         }
+        // A message of gRPC has before it whether it is compressed, and its length:
+        // <https://github.com/grpc/grpc/blob/v1.76.0/doc/PROTOCOL-HTTP2.md>
+        let length = u32::try_from(message.remaining()).unwrap_or(u32::MAX);
+        let mut head = vec![u8::from(self.settings.compression.is_some())];
+        head.extend_from_slice(&length.to_be_bytes());
+        let mut body = message.into_inner();
+        body.push_front(head.into());
         body.into()
     }
 
@@ -175,19 +178,19 @@ impl Client {
     }
 }
 
-fn pool(settings: &Settings) -> Pool<Connector, Full<Bytes>> {
+fn pool(settings: &Settings) -> Pool<Connector, Full<SegmentedBuf<Bytes>>> {
     Pool::builder(TokioExecutor::new())
         .http2_only(settings.protocol == Protocol::Grpc)
         .build(Connector(settings.clone()))
 }
 
-fn compress(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+fn compress(compression: Compression, mut message: impl Read) -> Vec<u8> {
     match compression {
         Compression::Gzip => {
             let mut encoder = GzEncoder::new(Vec::new(), Level::fast());
-            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory can be written")
+            io::copy(&mut message, &mut encoder).and_then(|_| encoder.finish()).expect("memory can be read")
         }
-        Compression::Zstd => compress_to_vec(bytes, CompressionLevel::Fastest),
+        Compression::Zstd => compress_to_vec(message, CompressionLevel::Fastest),
     }
 }
 

@@ -8,6 +8,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use bytes_utils::SegmentedBuf;
+use hyper::body::{Buf as _, Bytes};
+
 use super::protobuf::{Writer, first_length, length_of_uint, length_with_head};
 use crate::{
     ApiStep, AttributeValue, Event, Link, Relation, Source, Span, SpanKind, Status, Trace, TraceKind,
@@ -50,7 +53,8 @@ pub(super) struct Encoded {
     /// As [`resource`] makes it.
     resource: Arc<[u8]>,
     pub(super) spans: u64,
-    bytes: Box<[u8]>,
+    /// Shared with the request that sends them.
+    bytes: Bytes,
 }
 
 impl Encoded {
@@ -58,7 +62,7 @@ impl Encoded {
     pub(super) fn new(trace: &Trace, resource: Arc<[u8]>, buffer: &mut Vec<u8>) -> Self {
         buffer.clear();
         spans(trace, buffer);
-        let (spans, bytes) = (trace.spans.len() as u64, buffer.as_slice().into());
+        let (spans, bytes) = (trace.spans.len() as u64, Bytes::copy_from_slice(buffer));
         Self { source: trace.source, resource, spans, bytes }
     }
 
@@ -71,14 +75,10 @@ impl Encoded {
     fn halves(self) -> Option<(Self, Self)> {
         let first = self.spans / 2;
         let middle = (0..first).fold(0, |start, _| start + first_length(&self.bytes[start..]));
-        let part = |spans, bytes: &[u8]| Self {
-            source: self.source,
-            resource: Arc::clone(&self.resource),
-            spans,
-            bytes: bytes.into(),
-        };
-        let (left, right) = self.bytes.split_at(middle);
-        (first > 0).then(|| (part(first, left), part(self.spans - first, right)))
+        let mut rest = self.clone();
+        rest.spans -= first;
+        let bytes = rest.bytes.split_to(middle);
+        (first > 0).then(|| (Self { spans: first, bytes, ..self }, rest))
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn unpack(mut bytes: &[u8]) -> Option<Vec<Encoded>> {
             resource = Some(own.into());
         }
         let resource = resource.clone()?;
-        let bytes = part(&mut bytes, of_spans)?.into();
+        let bytes = Bytes::copy_from_slice(part(&mut bytes, of_spans)?);
         // Its order within a request is that of the entry.
         traces.push(Encoded { source: Source::Schedspan, resource, spans, bytes });
     }
@@ -141,35 +141,34 @@ pub(in crate::export) fn resource<'a>(
     bytes.into()
 }
 
-/// Appends an `ExportTraceServiceRequest`. A request has each resource once.
-pub(super) fn request(traces: &mut [Encoded], out: &mut Vec<u8>) {
+/// An `ExportTraceServiceRequest`. It has each resource once, and shares the bytes of the traces.
+pub(super) fn request(traces: &mut [Encoded]) -> SegmentedBuf<Bytes> {
     const RESOURCE_SPANS: u32 = 1;
     const SCOPE_SPANS: u32 = 2;
     traces.sort_by_key(|trace| trace.source);
+    let mut request = SegmentedBuf::new();
     for of_resource in traces.chunk_by(|one, next| one.resource == next.resource) {
         let resource = &of_resource[0].resource;
         let scope_spans = SCOPE.len() + of_resource.iter().map(|trace| trace.bytes.len()).sum::<usize>();
         let resource_spans = resource.len() + length_with_head(SCOPE_SPANS, scope_spans);
-        out.reserve(length_with_head(RESOURCE_SPANS, resource_spans));
-        let mut writer = Writer(out);
+        let mut head = Vec::new();
+        let mut writer = Writer(&mut head);
         writer.head(RESOURCE_SPANS, resource_spans);
         writer.0.extend_from_slice(resource);
         writer.head(SCOPE_SPANS, scope_spans);
         writer.0.extend_from_slice(&SCOPE);
-        for trace in of_resource {
-            writer.0.extend_from_slice(&trace.bytes);
-        }
+        request.push(head.into());
+        request.extend(of_resource.iter().map(|trace| trace.bytes.clone()));
     }
+    request
 }
 
 /// An `ExportTraceServiceRequest` of one trace, as the daemon makes it: `resource` is
 /// [`Resource::encode`](crate::export::Resource::encode)'s, and `buffer` is there to be reused.
 #[must_use]
 pub fn encode(trace: &Trace, resource: &Arc<[u8]>, buffer: &mut Vec<u8>) -> Vec<u8> {
-    let encoded = Encoded::new(trace, Arc::clone(resource), buffer);
-    let mut bytes = Vec::new();
-    request(&mut [encoded], &mut bytes);
-    bytes
+    let mut request = request(&mut [Encoded::new(trace, Arc::clone(resource), buffer)]);
+    request.copy_to_bytes(request.remaining()).into()
 }
 
 /// Two parts of traces that are too large for one request: by traces, or by the spans of a single one; `None` for a single span.

@@ -248,9 +248,7 @@ fn encoded(trace: &Trace) -> Encoded {
 }
 
 fn decoded(traces: &mut [Encoded]) -> TracesData {
-    let mut bytes = Vec::new();
-    request(traces, &mut bytes);
-    TracesData::decode(&*bytes).expect("OTLP")
+    TracesData::decode(request(traces)).expect("OTLP")
 }
 
 proptest! {
