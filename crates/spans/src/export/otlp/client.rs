@@ -48,11 +48,13 @@ const MAX_ANSWER: usize = 256 << 10;
 const MAX_TOKEN: u64 = 64 << 10;
 
 type BoxError = Box<dyn StdError + Send + Sync>;
+/// The body of a request: in parts, of which the traces' are shared with those that wait.
+type Body = Full<SegmentedBuf<Bytes>>;
 
 /// A connection to a Collector, made when it is needed.
 pub(super) struct Client {
     settings: Settings,
-    pool: Pool<Connector, Full<SegmentedBuf<Bytes>>>,
+    pool: Pool<Connector, Body>,
 }
 
 impl Client {
@@ -92,7 +94,7 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, request: Request<Full<SegmentedBuf<Bytes>>>) -> Result<Answer, BoxError> {
+    async fn exchange(&self, request: Request<Body>) -> Result<Answer, BoxError> {
         let (head, body) = self.pool.request(request).await?.into_parts();
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         Ok(match self.settings.protocol {
@@ -109,13 +111,9 @@ impl Client {
         })
     }
 
-    fn request(
-        &self,
-        body: SegmentedBuf<Bytes>,
-        token: Option<HeaderValue>,
-    ) -> Request<Full<SegmentedBuf<Bytes>>> {
+    fn request(&self, body: Body, token: Option<HeaderValue>) -> Request<Body> {
         let Settings { protocol, url, headers, compression, .. } = &self.settings;
-        let mut request = Request::post(url).body(Full::new(body)).expect("the settings have a valid URL");
+        let mut request = Request::post(url).body(body).expect("the settings have a valid URL");
         let all = request.headers_mut();
         let agent = concat!("schedspan/", env!("CARGO_PKG_VERSION"));
         all.insert(USER_AGENT, HeaderValue::from_static(agent));
@@ -139,14 +137,14 @@ impl Client {
         request
     }
 
-    fn body(&self, traces: &mut [Encoded]) -> SegmentedBuf<Bytes> {
+    fn body(&self, traces: &mut [Encoded]) -> Body {
         let mut message = request(traces);
         if let Some(compression) = self.settings.compression {
             let compressed = compress(compression, message.reader());
             message = SegmentedBuf::from(vec![compressed.into()]);
         }
         if self.settings.protocol == Protocol::Http {
-            return message;
+            return Full::new(message);
         }
         // A message of gRPC has before it whether it is compressed, and its length:
         // <https://github.com/grpc/grpc/blob/v1.76.0/doc/PROTOCOL-HTTP2.md>
@@ -155,7 +153,7 @@ impl Client {
         head.extend_from_slice(&length.to_be_bytes());
         let mut body = message.into_inner();
         body.push_front(head.into());
-        body.into()
+        Full::new(body.into())
     }
 
     /// The token in the file, which may be rotated.
@@ -178,7 +176,7 @@ impl Client {
     }
 }
 
-fn pool(settings: &Settings) -> Pool<Connector, Full<SegmentedBuf<Bytes>>> {
+fn pool(settings: &Settings) -> Pool<Connector, Body> {
     Pool::builder(TokioExecutor::new())
         .http2_only(settings.protocol == Protocol::Grpc)
         .build(Connector(settings.clone()))
