@@ -61,9 +61,13 @@ struct Durations {
     count: u64,
     total_ns: u64,
     max_ns: u64,
-    /// Buckets with their counts, in order. In a second there are a few.
-    buckets: Vec<(u8, u32)>,
+    /// In order. In a second there are a few.
+    buckets: Vec<Bucket>,
 }
+
+/// A bucket of a histogram in one word, since there are some ten thousand: its number in the highest bits, its count in the others.
+#[derive(Clone, Copy, Debug)]
+struct Bucket(u32);
 
 /// Statistics of the last minute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -387,6 +391,7 @@ impl Window {
 
     fn slot(&mut self, second: u64) -> &mut Slot {
         if self.slots.back().is_none_or(|slot| slot.second < second) {
+            self.shrink();
             self.slots.push_back(Slot { second, ..Slot::default() });
             while self.slots.front().is_some_and(|slot| slot.second + WINDOW <= second) {
                 if let Some(over) = self.slots.pop_front() {
@@ -397,6 +402,23 @@ impl Window {
         // If the clock goes back a little, the newest slot is used.
         let last = self.slots.len() - 1;
         &mut self.slots[last]
+    }
+
+    /// The newest second is over. Forgets attempts that cannot be among the slowest any more, because enough that came later were slower.
+    fn shrink(&mut self) {
+        if let Some(Slot { series, .. }) = self.slots.back_mut() {
+            series.iter_mut().for_each(|durations| durations.buckets.shrink_to_fit());
+        }
+        let mut slower: Vec<u64> = Vec::with_capacity(SLOWEST + 1);
+        for Slot { slowest, .. } in self.slots.iter_mut().rev() {
+            slowest.retain(|slow| {
+                let at = slower.partition_point(|other| *other > slow.duration_ns);
+                slower.insert(at, slow.duration_ns);
+                slower.truncate(SLOWEST);
+                at < SLOWEST
+            });
+            slowest.shrink_to_fit();
+        }
     }
 
     /// Keeps what is over in the slot of its minute.
@@ -495,10 +517,10 @@ impl Durations {
     }
 
     fn count_in(&mut self, bucket: u8, more: u32) {
-        let place = self.buckets.partition_point(|(known, _)| *known < bucket);
+        let place = self.buckets.partition_point(|known| known.number() < bucket);
         match self.buckets.get_mut(place) {
-            Some((known, count)) if *known == bucket => *count = count.saturating_add(more),
-            Some(_) | None => self.buckets.insert(place, (bucket, more)),
+            Some(known) if known.number() == bucket => known.add(more),
+            Some(_) | None => self.buckets.insert(place, Bucket::new(bucket, more)),
         }
     }
 
@@ -507,8 +529,8 @@ impl Durations {
         self.count = self.count.saturating_add(*count);
         self.total_ns = self.total_ns.saturating_add(*total_ns);
         self.max_ns = self.max_ns.max(*max_ns);
-        for (bucket, count) in buckets {
-            self.count_in(*bucket, *count);
+        for bucket in buckets {
+            self.count_in(bucket.number(), bucket.count());
         }
     }
 
@@ -516,10 +538,10 @@ impl Durations {
     fn percentile(&self, percent: u64) -> u64 {
         let rank = (self.count * percent).div_ceil(100).max(1);
         let mut seen = 0;
-        for (bucket, count) in &self.buckets {
-            seen += u64::from(*count);
+        for bucket in &self.buckets {
+            seen += u64::from(bucket.count());
             if seen >= rank {
-                return middle(*bucket).min(self.max_ns);
+                return middle(bucket.number()).min(self.max_ns);
             }
         }
         self.max_ns
@@ -538,6 +560,28 @@ impl Durations {
     }
 }
 
+impl Bucket {
+    /// Bits of the count.
+    const COUNT: u32 = 24;
+    const MAX: u32 = (1 << Self::COUNT) - 1;
+
+    fn new(number: u8, count: u32) -> Self {
+        Self(u32::from(number) << Self::COUNT | count.min(Self::MAX))
+    }
+
+    fn number(self) -> u8 {
+        (self.0 >> Self::COUNT) as u8
+    }
+
+    fn count(self) -> u32 {
+        self.0 & Self::MAX
+    }
+
+    fn add(&mut self, more: u32) {
+        *self = Self::new(self.number(), self.count().saturating_add(more));
+    }
+}
+
 /// Logarithmic bucket of a duration; the whole range of `u64` fits into 256.
 fn bucket(ns: u64) -> u8 {
     let ns = ns.max(1);
@@ -553,6 +597,7 @@ fn middle(bucket: u8) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*};
     use spans::{
         fixtures::{scheduled, unschedulable},
         names::PLUGIN,
@@ -592,6 +637,17 @@ mod tests {
             assert_eq!(bucket(ns), exact, "{ns}");
         }
         assert_eq!((bucket(0), bucket(u64::MAX)), (0, u8::MAX));
+    }
+
+    #[test]
+    fn a_bucket_that_is_full_stays_full() {
+        let mut bucket = Bucket::new(u8::MAX, 7);
+        bucket.add(1);
+        assert_eq!((bucket.number(), bucket.count()), (u8::MAX, 8));
+        for more in [Bucket::MAX, 1, u32::MAX] {
+            bucket.add(more);
+            assert_eq!((bucket.number(), bucket.count()), (u8::MAX, Bucket::MAX));
+        }
     }
 
     #[test]
@@ -704,6 +760,40 @@ mod tests {
             recent.plugins.iter().map(|plugin| (plugin.name.as_str(), plugin.count)).collect();
         assert!(plugins.contains(&(&names[0], 1)) && plugins.contains(&(OTHER, 1)), "{plugins:?}");
         assert_eq!(plugins.len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn those_that_are_forgotten_are_none_of_the_slowest(
+            attempts in vec((0..3_u64, 0..200_u64), 0..400),
+        ) {
+            let mut window = Window::default();
+            let (mut second, mut all) = (0, Vec::new());
+            for (later, duration_ns) in attempts {
+                second += later;
+                let slow = Slow { duration_ns, ..Slow::default() };
+                push_slow(&mut window.slot(second).slowest, slow);
+                all.push((second, duration_ns));
+                all.retain(|(then, _)| then + WINDOW > second);
+                let mut slowest: Vec<u64> = all.iter().map(|(_, duration_ns)| *duration_ns).collect();
+                slowest.sort_by(|one, other| other.cmp(one));
+                slowest.truncate(SLOWEST);
+                let listed = window.figures(second).slowest;
+                let listed: Vec<u64> = listed.iter().map(|slow| slow.duration_ns).collect();
+                prop_assert_eq!(listed, slowest);
+            }
+        }
+    }
+
+    #[test]
+    fn of_the_seconds_before_those_are_kept_that_can_still_be_listed() {
+        let mut window = Window::default();
+        for number in 0..WINDOW * 80 {
+            let slow = Slow { duration_ns: number * 7_919 % 4_801, ..Slow::default() };
+            push_slow(&mut window.slot(number / 80).slowest, slow);
+        }
+        let kept: usize = window.slots.iter().map(|slot| slot.slowest.len()).sum();
+        assert!((SLOWEST..8 * SLOWEST).contains(&kept), "{kept}");
     }
 
     #[test]

@@ -89,10 +89,11 @@ pub struct PodContexts(Arc<Shared>);
 
 struct Shared {
     pods: Cache<Key, Entry, Weight>,
-    /// Those that do not wait any more, in the order in which they left, and when.
-    left: Mutex<VecDeque<(Key, Instant)>>,
+    /// Those that do not wait any more, in the order in which they left, and when: in seconds since [`Shared::began`].
+    left: Mutex<VecDeque<(Key, u32)>>,
     /// Lifecycles are followed, which end minutes later.
     follows: AtomicBool,
+    began: Instant,
     keys: (u64, u64),
     carriers: Carriers,
     /// Names of attributes for the selected members of baggage.
@@ -196,6 +197,7 @@ impl PodContexts {
             // It has all its room from the start, which costs memory only where it is used: growing, it would take room for twice as many.
             left: Mutex::new(VecDeque::with_capacity(MAX_LEFT + 1)),
             follows: AtomicBool::new(false),
+            began: Instant::now(),
             keys: (hasher.hash_one(0), hasher.hash_one(1)),
             carriers,
             members,
@@ -437,9 +439,10 @@ impl Shared {
     fn leaves(&self, metadata: &ObjectMeta, now: Instant) {
         let Some(uid) = &metadata.uid else { return };
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = u32::try_from(now.saturating_duration_since(self.began).as_secs()).unwrap_or(u32::MAX);
         left.push_back((self.key(uid), now));
         let ends = !self.follows.load(Ordering::Relaxed);
-        let over = |since: Instant| ends && now.saturating_duration_since(since) > LEFT_FOR;
+        let over = |since| ends && u64::from(now.saturating_sub(since)) > LEFT_FOR.as_secs();
         while let Some((oldest, since)) = left.front()
             && (left.len() > MAX_LEFT || over(*since))
         {
