@@ -4,10 +4,13 @@
 
 use std::{env, process::ExitCode};
 
+use allocator::Allocator;
 use clap::CommandFactory as _;
 use gotrace::{foreign, probe};
 use kube_scheduler::configuration::reader;
 use marked::End;
+// It replaces functions of the C library.
+use mem as _;
 use spans::{screen, text::sentence, wakeups};
 use tokio::runtime::Builder;
 use tracer::cli::{
@@ -27,10 +30,8 @@ const FAILED: u8 = 2;
 /// `EX_USAGE`: the command line is invalid.
 const USAGE: u8 = 64;
 
-// musl's own allocator, which the image would use, takes more CPU time; mimalloc takes as much (0.99 ± 0.02 of it) and a quarter more memory.
-// `cargo xtask bench --executable FILE --against FILE` compares two builds.
 #[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static ALLOCATOR: Allocator = Allocator::new();
 
 fn main() -> ExitCode {
     // Runs before other threads exist, since each thread has its own capabilities. A missing one is reported where it

@@ -1,6 +1,6 @@
 //! `cargo xtask miri`: runs the tests of code that is marked `unsafe` in Miri, where undefined behaviour is an error.
 //!
-//! That is what the daemon promises of the tables that it hands to the kernel. The eBPF programs call the kernel, which Miri has not.
+//! That is what the daemon promises of the tables that it hands to the kernel, and how it copies bytes. The eBPF programs call the kernel, which Miri has not.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ pub(crate) fn main() -> Result<()> {
     setup::ensure_miri()?;
     run(Command::new("rustup")
         .args(["run", setup::MIRI, "cargo", "miri", "test"])
-        .args(["--locked", "--package=wire", "--features=user", "--lib"])
+        .args(["--locked", "--package=wire", "--package=mem", "--features=wire/user", "--lib"])
         .arg("--target-dir")
         .arg(paths::target().join("miri"))
         // A property test looks for the file with the cases that once failed.
