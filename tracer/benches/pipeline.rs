@@ -74,16 +74,13 @@ fn main() {
     println!("allocations a span");
     let log = AttemptLog::new(attempts.len());
     let resource = Resource::unknown(Source::Process(TARGET)).encode();
-    let mut buffer = Vec::new();
+    let mut room = 0;
     for (step, allocations) in [
         // A recording has no records of the kernel, but what was decoded from them: a copy takes as many.
         ("decode", counted(|| events.iter().cloned().for_each(drop))),
         ("assemble", counted(|| drop(assembled(events)))),
         ("build", counted(|| attempts.iter().map(trace).for_each(drop))),
-        (
-            "encode",
-            counted(|| traces.iter().map(|trace| encode(trace, &resource, &mut buffer)).for_each(drop)),
-        ),
+        ("encode", counted(|| traces.iter().map(|trace| encode(trace, &resource, &mut room)).for_each(drop))),
         ("keep for explain", counted(|| traces.iter().for_each(|trace| log.add(trace)))),
     ] {
         println!("  {step:<18}{:>8.2}", allocations as f64 / spans as f64);
@@ -193,8 +190,8 @@ fn encode_spans(bencher: Bencher<'_, '_>) {
     let traces = traces();
     let resource = Resource::unknown(Source::Process(TARGET)).encode();
     let count = ItemsCount::new(spans(&traces));
-    let mut buffer = Vec::new();
-    bencher.counter(count).bench_local(|| {
-        traces.iter().map(|trace| encode(trace, &resource, &mut buffer).len()).sum::<usize>()
-    });
+    let mut room = 0;
+    bencher
+        .counter(count)
+        .bench_local(|| traces.iter().map(|trace| encode(trace, &resource, &mut room).len()).sum::<usize>());
 }

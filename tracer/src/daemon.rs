@@ -418,7 +418,7 @@ enum Step {
 pub(crate) fn workers(names: &[String], detail: Detail, idle: bool, queues: &Queues) -> Vec<Box<Worker>> {
     let worker = |program: &programs::Registration| {
         if program.name == KubeScheduler::NAME {
-            programs::scheduler(detail, queues)
+            kube_scheduler::worker(detail, queues)
         } else {
             (program.worker)(if idle { Detail::Idle } else { detail })
         }

@@ -15,7 +15,7 @@ use gotrace::{
     worker::{ProgramWorker, Worker as WorkerOf},
 };
 use kube_apiserver::KubeApiserver;
-use kube_scheduler::{KubeScheduler, queue::Queues};
+use kube_scheduler::KubeScheduler;
 use kubelet::Kubelet;
 use spans::Story;
 
@@ -71,13 +71,6 @@ fn worker<P: Program<Assembler: Assemble<P, Output: Story>>>(detail: Detail) -> 
 /// Boxes the output of a program's assembler for the daemon.
 pub(crate) fn story<P: Program<Assembler: Assemble<P, Output: Story>>>(output: Output<P>) -> Box<dyn Story> {
     Box::new(output)
-}
-
-/// The worker of kube-scheduler, whose moves of Pods go to these queues as well.
-pub(crate) fn scheduler(detail: Detail, queues: &Queues) -> Box<Worker> {
-    let worker = ProgramWorker::new(detail, story::<KubeScheduler>);
-    let mut feed = queues.feed();
-    Box::new(worker.observed(Box::new(move |line| feed.take(&line))))
 }
 
 /// Whether traces of one of these programs are linked to contexts that Pods carry.

@@ -84,10 +84,9 @@ impl<V> Default for Values<V> {
 }
 
 impl<V: Value> Values<V> {
-    /// An empty set with capacity for this many slots.
-    #[must_use]
-    pub fn with_capacity(slots: usize) -> Self {
-        Self(SmallVec::with_capacity(slots))
+    /// Makes room for this many slots more.
+    pub fn reserve(&mut self, slots: usize) {
+        self.0.reserve_exact(slots);
     }
 
     fn get(&self, value: V) -> Option<&Datum> {

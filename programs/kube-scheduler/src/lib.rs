@@ -39,11 +39,13 @@ use gotrace::{
     code::Rank,
     governor::Cut,
     plan::{PlannedSite, Reading, Role},
-    program::{Metric, Named, Program, SpelledOut, Turn},
+    program::{Detail, Metric, Named, Program, SpelledOut, Turn},
+    worker::{ProgramWorker, Worker},
 };
 
 pub use self::classes::is_of_scheduling_cycle;
-use self::{attempt::Assembler, table::Function, values::Value};
+use self::{attempt::Assembler, queue::Queues, table::Function, values::Value};
+use ::spans::Story;
 
 /// For tables that are bounded: randomly seeded as the standard hash, which took half of the CPU time of the assembler of attempts.
 type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
@@ -56,6 +58,15 @@ pub type Values = gotrace::Values<Value>;
 /// kube-scheduler, and schedulers built from its packages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KubeScheduler;
+
+/// The program at work, whose moves of Pods go to these queues as well. It is made here because each crate has its own level of
+/// optimization, and each record passes its code.
+#[must_use]
+pub fn worker(detail: Detail, queues: &Queues) -> Box<dyn Worker<Box<dyn Story>>> {
+    let worker = ProgramWorker::<KubeScheduler, _>::new(detail, |attempt| Box::new(attempt) as _);
+    let mut feed = queues.feed();
+    Box::new(worker.observed(Box::new(move |line| feed.take(&line))))
+}
 
 impl Program for KubeScheduler {
     const NAME: &'static str = "kube-scheduler";

@@ -220,7 +220,8 @@ impl<P: Program> Decoder<P> {
         let Meaning { function, role, stack_depth, called_by, values, list } =
             self.sites.get(site as usize).and_then(Option::as_ref).ok_or(Undecodable::Site(site))?;
         let (target, faults) = (target_of(record)?, int(32));
-        let mut read = Values::with_capacity(values.len());
+        let mut read = Values::default();
+        read.reserve(values.len());
         let mut together = Together::default();
         // For an interface: the value that receives its strings, and their number.
         let mut held = None;

@@ -166,7 +166,7 @@ fn is_shown_before(trace: &Trace) -> bool {
 
 /// A line as the Collector's file exporter writes it: of the bytes that OTLP would send.
 pub(super) fn json(trace: &Trace, resource: &Arc<[u8]>) -> String {
-    let data = TracesData::decode(&*encode(trace, resource, &mut Vec::new()));
+    let data = TracesData::decode(&*encode(trace, resource, &mut 0));
     let data = data.expect("what is encoded can be decoded");
     // Strings, numbers and lists always have a JSON form.
     let text = serde_json::to_string(&data).expect("OTLP becomes JSON");

@@ -45,6 +45,9 @@ static SCOPE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
+/// Most bytes that are taken for a trace before it is written.
+const MAX_ROOM: usize = 1 << 16;
+
 /// Spans of one trace.
 #[derive(Clone, Debug)]
 pub(super) struct Encoded {
@@ -58,11 +61,12 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// `buffer` is cleared; it is there to be reused.
-    pub(super) fn new(trace: &Trace, resource: Arc<[u8]>, buffer: &mut Vec<u8>) -> Self {
-        buffer.clear();
-        spans(trace, buffer);
-        let (spans, bytes) = (trace.spans.len() as u64, Bytes::copy_from_slice(buffer));
+    /// `room` is what it will probably take, as traces before it say, in bytes.
+    pub(super) fn new(trace: &Trace, resource: Arc<[u8]>, room: &mut usize) -> Self {
+        let mut bytes = Vec::with_capacity(*room);
+        spans(trace, &mut bytes);
+        *room = bytes.len().max(*room - *room / 16).min(MAX_ROOM);
+        let (spans, bytes) = (trace.spans.len() as u64, bytes.into_boxed_slice().into());
         Self { source: trace.source, resource, spans, bytes }
     }
 
@@ -164,10 +168,10 @@ pub(super) fn request(traces: &mut [Encoded]) -> SegmentedBuf<Bytes> {
 }
 
 /// An `ExportTraceServiceRequest` of one trace, as the daemon makes it: `resource` is
-/// [`Resource::encode`](crate::export::Resource::encode)'s, and `buffer` is there to be reused.
+/// [`Resource::encode`](crate::export::Resource::encode)'s, and `room` what [`Encoded`] says.
 #[must_use]
-pub fn encode(trace: &Trace, resource: &Arc<[u8]>, buffer: &mut Vec<u8>) -> Vec<u8> {
-    let mut request = request(&mut [Encoded::new(trace, Arc::clone(resource), buffer)]);
+pub fn encode(trace: &Trace, resource: &Arc<[u8]>, room: &mut usize) -> Vec<u8> {
+    let mut request = request(&mut [Encoded::new(trace, Arc::clone(resource), room)]);
     request.copy_to_bytes(request.remaining()).into()
 }
 

@@ -87,8 +87,8 @@ fn connect(settings: Settings) -> Result<Client, Error> {
 #[derive(Debug)]
 pub(super) struct Sink {
     queue: Queue,
-    /// The bytes of a trace before their number is known.
-    buffer: Mutex<Vec<u8>>,
+    /// Bytes that the next trace will probably take.
+    room: Mutex<usize>,
     task: JoinHandle<()>,
 }
 
@@ -117,12 +117,12 @@ impl Sink {
             outage: None,
             rejections: Rejections::default(),
         };
-        Ok(Self { queue, buffer: Mutex::default(), task: tokio::spawn(exporter.run()) })
+        Ok(Self { queue, room: Mutex::default(), task: tokio::spawn(exporter.run()) })
     }
 
     pub(super) fn push(&self, trace: &Trace, resource: &Arc<[u8]>) {
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.queue.push(Encoded::new(trace, Arc::clone(resource), &mut buffer));
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        self.queue.push(Encoded::new(trace, Arc::clone(resource), &mut room));
     }
 
     pub(super) fn is_crowded(&self) -> bool {
@@ -135,7 +135,7 @@ impl Sink {
 
     /// Takes no more traces. Returns the task, and how many spans are left.
     pub(super) fn close(self) -> (JoinHandle<()>, Box<dyn FnOnce() -> u64 + Send>) {
-        let Self { queue, task, buffer: _ } = self;
+        let Self { queue, task, room: _ } = self;
         queue.close();
         (task, Box::new(move || queue.pending()))
     }

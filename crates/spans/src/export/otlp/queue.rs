@@ -232,7 +232,7 @@ mod tests {
 
     fn trace() -> Encoded {
         let item = item(scheduled());
-        Encoded::new(&item.trace, item.resource, &mut Vec::new())
+        Encoded::new(&item.trace, item.resource, &mut 0)
     }
 
     fn queue(spans: u64, bytes: u64) -> Queue {

@@ -203,7 +203,7 @@ mod tests {
     async fn what_is_damaged_in_the_spool_is_counted_and_warned_of_and_the_rest_is_sent() {
         let directory = Directory::new();
         let item = item(scheduled());
-        let (entry, spans) = pack(&mut [Encoded::new(&item.trace, item.resource, &mut Vec::new())]);
+        let (entry, spans) = pack(&mut [Encoded::new(&item.trace, item.resource, &mut 0)]);
         let mut spool = Spool::open(&directory.0, LIMIT).unwrap();
         for entry in [b"of another program", &*entry, &*entry] {
             spool.append(entry, spans as u32).unwrap();

@@ -244,7 +244,7 @@ fn resource_of(source: Source) -> Arc<[u8]> {
 }
 
 fn encoded(trace: &Trace) -> Encoded {
-    Encoded::new(trace, resource_of(trace.source), &mut Vec::new())
+    Encoded::new(trace, resource_of(trace.source), &mut 0)
 }
 
 fn decoded(traces: &mut [Encoded]) -> TracesData {
