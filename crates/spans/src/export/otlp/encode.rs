@@ -168,7 +168,7 @@ pub(super) fn request(traces: &mut [Encoded]) -> SegmentedBuf<Bytes> {
 }
 
 /// An `ExportTraceServiceRequest` of one trace, as the daemon makes it: `resource` is
-/// [`Resource::encode`](crate::export::Resource::encode)'s, and `room` what [`Encoded`] says.
+/// [`Resource::encode`](crate::export::Resource::encode)'s, and `room` the bytes that it will probably take. It is set for the next one.
 #[must_use]
 pub fn encode(trace: &Trace, resource: &Arc<[u8]>, room: &mut usize) -> Vec<u8> {
     let mut request = request(&mut [Encoded::new(trace, Arc::clone(resource), room)]);
