@@ -9,7 +9,7 @@ use clap::CommandFactory as _;
 use gotrace::{foreign, probe};
 use kube_scheduler::configuration::reader;
 use marked::End;
-// It replaces functions of the C library.
+// Links functions that replace those of the C library.
 use mem as _;
 use spans::{screen, text::sentence, wakeups};
 use tokio::runtime::Builder;

@@ -1,6 +1,8 @@
 //! `cargo xtask miri`: runs the tests of code that is marked `unsafe` in Miri, where undefined behaviour is an error.
 //!
-//! That is what the daemon promises of the tables that it hands to the kernel, and how it copies bytes. The eBPF programs call the kernel, which Miri has not.
+//! That is what the daemon promises of the tables that it hands to the kernel, and how the image copies bytes. The eBPF programs call the
+//! kernel, which Miri does not have. dlmalloc reads the header before a block through the block's pointer, which Miri's rules of aliasing
+//! forbid: `crates/allocator` is tested without Miri.
 
 use std::process::Command;
 

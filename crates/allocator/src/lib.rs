@@ -1,8 +1,8 @@
 //! The daemon's allocator: dlmalloc behind the standard library's lock.
 //!
-//! musl's own allocator, which the image would use, takes more CPU time; mimalloc takes as much (0.99 ± 0.02 of it) and a quarter more memory.
-//! The lock that dlmalloc brings along is the C library's, and takes as long as the work under it. `cargo xtask bench --executable FILE
-//! --against FILE` compares two builds.
+//! musl's allocator, the default in the image, takes more CPU time. mimalloc took as much as dlmalloc with the C library's lock
+//! (0.99 ± 0.02 of it), and a quarter more memory. That lock, dlmalloc's default, took as long as the allocations under it.
+//! `cargo xtask bench --executable FILE --against FILE` compares two builds.
 
 use std::{
     alloc::{GlobalAlloc, Layout},
@@ -15,7 +15,7 @@ use dlmalloc::Dlmalloc;
 /// The allocator.
 pub struct Allocator(Mutex<Dlmalloc>);
 
-// SAFETY: what dlmalloc points to is its own memory, and it is reached under the lock alone.
+// SAFETY: dlmalloc's pointers lead to its own memory, which is only accessed under the lock.
 unsafe impl Sync for Allocator {}
 
 impl fmt::Debug for Allocator {
@@ -25,7 +25,7 @@ impl fmt::Debug for Allocator {
 }
 
 impl Allocator {
-    /// An allocator without memory.
+    /// An allocator that has taken no memory from the kernel yet.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "there is one, in a static")]
     pub const fn new() -> Self {
@@ -38,11 +38,11 @@ impl Allocator {
     }
 }
 
-// SAFETY: dlmalloc gives out memory that nobody has, and does not unwind. The lock takes no memory.
+// SAFETY: dlmalloc returns only memory that is not in use, and it does not unwind. Locking does not allocate.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that dlmalloc asks for.
+        // SAFETY: dlmalloc has the same requirements as `GlobalAlloc`.
         unsafe { self.locked().malloc(layout.size(), layout.align()) }
     }
 

@@ -84,7 +84,7 @@ impl<V> Default for Values<V> {
 }
 
 impl<V: Value> Values<V> {
-    /// Makes room for this many slots more.
+    /// Reserves room for this many more slots.
     pub fn reserve(&mut self, slots: usize) {
         self.0.reserve_exact(slots);
     }

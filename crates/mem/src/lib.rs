@@ -1,19 +1,19 @@
-//! `memcpy`, `memmove`, `memcmp` and `bcmp` for the image's executable, in place of those of musl on x86-64.
+//! Replaces musl's `memcpy`, `memmove`, `memcmp` and `bcmp` in the image's executable on x86-64.
 //!
-//! musl copies with `rep movsq`, which takes tens of cycles before the first byte, and the bytes before and behind whole words one by one
-//! (<https://git.musl-libc.org/cgit/musl/tree/src/string/x86_64/memcpy.s?h=v1.2.5>); it compares byte by byte
-//! (<https://git.musl-libc.org/cgit/musl/tree/src/string/memcmp.c?h=v1.2.5>). Most copies of the daemon are short: these two took a
-//! quarter of its CPU time. On arm64, musl has a quick `memcpy`.
+//! musl copies with `rep movsq`, which needs tens of cycles to start, and copies the bytes before and after whole words one by one
+//! (<https://git.musl-libc.org/cgit/musl/tree/src/string/x86_64/memcpy.s?h=v1.2.5>). It compares byte by byte
+//! (<https://git.musl-libc.org/cgit/musl/tree/src/string/memcmp.c?h=v1.2.5>). Most copies of the daemon are short: these functions
+//! took more than a fifth of its CPU time. On arm64, musl's `memcpy` is fast.
 //!
-//! A crate that depends on this one says `use mem as _;`.
+//! An executable links these functions with `use mem as _;`.
 //!
 //! # Design constraints
 //!
-//! * Nothing but SSE2, which every x86-64 has.
-//! * A copy of up to 128 bytes has no loop: it reads all, in pieces that may overlap, and then writes all.
+//! * Only SSE2, which every x86-64 processor has.
+//! * A copy of up to 128 bytes has no loop: it reads all bytes, in pieces that may overlap, and then writes them.
 
 #![no_std]
-// The compiler would replace the loops by calls of these very functions.
+// Otherwise the compiler may replace the loops by calls of these functions.
 #![no_builtins]
 
 #[cfg(test)]
@@ -22,7 +22,7 @@ extern crate std;
 #[cfg(all(target_arch = "x86_64", any(target_env = "musl", test)))]
 mod x86_64;
 
-/// The C library's names.
+/// The functions under the names of the C library.
 #[cfg(all(target_arch = "x86_64", target_env = "musl", not(test)))]
 mod exported {
     use core::ffi::{c_int, c_void};
@@ -30,7 +30,7 @@ mod exported {
     use crate::x86_64::{compare, copy};
 
     /// <https://pubs.opengroup.org/onlinepubs/9799919799/functions/memcpy.html>
-    // SAFETY: the C library's function of this name is in an archive, from which the linker takes only what nobody else has.
+    // SAFETY: the function behaves as C requires. The linker takes musl's own from its archive only if this one is missing.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn memcpy(to: *mut c_void, from: *const c_void, length: usize) -> *mut c_void {
         // SAFETY: the caller's promises are the same.
@@ -55,7 +55,7 @@ mod exported {
         unsafe { compare(one.cast(), other.cast(), length) }
     }
 
-    /// As `memcmp`, which says more.
+    /// The same as `memcmp`: callers only compare the result with 0.
     // SAFETY: as above.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn bcmp(one: *const c_void, other: *const c_void, length: usize) -> c_int {

@@ -8,7 +8,7 @@ mod tests;
 /// Bytes that one step of a loop copies.
 const STEP: usize = 64;
 
-/// Reads the first and the last `N` values of these bytes, which may overlap, and then writes them.
+/// Reads the first and the last `N` values of these bytes, and then writes both. They may overlap.
 ///
 /// # Safety
 ///
@@ -43,7 +43,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
             16..=32 => copy_ends::<__m128i, 1>(to, from, length),
             33..=64 => copy_ends::<__m128i, 2>(to, from, length),
             65..=128 => copy_ends::<__m128i, 4>(to, from, length),
-            // Also where `to` is in front of `from`: what is written there has been read.
+            // Forward is right if `to` is before `from`, too: each step overwrites only bytes that are already read.
             129.. if to.addr().wrapping_sub(from.addr()) >= length => copy_forward(to, from, length),
             129.. => copy_backward(to, from, length),
         }
@@ -57,10 +57,10 @@ type Step = [__m128i; STEP / size_of::<__m128i>()];
 /// As [`copy`]; there is more than one step, and `to` is not within the bytes that are read.
 #[inline(always)]
 unsafe fn copy_forward(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: each place is less than a step in front of the end, or at `last`.
+    // SAFETY: each step begins at least `STEP` bytes before the end.
     unsafe {
         let last = length - STEP;
-        // It is read first, because a step may overwrite it.
+        // Read first, because a step may overwrite it.
         let tail = from.add(last).cast::<Step>().read_unaligned();
         let mut place = 0;
         while place < last {
@@ -76,7 +76,7 @@ unsafe fn copy_forward(to: *mut u8, from: *const u8, length: usize) {
 /// As [`copy`]; there is more than one step.
 #[inline(always)]
 unsafe fn copy_backward(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: each place is at least a step behind the start, or the start.
+    // SAFETY: each step begins within the bytes, and ends where the one before it began.
     unsafe {
         let head = from.cast::<Step>().read_unaligned();
         let mut place = length;
@@ -88,7 +88,7 @@ unsafe fn copy_backward(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Compares bytes: negative, 0 or positive, as the first that differ.
+/// Compares bytes: negative, 0 or positive by the first pair that differs.
 ///
 /// # Safety
 ///
@@ -96,9 +96,9 @@ unsafe fn copy_backward(to: *mut u8, from: *const u8, length: usize) {
 #[inline(always)]
 pub(crate) unsafe fn compare(one: *const u8, other: *const u8, length: usize) -> c_int {
     const WORD: usize = size_of::<u64>();
-    // In this order, words compare as their bytes do.
+    // Big-endian words compare as their bytes do.
     let word = |bytes: *const u8, place| {
-        // SAFETY: each place below is at least a word in front of the end.
+        // SAFETY: each place below is at least a word before the end.
         u64::from_be(unsafe { bytes.add(place).cast::<u64>().read_unaligned() })
     };
     let order = if length < WORD {

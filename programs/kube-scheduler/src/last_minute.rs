@@ -65,7 +65,7 @@ struct Durations {
     buckets: Vec<Bucket>,
 }
 
-/// A bucket of a histogram in one word, since there are some ten thousand: its number in the highest bits, its count in the others.
+/// A bucket of a histogram as one word, because there are some ten thousand: its number in the highest 8 bits, its count in the others.
 #[derive(Clone, Copy, Debug)]
 struct Bucket(u32);
 
@@ -404,7 +404,8 @@ impl Window {
         &mut self.slots[last]
     }
 
-    /// The newest second is over. Forgets attempts that cannot be among the slowest any more, because enough that came later were slower.
+    /// Frees the spare room of the newest slot, which is complete, and attempts that cannot be listed any more, because [`SLOWEST`] later ones
+    /// were slower.
     fn shrink(&mut self) {
         if let Some(Slot { series, .. }) = self.slots.back_mut() {
             series.iter_mut().for_each(|durations| durations.buckets.shrink_to_fit());

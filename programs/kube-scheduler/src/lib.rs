@@ -33,6 +33,7 @@ pub mod terms;
 pub mod values;
 pub mod waits;
 
+use ::spans::Story;
 use goexe::{Executable, Functions, Types};
 use gotrace::{
     account::Counter,
@@ -45,7 +46,6 @@ use gotrace::{
 
 pub use self::classes::is_of_scheduling_cycle;
 use self::{attempt::Assembler, queue::Queues, table::Function, values::Value};
-use ::spans::Story;
 
 /// For tables that are bounded: randomly seeded as the standard hash, which took half of the CPU time of the assembler of attempts.
 type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
@@ -59,8 +59,8 @@ pub type Values = gotrace::Values<Value>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KubeScheduler;
 
-/// The program at work, whose moves of Pods go to these queues as well. It is made here because each crate has its own level of
-/// optimization, and each record passes its code.
+/// A worker of this program. It passes moves of Pods to `queues` as well. It is instantiated here, because every record runs its code, and
+/// `tracer` is built for size.
 #[must_use]
 pub fn worker(detail: Detail, queues: &Queues) -> Box<dyn Worker<Box<dyn Story>>> {
     let worker = ProgramWorker::<KubeScheduler, _>::new(detail, |attempt| Box::new(attempt) as _);

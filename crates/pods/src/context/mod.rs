@@ -89,7 +89,7 @@ pub struct PodContexts(Arc<Shared>);
 
 struct Shared {
     pods: Cache<Key, Entry, Weight>,
-    /// Those that do not wait any more, in the order in which they left, and when: in seconds since [`Shared::began`].
+    /// Those that do not wait any more, in the order in which they left, and when: seconds since [`Shared::began`].
     left: Mutex<VecDeque<(Key, u32)>>,
     /// Lifecycles are followed, which end minutes later.
     follows: AtomicBool,

@@ -45,7 +45,7 @@ static SCOPE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     bytes
 });
 
-/// Most bytes that are taken for a trace before it is written.
+/// Maximum number of bytes that are reserved for a trace before it is encoded.
 const MAX_ROOM: usize = 1 << 16;
 
 /// Spans of one trace.
@@ -61,7 +61,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// `room` is what it will probably take, as traces before it say, in bytes.
+    /// Reserves `room` bytes, and sets it for the next trace.
     pub(super) fn new(trace: &Trace, resource: Arc<[u8]>, room: &mut usize) -> Self {
         let mut bytes = Vec::with_capacity(*room);
         spans(trace, &mut bytes);
@@ -168,7 +168,7 @@ pub(super) fn request(traces: &mut [Encoded]) -> SegmentedBuf<Bytes> {
 }
 
 /// An `ExportTraceServiceRequest` of one trace, as the daemon makes it: `resource` is
-/// [`Resource::encode`](crate::export::Resource::encode)'s, and `room` the bytes that it will probably take. It is set for the next one.
+/// [`Resource::encode`](crate::export::Resource::encode)'s. Reserves `room` bytes, and sets it for the next trace.
 #[must_use]
 pub fn encode(trace: &Trace, resource: &Arc<[u8]>, room: &mut usize) -> Vec<u8> {
     let mut request = request(&mut [Encoded::new(trace, Arc::clone(resource), room)]);

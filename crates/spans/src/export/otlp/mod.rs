@@ -87,7 +87,7 @@ fn connect(settings: Settings) -> Result<Client, Error> {
 #[derive(Debug)]
 pub(super) struct Sink {
     queue: Queue,
-    /// Bytes that the next trace will probably take.
+    /// Bytes to reserve for the next trace.
     room: Mutex<usize>,
     task: JoinHandle<()>,
 }
