@@ -198,7 +198,10 @@ pub async fn run(options: Options) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let supervisor = thread::Builder::new().name("supervisor".into()).spawn({
         let stop = Arc::clone(&stop);
-        move || supervisor.run(&stop)
+        move || {
+            allocator::keep_blocks();
+            supervisor.run(&stop);
+        }
     })?;
 
     // When the reader of stdout, such as `head`, goes away, the daemon stops.

@@ -31,7 +31,7 @@ const FAILED: u8 = 2;
 const USAGE: u8 = 64;
 
 #[global_allocator]
-static ALLOCATOR: Allocator = Allocator::new();
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     // Runs before other threads exist, since each thread has its own capabilities. A missing one is reported where it
@@ -111,6 +111,7 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
 
 /// Like [`block_on`], with batched wake-ups: for commands that run until they are stopped.
 fn block_on_throttled<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    allocator::keep_blocks();
     runtime().on_thread_park(wakeups::throttle).build()?.block_on(future)
 }
 

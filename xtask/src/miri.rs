@@ -1,8 +1,8 @@
 //! `cargo xtask miri`: runs the tests of code that is marked `unsafe` in Miri, where undefined behaviour is an error.
 //!
-//! That is what the daemon promises of the tables that it hands to the kernel, and how the image copies bytes. The eBPF programs call the
-//! kernel, which Miri does not have. dlmalloc reads the header before a block through the block's pointer, which Miri's rules of aliasing
-//! forbid: `crates/allocator` is tested without Miri.
+//! That is what the daemon promises of the tables that it hands to the kernel, how the image copies bytes, and what a thread keeps of the
+//! blocks that it frees. The eBPF programs call the kernel, which Miri does not have. dlmalloc reads the header before a block through
+//! the block's pointer, which Miri's rules of aliasing forbid: as the allocator of a process, `crates/allocator` is tested without.
 
 use std::process::Command;
 
@@ -16,7 +16,14 @@ pub(crate) fn main() -> Result<()> {
     setup::ensure_miri()?;
     run(Command::new("rustup")
         .args(["run", setup::MIRI, "cargo", "miri", "test"])
-        .args(["--locked", "--package=wire", "--package=mem", "--features=wire/user", "--lib"])
+        .args([
+            "--locked",
+            "--package=wire",
+            "--package=mem",
+            "--package=allocator",
+            "--features=wire/user",
+            "--lib",
+        ])
         .arg("--target-dir")
         .arg(paths::target().join("miri"))
         // A property test looks for the file with the cases that once failed.
