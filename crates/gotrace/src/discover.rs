@@ -5,9 +5,9 @@
 //! probes refer to that one. What is in it is read by [`foreign`](crate::foreign).
 
 use std::{
-    collections::{HashMap, HashSet},
-    fs,
-    io::{self, Read as _},
+    collections::{BTreeMap, HashSet},
+    fs, io,
+    mem::MaybeUninit,
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt as _,
@@ -17,7 +17,8 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, makedev, open, statx},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxFlags, makedev, open, statx},
+    io::read,
     time::{ClockId, clock_gettime},
 };
 use wire::{INITIAL_PID_NAMESPACE, PidNamespace};
@@ -180,7 +181,7 @@ pub enum Verdict {
 /// A search for processes that is repeated.
 #[derive(Debug, Default)]
 pub struct Search {
-    seen: HashMap<u32, Seen>,
+    seen: BTreeMap<u32, Seen>,
     /// Executables of no interest, whether a process runs them now or not: a runtime of containers is executed several times for
     /// each of them, and never for long.
     ignored: HashSet<Contents>,
@@ -195,6 +196,8 @@ struct Seen {
     /// Whether it may be looked at while it executes that.
     verdict: Verdict,
     found: Option<Contents>,
+    /// The process that was judged last, if it was listed before.
+    judged: Option<ProcessId>,
 }
 
 impl Search {
@@ -202,9 +205,9 @@ impl Search {
     /// executable whether a process may be looked at: of others not even the attributes of their executable are read.
     ///
     /// A node has hundreds of processes, and each takes several system calls. A look that is not `full` is at young processes and
-    /// at those that were listed. A young process is judged again only if it executes another file: user, namespaces and cgroup of a
-    /// program are set before it is executed. A full look is at all processes. It judges each again, except those that may be looked
-    /// at and whose executable is still of no interest.
+    /// at those that were listed. Such a process is judged again only if it executes another file, or is another process with the same
+    /// pid: user, namespaces and cgroup of a program are set before it is executed. A full look is at all processes. It judges each
+    /// again, except those that may be looked at and whose executable is still of no interest.
     ///
     /// # Errors
     ///
@@ -215,42 +218,37 @@ impl Search {
         mut admits: impl FnMut(u32, &Path) -> Verdict,
     ) -> io::Result<Vec<(u32, Contents)>> {
         let pids = pids()?;
-        let mut before = std::mem::take(&mut self.seen);
-        let is_first = before.is_empty();
+        let is_first = self.seen.is_empty();
+        self.seen.retain(|pid, _| pids.binary_search(pid).is_ok());
         for pid in pids {
-            let mut seen = before.remove(&pid).unwrap_or_else(|| {
+            let Self { seen, ignored } = self;
+            let seen = seen.entry(pid).or_insert_with(|| {
                 let looks = if is_first && is_old(pid) { YOUNG } else { 0 };
                 Seen { looks, ..Seen::default() }
             });
-            let is_listed = !self.is_dull(seen.found);
+            let is_listed = !is_dull(ignored, seen.found);
             if full || is_listed || seen.looks < YOUNG {
                 // To ask for the link alone is not to ask the file system. If it changes from here on, the next look sees it.
                 let link = fs::read_link(format!("/proc/{pid}/exe")).ok();
-                let is_same = seen.link == link && !is_listed;
+                let is_same = seen.link == link
+                    && (!is_listed || seen.judged == ProcessId::of(pid) && seen.found == plausible(pid));
                 let is_judged = match seen.verdict {
                     Verdict::Unknown => true,
                     Verdict::Refused => full || !is_same,
                     // Who may be looked at does not matter where nothing is to be seen.
-                    Verdict::Admitted => !is_same || full && !self.is_dull(plausible(pid)),
+                    Verdict::Admitted => !is_same || full && !is_dull(ignored, plausible(pid)),
                 };
                 if is_judged {
+                    seen.judged = if is_listed { ProcessId::of(pid) } else { None };
                     seen.verdict = link.as_deref().map_or(Verdict::Refused, |link| admits(pid, link));
                     seen.found = if seen.verdict == Verdict::Admitted { plausible(pid) } else { None };
                     seen.link = link;
                 }
             }
             seen.looks = seen.looks.saturating_add(1);
-            self.seen.insert(pid, seen);
         }
-        let listed = self.seen.iter().filter(|(_, seen)| !self.is_dull(seen.found));
-        let mut running: Vec<_> = listed.filter_map(|(pid, seen)| Some((*pid, seen.found?))).collect();
-        running.sort_by_key(|(pid, _)| *pid);
-        Ok(running)
-    }
-
-    /// Whether an executable is not plausible, or ignored.
-    fn is_dull(&self, found: Option<Contents>) -> bool {
-        found.is_none_or(|found| self.ignored.contains(&found))
+        let listed = self.seen.iter().filter(|(_, seen)| !is_dull(&self.ignored, seen.found));
+        Ok(listed.filter_map(|(pid, seen)| Some((*pid, seen.found?))).collect())
     }
 
     /// From here on, an executable is of no interest as long as nothing is written to it.
@@ -263,6 +261,11 @@ impl Search {
     }
 }
 
+/// Whether an executable is not plausible, or ignored.
+fn is_dull(ignored: &HashSet<Contents>, found: Option<Contents>) -> bool {
+    found.is_none_or(|found| ignored.contains(&found))
+}
+
 fn plausible(pid: u32) -> Option<Contents> {
     Contents::of(pid).filter(|contents| contents.file.is_plausible())
 }
@@ -272,10 +275,17 @@ fn is_old(pid: u32) -> bool {
     ProcessId::of(pid).is_some_and(|id| now.saturating_sub(id.start_ticks) >= OLD_TICKS)
 }
 
-/// The pids in `/proc`.
-fn pids() -> io::Result<impl Iterator<Item = u32>> {
-    let entries = fs::read_dir("/proc")?;
-    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()))
+/// The pids in `/proc`, in order.
+fn pids() -> io::Result<Vec<u32>> {
+    let folder = open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut room = [MaybeUninit::uninit(); 4 << 10];
+    let mut entries = RawDir::new(folder, &mut room);
+    let mut pids = Vec::new();
+    while let Some(entry) = entries.next() {
+        pids.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
+    }
+    pids.sort_unstable();
+    Ok(pids)
 }
 
 /// Other processes that run an executable of this one's name and have eBPF programs loaded: other instances, by their pids.
@@ -289,7 +299,7 @@ pub fn namesakes() -> Vec<u32> {
             .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
             .any(|target| target.to_str().is_some_and(|target| target.starts_with("anon_inode:bpf")))
     };
-    let others = pids().into_iter().flatten().filter(|pid| *pid != std::process::id());
+    let others = pids().unwrap_or_default().into_iter().filter(|pid| *pid != std::process::id());
     others.filter(|pid| own.is_some() && name(&pid.to_string()) == own && has_programs(*pid)).collect()
 }
 
@@ -342,10 +352,12 @@ pub fn cpu_ns(pid: u32) -> Option<u64> {
 }
 
 fn stat(pid: u32) -> Option<String> {
-    // Without room from the start, the file is read in pieces, of 32 bytes at first.
-    let mut stat = String::with_capacity(1 << 10);
-    fs::File::open(format!("/proc/{pid}/stat")).ok()?.read_to_string(&mut stat).ok()?;
-    Some(stat)
+    let file = open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    // A line of 52 numbers, of which those after the 22nd are not asked for. The kernel makes it for one read.
+    let mut stat = vec![0; 1 << 10];
+    let length = read(file, &mut stat).ok()?;
+    stat.truncate(length);
+    String::from_utf8(stat).ok()
 }
 
 /// The fields of `/proc/PID/stat` from the third on: the second, the name in parentheses, may contain spaces and parentheses.
@@ -544,7 +556,7 @@ mod tests {
 
     /// A search whose next look is not the first one, at which this test may have run for long.
     fn not_the_first() -> Search {
-        Search { seen: HashMap::from([(u32::MAX, Seen::default())]), ..Search::default() }
+        Search { seen: BTreeMap::from([(u32::MAX, Seen::default())]), ..Search::default() }
     }
 
     #[test]
@@ -601,9 +613,17 @@ mod tests {
             (running, judged)
         };
         let first = start();
-        for _ in 0..=YOUNG {
-            assert_eq!(look(&mut search), (vec![first.id()], 1), "it is of interest");
+        for number in 0..=YOUNG {
+            let judged = u32::from(number < 2);
+            assert_eq!(
+                look(&mut search),
+                (vec![first.id()], judged),
+                "it is of interest, and the same process"
+            );
         }
+        let judged = search.seen.get_mut(&first.id()).and_then(|seen| seen.judged.as_mut());
+        judged.expect("it was judged").start_ticks -= 1;
+        assert_eq!(look(&mut search), (vec![first.id()], 1), "another process had its pid");
         search.ignore(contents(&path));
         assert_eq!(look(&mut search), (vec![], 0));
         end(first);
