@@ -1,7 +1,12 @@
 //! Metrics of sampling and export.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
+use foldhash::fast::RandomState;
 use telemetry::{Counter, Counters, Gauge, Labelled, Registry};
 
 use crate::{Span, SpanKind, Stage, Trace};
@@ -86,7 +91,7 @@ const PLUGIN: &str = "plugin";
 const SHARE: &str = "plugin share";
 
 /// A span's label: its name, unless that names one of many plugins, URLs, resources or containers.
-fn name(span: &Span) -> Cow<'static, str> {
+fn name(span: &Span) -> Cow<'_, str> {
     match span.kind {
         SpanKind::Plugin => PLUGIN.into(),
         SpanKind::Share => SHARE.into(),
@@ -112,7 +117,7 @@ fn name(span: &Span) -> Cow<'static, str> {
         | SpanKind::Placement
         | SpanKind::Trial
         | SpanKind::QueueStay
-        | SpanKind::Other => span.name.clone().into(),
+        | SpanKind::Other => span.name.as_str(),
     }
 }
 
@@ -120,6 +125,8 @@ fn name(span: &Span) -> Cow<'static, str> {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     spans: Labelled<1>,
+    /// Those of `spans` that are there, by name: each span of each trace is counted.
+    by_name: Arc<Mutex<HashMap<Box<str>, Counter, RandomState>>>,
     kept: Labelled<1>,
     dropped: Counters<Dropped>,
     left_out: Counters<LeftOut>,
@@ -139,6 +146,7 @@ impl Metrics {
     pub fn new(registry: &Registry) -> Self {
         Self {
             spans: registry.labelled("spans", "Spans made, by name", ["name"]),
+            by_name: Arc::default(),
             kept: registry.labelled(
                 "traces_kept",
                 "Traces kept, by sampler; a trace may have several",
@@ -166,12 +174,15 @@ impl Metrics {
     /// Counts the spans of a trace by name, before sampling, and those beside it.
     pub fn made(&self, trace: &Trace) {
         trace.beside.iter().for_each(|part| self.made(part));
-        let plugins = trace.spans.iter().filter(|span| span.kind == SpanKind::Plugin).count();
-        for span in trace.spans.iter().filter(|span| span.kind != SpanKind::Plugin) {
-            self.spans.add([name(span)], 1);
-        }
-        if plugins > 0 {
-            self.spans.add([PLUGIN.into()], plugins as u64);
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in trace.spans.iter().map(name) {
+            if let Some(counter) = by_name.get(&*name) {
+                counter.inc();
+            } else {
+                let counter = self.spans.of([name.to_string().into()]);
+                counter.inc();
+                by_name.insert(name.into(), counter);
+            }
         }
     }
 

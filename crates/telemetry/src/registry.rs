@@ -347,10 +347,15 @@ pub struct Labelled<const N: usize> {
 }
 
 impl<const N: usize> Labelled<N> {
+    /// The counter with these values, one for each key.
+    #[must_use]
+    pub fn of(&self, values: [Cow<'static, str>; N]) -> Counter {
+        self.family.get_or_create_owned(&labels(self.keys, values))
+    }
+
     /// Adds to the counter with these values, one for each key.
     pub fn add(&self, values: [Cow<'static, str>; N], count: u64) {
-        let labels = labels(self.keys, values);
-        self.family.get_or_create(&labels).inc_by(count);
+        self.of(values).inc_by(count);
     }
 }
 
