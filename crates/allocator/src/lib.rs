@@ -44,6 +44,8 @@ fn locked() -> MutexGuard<'static, Dlmalloc> {
 }
 
 /// A new block, and some more of its class to keep; null if there is no memory.
+#[cold]
+#[inline(never)]
 fn refill(class: Class) -> *mut u8 {
     KEPT.with(|kept| {
         let mut heap = locked();
@@ -64,6 +66,8 @@ fn refill(class: Class) -> *mut u8 {
 /// # Safety
 ///
 /// It was allocated for this class, and nothing uses it any more.
+#[cold]
+#[inline(never)]
 unsafe fn flush(class: Class, block: NonNull<u8>) {
     KEPT.with(|kept| {
         let mut heap = locked();
@@ -89,7 +93,7 @@ unsafe impl GlobalAlloc for Allocator {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if Class::of(layout).is_none() {
             // SAFETY: as above.
@@ -104,7 +108,7 @@ unsafe impl GlobalAlloc for Allocator {
         block
     }
 
-    #[inline]
+    #[inline(never)]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller promises that the new size is valid with this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
