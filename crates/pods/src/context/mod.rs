@@ -62,7 +62,7 @@ const POD_BYTES: u64 = 64;
 /// Most bytes of the cache.
 const MAX_BYTES: u64 = CAPACITY as u64 * POD_BYTES;
 /// Pods in the cache that do not wait any more.
-const MAX_LEFT: usize = 10_000;
+const MAX_LEFT: usize = 8_000;
 /// How long they are known, unless lifecycles are followed: attempts end a little after their Pods leave.
 const LEFT_FOR: Duration = Duration::from_secs(120);
 /// Selects Pods without a Node.
