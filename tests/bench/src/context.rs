@@ -18,9 +18,12 @@ use harness::{
     stage::Stage,
 };
 use serde_json::{Value, json};
-use xtask::{image, machine, setup};
+use xtask::setup;
 
-use crate::usage::{resident_mib, resident_once_mib};
+use crate::{
+    deployed,
+    usage::{resident_mib, resident_once_mib},
+};
 
 /// More requests a second than the scheduler makes.
 const QPS: u32 = 5000;
@@ -74,7 +77,6 @@ struct Figures {
 
 pub(super) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
-    let deployed = || image::executable(machine::own()?);
     let executable = options.executable.clone().map_or_else(deployed, Ok)?;
     let cluster = cluster::Options {
         nodes: options.nodes,

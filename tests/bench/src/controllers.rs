@@ -18,9 +18,9 @@ use harness::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use xtask::{build, components::CONTROLLER_MANAGER, setup};
+use xtask::{components::CONTROLLER_MANAGER, setup};
 
-use crate::{options::Output, round::SETTLE, usage::usage};
+use crate::{deployed, options::Output, round::SETTLE, usage::usage};
 
 /// Requests a second that the scheduler and each controller may send: more than they make.
 const QPS: u32 = 5000;
@@ -56,7 +56,7 @@ pub(super) struct Options {
     /// Pods created in a second, and then deleted
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pace: u32,
-    /// This executable of schedspan, such as the image's, instead of the one that `cargo xtask build` makes
+    /// This executable of schedspan instead of the image's
     #[arg(long, value_name = "FILE")]
     executable: Option<PathBuf>,
 }
@@ -71,7 +71,7 @@ struct Report {
 
 pub(super) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
-    let executable = options.executable.clone().map_or_else(build::build, Ok)?;
+    let executable = options.executable.clone().map_or_else(deployed, Ok)?;
     let cluster = cluster::Options {
         nodes: NODES,
         scheduler_qps: Some(QPS),

@@ -12,10 +12,10 @@ use harness::{
     stage::Stage,
 };
 use serde_json::Value;
-use xtask::{build, components::SCHEDULER, paths, process, setup};
+use xtask::{components::SCHEDULER, paths, process, setup};
 
 use crate::{
-    draw,
+    deployed, draw,
     options::{Detail, Options, Output, Shares},
     report::Report,
     round::{self, PODS, SETTLE, Way},
@@ -39,7 +39,7 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         return draw(&report);
     }
     setup::ensure()?;
-    let executable = options.executable.clone().map_or_else(build::build, Ok)?;
+    let executable = options.executable.clone().map_or_else(deployed, Ok)?;
     let peer = woven(SCHEDULER.version)?.0.executable()?;
     let mut ways = vec![Way::Untraced];
     ways.extend((!options.no_peer && !options.plugins).then_some(Way::InProcess));

@@ -17,7 +17,8 @@ use harness::{
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message as _;
 use tokio::{net::TcpListener, runtime::Runtime};
-use xtask::build;
+
+use crate::deployed;
 
 /// The name of an attempt's root.
 const ROOT: &str = "SchedulePod";
@@ -42,7 +43,7 @@ pub(super) struct Options {
 type Arrivals = Arc<Mutex<Vec<f64>>>;
 
 pub(super) fn main(options: &Options) -> Result<()> {
-    let executable = build::build()?;
+    let executable = deployed()?;
     let cluster = cluster::Options {
         nodes: NODES,
         scheduler_qps: Some(QPS),

@@ -15,11 +15,12 @@ mod round;
 mod usage;
 mod webhook;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::Parser;
 use harness::guard;
+use xtask::{image, machine};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -80,6 +81,11 @@ enum What {
 
 fn main() -> ExitCode {
     xtask::exit_code(run(&Command::parse()).map(|()| ExitCode::SUCCESS))
+}
+
+/// The executable that is measured: what is deployed.
+fn deployed() -> Result<PathBuf> {
+    image::executable(machine::own()?)
 }
 
 fn run(command: &Command) -> Result<()> {

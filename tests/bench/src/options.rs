@@ -30,7 +30,7 @@ pub(crate) struct Options {
     /// Measure what plugins' shares cost, instead: probes without samples, the default with them, and exact windows in one attempt of 200
     #[arg(long, conflicts_with_all = ["detail", "against", "store", "picture", "draw"])]
     pub(crate) plugins: bool,
-    /// This executable of schedspan, such as the image's, instead of the one that `cargo xtask build` makes
+    /// This executable of schedspan instead of the image's
     #[arg(long, value_name = "FILE")]
     pub(crate) executable: Option<PathBuf>,
     /// Another executable of schedspan, measured in turn with this one, at the highest of the levels

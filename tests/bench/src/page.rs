@@ -16,9 +16,9 @@ use harness::{
     schedspan::{self, Schedspan},
     stage::Stage,
 };
-use xtask::{build, setup};
+use xtask::setup;
 
-use crate::{report::Difference, round::SETTLE, usage::resident_once_mib};
+use crate::{deployed, report::Difference, round::SETTLE, usage::resident_once_mib};
 
 /// Requests a second that the scheduler may send: more than it makes.
 const QPS: u32 = 5000;
@@ -84,7 +84,7 @@ struct Round {
 pub(super) fn main(options: &Options) -> Result<()> {
     setup::ensure()?;
     let tools = browser::tools()?;
-    let executable = build::build()?;
+    let executable = deployed()?;
     let cluster = cluster::Options {
         nodes: options.nodes,
         scheduler_qps: Some(QPS),

@@ -16,7 +16,9 @@ use harness::{
 };
 use serde_json::{Value, json};
 use ureq::Agent;
-use xtask::{build, process};
+use xtask::process;
+
+use crate::deployed;
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 /// The limit of an answer's 99th percentile in milliseconds.
@@ -41,7 +43,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn main(Options { reviews, store }: &Options) -> Result<()> {
-    let executable = build::build()?;
+    let executable = deployed()?;
     let options = cluster::Options { no_controllers: true, ..cluster::Options::default() };
     Stage::play(&options, &executable, |stage| measure(stage, *reviews as usize, *store))
 }
