@@ -2,7 +2,7 @@
 //!
 //! That is what the daemon promises of the tables that it hands to the kernel, how the image copies bytes, and what a thread keeps of the
 //! blocks that it frees. The eBPF programs call the kernel, which Miri does not have. dlmalloc reads the header before a block through
-//! the block's pointer, which Miri's rules of aliasing forbid: as the allocator of a process, `crates/allocator` is tested without.
+//! the block's pointer, which Miri's rules of aliasing forbid: the calls of dlmalloc in `crates/allocator` are tested without Miri.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Free blocks that a thread keeps, by size: to take one or to give one back needs no lock.
+//! Free blocks that a thread keeps, by size. Neither to take one nor to keep one needs a lock.
 
 use std::{
     alloc::Layout,
@@ -28,7 +28,7 @@ impl Class {
         if layout.align() <= ALIGN && number < CLASSES { Some(Self(number)) } else { None }
     }
 
-    /// Bytes of each block of the class: of all that have it, not only of those that are kept.
+    /// Bytes of each block of the class, whether it is kept or not.
     pub(crate) const fn size(self) -> usize {
         SMALLEST + ALIGN * self.0
     }
@@ -76,7 +76,7 @@ impl Kept {
     pub(crate) fn take(&self, class: Class) -> Option<NonNull<u8>> {
         let list = &self.lists[class.0];
         let block = NonNull::new(list.first.get())?;
-        // SAFETY: who kept the block gave it away, and the address of the next one was written to its begin.
+        // SAFETY: a block in a list has no other user, and begins with the address of the next one, which `keep` wrote.
         list.first.set(unsafe { block.cast::<*mut u8>().read() });
         list.blocks.set(list.blocks.get() - 1);
         Some(block)
@@ -86,13 +86,13 @@ impl Kept {
     ///
     /// # Safety
     ///
-    /// The block has the size of the class and is aligned to [`ALIGN`]. If it is kept, nothing else uses it any more.
+    /// The block has the size of the class, is aligned to [`ALIGN`], and has no other user.
     #[inline]
     pub(crate) unsafe fn keep(&self, class: Class, block: NonNull<u8>) -> bool {
         let list = &self.lists[class.0];
         let is_kept = self.is_on.get() && list.blocks.get() < class.most();
         if is_kept {
-            // SAFETY: the block is the caller's, is aligned to more than an address, and no class is smaller than one.
+            // SAFETY: the block is the caller's, and its size and alignment are at least those of an address.
             unsafe { block.cast::<*mut u8>().write(list.first.get()) };
             list.first.set(block.as_ptr());
             list.blocks.set(list.blocks.get() + 1);
@@ -100,7 +100,7 @@ impl Kept {
         is_kept
     }
 
-    /// How many blocks of a class are taken or given back at a time where the lock is needed.
+    /// How many blocks of a class are allocated or freed at a time, under one lock.
     pub(crate) fn at_a_time(&self, class: Class) -> usize {
         if self.is_on.get() { class.most().div_ceil(2) } else { 1 }
     }

@@ -16,7 +16,7 @@ use dlmalloc::Dlmalloc;
 
 use self::kept::{ALIGN, Class, Kept};
 
-/// The allocator. All of them have the same memory.
+/// The allocator. All values of this type share one heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator;
 
@@ -32,8 +32,8 @@ thread_local! {
     static KEPT: Kept = const { Kept::new() };
 }
 
-/// From here on, the calling thread keeps some of the small blocks that it frees, up to 64 KiB, and takes them again without the
-/// lock. For a thread that runs as long as the process: what it keeps is lost with it.
+/// From here on, the calling thread keeps up to 64 KiB of the small blocks that it frees, and reuses them without the lock. Only for a
+/// thread that runs until the process ends: the blocks that a thread keeps are never freed.
 pub fn keep_blocks() {
     KEPT.with(Kept::turn_on);
 }
@@ -43,7 +43,7 @@ fn locked() -> MutexGuard<'static, Dlmalloc> {
     HEAP.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A new block, and some more of its class to keep; null if there is no memory.
+/// Allocates a block, and a few more of its class that the thread keeps. Returns null if there is no memory.
 #[cold]
 #[inline(never)]
 fn refill(class: Class) -> *mut u8 {
@@ -53,25 +53,25 @@ fn refill(class: Class) -> *mut u8 {
         let mut new = || unsafe { heap.malloc(class.size(), ALIGN) };
         for _ in 1..kept.at_a_time(class) {
             let Some(block) = NonNull::new(new()) else { break };
-            // SAFETY: it was allocated for this class, and nobody has it.
+            // SAFETY: the block was just allocated with the size of this class, and has no other user.
             let is_kept = unsafe { kept.keep(class, block) };
-            debug_assert!(is_kept, "there was none of the class, and half of the bound is added");
+            debug_assert!(is_kept, "the list was empty, and gets at most half of its bound");
         }
         new()
     })
 }
 
-/// Gives a block back, and some of those of its class that are kept.
+/// Frees a block, and a few of its class that the thread has kept.
 ///
 /// # Safety
 ///
-/// It was allocated for this class, and nothing uses it any more.
+/// The block was allocated with the size of this class, and has no user any more.
 #[cold]
 #[inline(never)]
 unsafe fn flush(class: Class, block: NonNull<u8>) {
     KEPT.with(|kept| {
         let mut heap = locked();
-        // SAFETY: the caller promises it for the block, and those that are kept are of the same class.
+        // SAFETY: the caller's block and those in this list were allocated with this size, and have no user any more.
         let mut free = |block: NonNull<u8>| unsafe { heap.free(block.as_ptr(), class.size(), ALIGN) };
         free(block);
         for _ in 1..kept.at_a_time(class) {
@@ -81,8 +81,8 @@ unsafe fn flush(class: Class, block: NonNull<u8>) {
     });
 }
 
-// SAFETY: a block is dlmalloc's, or kept by one thread, until it is returned, and then the caller's. A block of a class has its size
-// from the start. Nothing here unwinds, and locking does not allocate.
+// SAFETY: a block belongs to dlmalloc, to the list of one thread, or to the caller, and only to one of them. Each block of a class is
+// allocated with the size of the class. Nothing here unwinds, and locking does not allocate.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -102,7 +102,7 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller's promises are the same.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() {
-            // SAFETY: it has this size, and nobody else has it.
+            // SAFETY: the block is new, and has at least the size of the layout.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -120,7 +120,7 @@ unsafe impl GlobalAlloc for Allocator {
                 // SAFETY: the caller promises that the new size is not 0.
                 let moved = unsafe { self.alloc(new) };
                 if !moved.is_null() {
-                    // SAFETY: they are different blocks, the old one has as many bytes, and nothing uses it any more.
+                    // SAFETY: these are two blocks, both have at least so many bytes, and the caller does not use the old one any more.
                     unsafe {
                         ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
                         self.dealloc(block, layout);
@@ -135,9 +135,9 @@ unsafe impl GlobalAlloc for Allocator {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match (Class::of(layout), NonNull::new(block)) {
             (Some(class), Some(block)) => {
-                // SAFETY: its size is that of the class, and the caller does not use it any more.
+                // SAFETY: the block has the size of its class, and the caller does not use it any more.
                 if !KEPT.with(|kept| unsafe { kept.keep(class, block) }) {
-                    // SAFETY: the same, and it is not kept.
+                    // SAFETY: as above, and the thread did not keep it.
                     unsafe { flush(class, block) };
                 }
             }

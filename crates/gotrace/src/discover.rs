@@ -196,7 +196,7 @@ struct Seen {
     /// Whether it may be looked at while it executes that.
     verdict: Verdict,
     found: Option<Contents>,
-    /// The process that was judged last, if it was listed before.
+    /// The process that was judged last, if it was listed at the look before.
     judged: Option<ProcessId>,
 }
 
@@ -353,7 +353,7 @@ pub fn cpu_ns(pid: u32) -> Option<u64> {
 
 fn stat(pid: u32) -> Option<String> {
     let file = open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    // A line of 52 numbers, of which those after the 22nd are not asked for. The kernel makes it for one read.
+    // The kernel writes the line at one read. It has 52 fields; none after the 22nd is used, so it may be cut.
     let mut stat = vec![0; 1 << 10];
     let length = read(file, &mut stat).ok()?;
     stat.truncate(length);

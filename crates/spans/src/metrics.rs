@@ -125,7 +125,7 @@ fn name(span: &Span) -> Cow<'_, str> {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     spans: Labelled<1>,
-    /// Those of `spans` that are there, by name: each span of each trace is counted.
+    /// The counters of `spans` so far, by name. To find them there takes longer, and each span is counted.
     by_name: Arc<Mutex<HashMap<Box<str>, Counter, RandomState>>>,
     kept: Labelled<1>,
     dropped: Counters<Dropped>,
