@@ -34,7 +34,20 @@ gotrace::values! {
     Key: Texts,
     /// Whether there is an error.
     Failed: Number,
+    /// When the call began.
+    Started: Number,
+    /// Whether a panic ended it.
+    Panics: Flag,
 }
+
+const METRIC: Metric<Value> = Metric {
+    taken: "main.since",
+    labelled: "main.absent",
+    started: Value::Started,
+    panics: Value::Panics,
+    result: Value::Failed,
+    results: &[],
+};
 
 const HELD: &[Held] = &[Held("string", 1), Held("main.boxed", 2), Held("main.absent", 3)];
 const QUEUE: Want<Value> = Want {
@@ -58,6 +71,18 @@ const ROW: Row<Value> = Row {
     at_end: &[],
     since: None,
     without: "",
+};
+
+const GATE: Row<Value> = Row {
+    signature: Signature::Declared(&["string", "*main.reference"]),
+    at_entry: &[Want {
+        value: Value::Word,
+        of: &["*main.reference"],
+        path: &["kind"],
+        seen_as: SeenAs::Declared,
+    }],
+    end: End::MetricAfterEntry(0),
+    ..ROW
 };
 
 gotrace::functions! {
@@ -133,6 +158,10 @@ gotrace::functions! {
         at_end: &[FAILED],
         ..ROW
     }] }
+    /// A closure that it defers takes the time.
+    Pass { detail: Phases, about: (), rows: [Row { symbols: &["main.(*gate).pass"], ..GATE }] }
+    /// The same, and its parameter is not there any more then.
+    Close { detail: Phases, about: (), rows: [Row { symbols: &["main.(*gate).close"], ..GATE }] }
     /// There is one.
     Plain { detail: Phases, about: (), rows: [Row {
         symbols: &["main.(*counts[...]).subtract", "main.(*anyCounts).add"],
@@ -196,9 +225,10 @@ macro_rules! program {
             const NAME: &'static str = "counts";
             const MARKERS: &'static [&'static str] = &["main.(*anyCounts).add"];
             const FILE_NAMES: &'static [&'static str] = &[];
-            const CALLERS: &'static [&'static str] = &["main.work[go.shape", "main.(*client)"];
+            const CALLERS: &'static [&'static str] =
+                &["main.work[go.shape", "main.(*client)", "main.(*gate)"];
             const CALLS_INDIRECTLY: &'static str = "main";
-            const METRIC: Option<Metric<Value>> = None;
+            const METRIC: Option<Metric<Value>> = Some(METRIC);
             const QUIET: &'static [(Value, &'static [u64])] = &[];
             const SPELLED_OUT: SpelledOut = SpelledOut { interfaces: &[], structs: &[] };
             const COUNTERS: &'static [Counter] = &[];
@@ -419,8 +449,8 @@ fn where_a_function_takes_a_time_its_parameter_is_read_on_the_stack() {
         assert_eq!(of(Function::PlainTake, 0), plain, "{architecture}");
         // What is timed ends when the hit is over, and what follows has begun before it.
         for site in plan.sites.iter().filter(|site| site.role == Role::Metric) {
-            let is_return = site.function == Function::Limit;
-            assert_eq!(site.spec.time, if is_return { FIRST } else { FIRST_AND_LAST }, "{}", site.symbol);
+            let is_end = matches!(site.function, Function::Limit | Function::Pass | Function::Close);
+            assert_eq!(site.spec.time, if is_end { FIRST } else { FIRST_AND_LAST }, "{}", site.symbol);
         }
     }
 }
@@ -450,6 +480,26 @@ fn a_caller_that_keeps_the_time_of_its_beginning_shows_the_whole_call_at_its_ret
             site("again", Role::ReturnSite, "failed of an error"),
         ];
         assert_eq!(seen, expected, "{architecture}");
+    }
+}
+
+#[test]
+fn a_closure_that_takes_the_time_sees_the_parameters_that_its_function_keeps() {
+    for architecture in ["amd64", "arm64"] {
+        let Some(plan) = plan(architecture) else { return };
+        let of = |function| {
+            let sites = plan.sites.iter().filter(move |site| site.function == function);
+            sites.map(|site| (site.role, site.symbol.as_str())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Function::Pass), [(Role::Metric, "main.(*gate).pass.func1")], "{architecture}");
+        let both = [(Role::Metric, "main.(*gate).close.func1"), (Role::Entry, "main.(*gate).close")];
+        assert_eq!(of(Function::Close), both, "{architecture}");
+        let site = plan.sites.iter().find(|site| site.function == Function::Pass).unwrap();
+        let names: Vec<_> = site.values.iter().map(|(reading, _)| reading.name()).collect();
+        assert_eq!(names, ["start", "start (monotonic)", "word", "return address"], "{architecture}");
+        // Two frames away: the pointer, and what it points to.
+        let word = site.spec.reads[2];
+        assert_eq!((word.base, word.steps), (STACK_POINTER, 2), "{architecture}");
     }
 }
 

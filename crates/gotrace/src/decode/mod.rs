@@ -315,6 +315,12 @@ impl<P: Program> Decoder<P> {
                 Slot::Word(_) => {}
             }
         }
+        if let Some(metric) = P::METRIC
+            && read.flag(metric.panics) == Some(true)
+        {
+            // The runtime has called the closure: its caller's arguments are somewhere else.
+            read = Values::default().with(metric.panics, true);
+        }
         if let Some(error) = &together.error {
             for (reading, _) in values {
                 // Of another error type, the bytes have no meaning.

@@ -301,6 +301,13 @@ fn a_closure_that_does_not_return_into_its_function_is_run_by_a_panic() {
     assert_eq!(panics(0x40_1800), Some(false));
     assert_eq!(panics(0x40_2000), Some(true));
     assert_eq!(panics(0x1800), Some(true));
+
+    // Its caller's arguments are somewhere else then.
+    let both = [(Reading::Value(Value::Orders), Slot::Word(0)), (Reading::ReturnAddress, Slot::Word(1))];
+    let mut decoder = self::decoder(Role::Metric, &both);
+    let mut number =
+        |address| decode(&mut decoder, &hit(SITE, 0, words(&[7, address]))).number(Value::Orders);
+    assert_eq!([number(0x1800), number(0x2000)], [Some(7), None]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod builder;
 mod explain;
+mod kept;
 mod layout;
 mod reads;
 pub mod report;

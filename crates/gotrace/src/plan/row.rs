@@ -96,9 +96,9 @@ pub enum End {
     /// that metric, or if its result is wanted and the label is not on the stack there. Before a `ret` is probed, the call
     /// that takes the labels is.
     Metric(u32),
-    /// As [`End::Metric`], for functions whose entry is probed as well, because the end does not identify the call's
-    /// subject. Where no result is wanted from the return and the label is not on the stack, the end is at the call that
-    /// takes the labels. Falls back to [`End::Return`].
+    /// As [`End::Metric`], for functions whose end does not identify the call's subject. Where the compiler keeps their arguments on the
+    /// stack until then, what is read at the entry is read there; else the entry is probed as well. Where no result is wanted from the
+    /// return and the label is not on the stack, the end is at the call that takes the labels. Falls back to [`End::Return`].
     MetricAfterEntry(u32),
     /// At the same place as [`End::Metric`], for functions without a result whose entry is read. Falls back to
     /// [`End::Return`].

@@ -5,7 +5,7 @@ use std::{
     mem,
 };
 
-use goexe::{Call, Callee, Class, Location, Machine};
+use goexe::{Call, Callee, Class, Kind, Location, Machine};
 use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
 
 use super::{
@@ -23,6 +23,17 @@ use crate::{
 const LABELS_REGISTER: usize = 1;
 /// Bytes of a string's header: address, length.
 const STRING: u32 = 16;
+
+/// What the site in a function that takes a metric sees of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Metered {
+    /// There is no such site.
+    Not,
+    /// Its start and end: the entry says whose it is.
+    Times,
+    /// All of it.
+    Whole,
+}
 
 /// A function that takes the time for a metric, and its calls of the metric's functions.
 struct At<'a, 'b> {
@@ -96,21 +107,20 @@ impl<'a, P: Program> Builder<'a, P> {
         row: &Row<P::Value>,
         function: &goexe::Function<'a>,
     ) -> Result<(), Why> {
-        let (label, is_whole) = match row.end {
-            End::Metric(label) => (Some(label), true),
-            End::MetricAfterEntry(label) => (Some(label), false),
+        let label = match row.end {
+            End::Metric(label) | End::MetricAfterEntry(label) => Some(label),
             End::Unused
             | End::Return
             | End::ReturnSince(..)
             | End::NextEntry(..)
             | End::AtMetric
-            | End::AfterCall(..) => (None, false),
+            | End::AfterCall(..) => None,
         };
-        let has_metric = match label.zip(P::METRIC) {
+        let metered = match label.zip(P::METRIC) {
             Some((label, metric)) => self.add_metric(of, row, function, &metric, label)?,
-            None => false,
+            None => Metered::Not,
         };
-        if has_metric && is_whole {
+        if metered == Metered::Whole {
             return Ok(());
         }
         let found = self.signature(row, function)?;
@@ -135,7 +145,10 @@ impl<'a, P: Program> Builder<'a, P> {
                 self.push(of, Role::Entry, (site, depth), symbol, reads.clone())?;
             }
         }
-        if has_metric { Ok(()) } else { self.add_end(of, row, function, found.as_ref()) }
+        match metered {
+            Metered::Not => self.add_end(of, row, function, found.as_ref()),
+            Metered::Times | Metered::Whole => Ok(()),
+        }
     }
 
     /// Sites of a call's start: caller, instruction, and stack depth there.
@@ -186,7 +199,7 @@ impl<'a, P: Program> Builder<'a, P> {
     }
 
     /// Adds a site that sees both start and end of a call: where the function, or a closure of it, takes the time for a
-    /// metric.
+    /// metric. What a row reads at the entry is read there as well, if it is kept.
     fn add_metric(
         &mut self,
         of: P::Function,
@@ -194,22 +207,36 @@ impl<'a, P: Program> Builder<'a, P> {
         function: &goexe::Function<'a>,
         metric: &Metric<P::Value>,
         label: u32,
-    ) -> Result<bool, Why> {
-        let Some(At { caller, taken, labelled }) = self.metric(function, metric) else { return Ok(false) };
+    ) -> Result<Metered, Why> {
+        let Some(At { caller, taken, labelled }) = self.metric(function, metric) else {
+            return Ok(Metered::Not);
+        };
         // The labels of the preceding call are still in place, if they are on the stack.
         let labels = labelled.and_then(|call| self.executable.stack_argument(caller, call, LABELS_REGISTER));
-        let is_whole = matches!(row.end, End::Metric(_));
-        if labels.is_none() && !(row.at_end.is_empty() && (is_whole || labelled.is_none())) {
-            return Ok(false);
+        let needs_entry = matches!(row.end, End::MetricAfterEntry(_));
+        if labels.is_none() && !(row.at_end.is_empty() && !(needs_entry && labelled.is_some())) {
+            return Ok(Metered::Not);
         }
         let Some(Ok(found)) = self.function(metric.taken).map(|taken| self.declared(taken, &["time.Time"]))
         else {
-            return Ok(false);
+            return Ok(Metered::Not);
         };
         let parameters = &found.signature.parameters;
-        let reads = self.start_of(parameters, &self.types.parameter_locations(parameters, false)?)?;
+        let mut reads = self.start_of(parameters, &self.types.parameter_locations(parameters, false)?)?;
+        let arguments =
+            if needs_entry { self.kept_reads(row, function, caller, taken.site.address) } else { None };
+        let has_all = !needs_entry || arguments.is_some();
+        for (reading, read) in arguments.into_iter().flatten() {
+            reads.push(reading, read, Kind::Integer)?;
+        }
         let labels = labels.and_then(|labels| Some((STACK_POINTER, u32::try_from(labels).ok()?)));
-        self.push_metric(of, function, (caller, taken.site), labels.map(|labels| (labels, label)), reads)
+        let labels = labels.map(|labels| (labels, label));
+        let is_added = self.push_metric(of, function, (caller, taken.site), labels, reads)?;
+        Ok(match (is_added, has_all) {
+            (false, _) => Metered::Not,
+            (true, false) => Metered::Times,
+            (true, true) => Metered::Whole,
+        })
     }
 
     /// Adds a site that sees the end of a call, and its label: the call that takes the labels of its metric. For a function

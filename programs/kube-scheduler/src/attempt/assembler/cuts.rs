@@ -13,7 +13,7 @@ use gotrace::{
     program::{Detail, Function as _},
 };
 
-use super::{Building, Goroutine, Process, Progress, in_queue::EVENTS};
+use super::{Building, Goroutine, Process, Progress};
 use crate::{Event, attempt::Attempt, table::Function};
 
 /// What is cut of a process.
@@ -88,7 +88,7 @@ impl Process {
     fn forget_moves(&mut self) {
         self.moving.clear();
         self.books.account.unrelated += self.running_in_queue.drain().count() as u64;
-        self.books.account.waiting += EVENTS * self.signed.drain().count() as u64;
+        self.forget_signatures();
     }
 
     /// Which Pods wait in the active queue is not known from here on: addresses are reused.

@@ -1,7 +1,8 @@
 //! Extension points that run while a Pod is in no attempt: `PreEnqueue` before it enters a queue, and `Sign` when it
 //! is created or changed.
 //!
-//! Each is two records: the entry says which Pod it is for, and the metric's call when it began and how it ended.
+//! The metric's call says when each began and how it ended, and where the scheduler keeps that on its stack, which Pod it is for. Else the
+//! entry is a record of its own.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,8 +32,8 @@ pub const QUEUE_PHASE_NANOSECONDS: Counter = Counter {
     labels: &["phase"],
 };
 
-/// Number of events of a call: its entry and its end.
-pub(super) const EVENTS: u64 = 2;
+/// Number of events of a call whose entry is one of its own.
+const EVENTS: u64 = 2;
 /// Label of codes that no version has. A recording may hold any number.
 const UNKNOWN: &str = "unknown";
 
@@ -60,6 +61,8 @@ pub(super) struct Signed {
     start_ns: u64,
     end_ns: u64,
     returned: bool,
+    /// Number of events of the call.
+    events: u64,
 }
 
 impl QueuePhases {
@@ -130,34 +133,44 @@ impl Process {
     }
 
     fn end_in_queue(&mut self, event: &Event) {
+        let Event { time_ns, goroutine, function, values, .. } = event;
         let start_ns = self.start_in_queue(event);
-        let Some(running) = self.running_in_queue.remove(&event.goroutine) else {
-            return self.books.orphan_move();
+        let (entry, pod) = (values.number(Value::QueuedPodInfo), values.number(Value::Pod));
+        let (running, events) = if pod.is_some() {
+            (Running { function: *function, entry, pod, start_ns: *time_ns }, 1)
+        } else {
+            let Some(running) = self.running_in_queue.remove(goroutine) else {
+                return self.books.orphan_move();
+            };
+            if running.function != *function {
+                self.books.orphan_move();
+                return self.books.orphan_move();
+            }
+            (running, EVENTS)
         };
-        if running.function != event.function {
-            self.books.orphan_move();
-            return self.books.orphan_move();
-        }
-        let start_ns = start_ns.unwrap_or(running.start_ns).min(event.time_ns);
+        let start_ns = start_ns.unwrap_or(running.start_ns).min(*time_ns);
         let call = QueueCall {
-            function: event.function,
+            function: *function,
             start_ns,
-            end_ns: event.time_ns,
+            end_ns: *time_ns,
             code: code(event),
             gate: None,
-            returned: event.values.flag(Value::Panics) != Some(true),
+            returned: values.flag(Value::Panics) != Some(true),
         };
         match running {
             Running { entry: Some(entry), pod, .. } => {
                 let signed = self.take_signature(pod);
                 let queued = self.queued(entry);
-                signed.into_iter().chain([call]).for_each(|call| queued.ran(call));
+                signed
+                    .into_iter()
+                    .chain([(call, events)])
+                    .for_each(|(call, events)| queued.ran(call, events));
             }
             Running { pod: Some(pod @ 1..), function: Function::Sign, .. } => {
                 let QueueCall { start_ns, end_ns, returned, .. } = call;
-                self.sign(event.goroutine, pod, Signed { start_ns, end_ns, returned });
+                self.sign(*goroutine, pod, Signed { start_ns, end_ns, returned, events });
             }
-            Running { .. } => (0..EVENTS).for_each(|_| self.books.orphan_move()),
+            Running { .. } => (0..events).for_each(|_| self.books.orphan_move()),
         }
     }
 
@@ -166,29 +179,34 @@ impl Process {
         // 1.35 signs in the attempt. A Pod that is new may be where one was that another attempt has known.
         let on = self.goroutines.get(&goroutine).and_then(Goroutine::on);
         if on.is_some_and(|on| self.by_pod.get(&pod) == Some(&on)) {
-            self.books.account.unrelated += EVENTS;
+            self.books.account.unrelated += signed.events;
             return;
         }
         if self.signed.len() >= self.room(MAX_SIGNED) {
             // Most are of Pods that were changed again or deleted.
-            self.books.account.waiting += EVENTS * self.signed.len() as u64;
-            self.signed.clear();
+            self.forget_signatures();
         }
-        if self.signed.insert(pod, signed).is_some() {
-            self.books.account.waiting += EVENTS;
+        if let Some(before) = self.signed.insert(pod, signed) {
+            self.books.account.waiting += before.events;
         }
     }
 
-    /// The last signature of a Pod that enters a queue or is popped.
-    pub(super) fn take_signature(&mut self, pod: Option<u64>) -> Option<QueueCall> {
-        let Signed { start_ns, end_ns, returned } = self.signed.remove(&pod?)?;
+    /// Forgets signatures of Pods that have entered no queue.
+    pub(super) fn forget_signatures(&mut self) {
+        self.books.account.waiting += self.signed.drain().map(|(_, signed)| signed.events).sum::<u64>();
+    }
+
+    /// The last signature of a Pod that enters a queue or is popped, and the number of its events.
+    pub(super) fn take_signature(&mut self, pod: Option<u64>) -> Option<(QueueCall, u64)> {
+        let Signed { start_ns, end_ns, returned, events } = self.signed.remove(&pod?)?;
         let code = Some(Code::SUCCESS);
-        Some(QueueCall { function: Function::Sign, start_ns, end_ns, code, gate: None, returned })
+        let call = QueueCall { function: Function::Sign, start_ns, end_ns, code, gate: None, returned };
+        Some((call, events))
     }
 
     /// Number of events that belong to no Pod yet.
     pub(super) fn events_in_queue(&self) -> u64 {
-        self.running_in_queue.len() as u64 + EVENTS * self.signed.len() as u64
+        self.running_in_queue.len() as u64 + self.signed.values().map(|signed| signed.events).sum::<u64>()
     }
 }
 

@@ -455,8 +455,8 @@ impl Process {
         mut values: Values,
         mut queued: Queued,
     ) -> Attempt {
-        if let Some(call) = self.take_signature(values.number(Value::Pod)) {
-            queued.ran(call);
+        if let Some((call, events)) = self.take_signature(values.number(Value::Pod)) {
+            queued.ran(call, events);
         }
         let uid = values.take_text(Value::PodUid).unwrap_or_default();
         let mut attempt = Attempt {

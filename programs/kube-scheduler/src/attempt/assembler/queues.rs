@@ -4,7 +4,7 @@ use std::{collections::HashMap as StdHashMap, sync::Arc};
 
 use gotrace::account::{Count, Counter};
 
-use super::{MAX_ENQUEUED, MAX_MOVES, MAX_MOVING, Process, in_queue::EVENTS};
+use super::{MAX_ENQUEUED, MAX_MOVES, MAX_MOVING, Process};
 use crate::{
     Event, Values,
     attempt::{Attempt, InQueue, Move, QueueCall},
@@ -160,9 +160,9 @@ impl Queued {
         push_newest(&mut self.moves, &mut self.left_out, next);
     }
 
-    /// Adds a call of an extension point.
-    pub(super) fn ran(&mut self, call: QueueCall) {
-        self.events += EVENTS;
+    /// Adds a call of an extension point, which came about by so many events.
+    pub(super) fn ran(&mut self, call: QueueCall, events: u64) {
+        self.events += events;
         self.in_queue.add(call);
     }
 }

@@ -239,6 +239,23 @@ fn a_pod_has_what_ran_for_it_in_the_queue() {
 }
 
 #[test]
+fn one_event_tells_of_a_call_in_the_queue_what_two_do() {
+    let two = [sign(0x8000, (10, 54)), pre_enqueue(3, (60, 62))];
+    let one = two.clone().map(|[entry, end]| {
+        let of_entry = [Value::QueuedPodInfo, Value::Pod].map(|value| (value, entry.values.number(value)));
+        let values = of_entry.into_iter().fold(end.values, |values, (value, word)| values.with(value, word));
+        Event { values, ..end }
+    });
+    let entered = Event { time_ns: 65, ..entered(7, Function::Enqueue, 0x2000) };
+    let (in_queue, stats) = after(one.into_iter().chain([entered.clone()]));
+    assert_eq!(
+        (&in_queue, &stats),
+        (&after(two.into_iter().flatten().chain([entered])).0, &Stats::default())
+    );
+    assert_eq!(in_queue.calls.len(), 2);
+}
+
+#[test]
 fn a_gate_has_its_plugins_name_and_the_time_for_which_it_held_the_pod() {
     let gated = |time_ns, gate: &str| {
         let entered = entered(7, Function::EnqueueUnschedulable, 0x2000);
