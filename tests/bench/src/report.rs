@@ -138,7 +138,7 @@ impl Report {
             (
                 "bench.memory.about",
                 of(full.daemon_resident_mib.as_ref(), |memory| {
-                    format!("{:.0}", (memory.median / 10.0).round() * 10.0)
+                    format!("{:.0}", (memory.median / 10.0).ceil() * 10.0)
                 })?,
             ),
         ])
