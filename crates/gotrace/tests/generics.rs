@@ -81,7 +81,7 @@ const GATE: Row<Value> = Row {
         path: &["kind"],
         seen_as: SeenAs::Declared,
     }],
-    end: End::MetricAfterEntry(0),
+    end: End::MetricWithArguments(0),
     ..ROW
 };
 

@@ -852,7 +852,7 @@ functions! {
                 signature: Signature::Declared(&[CONTEXT, QUEUED]),
                 begin: Begin::Entry,
                 at_entry: &[of_queued(Value::QueuedPodInfo, &[]), of_queued(Value::Pod, &["Pod"])],
-                end: End::MetricAfterEntry(STATUS_LABEL),
+                end: End::MetricWithArguments(STATUS_LABEL),
                 at_end: &[],
                 since: None,
                 without: "no `preEnqueue` spans, and Pods that are held do not say by which plugin",
@@ -867,7 +867,7 @@ functions! {
             Row {
                 since: Some(36),
                 // The metric is recorded later, so no label is on the stack. It is always Success.
-                end: End::MetricAfterEntry(STATUS_LABEL),
+                end: End::MetricWithArguments(STATUS_LABEL),
                 at_end: &[],
                 ..phase(run!("SignPod"), "SignPod", &[THE_POD], "no `sign` spans")
             },

@@ -90,6 +90,8 @@ struct Together {
     error: Option<Option<Arc<str>>>,
     /// Whether an interface holds a type that begins like one that the program names.
     is_alike: bool,
+    /// Whether the runtime has called the closure that was hit, after a panic.
+    panics: bool,
 }
 
 impl<P: Program> Default for Decoder<P> {
@@ -269,7 +271,8 @@ impl<P: Program> Decoder<P> {
                             let bias = self.biases.get(&target).copied().unwrap_or_default();
                             let address = word.wrapping_sub(bias);
                             if let (Some(function), Some(metric)) = (called_by, P::METRIC) {
-                                read.set(metric.panics, !function.contains(&address));
+                                together.panics = !function.contains(&address);
+                                read.set(metric.panics, together.panics);
                             }
                         }
                         Reading::Holds(value, types) => {
@@ -315,10 +318,8 @@ impl<P: Program> Decoder<P> {
                 Slot::Word(_) => {}
             }
         }
-        if let Some(metric) = P::METRIC
-            && read.flag(metric.panics) == Some(true)
-        {
-            // The runtime has called the closure: its caller's arguments are somewhere else.
+        if let (true, Some(metric)) = (together.panics, P::METRIC) {
+            // The arguments of the function are somewhere else then.
             read = Values::default().with(metric.panics, true);
         }
         if let Some(error) = &together.error {

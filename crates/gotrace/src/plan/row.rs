@@ -99,7 +99,7 @@ pub enum End {
     /// As [`End::Metric`], for functions whose end does not identify the call's subject. Where the compiler keeps their arguments on the
     /// stack until then, what is read at the entry is read there; else the entry is probed as well. Where no result is wanted from the
     /// return and the label is not on the stack, the end is at the call that takes the labels. Falls back to [`End::Return`].
-    MetricAfterEntry(u32),
+    MetricWithArguments(u32),
     /// At the same place as [`End::Metric`], for functions without a result whose entry is read. Falls back to
     /// [`End::Return`].
     AtMetric,

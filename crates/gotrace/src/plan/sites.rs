@@ -108,7 +108,7 @@ impl<'a, P: Program> Builder<'a, P> {
         function: &goexe::Function<'a>,
     ) -> Result<(), Why> {
         let label = match row.end {
-            End::Metric(label) | End::MetricAfterEntry(label) => Some(label),
+            End::Metric(label) | End::MetricWithArguments(label) => Some(label),
             End::Unused
             | End::Return
             | End::ReturnSince(..)
@@ -213,8 +213,8 @@ impl<'a, P: Program> Builder<'a, P> {
         };
         // The labels of the preceding call are still in place, if they are on the stack.
         let labels = labelled.and_then(|call| self.executable.stack_argument(caller, call, LABELS_REGISTER));
-        let needs_entry = matches!(row.end, End::MetricAfterEntry(_));
-        if labels.is_none() && !(row.at_end.is_empty() && !(needs_entry && labelled.is_some())) {
+        let needs_arguments = matches!(row.end, End::MetricWithArguments(_));
+        if labels.is_none() && !(row.at_end.is_empty() && !(needs_arguments && labelled.is_some())) {
             return Ok(Metered::Not);
         }
         let Some(Ok(found)) = self.function(metric.taken).map(|taken| self.declared(taken, &["time.Time"]))
@@ -224,8 +224,8 @@ impl<'a, P: Program> Builder<'a, P> {
         let parameters = &found.signature.parameters;
         let mut reads = self.start_of(parameters, &self.types.parameter_locations(parameters, false)?)?;
         let arguments =
-            if needs_entry { self.kept_reads(row, function, caller, taken.site.address) } else { None };
-        let has_all = !needs_entry || arguments.is_some();
+            if needs_arguments { self.kept_reads(row, function, caller, taken.site.address) } else { None };
+        let has_all = !needs_arguments || arguments.is_some();
         for (reading, read) in arguments.into_iter().flatten() {
             reads.push(reading, read, Kind::Integer)?;
         }
@@ -247,7 +247,8 @@ impl<'a, P: Program> Builder<'a, P> {
         row: &Row<P::Value>,
         function: &goexe::Function<'a>,
     ) -> Result<bool, Why> {
-        let (End::Metric(label) | End::MetricAfterEntry(label), Begin::Entry) = (row.end, row.begin) else {
+        let (End::Metric(label) | End::MetricWithArguments(label), Begin::Entry) = (row.end, row.begin)
+        else {
             return Ok(false);
         };
         let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
@@ -336,7 +337,7 @@ impl<'a, P: Program> Builder<'a, P> {
             End::AfterCall(interface, method) => {
                 return self.add_after_call(of, row, function, (interface, method));
             }
-            End::Return | End::ReturnSince(..) | End::Metric(_) | End::MetricAfterEntry(_) => None,
+            End::Return | End::ReturnSince(..) | End::Metric(_) | End::MetricWithArguments(_) => None,
             End::AtMetric => {
                 let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
                 found.map(|At { caller, taken, .. }| (caller.name, taken.site, Vec::new()))
