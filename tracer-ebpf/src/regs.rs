@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use wire::STACK_POINTER;
 
-/// Number of [`wire::Register`]s. The last two are [`wire::GOROUTINE`] and [`STACK_POINTER`].
+/// Number of [`wire::Register`]s. The last three are [`wire::LINK`], [`wire::GOROUTINE`] and [`STACK_POINTER`].
 pub(crate) const REGISTERS: usize = STACK_POINTER as usize + 1;
 
 /// The registers at a hit, by [`wire::Register`].
@@ -36,7 +36,7 @@ pub(crate) fn registers(ctx: &ProbeContext) -> [u64; REGISTERS] {
     // SAFETY: the kernel passes a valid user_pt_regs to every uprobe program.
     let regs = unsafe { &*ctx.regs };
     let r = &regs.regs;
-    [r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[28], regs.sp]
+    [r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[30], r[28], regs.sp]
 }
 
 /// The address of the current `runtime.g`.

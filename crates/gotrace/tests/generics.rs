@@ -16,7 +16,8 @@ use gotrace::{
     program::{Assemble, Function as _, Metric, Named, Program, SpelledOut},
 };
 use wire::{
-    FIRST, FIRST_AND_LAST, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TextHit,
+    FIRST, FIRST_AND_LAST, LINK, READ_TEXT, READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site,
+    TextHit,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,13 +150,16 @@ gotrace::functions! {
     /// One of the callers has the time at which it began.
     Limit { detail: Phases, about: (), rows: [Row {
         symbols: &["main.(*client).limit"],
-        signature: Signature::DeclaredWith(&["string", "string"], &["error"]),
-        at_entry: &[
-            Want { of: &["*main.client"], path: &["name"], ..QUEUE },
-            Want { value: Value::Word, of: &["string"], path: &["#"], seen_as: SeenAs::Declared },
-        ],
-        end: End::ReturnSince("main.(*client).request", "time.Now"),
-        at_end: &[FAILED],
+        signature: Signature::Declared(&["string", "string"]),
+        begin: Begin::EntrySince("main.(*client).request", "time.Now"),
+        at_entry: &[Want { of: &["*main.client"], path: &["name"], ..QUEUE }],
+        ..ROW
+    }] }
+    /// The other caller does not keep it.
+    Unlimited { detail: Phases, about: (), rows: [Row {
+        symbols: &["main.(*client).limit"],
+        begin: Begin::EntrySince("main.(*client).again", "time.Now"),
+        at_entry: &[],
         ..ROW
     }] }
     /// A closure that it defers takes the time.
@@ -358,7 +362,7 @@ fn all_instantiations_are_probed_and_read_as_their_types_say() {
             .collect();
         assert_eq!(reads(&plan, Function::Add), expected, "{architecture}");
         let missing: Vec<_> = plan.missing.iter().map(|missing| &*missing.function).collect();
-        assert_eq!(missing, ["misread"]);
+        assert_eq!(missing, ["unlimited", "misread"]);
     }
 }
 
@@ -449,37 +453,31 @@ fn where_a_function_takes_a_time_its_parameter_is_read_on_the_stack() {
         assert_eq!(of(Function::PlainTake, 0), plain, "{architecture}");
         // What is timed ends when the hit is over, and what follows has begun before it.
         for site in plan.sites.iter().filter(|site| site.role == Role::Metric) {
-            let is_end = matches!(site.function, Function::Limit | Function::Pass | Function::Close);
+            let is_end = matches!(site.function, Function::Pass | Function::Close);
             assert_eq!(site.spec.time, if is_end { FIRST } else { FIRST_AND_LAST }, "{}", site.symbol);
         }
     }
 }
 
 #[test]
-fn a_caller_that_keeps_the_time_of_its_beginning_shows_the_whole_call_at_its_return() {
-    for architecture in ["amd64", "arm64"] {
+fn the_entry_of_a_function_shows_since_when_its_caller_runs_if_that_keeps_the_time() {
+    for (architecture, returns) in [("amd64", (STACK_POINTER, 1)), ("arm64", (LINK, 0))] {
         let Some(plan) = plan(architecture) else { return };
-        let of_stack = |read: &Read| (read.base, read.steps) == (STACK_POINTER, 1);
-        let mut seen = Vec::new();
-        for site in plan.sites.iter().filter(|site| site.function == Function::Limit) {
-            let reads: Vec<_> =
-                site.values.iter().map(|(reading, _)| reading.name()).zip(site.spec.reads).collect();
-            if site.role == Role::Metric {
-                assert!(reads[1..].iter().all(|(_, read)| of_stack(read)), "{reads:?}");
-                assert_eq!(reads[3].1.offsets[0], reads[2].1.offsets[0] + 8, "two words of a time");
-            }
-            let names: Vec<_> = reads.into_iter().map(|(name, _)| name).collect();
-            seen.push((site.symbol.clone(), site.role, site.class, names.join(", ")));
-        }
-        let site = |caller: &str, role, names: &str| {
-            (format!("main.(*client).{caller}"), role, Class::Emulated, names.to_owned())
-        };
-        let expected = [
-            site("request", Role::Metric, "failed of an error, queue, start, start (monotonic)"),
-            site("again", Role::Entry, "queue, word"),
-            site("again", Role::ReturnSite, "failed of an error"),
-        ];
-        assert_eq!(seen, expected, "{architecture}");
+        let mut sites = plan.sites.iter().filter(|site| site.function == Function::Limit);
+        let (Some(site), None) = (sites.next(), sites.next()) else { panic!("there is one site") };
+        let seen = (&*site.symbol, site.role, site.class, site.stack_depth);
+        assert_eq!(seen, ("main.(*client).limit", Role::Entry, Class::Emulated, 0), "{architecture}");
+        let names: Vec<_> = site.values.iter().map(|(reading, _)| reading.name()).collect();
+        assert_eq!(names, ["queue", "start", "start (monotonic)", "return address"], "{architecture}");
+        let of = |read: Read| ((read.base, read.steps), read.offsets[0]);
+        let [_, wall, monotonic, address, ..] = site.spec.reads.map(of);
+        assert_eq!((wall.0, monotonic), ((STACK_POINTER, 1), (wall.0, wall.1 + 8)), "{architecture}");
+        assert!(wall.1 >= 8, "it is above the return address, or what is in its place");
+        assert_eq!(address, (returns, 0), "{architecture}");
+        assert!(site.called_by.as_ref().is_some_and(|caller| !caller.contains(&site.address)));
+        let missing = plan.missing.iter().find(|missing| missing.function == "unlimited");
+        let why = missing.map(|missing| &*missing.why);
+        assert_eq!(why, Some("`main.(*client).again` does not keep when it began"), "{architecture}");
     }
 }
 
@@ -528,7 +526,7 @@ fn an_instantiation_that_no_row_can_follow_is_missing() {
     let followed = strict.sites.iter().filter(|site| site.function == Function::Add).count();
     assert_eq!(followed, sites - 2);
     let missing: Vec<_> = strict.missing.iter().map(|missing| &*missing.function).collect();
-    assert_eq!(missing, ["add", "put", "take", "misread"]);
+    assert_eq!(missing, ["add", "put", "take", "unlimited", "misread"]);
     let mut reasons: Vec<_> = strict.missing[0].why.split("; ").collect();
     reasons.sort_unstable();
     assert_eq!(reasons, ["`[2]string` is an array", "`main.many` has 5 strings"]);

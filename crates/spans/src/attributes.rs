@@ -296,7 +296,7 @@ pub const REQUEST_API: String = "k8s.request.api";
 pub const REQUEST_RESOURCE: String = "k8s.request.resource";
 /// The subresource, such as `status`. On requests that are about one.
 pub const REQUEST_SUBRESOURCE: String = "k8s.request.subresource";
-/// How long the client's own rate limiter kept it, milliseconds. On requests.
+/// How long rate limiters made it wait, milliseconds. On requests.
 pub const REQUEST_LIMITED_MS: Double = "k8s.request.rate_limiter.wait_ms";
 /// Name of the object that it is about, or that came back. On requests.
 pub const OBJECT_NAME: String = "k8s.object.name";

@@ -81,6 +81,9 @@ pub const STACK_POINTER: Register = 15;
 /// The [`Register`] that stands for the address of the current `runtime.g`. It takes the place of the fifteenth register on
 /// arm64.
 pub const GOROUTINE: Register = 14;
+/// The [`Register`] that stands for the return address where a call leaves it in a register, as on arm64. It takes the place of the
+/// fourteenth register there.
+pub const LINK: Register = 13;
 
 /// Bits of [`MapLayout::base`] for the register.
 pub const BASE_BITS: u32 = 8;

@@ -198,7 +198,7 @@ impl Open {
     fn finish(self, requests: &mut Requests, books: &mut Books<Finished<Reconcile>>, end_ns: Option<u64>) {
         let Self { number, mut reconcile, .. } = self;
         let seen_ns = end_ns.unwrap_or(reconcile.end_ns);
-        reconcile.made = requests.end_reconcile(number, seen_ns, books);
+        reconcile.made = requests.end_reconcile(number, books);
         let last_ns = reconcile.made.requests.iter().map(|request| request.end_ns);
         reconcile.events += u64::from(end_ns.is_some());
         reconcile.incomplete = end_ns.is_none();

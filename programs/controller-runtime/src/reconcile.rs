@@ -234,7 +234,7 @@ impl Assembler {
         let message = if message.as_deref() == Some(STATUS_ERROR) { status } else { message };
         let panicked = message.as_deref().and_then(panicked_with).is_some();
         let end_ns = time_ns.max(reconcile.start_ns);
-        let made = self.requests.end_reconcile(number, end_ns, &mut self.books);
+        let made = self.requests.end_reconcile(number, &mut self.books);
         let reconcile = Reconcile { end_ns, outcome, message, panicked, made, ..reconcile };
         self.count(&reconcile);
         self.books.account.in_attempts += 2;
@@ -255,7 +255,7 @@ impl Assembler {
         let Self { open, requests, books, .. } = self;
         for (_, Open { number, reconcile, .. }) in open.extract_if(.., |key, open| is(*key, &open.reconcile))
         {
-            let made = requests.end_reconcile(number, reconcile.end_ns, books);
+            let made = requests.end_reconcile(number, books);
             let last_ns = made.requests.iter().map(|request| request.end_ns).max();
             let end_ns = last_ns.unwrap_or(reconcile.end_ns);
             books.stats.incomplete_attempts += 1;

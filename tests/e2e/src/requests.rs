@@ -35,10 +35,23 @@ pub(super) fn of(file: &Path, reconciles: &[Span]) -> Result<Vec<Span>> {
             *trace_id == reconcile.trace_id && reconcile.holds(request),
             "{name} is not within its reconcile"
         );
-        ensure!(!request.is_incomplete(), "{name} is incomplete");
         ensure!(!request.attribute("http.request.method").is_empty(), "{name} has no method");
     }
     Ok(requests)
+}
+
+/// Checks that requests which a rate limiter made wait say for how long: of most of their time.
+pub(super) fn limited<'a>(requests: impl Iterator<Item = &'a Span>) -> Result<()> {
+    let (mut number, mut waits, mut durations) = (0, 0.0, 0.0);
+    for request in requests {
+        let wait: f64 = request.attribute("k8s.request.rate_limiter.wait_ms").parse()?;
+        let duration = request.nanoseconds() as f64 / 1e6;
+        ensure!(wait <= duration, "{} takes {duration} ms and waits {wait} ms of these", request.name);
+        (number, waits, durations) = (number + 1, waits + wait, durations + duration);
+    }
+    println!("         {number} requests take {durations:.0} ms, and wait {waits:.0} ms for rate limiters");
+    ensure!(waits > 0.8 * durations, "rate limiters are said to take {waits} ms of {durations} ms");
+    Ok(())
 }
 
 /// Writes that a process counted.

@@ -90,8 +90,9 @@ struct Together {
     error: Option<Option<Arc<str>>>,
     /// Whether an interface holds a type that begins like one that the program names.
     is_alike: bool,
-    /// Whether the runtime has called the closure that was hit, after a panic.
-    panics: bool,
+    /// Whether what was hit returns elsewhere: a closure that the runtime has called after a panic, or a function whose caller keeps no
+    /// start.
+    is_elsewhere: bool,
 }
 
 impl<P: Program> Default for Decoder<P> {
@@ -270,9 +271,10 @@ impl<P: Program> Decoder<P> {
                         Reading::ReturnAddress => {
                             let bias = self.biases.get(&target).copied().unwrap_or_default();
                             let address = word.wrapping_sub(bias);
-                            if let (Some(function), Some(metric)) = (called_by, P::METRIC) {
-                                together.panics = !function.contains(&address);
-                                read.set(metric.panics, together.panics);
+                            together.is_elsewhere =
+                                called_by.as_ref().is_some_and(|function| !function.contains(&address));
+                            if let (Role::Metric, Some(metric)) = (role, P::METRIC) {
+                                read.set(metric.panics, together.is_elsewhere);
                             }
                         }
                         Reading::Holds(value, types) => {
@@ -318,7 +320,7 @@ impl<P: Program> Decoder<P> {
                 Slot::Word(_) => {}
             }
         }
-        if let (true, Some(metric)) = (together.panics, P::METRIC) {
+        if let (true, Role::Metric, Some(metric)) = (together.is_elsewhere, role, P::METRIC) {
             // The arguments of the function are somewhere else then.
             read = Values::default().with(metric.panics, true);
         }
@@ -377,8 +379,8 @@ impl<P: Program> Decoder<P> {
             read.set(metric.result, result(metric.results, begins, length));
         }
         let start = P::METRIC.map(|metric| metric.started).or(P::TIMED);
-        if let (Some(value), Some(wall), Some(monotonic)) =
-            (start, together.start_wall, together.start_monotonic)
+        if let (false, Some(value), Some(wall), Some(monotonic)) =
+            (together.is_elsewhere, start, together.start_wall, together.start_monotonic)
         {
             let zero = self.zeros.entry(target);
             read.set(value, started(zero, self.unix_ns_at_zero, wall, monotonic));

@@ -311,6 +311,24 @@ fn a_closure_that_does_not_return_into_its_function_is_run_by_a_panic() {
 }
 
 #[test]
+fn a_start_in_the_frame_of_a_caller_is_that_of_one_caller_only() {
+    let reads = [
+        (Reading::StartWall, Slot::Word(0)),
+        (Reading::StartMonotonic, Slot::Word(1)),
+        (Reading::ReturnAddress, Slot::Word(2)),
+        (Reading::Value(Value::Orders), Slot::Word(3)),
+    ];
+    let mut decoder = decoder(Role::Entry, &reads);
+    let mut read = |address| {
+        let words = words(&[wall(UNIX_SECONDS * SECOND), SECOND, address, 7]);
+        let values = decode(&mut decoder, &hit(SITE, 0, words));
+        (values.number(Value::Started).is_some(), values.number(Value::Orders), values.flag(Value::Panics))
+    };
+    assert_eq!(read(0x1800), (true, Some(7), None));
+    assert_eq!(read(0x2000), (false, Some(7), None));
+}
+
+#[test]
 fn a_result_is_the_label_of_the_metric() {
     let code = |read: &[u8; 8], length| result(METRIC.results, u64::from_ne_bytes(*read), length);
     assert_eq!(code(b"SuccessE", 7), Some(0));

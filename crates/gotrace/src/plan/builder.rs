@@ -255,7 +255,7 @@ impl<'a, P: Program> Builder<'a, P> {
             self.executable.debug_info(&BTreeSet::new(), &names).ok().flatten()
         });
         let parameters = &info.as_ref()?.functions.get(function.name)?.parameters;
-        let receiver = usize::from(function.name.contains(")."));
+        let receiver = usize::from(has_receiver(function.name));
         let types = parameters.get(receiver..)?.iter().map(|name| {
             let name = name.as_deref()?;
             self.types.by_name(name).or_else(|_| self.types.find_unnamed(name)).ok()
@@ -272,7 +272,7 @@ impl<'a, P: Program> Builder<'a, P> {
         results_are_known: bool,
     ) -> Result<Found, Why> {
         let mut arguments = self.functions.arguments(function).unwrap_or_default();
-        let receiver = function.name.contains(").");
+        let receiver = has_receiver(function.name);
         // The compiler lists ten at most, and not the receiver of an instantiation by shape.
         if let (true, Some(first)) = (receiver && is_by_shape(function.name), arguments.first()) {
             let offset = first.offset.saturating_sub(first.size);
@@ -291,6 +291,11 @@ impl<'a, P: Program> Builder<'a, P> {
     pub(super) fn name(&self, typ: &Type) -> &'a str {
         self.types.string(typ).unwrap_or("?")
     }
+}
+
+/// Whether a function is a method, as `package.(*Type).method`. A closure in it is not.
+pub(super) fn has_receiver(function: &str) -> bool {
+    function.rsplit_once(").").is_some_and(|(_, method)| !method.contains('.'))
 }
 
 /// Whether a row's symbol stands for several instantiations.
@@ -376,6 +381,16 @@ mod tests {
         assert_eq!(split("struct { A, B int },c"), ["struct { A, B int }", "c"]);
         assert_eq!(type_arguments("a.(*B[c.D[e]]).f"), Some("c.D[e]"));
         assert_eq!(type_arguments("a.(*B).f"), None);
+    }
+
+    #[test]
+    fn a_method_has_a_receiver_and_a_closure_in_it_has_none() {
+        for method in ["a.b/c.(*T).f", "a.(*T[c.(*D).e]).f", "a.(*T[go.shape.int]).f", "a.(*T).f-fm"] {
+            assert!(has_receiver(method), "{method}");
+        }
+        for other in ["a.b/c.f", "a.f.func1", "a.(*T).f.func1", "a.(*T).f.func1.2", "a.(*T).f.deferwrap1"] {
+            assert!(!has_receiver(other), "{other}");
+        }
     }
 
     #[test]

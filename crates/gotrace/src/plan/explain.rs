@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use goexe::{Class, Executable, Machine, Source};
-use wire::{GOROUTINE, READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
+use wire::{GOROUTINE, LINK, READ_TEXT, READ_TEXT_IN_REGISTERS, Read, STACK_POINTER};
 
 use super::{Error, Plan, PlannedSite, name};
 use crate::program::Program;
@@ -82,6 +82,7 @@ fn way(read: &Read, machine: Machine) -> String {
     let register = |number: u8| match number {
         STACK_POINTER => "sp",
         GOROUTINE => "g",
+        LINK => "lr",
         _ => machine.integer_register(number).unwrap_or("?"),
     };
     let mut way = register(read.base).to_owned();

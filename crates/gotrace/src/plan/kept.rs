@@ -4,7 +4,7 @@ use goexe::{Call, Callee, Location, Type};
 use wire::{MAX_WORDS, Read};
 
 use super::{
-    builder::Builder,
+    builder::{Builder, has_receiver},
     row::Row,
     site::{Reading, Slot},
 };
@@ -52,7 +52,7 @@ impl<'a, P: Program> Builder<'a, P> {
         };
         let listed = self.functions.arguments(function)?;
         let is_kept = |part| places.iter().all(|pc| self.functions.argument_is_kept(function, part, *pc));
-        let receiver = function.name.contains(").");
+        let receiver = has_receiver(function.name);
         let registers = self.types.parameter_locations(parameters, receiver).ok()?;
         let kept = registers.into_iter().map(|location| match location {
             // Parts are listed in the order of their registers.

@@ -150,8 +150,10 @@ impl<P: Program> Plan<P> {
         let wanted: BTreeSet<&[u8]> = rows()
             .flat_map(|row| {
                 let next = if let End::NextEntry(symbol, _) = row.end { Some(symbol) } else { None };
-                let first = match row.begin {
-                    Begin::FirstCall(symbol) | Begin::AfterFirstCall(symbol) => Some(symbol),
+                let other = match row.begin {
+                    Begin::FirstCall(symbol)
+                    | Begin::AfterFirstCall(symbol)
+                    | Begin::EntrySince(symbol, _) => Some(symbol),
                     Begin::Unused
                     | Begin::Entry
                     | Begin::InTurn
@@ -159,7 +161,7 @@ impl<P: Program> Plan<P> {
                     | Begin::Timing(_)
                     | Begin::UnlessTiming(..) => None,
                 };
-                row.symbols.iter().copied().chain(next).chain(first)
+                row.symbols.iter().copied().chain(next).chain(other)
             })
             .chain(P::MARKERS.iter().copied())
             .chain(P::METRIC.iter().flat_map(|metric| [metric.taken, metric.labelled]))

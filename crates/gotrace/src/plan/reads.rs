@@ -2,7 +2,7 @@
 
 use goexe::{Kind, Location, Path, Type};
 use wire::{
-    BASE_BITS, GOROUTINE, LAYOUT_LEN, LONG_TEXT, MAP_WALK, MAX_BASE_OFFSET, MAX_GROUP, MAX_PER_CHUNK,
+    BASE_BITS, GOROUTINE, LAYOUT_LEN, LINK, LONG_TEXT, MAP_WALK, MAX_BASE_OFFSET, MAX_GROUP, MAX_PER_CHUNK,
     MAX_STEPS, MAX_TEXTS, MAX_VALUE, MAX_WORDS, MapLayout, NO_TEXTS, PART_SIZE, READ_TEXT,
     READ_TEXT_IN_REGISTERS, READ_WORD, Read, STACK_POINTER, Site, TEXTS, TEXTS_UNLESS, TOP, TOP_CHUNK,
     TopLayout,
@@ -373,8 +373,8 @@ impl<'a, P: Program> Builder<'a, P> {
     ) -> Result<(Read, Kind), Why> {
         let mut steps: Vec<u64> = Vec::new();
         let base = match location {
-            // The eBPF program uses the slots from here on for the goroutine and the stack pointer.
-            Location::Registers { first, count } if first + count > GOROUTINE => {
+            // The eBPF program uses the slots from here on for the return address, the goroutine and the stack pointer.
+            Location::Registers { first, count } if first + count > LINK => {
                 return Err(Why(format!("`{}` is in a register that is not saved", self.name(typ))));
             }
             // The second word of an interface points to the value.
@@ -708,7 +708,7 @@ pub(super) fn needed(site: &Site) -> u16 {
 
 /// A register number, if the eBPF program saves that register.
 fn register(number: u8) -> Result<u8, Why> {
-    if number < GOROUTINE { Ok(number) } else { Err(Why(format!("register {number} is not saved"))) }
+    if number < LINK { Ok(number) } else { Err(Why(format!("register {number} is not saved"))) }
 }
 
 /// Offset from the stack pointer at a function's entry of an offset in the argument area. The stack pointer points to
@@ -732,7 +732,7 @@ fn index(part: &str) -> Result<u64, Why> {
 
 /// The registers that a read starts from, as bits like [`Call::overwritten`].
 fn registers(read: Read) -> u16 {
-    let bit = |register: u8| if register < GOROUTINE { 1 << register } else { 0 };
+    let bit = |register: u8| if register < LINK { 1 << register } else { 0 };
     bit(read.base) | if read.kind == READ_TEXT_IN_REGISTERS { bit(read.base + 1) } else { 0 }
 }
 
@@ -742,9 +742,9 @@ mod tests {
 
     #[test]
     fn a_register_is_one_that_the_program_saves() {
-        assert_eq!(register(GOROUTINE - 1).ok(), Some(GOROUTINE - 1));
-        let Err(Why(why)) = register(GOROUTINE) else { panic!("it is the place of the goroutine") };
-        assert_eq!(why, format!("register {GOROUTINE} is not saved"));
+        assert_eq!(register(LINK - 1).ok(), Some(LINK - 1));
+        let Err(Why(why)) = register(LINK) else { panic!("it is the place of the return address") };
+        assert_eq!(why, format!("register {LINK} is not saved"));
     }
 
     #[test]

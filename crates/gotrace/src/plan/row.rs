@@ -53,6 +53,9 @@ pub enum Begin {
     Unused,
     /// At the entry.
     Entry,
+    /// At the entry. Where this caller calls, which has taken the time with this function before and keeps it on its stack, the time is
+    /// read there.
+    EntrySince(&'static str, &'static str),
     /// At the end of the preceding call in the same phase, or at the start of the phase: nothing else runs in between.
     /// The hit at the return carries the entry's values. Falls back to [`Begin::Entry`] if they are not readable at the
     /// end.
@@ -82,10 +85,6 @@ pub enum End {
     /// At the cheapest instruction after each call by [`Program::CALLERS`](crate::Program::CALLERS); at `ret` if one of
     /// the calls has none.
     Return,
-    /// As [`End::Return`]. Where this caller, a method of the same receiver, has taken the time with this function before, and keeps it
-    /// on its stack, one hit sees start and end, as [`Role::Metric`]; what is read at the entry of the receiver and the goroutine is read
-    /// there, and other calls are probed themselves. Falls back to [`Row::begin`] and [`End::Return`].
-    ReturnSince(&'static str, &'static str),
     /// At the entry of the function that always comes next. Falls back to [`End::Return`] if it does not exist. The
     /// values are its parameters, which match one of these lists; if none agrees with its argument info, nothing is
     /// read.

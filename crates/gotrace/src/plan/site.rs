@@ -46,7 +46,8 @@ pub enum Reading<V> {
     Result,
     /// Length of that label.
     ResultLength,
-    /// Return address of a closure: in the enclosing function, unless a panic runs the closure.
+    /// Return address: of a closure in the enclosing function, unless a panic runs the closure; of another function in the caller whose
+    /// frame has the start of the call.
     ReturnAddress,
 }
 
@@ -88,7 +89,7 @@ pub struct PlannedSite<P: Program> {
     pub stack_depth: i64,
     /// Symbol of the function that contains the instruction.
     pub symbol: String,
-    /// For a closure: the range of the enclosing function, to which it returns unless a panic runs it.
+    /// Where it returns to, if that is read: for a closure, the range of the enclosing function.
     pub called_by: Option<Range<u64>>,
     /// The site's reads, for the eBPF program.
     pub spec: Site,

@@ -9,7 +9,7 @@ use goexe::{Call, Callee, Class, Kind, Location, Machine};
 use wire::{FIRST, FIRST_AND_LAST, LAST, READ_WORD, Read, STACK_POINTER};
 
 use super::{
-    builder::{Builder, Found, Why, is_generic, is_in},
+    builder::{Builder, Found, Why, has_receiver, is_generic, is_in},
     reads::{Reads, needed},
     row::{Begin, End, Interface, Role, Row},
     site::{Missing, PlannedSite, Reading, Slot},
@@ -109,12 +109,7 @@ impl<'a, P: Program> Builder<'a, P> {
     ) -> Result<(), Why> {
         let label = match row.end {
             End::Metric(label) | End::MetricWithArguments(label) => Some(label),
-            End::Unused
-            | End::Return
-            | End::ReturnSince(..)
-            | End::NextEntry(..)
-            | End::AtMetric
-            | End::AfterCall(..) => None,
+            End::Unused | End::Return | End::NextEntry(..) | End::AtMetric | End::AfterCall(..) => None,
         };
         let metered = match label.zip(P::METRIC) {
             Some((label, metric)) => self.add_metric(of, row, function, &metric, label)?,
@@ -129,20 +124,26 @@ impl<'a, P: Program> Builder<'a, P> {
         {
             return Ok(());
         }
-        if self.add_timing(of, row, function, found.as_ref())?
-            || self.add_since(of, row, function, found.as_ref())?
-        {
+        if self.add_timing(of, row, function, found.as_ref())? {
             return Ok(());
         }
         let beginnings = self.beginnings(row, function)?;
         if !beginnings.is_empty() {
             let parameters =
                 found.as_ref().map(|found| found.signature.parameters.as_slice()).unwrap_or_default();
-            let receiver = function.name.contains(")."); // As in `package.(*Type).method`.
+            let receiver = has_receiver(function.name);
             let locations = self.types.parameter_locations(parameters, receiver)?;
-            let reads = self.reads(function.name, row.at_entry, parameters, &locations)?;
+            let mut reads = self.reads(function.name, row.at_entry, parameters, &locations)?;
+            let since = if let Begin::EntrySince(caller, taken) = row.begin {
+                Some(self.add_since(&mut reads, caller, taken)?)
+            } else {
+                None
+            };
             for (symbol, site, depth) in beginnings {
                 self.push(of, Role::Entry, (site, depth), symbol, reads.clone())?;
+                if let (Some(planned), Some(caller)) = (self.sites.last_mut(), &since) {
+                    planned.called_by = Some(caller.clone());
+                }
             }
         }
         match metered {
@@ -160,7 +161,11 @@ impl<'a, P: Program> Builder<'a, P> {
         let first = match row.begin {
             Begin::Unused => return Ok(Vec::new()),
             Begin::CallsIn(packages) => return self.calls_in(packages, function),
-            Begin::Entry | Begin::InTurn | Begin::Timing(_) | Begin::UnlessTiming(..) => None,
+            Begin::Entry
+            | Begin::EntrySince(..)
+            | Begin::InTurn
+            | Begin::Timing(_)
+            | Begin::UnlessTiming(..) => None,
             Begin::FirstCall(symbol) => self.first_call(function, symbol).map(|call| call.site),
             Begin::AfterFirstCall(symbol) => self.first_call(function, symbol).map(|call| {
                 let after = |address| goexe::Site { address, class: Class::Emulated };
@@ -337,7 +342,7 @@ impl<'a, P: Program> Builder<'a, P> {
             End::AfterCall(interface, method) => {
                 return self.add_after_call(of, row, function, (interface, method));
             }
-            End::Return | End::ReturnSince(..) | End::Metric(_) | End::MetricWithArguments(_) => None,
+            End::Return | End::Metric(_) | End::MetricWithArguments(_) => None,
             End::AtMetric => {
                 let found = P::METRIC.and_then(|metric| self.metric(function, &metric));
                 found.map(|At { caller, taken, .. }| (caller.name, taken.site, Vec::new()))

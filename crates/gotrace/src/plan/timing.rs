@@ -1,12 +1,14 @@
 //! Sites where a function takes the time since something: they see when that was, and the function's parameters.
 
-use goexe::{Call, Callee, Class, Kind, Location, Signature, Type};
-use wire::{FIRST_AND_LAST, READ_WORD, Read, STACK_POINTER};
+use std::ops::Range;
+
+use goexe::{Call, Callee, Kind, Location, Machine, Signature, Type};
+use wire::{FIRST_AND_LAST, LINK, READ_WORD, Read, STACK_POINTER};
 
 use super::{
     builder::{ANY_SHAPE, Builder, Found, Why, is_by_shape, stands_for},
-    reads::{Reads, needed},
-    row::{Begin, End, Role, Row, SeenAs, Want},
+    reads::Reads,
+    row::{Begin, Role, Row, SeenAs},
     site::Reading,
 };
 use crate::program::Program;
@@ -39,6 +41,7 @@ impl<'a, P: Program> Builder<'a, P> {
             Begin::UnlessTiming(method, calls) => (self.function(&sibling(function.name, method)), calls),
             Begin::Unused
             | Begin::Entry
+            | Begin::EntrySince(..)
             | Begin::InTurn
             | Begin::FirstCall(_)
             | Begin::AfterFirstCall(_)
@@ -62,64 +65,32 @@ impl<'a, P: Program> Builder<'a, P> {
         Ok(true)
     }
 
-    /// Adds the sites of an [`End::ReturnSince`]; returns `false` if calls are to be seen in another way.
+    /// Adds reads for the entry of a function: the time that this caller of it has taken with another one, where its frame keeps it, and
+    /// the return address, which says whether it is that caller. Returns where its code is.
     pub(super) fn add_since(
-        &mut self,
-        of: P::Function,
-        row: &Row<P::Value>,
-        function: &goexe::Function<'a>,
-        found: Option<&Found>,
-    ) -> Result<bool, Why> {
-        let (End::ReturnSince(caller, taken), Some(Found { signature, .. })) = (row.end, found) else {
-            return Ok(false);
-        };
-        let Some(caller) = self.function(caller) else { return Ok(false) };
-        let callee = Callee::Direct(function.range.start);
-        let calls = self.calls.iter().filter(|(_, call)| call.callee == callee).copied();
-        let (own, others): (Vec<_>, Vec<_>) = calls.partition(|(name, _)| *name == caller.name);
-        let [(_, Call { site: call, return_site: Some(pc), overwritten, .. })] = own[..] else {
-            return Ok(false);
-        };
-        let taken = self.called(caller, |name| name == taken).map(|(_, taken)| taken);
-        let start = taken.filter(|taken| taken.site.address < call.address);
-        let start = start.and_then(|taken| self.executable.stored_results(caller, &taken));
-        let receiver = self.functions.arguments(caller).unwrap_or_default().first().copied();
-        let receiver = receiver.filter(|_| self.functions.argument_is_kept(caller, 0, pc));
-        let depth = self.functions.stack_depth(caller, pc);
-        let (Some(start), Some(receiver), Some(depth)) = (start, receiver, depth) else { return Ok(false) };
-
-        let results = self.types.result_locations(signature, true)?;
-        let at_end = |receiver, wants: &[_]| {
-            self.reads_with(receiver, caller.name, wants, &signature.results, &results)
-        };
-        let is_there = |want: &&Want<_>| matches!(want.seen_as, SeenAs::Receiver | SeenAs::Goroutine);
-        let wants: Vec<_> = row.at_end.iter().chain(row.at_entry.iter().filter(is_there)).copied().collect();
-        let receiver = Location::Stack { offset: depth + u64::from(receiver.offset) };
-        let mut reads = at_end(receiver, &wants)?;
+        &self,
+        reads: &mut Reads<P::Value>,
+        caller: &str,
+        taken: &str,
+    ) -> Result<Range<u64>, Why> {
+        let name = caller;
+        let caller = self.function(name).ok_or_else(|| Why(format!("no function `{name}`")))?;
+        let taken = self.called(caller, |name| name == taken);
+        let start = taken.and_then(|(_, taken)| self.executable.stored_results(caller, &taken));
+        let start = start.ok_or_else(|| Why(format!("`{name}` does not keep when it began")))?;
+        let word = |base, steps| Read { base, kind: READ_WORD, steps, ..Read::default() };
         for (reading, offset) in [Reading::StartWall, Reading::StartMonotonic].into_iter().zip(start) {
-            let mut read = Read { base: STACK_POINTER, kind: READ_WORD, steps: 1, ..Read::default() };
-            read.offsets[0] = u32::try_from(offset).map_err(|_| Why(format!("{offset} bytes away")))?;
+            let mut read = word(STACK_POINTER, 1);
+            let offset = offset.checked_add(self.return_address()).and_then(|offset| offset.try_into().ok());
+            read.offsets[0] = offset.ok_or_else(|| Why(format!("`{name}` has a frame without end")))?;
             reads.push(reading, read, Kind::Integer)?;
         }
-        let is_lost = |overwritten, reads: &Reads<_>| overwritten & needed(&reads.site) != 0;
-        if is_lost(overwritten, &reads) {
-            return Ok(false);
-        }
-        let parameters = self.types.parameter_locations(&signature.parameters, true)?;
-        let begin = self.reads(function.name, row.at_entry, &signature.parameters, &parameters)?;
-        let end = at_end(Location::Elsewhere, row.at_end)?;
-        let depth = -self.return_address().cast_signed();
-        let after = |address| (goexe::Site { address, class: Class::Emulated }, depth);
-        let mut sites = vec![(Role::Metric, caller.name, after(pc), reads)];
-        for (name, Call { site, return_site, overwritten, .. }) in others {
-            let Some(pc) = return_site.filter(|_| !is_lost(overwritten, &end)) else { return Ok(false) };
-            sites.push((Role::Entry, name, (site, depth), begin.clone()));
-            sites.push((Role::ReturnSite, name, after(pc), end.clone()));
-        }
-        for (role, name, site, reads) in sites {
-            self.push(of, role, site, name, reads)?;
-        }
-        Ok(true)
+        let returns = match self.executable.machine() {
+            Machine::Amd64 => word(STACK_POINTER, 1),
+            Machine::Arm64 => word(LINK, 0),
+        };
+        reads.push(Reading::ReturnAddress, returns, Kind::Integer)?;
+        Ok(caller.range.clone())
     }
 
     /// Where this function calls the method of its receiver that takes a time; `None` if it does not, or if its parameters are not on the

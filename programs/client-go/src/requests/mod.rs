@@ -26,7 +26,7 @@ use std::{
 
 use ::spans::Evidence;
 use gotrace::{
-    Event, Role, Values,
+    Event, Values,
     account::{Books, Count, Counter},
     program::Program,
     values::{Datum, Value},
@@ -35,12 +35,16 @@ use gotrace::{
 pub use self::objects::{Maker, Owner, Removed, Writer};
 use self::objects::{Objects, OpenReconcile, Subject};
 pub use self::spans::{Finished, Removal};
+use self::table::URL_ERROR;
 
 /// Requests that can be open at once. Processes share this limit in equal parts.
 const MAX_OPEN: usize = 16_384;
 /// Requests of one reconcile: a ReplicaSet makes 500 Pods at once.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controller/replicaset/replica_set.go#L66-L70>
 const MAX_OF_RECONCILE: usize = 1_024;
+/// Waits for rate limiters before an answer: by default a client sends a request eleven times at most.
+/// <https://github.com/kubernetes/client-go/blob/v0.36.4/rest/request.go#L166>
+const MAX_WAITS: usize = 16;
 /// Goroutines that are known to be a reconcile's, of all processes. The oldest are forgotten.
 const MAX_CHILDREN: usize = 16_384;
 
@@ -79,7 +83,7 @@ const EVIDENCES: [Option<Evidence>; 3] = [Some(Evidence::Uid), Some(Evidence::Na
 /// Which part of a request a function is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It waits for the client's rate limiter.
+    /// A rate limiter makes it wait.
     Limit,
     /// It was sent, and answered or not.
     Attempt,
@@ -94,11 +98,7 @@ pub enum Step {
 pub trait Slots: Value {
     const SINCE: Self;
     const PARENT: Self;
-    const REASON: Self;
-    const NAMESPACE: Self;
-    const RESOURCE: Self;
-    const NAME: Self;
-    const SUBRESOURCE: Self;
+    const LIMITED: Self;
     const FAILED: Self;
     const ERROR: Self;
     const METHOD: Self;
@@ -114,15 +114,14 @@ pub trait Slots: Value {
 
 /// Replaces what a value of a request names, if that is an object of a user.
 pub fn redact<V: Slots>(value: V, datum: &mut Datum, replace: &mut dyn FnMut(&'static str, &mut String)) {
-    let kinds = [
-        (V::NAMESPACE, "namespace"),
-        (V::NAME, "object"),
-        (V::OBJECT_NAME, "object"),
-        (V::OBJECT_UID, "uid"),
-        (V::OBJECT_OWNER, "uid"),
-        (V::PATH, "path"),
-        (V::ERROR, "message"),
-    ];
+    let kinds =
+        [(V::OBJECT_NAME, "object"), (V::OBJECT_UID, "uid"), (V::OBJECT_OWNER, "uid"), (V::ERROR, "message")];
+    if let (true, Datum::Text(path)) = ([V::PATH, V::ERROR].contains(&value), &mut *datum)
+        && path.starts_with('/')
+    {
+        *path = redacted(path, replace);
+        return;
+    }
     if let (true, Datum::Text(text)) = (value == V::BODY, &mut *datum) {
         let end = text.find(' ').unwrap_or(text.len());
         let mut uid = text[..end].to_owned();
@@ -136,10 +135,42 @@ pub fn redact<V: Slots>(value: V, datum: &mut Datum, replace: &mut dyn FnMut(&'s
     }
 }
 
-/// What is kept of a text that is read: of an answer's body, nothing but which object it is about.
+/// A path with other names of namespace and object. Of what is not about an object of the API, all is replaced.
+fn redacted(path: &str, replace: &mut dyn FnMut(&'static str, &mut String)) -> String {
+    let About { api, namespace, resource, name, subresource } = About::of(path);
+    if resource.is_empty() {
+        let mut path = path.to_owned();
+        replace("path", &mut path);
+        return path;
+    }
+    let of_namespace = resource == "namespaces";
+    let [namespace, name] =
+        [("namespace", namespace), (if of_namespace { "namespace" } else { "object" }, name)].map(
+            |(kind, name)| {
+                let mut name = name.to_owned();
+                if !name.is_empty() {
+                    replace(kind, &mut name);
+                }
+                name
+            },
+        );
+    let root = if api.contains('/') { "/apis" } else { "/api" };
+    let scope = if namespace.is_empty() { "" } else { "namespaces" };
+    let parts = [root, &api, scope, &namespace, resource, &name, subresource];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+}
+
+/// What is kept of a text that is read: of an answer's body, nothing but which object it is about; of the URL of a request that was not
+/// answered, its path.
 #[must_use]
 pub fn keep<V: Slots>(value: V, text: String) -> Option<String> {
-    if value == V::BODY { body::kept(&text) } else { Some(text) }
+    if value == V::BODY {
+        body::kept(&text)
+    } else if value == V::ERROR {
+        Some(path_of(&text).to_owned())
+    } else {
+        Some(text)
+    }
 }
 
 /// Which reconcile of a process is open on a goroutine.
@@ -218,23 +249,15 @@ impl Object {
 /// One request, with all attempts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// When it began, the wait for the rate limiter included. All times are nanoseconds by `CLOCK_MONOTONIC`.
+    /// When it began, waits for rate limiters included. All times are nanoseconds by `CLOCK_MONOTONIC`.
     pub start_ns: u64,
     /// When it was answered, and its object decoded; or when it was seen last.
     pub end_ns: u64,
     /// HTTP method.
     pub method: Option<String>,
-    /// The beginning of the URL's path: API group and version, or all of it.
+    /// The path of its URL.
     pub path: Option<String>,
-    /// Empty, as the next three, where the path has it.
-    pub resource: String,
-    /// Subresource, if it is about one.
-    pub subresource: String,
-    /// Namespace, if it is within one.
-    pub namespace: String,
-    /// Name of the object, unless it is to be created.
-    pub name: String,
-    /// How long the client's rate limiter kept it, nanoseconds.
+    /// How long rate limiters made it wait, nanoseconds.
     pub limited_ns: u64,
     /// How often it was sent.
     pub attempts: u64,
@@ -246,8 +269,6 @@ pub struct Request {
     pub object: Option<Object>,
     /// The Pod that it deleted or evicted, if that is known.
     pub removed: Option<Removed>,
-    /// Whether its end was not seen.
-    pub incomplete: bool,
     /// How many events it came about by.
     pub events: u64,
 }
@@ -301,8 +322,10 @@ pub struct Requests {
     objects: Objects,
     /// Processes of which a request was seen.
     seen: BTreeSet<u32>,
-    /// By process and goroutine, the outermost first.
-    open: BTreeMap<(u32, u64), Vec<Open>>,
+    /// By process and goroutine: the last one, as long as more of it may come.
+    open: BTreeMap<(u32, u64), Open>,
+    /// By process and goroutine: waits for rate limiters, before what they are of is answered. The last is the latest.
+    limited: BTreeMap<(u32, u64), Vec<Limited>>,
     /// By the reconcile's number.
     made: BTreeMap<u64, Made>,
     /// The reconcile that a goroutine is of, by process and goroutine.
@@ -316,20 +339,16 @@ pub struct Requests {
 struct Open {
     /// `None` where it is not known, or where there is none.
     reconcile: Option<u64>,
-    /// Of what its client calls for it. A request within it is deeper.
+    /// Of what its client calls for it. Its caller is less deep.
     depth: u64,
     request: Request,
-    /// Since when it waits for the rate limiter.
-    limited_since: Option<u64>,
-    /// Whether nothing more has to come.
-    is_over: bool,
 }
 
-impl Open {
-    fn finish(self, time_ns: u64) -> Request {
-        let end_ns = if self.is_over { self.request.end_ns } else { time_ns.max(self.request.end_ns) };
-        Request { end_ns, incomplete: !self.is_over, ..self.request }
-    }
+/// A wait for a rate limiter: when it began, and for how long it is, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Limited {
+    since_ns: u64,
+    ns: u64,
 }
 
 impl Requests {
@@ -344,18 +363,14 @@ impl Requests {
     }
 
     /// A reconcile is over: what it asked for.
-    pub fn end_reconcile<T>(&mut self, reconcile: u64, time_ns: u64, books: &mut Books<T>) -> Made {
+    pub fn end_reconcile<T>(&mut self, reconcile: u64, books: &mut Books<T>) -> Made {
         let Self { open, made, objects, seen, removals, .. } = self;
         let mut own = made.remove(&reconcile).unwrap_or_default();
-        open.retain(|_, open| {
-            let left = open.extract_if(.., |open| open.reconcile == Some(reconcile));
-            own.requests.extend(left.map(|open| open.finish(time_ns)));
-            !open.is_empty()
-        });
+        let left = open.extract_if(.., |_, open| open.reconcile == Some(reconcile));
+        own.requests.extend(left.map(|(_, open)| open.request));
         own.requests.sort_by_key(|request| request.start_ns);
         for request in &own.requests {
             books.account.in_attempts += request.events;
-            books.stats.unwound_calls += u64::from(request.incomplete);
             count_removal(removals, request);
         }
         if let Some(reconcile) = self.reconciles.remove(&reconcile) {
@@ -366,10 +381,9 @@ impl Requests {
         own
     }
 
-    /// A request is over.
-    fn over<R>(&mut self, target: u32, open: Open, time_ns: u64, books: &mut Books<Finished<R>>) {
-        let reconcile = open.reconcile;
-        let mut request = open.finish(time_ns);
+    /// Nothing more of a request comes.
+    fn over<R>(&mut self, target: u32, open: Open, books: &mut Books<Finished<R>>) {
+        let Open { reconcile, mut request, .. } = open;
         if let Some(reconcile) = reconcile {
             self.made.entry(reconcile).or_default().requests.push(request);
             return;
@@ -383,19 +397,20 @@ impl Requests {
         }
     }
 
-    /// Gives up requests of no reconcile that were last seen before this time, of some processes.
+    /// Gives up requests of no reconcile, and waits for rate limiters, that were last seen before this time, of some processes.
     pub fn give_up<R>(&mut self, of: impl Fn(u32) -> bool, before_ns: u64, books: &mut Books<Finished<R>>) {
-        let mut silent = Vec::new();
-        self.open.retain(|(target, _), open| {
-            let is_silent =
-                |open: &mut Open| open.reconcile.is_none() && open.request.end_ns < before_ns && of(*target);
-            silent.extend(open.extract_if(.., is_silent).map(|open| (*target, open)));
-            !open.is_empty()
-        });
-        for (target, open) in silent {
-            let seen_ns = open.request.end_ns;
-            self.over(target, open, seen_ns, books);
+        let is_silent = |(target, _): &(u32, u64), open: &mut Open| {
+            open.reconcile.is_none() && open.request.end_ns < before_ns && of(*target)
+        };
+        let silent: Vec<_> = self.open.extract_if(.., is_silent).collect();
+        for ((target, _), open) in silent {
+            self.over(target, open, books);
         }
+        let is_silent = |(target, _): &(u32, u64), waits: &mut Vec<Limited>| {
+            waits.iter().all(|wait| wait.since_ns < before_ns) && of(*target)
+        };
+        let silent = self.limited.extract_if(.., is_silent);
+        books.account.unrelated += silent.map(|(_, waits)| waits.len() as u64).sum::<u64>();
     }
 
     /// An event of a request. `on` says which reconcile of the process is open on a goroutine, and `part` which part of a limit
@@ -408,142 +423,116 @@ impl Requests {
         on: impl Fn(u64) -> OnGoroutine,
         part: impl Fn(usize) -> usize,
     ) {
-        let Event { target, time_ns, goroutine, depth, role, mut values, .. } = event;
+        let Event { target, time_ns, goroutine, depth, mut values, .. } = event;
         let key = (target, goroutine);
-        let is_entry = role == Role::Entry;
-        if step == Step::Limit {
-            let started_ns = values.number(P::Value::SINCE).unwrap_or(time_ns).min(time_ns);
-            match role {
-                Role::Metric => {
-                    return self.begin((key, depth), (started_ns, Some(time_ns)), values, books, on, part);
-                }
-                Role::Entry if values.number(P::Value::REASON) == Some(0) => {
-                    return self.begin((key, depth), (time_ns, None), values, books, on, part);
-                }
-                Role::Entry | Role::ReturnSite | Role::NextEntry | Role::Ret | Role::InTurn => {}
-            }
-        }
-        let open = self.open.entry(key).or_default();
-        // The innermost that it can be of.
-        let place = open.iter().rposition(|open| match step {
-            Step::Limit if is_entry => open.is_over && open.depth < depth && open.request.may_be_sent_again(),
-            Step::Limit => open.limited_since.is_some(),
-            Step::Attempt => !open.is_over && open.depth == depth,
-            Step::Answer | Step::Check => open.is_over && open.depth > depth,
-        });
-        let Some(place) = place else {
-            if open.is_empty() {
-                self.open.remove(&key);
-            }
-            books.account.unrelated += 1;
-            return;
-        };
-        let within = open.split_off(place + 1);
-        let Open { reconcile, request, limited_since, is_over, .. } = &mut open[place];
-        request.events += 1;
-        request.end_ns = time_ns.max(request.end_ns);
-        let failed = values.number(P::Value::FAILED) == Some(1);
-        let error = values.take_text(P::Value::ERROR).filter(|_| failed);
         match step {
-            // It is sent again.
-            Step::Limit if is_entry => (*limited_since, *is_over) = (Some(time_ns), false),
             Step::Limit => {
-                request.limited_ns += limited_since.take().map_or(0, |since| time_ns.saturating_sub(since));
-                (request.error, *is_over) = (error, failed);
+                let of_process = self.limited.range((target, 0)..=(target, u64::MAX)).count();
+                if of_process >= part(MAX_OPEN) && !self.limited.contains_key(&key) {
+                    return books.no_room(1);
+                }
+                let waits = self.limited.entry(key).or_default();
+                if waits.len() >= MAX_WAITS {
+                    waits.remove(0);
+                    books.account.unrelated += 1;
+                }
+                let ns = values.number(P::Value::LIMITED).unwrap_or_default();
+                waits.push(Limited { since_ns: time_ns, ns });
+                return;
             }
             Step::Attempt => {
-                request.attempts += 1;
-                request.method = values.take_text(P::Value::METHOD);
-                request.path = values.take_text(P::Value::PATH);
-                // Earlier recordings have it at the beginning.
-                let subresource = values.take_text(P::Value::SUBRESOURCE);
-                subresource.into_iter().for_each(|subresource| request.subresource = subresource);
-                request.status = values.number(P::Value::STATUS).filter(|status| *status > 0);
-                (request.error, *is_over) = (error, true);
-                request.removed = self.objects.removed(target, request);
+                let mut waits = self.limited.remove(&key).unwrap_or_default();
+                let Some(start_ns) = values.number(P::Value::SINCE).map(|since| since.min(time_ns)) else {
+                    // A watch, or a stream.
+                    books.account.unrelated += 1 + waits.len() as u64;
+                    return;
+                };
+                let attempt = Request::attempt((start_ns, time_ns), &mut values);
+                let is_again = |open: &Open| (open.depth, open.request.start_ns) == (depth, start_ns);
+                if !self.open.get(&key).is_some_and(is_again) {
+                    let parent = values.number(P::Value::PARENT).filter(|parent| *parent > 0);
+                    self.begin((key, depth), &attempt, parent, books, on, &part);
+                }
+                let Some(open) = self.open.get_mut(&key) else {
+                    books.account.unrelated += waits.len() as u64;
+                    return;
+                };
+                books.account.unrelated +=
+                    waits.extract_if(.., |wait| wait.since_ns < start_ns).count() as u64;
+                open.request.again(attempt, &waits);
             }
             Step::Answer | Step::Check => {
-                let found = match step {
-                    Step::Check => request.object.take().or_else(|| request.checked(&mut values)),
-                    Step::Answer | Step::Limit | Step::Attempt => object(&mut values),
+                let Some(Open { reconcile, request, .. }) =
+                    self.open.get_mut(&key).filter(|open| open.depth > depth)
+                else {
+                    books.account.unrelated += 1;
+                    return;
+                };
+                request.events += 1;
+                request.end_ns = time_ns.max(request.end_ns);
+                let found = if step == Step::Check {
+                    request.object.take().or_else(|| request.checked(&mut values))
+                } else {
+                    object(&mut values)
                 };
                 request.object = found;
                 if let Some(reconcile) = reconcile.and_then(|reconcile| self.reconciles.get_mut(&reconcile)) {
                     self.objects.answered(reconcile, request, part);
                 }
-                request.removed = self.objects.removed(target, request);
             }
         }
-        let is_answered = match step {
-            Step::Limit => false,
-            // Nothing is to be said of any other.
-            Step::Attempt => request.removes().is_none() && !request.may_be_sent_again(),
-            Step::Answer | Step::Check => true,
-        };
-        let own = if reconcile.is_none() && is_answered { open.pop() } else { None };
-        if open.is_empty() {
-            self.open.remove(&key);
-        }
-        // Those within it are over.
-        for open in within.into_iter().chain(own) {
-            self.over(target, open, time_ns, books);
+        let Some(Open { reconcile, request, .. }) = self.open.get_mut(&key) else { return };
+        request.removed = self.objects.removed(target, request);
+        // Of any other, nothing is to be said after its attempt.
+        let is_answered =
+            step != Step::Attempt || request.removes().is_none() && !request.may_be_sent_again();
+        if reconcile.is_none()
+            && is_answered
+            && let Some(open) = self.open.remove(&key)
+        {
+            self.over(target, open, books);
         }
     }
 
-    /// A request begins at the first time. It has waited for the rate limiter until the second, if there is one. Those before it on the
-    /// goroutine are over, unless it is within one of them: a client may ask for a token when it sends a request.
-    fn begin<V: Slots, R>(
+    /// A request that was answered for the first time, or not. The one before it on the goroutine is over: what a client asks for while
+    /// it sends a request has been answered before that.
+    fn begin<R>(
         &mut self,
         (key, depth): ((u32, u64), u64),
-        (time_ns, limited_ns): (u64, Option<u64>),
-        mut values: Values<V>,
+        attempt: &Request,
+        parent: Option<u64>,
         books: &mut Books<Finished<R>>,
         on: impl Fn(u64) -> OnGoroutine,
         part: impl Fn(usize) -> usize,
     ) {
         let (target, goroutine) = key;
         self.seen.insert(target);
-        let before = self.open.remove(&key).unwrap_or_default();
-        let (over, mut within): (Vec<_>, Vec<_>) =
-            before.into_iter().partition(|open| open.is_over || open.depth >= depth);
-        for open in over {
-            self.over(target, open, time_ns, books);
+        if let Some(before) = self.open.remove(&key) {
+            self.over(target, before, books);
         }
-        let parent = values.number(V::PARENT).filter(|parent| *parent > 0);
         let (whose, reconcile) = match on(goroutine) {
             OnGoroutine::One(reconcile) => (Whose::Own, Some(reconcile)),
             OnGoroutine::Several => (Whose::Several, None),
             OnGoroutine::None => self.by_parent(key, parent.map_or(OnGoroutine::None, on)),
         };
         self.counts[whose as usize] += 1;
-        let mut request = Request::begin(time_ns, &mut values);
-        if reconcile.is_some() || request.may_remove() {
-            let of_process = self.open.range((target, 0)..=(target, u64::MAX)).map(|(_, open)| open.len());
-            let of_process = of_process.sum::<usize>() + within.len();
-            let own = reconcile.map(|reconcile| {
-                let is_its = |open: &&Open| open.reconcile == Some(reconcile);
-                let made = self.made.get(&reconcile).map_or(0, |made| made.requests.len());
-                made + self.open.values().flatten().chain(&within).filter(is_its).count()
-            });
-            if of_process >= part(MAX_OPEN) || own.is_some_and(|own| own >= MAX_OF_RECONCILE) {
-                if let Some(reconcile) = reconcile {
-                    self.made.entry(reconcile).or_default().left_out += 1;
-                }
-                books.no_room(1);
-            } else {
-                let failed = values.number(V::FAILED) == Some(1);
-                request.error = values.take_text(V::ERROR).filter(|_| failed);
-                request.end_ns = limited_ns.unwrap_or(time_ns);
-                request.limited_ns = request.end_ns - time_ns;
-                let limited_since = if limited_ns.is_none() { Some(time_ns) } else { None };
-                within.push(Open { reconcile, depth, request, limited_since, is_over: failed });
-            }
-        } else {
+        if reconcile.is_none() && !attempt.may_remove() {
             books.account.unrelated += 1;
+            return;
         }
-        if !within.is_empty() {
-            self.open.insert(key, within);
+        let of_process = self.open.range((target, 0)..=(target, u64::MAX)).count();
+        let own = reconcile.map(|reconcile| {
+            let made = self.made.get(&reconcile).map_or(0, |made| made.requests.len());
+            made + self.open.values().filter(|open| open.reconcile == Some(reconcile)).count()
+        });
+        if of_process >= part(MAX_OPEN) || own.is_some_and(|own| own >= MAX_OF_RECONCILE) {
+            if let Some(reconcile) = reconcile {
+                self.made.entry(reconcile).or_default().left_out += 1;
+            }
+            return books.no_room(1);
         }
+        let request = Request { start_ns: attempt.start_ns, ..Request::default() };
+        self.open.insert(key, Open { reconcile, depth, request });
     }
 
     /// Whose a request is on a goroutine without a reconcile. One that was started by a reconcile stays that one's.
@@ -605,7 +594,7 @@ fn object<V: Slots>(values: &mut Values<V>) -> Option<Object> {
     Some(Object { typ, uid, name, version, owner })
 }
 
-/// What a request is about, by its fields or its path.
+/// What a request is about, by its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About<'a> {
     /// API group and version, such as `apps/v1`; of the core group the version.
@@ -620,7 +609,28 @@ pub struct About<'a> {
     pub subresource: &'a str,
 }
 
-impl About<'_> {
+impl<'a> About<'a> {
+    /// Of the path of a URL, which may begin with that of a proxy.
+    fn of(path: &'a str) -> Self {
+        let mut segments = path.split('/').skip_while(|segment| !["api", "apis"].contains(segment));
+        let first = segments.next();
+        let mut next = || segments.next().unwrap_or_default();
+        let api = match first {
+            Some("apis") => [next(), next()].join("/"),
+            Some(_) => next().to_owned(),
+            None => String::new(),
+        };
+        let mut rest: Vec<&str> = segments.collect();
+        let of_namespace = ["status", "finalize"];
+        let mut namespace = "";
+        if rest.len() > 2 && rest[0] == "namespaces" && !of_namespace.contains(&rest[2]) {
+            namespace = rest[1];
+            rest.drain(..2);
+        }
+        let at = |place: usize| rest.get(place).copied().unwrap_or_default();
+        About { api, namespace, resource: at(0), name: at(1), subresource: at(2) }
+    }
+
     /// Whether it is about Pods.
     fn is_pods(&self) -> bool {
         self.api == "v1" && self.resource == "pods"
@@ -628,18 +638,34 @@ impl About<'_> {
 }
 
 impl Request {
-    fn begin<V: Slots>(time_ns: u64, values: &mut Values<V>) -> Self {
-        let mut text = |value| values.take_text(value).unwrap_or_default();
+    /// An attempt of a request that began at the first time, and was answered at the second, or not.
+    fn attempt<V: Slots>((start_ns, end_ns): (u64, u64), values: &mut Values<V>) -> Self {
+        let failed = values.number(V::FAILED) == Some(1);
+        let error = values.take_text(V::ERROR).filter(|_| failed);
+        let (path, error) = match error {
+            Some(path) if path.is_empty() || path.starts_with('/') => {
+                (Some(path), Some(URL_ERROR.to_owned()))
+            }
+            error => (values.take_text(V::PATH), error),
+        };
         Self {
-            start_ns: time_ns,
-            end_ns: time_ns,
-            resource: text(V::RESOURCE),
-            subresource: text(V::SUBRESOURCE),
-            namespace: text(V::NAMESPACE),
-            name: text(V::NAME),
+            start_ns,
+            end_ns,
+            method: values.take_text(V::METHOD),
+            path,
+            attempts: 1,
+            status: values.number(V::STATUS).filter(|status| *status > 0),
+            error,
             events: 1,
             ..Self::default()
         }
+    }
+
+    /// One more attempt of it, after these waits.
+    fn again(&mut self, attempt: Self, waits: &[Limited]) {
+        let limited_ns = waits.iter().fold(self.limited_ns, |sum, wait| sum.saturating_add(wait.ns));
+        let (attempts, events) = (self.attempts + 1, self.events + 1 + waits.len() as u64);
+        *self = Self { limited_ns, attempts, events, ..attempt };
     }
 
     /// Whether the client sends it again after this answer: a watch on the same goroutine has such answers as well.
@@ -648,9 +674,10 @@ impl Request {
         self.status.is_none_or(|status| status == 429 || status >= 500)
     }
 
-    /// Whether it may delete or evict Pods, by what is known at its beginning: not what it does.
+    /// Whether it may delete or evict Pods: it may have failed.
     fn may_remove(&self) -> bool {
-        self.resource == "pods" && ["", EVICTION].contains(&&*self.subresource)
+        let about = self.about();
+        about.resource == "pods" && ["", EVICTION].contains(&about.subresource)
     }
 
     /// The object in an answer that the client did not decode.
@@ -686,7 +713,7 @@ impl Request {
 
     /// Whether it changed nothing, and was answered without an error.
     fn is_plain_read(&self) -> bool {
-        !self.writes() && !self.incomplete && self.error_type().is_none()
+        !self.writes() && self.error_type().is_none()
     }
 
     /// The status of an answer that is an error; else the error of a request without one.
@@ -697,30 +724,16 @@ impl Request {
         }
     }
 
-    /// What it is about. A client that is made for any object, as the garbage collector's, has all of it in the path.
+    /// What it is about.
     #[must_use]
     pub fn about(&self) -> About<'_> {
-        let Self { resource, subresource, namespace, name, path, .. } = self;
-        let path = path.as_deref().unwrap_or_default();
-        let mut segments = path.split('/').skip_while(|segment| !["api", "apis"].contains(segment));
-        let first = segments.next();
-        let mut next = || segments.next().unwrap_or_default();
-        let api = match first {
-            Some("apis") => [next(), next()].join("/"),
-            Some(_) => next().to_owned(),
-            None => String::new(),
-        };
-        if !resource.is_empty() {
-            return About { api, namespace, resource, name, subresource };
-        }
-        let mut rest: Vec<&str> = segments.collect();
-        let of_namespace = ["status", "finalize"];
-        let mut namespace = "";
-        if rest.len() > 2 && rest[0] == "namespaces" && !of_namespace.contains(&rest[2]) {
-            namespace = rest[1];
-            rest.drain(..2);
-        }
-        let at = |place: usize| rest.get(place).copied().unwrap_or_default();
-        About { api, namespace, resource: at(0), name: at(1), subresource: at(2) }
+        About::of(self.path.as_deref().unwrap_or_default())
     }
+}
+
+/// The path of a URL.
+fn path_of(url: &str) -> &str {
+    let host = url.split_once("://").map_or(url, |(_, host)| host);
+    let path = host.find('/').map_or("", |start| &host[start..]);
+    path.find(['?', '#']).map_or(path, |end| &path[..end])
 }

@@ -253,7 +253,7 @@ impl Request {
     }
 
     fn attributes(&self) -> Vec<(&'static str, AttributeValue)> {
-        let Self { method, limited_ns, attempts, status, object, incomplete, .. } = self;
+        let Self { method, limited_ns, attempts, status, object, .. } = self;
         let About { api, namespace, resource, name, subresource } = self.about();
         let about_pod = resource == "pods";
         let mut list = Vec::new();
@@ -282,7 +282,6 @@ impl Request {
         }
         let wait_ms = AttributeValue::Double(*limited_ns as f64 / 1e6);
         list.push((attributes::REQUEST_LIMITED_MS, wait_ms));
-        list.extend(incomplete.then_some((attributes::INCOMPLETE, AttributeValue::Bool(true))));
         list
     }
 

@@ -1,47 +1,50 @@
 //! The functions of the client that are probed, and what is read there, for the tables of all programs that are built on it.
 //!
-//! A request is three hits, all of them emulated: after its rate limiter, where the client still has the time at which the request began,
-//! when an attempt has been answered, and when the answer has been decoded, or is only asked for an error
-//! (<https://github.com/kubernetes/client-go/blob/v0.36.4/rest/request.go#L1030-L1126>).
+//! A request is two hits, both of them emulated: when an attempt has been answered, where its client still has the time at which the request
+//! began, and when the answer has been decoded, or is only asked for an error
+//! (<https://github.com/kubernetes/client-go/blob/v0.36.4/rest/request.go#L1030-L1126>). A rate limiter that makes it wait is one more.
 
 use gotrace::plan::{Begin, End, Interface, Row, SeenAs, Signature, Want};
 
 /// The package whose calls of its own functions are searched.
 pub const CALLERS: &str = "k8s.io/client-go/rest";
 
-const REQUEST: &[&str] = &["*rest.Request"];
+const RESPONSE: &[&str] = &["*http.Response"];
 const OBJECT: &[&str] = &["runtime.Object"];
+/// The type of the errors of Go's HTTP client.
+pub(crate) const URL_ERROR: &str = "*url.Error";
 /// All objects that are described by a struct begin with its two fields.
 /// <https://github.com/kubernetes/apimachinery/blob/v0.36.4/pkg/apis/meta/v1/types.go#L1521-L1529>
 const LIKE: (&str, &str) = ("k8s.io/apimachinery/pkg/apis/meta/v1", "PartialObjectMetadata");
 
-/// A wait for the client's own rate limiter: the first of a request, or one before it is sent again.
+/// A rate limiter makes a goroutine wait, for so long: not one that has a token.
+/// <https://github.com/golang/time/blob/v0.14.0/rate/rate.go#L240-L290>
 #[must_use]
-pub const fn limit<V>(at_entry: &'static [Want<V>], at_end: &'static [Want<V>]) -> Row<V> {
+pub const fn limit<V>(at_entry: &'static [Want<V>]) -> Row<V> {
     Row {
-        symbols: &["k8s.io/client-go/rest.(*Request).tryThrottleWithInfo"],
-        signature: Signature::DeclaredWith(&["context.Context", "string"], &["error"]),
-        begin: Begin::Entry,
-        at_entry,
-        end: End::ReturnSince("k8s.io/client-go/rest.(*Request).request", "time.Now"),
-        at_end,
-        since: None,
-        without: "no spans of requests",
-    }
-}
-
-/// The request was sent, and answered or not.
-#[must_use]
-pub const fn attempt<V>(at_entry: &'static [Want<V>]) -> Row<V> {
-    Row {
-        symbols: &["k8s.io/client-go/rest.(*withRetry).After"],
-        signature: Signature::Method(Interface::Named(&[CALLERS], "WithRetry"), "After"),
+        symbols: &["golang.org/x/time/rate.(*Limiter).WaitN.func1"],
+        signature: Signature::Declared(&["time.Duration"]),
         begin: Begin::Entry,
         at_entry,
         end: End::Unused,
         at_end: &[],
         since: None,
-        without: "requests without method, status and end",
+        without: "waits for rate limiters",
+    }
+}
+
+/// The request was sent, and answered or not. Watches and streams have no start.
+#[must_use]
+pub const fn attempt<V>(at_entry: &'static [Want<V>]) -> Row<V> {
+    Row {
+        symbols: &["k8s.io/client-go/rest.(*withRetry).After"],
+        signature: Signature::Method(Interface::Named(&[CALLERS], "WithRetry"), "After"),
+        begin: Begin::EntrySince("k8s.io/client-go/rest.(*Request).request", "time.Now"),
+        at_entry,
+        end: End::Unused,
+        at_end: &[],
+        since: None,
+        without: "no spans of requests",
     }
 }
 
@@ -89,10 +92,18 @@ pub const fn type_of_object<V>(value: V) -> Want<V> {
     Want { value, of: OBJECT, path: &[], seen_as: SeenAs::NameOfLike(LIKE.0, LIKE.1) }
 }
 
-/// A field of the request that is the receiver.
+/// The path of the URL that was answered.
 #[must_use]
-pub const fn of_request<V>(value: V, path: &'static [&'static str]) -> Want<V> {
-    Want::of_receiver(value, REQUEST, path)
+pub const fn path<V>(value: V) -> Want<V> {
+    Want::declared(value, RESPONSE, &["Request", "URL", "Path"])
+}
+
+/// Of a request without an answer its URL; else the type of the error.
+/// <https://github.com/golang/go/blob/go1.26.5/src/net/url/url.go#L27-L32>
+#[must_use]
+pub const fn failed_url<V>(value: V) -> Want<V> {
+    let seen_as = SeenAs::MessageOf { of: ("net/url", "Error"), types: &[URL_ERROR] };
+    Want { value, of: &["error"], path: &["URL"], seen_as }
 }
 
 /// The goroutine that started this one.
@@ -118,23 +129,15 @@ macro_rules! request_values {
             Since: Number,
             /// The goroutine that started the one that the request is on.
             RequestParent: Number,
-            /// Length of the reason why the request is sent again: 0 the first time.
-            RequestReason: Number,
-            /// Namespace in the request.
-            RequestNamespace: Text,
-            /// Resource in the request.
-            RequestResource: Text,
-            /// Name of the object in the request.
-            RequestName: Text,
-            /// Subresource in the request.
-            RequestSubresource: Text,
-            /// 1 if the rate limiter did not let the request through, or if it was not answered.
+            /// How long a rate limiter makes it wait, nanoseconds.
+            RequestLimited: Number,
+            /// 1 if it was not answered.
             RequestFailed: Number,
-            /// Why, or the type of the error.
+            /// The URL of one that was not answered, or the type of the error.
             RequestError: Text,
             /// Its HTTP method.
             RequestMethod: Text,
-            /// The beginning of the URL's path: API group and version, or all of it.
+            /// The path of its URL, if it was answered.
             RequestPath: Text,
             /// HTTP status of the answer: 0 if there was none.
             RequestStatus: Number,
@@ -155,11 +158,7 @@ macro_rules! request_values {
         impl $crate::requests::Slots for $name {
             const SINCE: Self = Self::Since;
             const PARENT: Self = Self::RequestParent;
-            const REASON: Self = Self::RequestReason;
-            const NAMESPACE: Self = Self::RequestNamespace;
-            const RESOURCE: Self = Self::RequestResource;
-            const NAME: Self = Self::RequestName;
-            const SUBRESOURCE: Self = Self::RequestSubresource;
+            const LIMITED: Self = Self::RequestLimited;
             const FAILED: Self = Self::RequestFailed;
             const ERROR: Self = Self::RequestError;
             const METHOD: Self = Self::RequestMethod;
@@ -181,11 +180,7 @@ macro_rules! of_request {
     ($value:ident) => {
         $value::Since
             | $value::RequestParent
-            | $value::RequestReason
-            | $value::RequestNamespace
-            | $value::RequestResource
-            | $value::RequestName
-            | $value::RequestSubresource
+            | $value::RequestLimited
             | $value::RequestFailed
             | $value::RequestError
             | $value::RequestMethod
@@ -214,31 +209,21 @@ macro_rules! request_functions {
             $vis enum $name: $about, $value;
 
             $($own)*
-            /// A request waits for the client's rate limiter.
+            /// A rate limiter makes a request wait.
             Limit { detail: Phases, about: $about::Request($crate::requests::Step::Limit), rows: [
-                $crate::requests::table::limit(
-                    &[
-                        $crate::requests::table::parent($value::RequestParent),
-                        gotrace::plan::Want::declared($value::RequestReason, &["string"], &["#"]),
-                        $crate::requests::table::of_request($value::RequestNamespace, &["namespace"]),
-                        $crate::requests::table::of_request($value::RequestResource, &["resource"]),
-                        $crate::requests::table::of_request($value::RequestName, &["resourceName"]),
-                    ],
-                    &[
-                        gotrace::plan::Want::failure($value::RequestFailed),
-                        gotrace::plan::Want::message($value::RequestError),
-                    ],
-                ),
+                $crate::requests::table::limit(&[
+                    gotrace::plan::Want::declared($value::RequestLimited, &["time.Duration"], &[]),
+                ]),
             ] }
             /// A request was sent, and answered or not.
             Attempt { detail: Phases, about: $about::Request($crate::requests::Step::Attempt), rows: [
                 $crate::requests::table::attempt(&[
                     gotrace::plan::Want::failure($value::RequestFailed),
-                    gotrace::plan::Want::message($value::RequestError),
+                    $crate::requests::table::failed_url($value::RequestError),
                     gotrace::plan::Want::declared($value::RequestStatus, &["*http.Response"], &["StatusCode"]),
                     gotrace::plan::Want::declared($value::RequestMethod, &["*rest.Request"], &["verb"]),
-                    gotrace::plan::Want::declared($value::RequestPath, &["*rest.Request"], &["pathPrefix"]),
-                    gotrace::plan::Want::declared($value::RequestSubresource, &["*rest.Request"], &["subresource"]),
+                    $crate::requests::table::path($value::RequestPath),
+                    $crate::requests::table::parent($value::RequestParent),
                 ]),
             ] }
             /// The object in the answer was decoded.

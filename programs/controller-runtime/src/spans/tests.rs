@@ -66,7 +66,7 @@ fn a_reconcile_is_idle_if_it_succeeded_and_certainly_wrote_nothing() {
     let read = |method: &str| Request {
         method: Some(method.to_owned()),
         status: Some(200),
-        resource: "pods".to_owned(),
+        path: Some("/api/v1/pods".to_owned()),
         ..Request::default()
     };
     let of =
@@ -91,7 +91,7 @@ fn a_pod_that_it_creates_says_which_controller_did() {
     let request = Request {
         method: Some("POST".to_owned()),
         status: Some(201),
-        resource: "pods".to_owned(),
+        path: Some("/api/v1/pods".to_owned()),
         object: Some(object),
         ..Request::default()
     };

@@ -15,16 +15,30 @@ fn answer(method: &str, status: u64, typ: &str, name: &str, uid: &str) -> Reques
         owner: None,
     };
     let kind = typ.rsplit('.').next().unwrap_or_default();
+    let api = if kind == "Pod" { "/api/v1" } else { "/apis/apps/v1" };
+    let mut path = format!("{api}/namespaces/default/{}", resource_of(kind));
+    if method != "POST" && !name.is_empty() {
+        path = format!("{path}/{name}");
+    }
     Request {
         method: Some(method.to_owned()),
-        path: Some(if kind == "Pod" { "/api/v1" } else { "/apis/apps/v1" }.to_owned()),
-        namespace: "default".to_owned(),
-        resource: resource_of(kind),
-        name: if method == "POST" { "" } else { name }.to_owned(),
+        path: Some(path),
         status: Some(status),
         object: Some(object),
         ..Request::default()
     }
+}
+
+/// The same with this behind its path.
+fn below(request: Request, more: &str) -> Request {
+    let path = request.path.map(|path| path + more);
+    Request { path, ..request }
+}
+
+/// The same with another part of its path.
+fn with(request: Request, part: &str, other: &str) -> Request {
+    let path = request.path.map(|path| path.replace(part, other));
+    Request { path, ..request }
 }
 
 fn at(version: u64, mut request: Request) -> Request {
@@ -93,11 +107,11 @@ fn other_kinds_namespaces_processes_and_requests_are_not_it() {
     let mut objects = after(&[
         replica_set("POST", "u-1", 1),
         answer("POST", 409, "*v1.Job", "b", "u-3"),
-        Request { subresource: "binding".to_owned(), ..answer("POST", 201, "*v1.Job", "c", "u-4") },
+        below(answer("POST", 201, "*v1.Job", "c", "u-4"), "/c/binding"),
         answer("POST", 201, "*v1.Pod", "d", "u-5"),
         answer("GET", 200, "*v1.Job", "e", "u-6"),
         answer("PUT", 409, "*v1.Job", "f", "u-7"),
-        Request { name: "cut…".to_owned(), ..answer("DELETE", 200, "*v1.Job", "", "u-8") },
+        below(answer("DELETE", 200, "*v1.Job", "", "u-8"), "/cut…"),
     ]);
     for (queue, key) in [
         ("deployment", "default/web-1"),
@@ -122,7 +136,7 @@ fn other_kinds_namespaces_processes_and_requests_are_not_it() {
 
 #[test]
 fn queues_with_other_names_and_objects_without_a_namespace_are_found() {
-    let cluster = |request| Request { namespace: String::new(), ..request };
+    let cluster = |request| with(request, "/namespaces/default", "");
     let mut objects = after(&[
         answer("POST", 201, "*v1.ReplicationController", "a", "u-2"),
         answer("POST", 201, "*v1.PersistentVolumeClaim", "b", "u-3"),
@@ -169,7 +183,7 @@ fn the_oldest_are_forgotten_and_counted() {
 fn the_life_of_an_object_is_a_chain_of_those_who_wrote_it() {
     use Evidence::{Name, Uid};
     let mut objects = after(&[replica_set("POST", "u", 1)]);
-    let status = |version| Request { subresource: "status".to_owned(), ..replica_set("PUT", "u", version) };
+    let status = |version| below(replica_set("PUT", "u", version), "/status");
     let mut of = |id, requests: &[Request]| shown(writers(&mut objects, id, &subject(), requests));
     assert_eq!(of(1, &[status(2)]), [Some((7, Uid)), None]);
     // It wrote nothing, and the next one did not either: what came back was as before.
@@ -178,7 +192,7 @@ fn the_life_of_an_object_is_a_chain_of_those_who_wrote_it() {
     assert_eq!(of(4, &[status(3), status(4)]), [Some((7, Uid)), Some((1, Uid))]);
     assert_eq!(of(5, &[]), [Some((7, Name)), Some((4, Name))]);
     // Another queue's reconcile scales it, the next one deletes it.
-    let scale = Request { subresource: "scale".to_owned(), ..replica_set("PUT", "u", 5) };
+    let scale = below(replica_set("PUT", "u", 5), "/scale");
     for (id, request) in [(6, scale), (8, answer("DELETE", 200, "*v1.ReplicaSet", "web-1", "u"))] {
         let mut by = objects.begin(1, Maker::new([id; 16]), None);
         objects.answered(&mut by, &request, |limit| limit);
@@ -227,11 +241,9 @@ fn the_pod_that_a_request_removed_is_known_by_its_answer_or_else_by_its_name() {
         object: uid.and_then(checked),
         ..answer("DELETE", 200, "*v1.Pod", name, "")
     };
-    let evict = |name: &str| Request {
-        method: Some("POST".to_owned()),
-        subresource: "eviction".to_owned(),
-        status: Some(201),
-        ..delete(name, None)
+    let evict = |name: &str| {
+        let delete = below(delete(name, None), "/eviction");
+        Request { method: Some("POST".to_owned()), status: Some(201), ..delete }
     };
     let removed = |uid: &str, evidence, owner| Some(Removed { uid: uid.to_owned(), evidence, owner });
     let owned = || Owner::Known(Some("o".to_owned()));
@@ -248,13 +260,13 @@ fn the_pod_that_a_request_removed_is_known_by_its_answer_or_else_by_its_name() {
         (delete("cut…", Some("u-d")), removed("u-d", Evidence::Uid, Owner::Unknown)),
         // All of a namespace, another namespace's, and requests that failed or are about something else.
         (delete("", None), None),
-        (Request { namespace: "other".to_owned(), ..delete("a", None) }, None),
+        (with(delete("a", None), "/default/", "/other/"), None),
         (Request { status: Some(404), ..delete("a", None) }, None),
         (Request { status: None, ..delete("a", None) }, None),
         (Request { status: Some(429), ..evict("a") }, None),
-        (Request { subresource: "binding".to_owned(), ..evict("a") }, None),
-        (Request { path: Some("/apis/metrics.k8s.io/v1beta1".to_owned()), ..delete("a", None) }, None),
-        (Request { resource: "jobs".to_owned(), ..delete("a", None) }, None),
+        (with(evict("a"), "/eviction", "/binding"), None),
+        (with(delete("a", None), "/api/v1/", "/apis/metrics.k8s.io/v1beta1/"), None),
+        (with(delete("a", None), "/pods/", "/jobs/"), None),
     ] {
         assert_eq!(objects.removed(1, &request), expected, "{request:?}");
         assert_eq!(
