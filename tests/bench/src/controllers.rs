@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 use harness::{
     api::{Api, DEPLOYMENTS, deployment},
     cluster,
-    cost::{Costs, Reading, Round, Traced, turns},
-    processes::cpu_ms,
+    cost::{Costs, ETCD_TIMESLICES, Reading, Round, Traced, turns},
+    processes::{cpu_ms, timeslices},
     schedspan::{self, Schedspan},
     stage::Stage,
     wait::wait_until,
@@ -130,14 +130,15 @@ fn measure(stage: &Stage, api: &Api, size: u32, pace: u32, traced: Traced) -> Re
     };
     come_and_go(api, WARM_UP, pace)?;
     thread::sleep(SETTLE);
-    let before = read()?;
+    let (before, slices) = (read()?, timeslices(etcd)?);
     let [came, went] = come_and_go(api, size, pace)?;
     thread::sleep(SETTLE);
-    let after = read()?;
+    let (after, slices_of_pods) = (read()?, timeslices(etcd)? - slices);
 
     let pods = f64::from(size * WORKLOADS);
     let mut round = Round::between(&before, &after, pods, came)?;
     round.others.push(("deleted Pods/s", went));
+    round.others.push((ETCD_TIMESLICES, slices_of_pods / pods));
     if let (Some((_, before)), Some((_, after))) = (&before.daemon, &after.daemon) {
         let increase = |metric, labels: &[_]| after.sum(metric, labels) - before.sum(metric, labels);
         let of = |reconcile| increase("schedspan_workqueue_requests_total", &[("reconcile", reconcile)]);

@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Result, ensure};
 use harness::{
     api::{Api, pod},
-    cost::{self, Daemon, Round, Way as _, nothing_cut},
-    processes::cpu_ms,
+    cost::{self, Daemon, ETCD_TIMESLICES, Round, Way as _, nothing_cut},
+    processes::{cpu_ms, timeslices},
     schedspan::{self, Schedspan},
     stage::Stage,
     wait::wait_until,
@@ -110,15 +110,20 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     let attempts = || stage.cluster.metrics_of(&scheduler);
     let etcd = stage.cluster.etcd_pid()?.cast_unsigned();
     let (before, etcd_before, metrics_before) = (cpu_ms(pid)?, cpu_ms(etcd)?, attempts()?);
+    let slices_before = timeslices(etcd)?;
     let start = Instant::now();
     create(options.pods)?;
     let pods_per_second = pods / start.elapsed().as_secs_f64();
     thread::sleep(SETTLE);
     let cpu_ms_per_pod = (cpu_ms(pid)? - before) / pods;
     let etcd_cpu_ms_per_pod = (cpu_ms(etcd)? - etcd_before) / pods;
+    let etcd_timeslices = (timeslices(etcd)? - slices_before) / pods;
     let durations = histogram::between(&metrics_before, &attempts()?);
-    let mut others =
-        vec![(ATTEMPT_P50, durations.quantile(0.5) * 1e3), (ATTEMPT_P99, durations.quantile(0.99) * 1e3)];
+    let mut others = vec![
+        (ATTEMPT_P50, durations.quantile(0.5) * 1e3),
+        (ATTEMPT_P99, durations.quantile(0.99) * 1e3),
+        (ETCD_TIMESLICES, etcd_timeslices),
+    ];
 
     let daemon = schedspan.zip(daemon_before).map(|(schedspan, before)| {
         // Before it is asked for its metrics, which takes some milliseconds.

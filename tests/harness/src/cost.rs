@@ -18,6 +18,10 @@ pub trait Way: Copy {
     fn name(self) -> &'static str;
 }
 
+/// How often etcd's threads run for a Pod. Where that differs between ways, etcd does its work in other portions, and its CPU time is no
+/// measure of the machine alone.
+pub const ETCD_TIMESLICES: &str = "etcd timeslices/Pod";
+
 /// Whether schedspan traces the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {

@@ -178,15 +178,30 @@ impl Process {
 ///
 /// If there is no such process, or the kernel does not account for its threads.
 pub fn cpu_ms(pid: u32) -> Result<f64> {
-    let mut nanoseconds = 0;
+    Ok(schedstat(pid, 0)? / 1e6)
+}
+
+/// How often its threads began to run on a CPU: how much work a process does at once says what it costs, too.
+///
+/// # Errors
+///
+/// As [`cpu_ms`].
+pub fn timeslices(pid: u32) -> Result<f64> {
+    schedstat(pid, 2)
+}
+
+/// The sum over all threads of a number in `schedstat`: nanoseconds on a CPU, nanoseconds of waiting for one, times on one.
+/// <https://docs.kernel.org/scheduler/sched-stats.html>
+fn schedstat(pid: u32, place: usize) -> Result<f64> {
+    let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread that has just ended is missing from the next reading as well.
         let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-        let time = text.split(' ').next().and_then(|word| word.parse::<u64>().ok());
-        nanoseconds += time.with_context(|| format!("/proc/{pid}/task/*/schedstat begins with no number"))?;
+        let number = text.split_whitespace().nth(place).and_then(|word| word.parse::<u64>().ok());
+        sum += number.with_context(|| format!("/proc/{pid}/task/*/schedstat has no number {place}"))?;
     }
-    ensure!(nanoseconds > 0, "process {pid} has no schedstat: it needs a kernel with CONFIG_SCHED_INFO");
-    Ok(nanoseconds as f64 / 1e6)
+    ensure!(sum > 0, "process {pid} has no schedstat: it needs a kernel with CONFIG_SCHED_INFO");
+    Ok(sum as f64)
 }
 
 /// State and start time of a process.
