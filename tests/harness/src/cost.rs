@@ -61,8 +61,8 @@ pub struct Reading {
 pub struct Round {
     /// CPU time of the program.
     pub cpu_ms_per_pod: f64,
-    /// CPU time of etcd. Its work per Pod does not depend on tracing, so it shows how busy the machine was with other work,
-    /// which slows the program as well.
+    /// CPU time of etcd. Its requests for a Pod do not depend on tracing, so it shows how busy the machine was with other work,
+    /// which slows the program as well; as far as [`ETCD_TIMESLICES`] are equal.
     pub etcd_cpu_ms_per_pod: f64,
     pub pods_per_second: f64,
     pub resident_mib: f64,

@@ -181,7 +181,7 @@ pub fn cpu_ms(pid: u32) -> Result<f64> {
     Ok(schedstat(pid, 0)? / 1e6)
 }
 
-/// How often its threads began to run on a CPU: how much work a process does at once says what it costs, too.
+/// How often its threads began to run on a CPU: the same work costs more in many short runs than in few long ones.
 ///
 /// # Errors
 ///

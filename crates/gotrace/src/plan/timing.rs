@@ -1,4 +1,4 @@
-//! Sites where a function takes the time since something: they see when that was, and the function's parameters.
+//! Sites that see when something began: where a function takes the time since then, or where it calls another one and keeps that time.
 
 use std::ops::Range;
 
