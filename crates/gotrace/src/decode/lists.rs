@@ -127,6 +127,15 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// All of the items, or none. To collect them as an `Option` would not reserve room.
+fn all<T>(items: impl ExactSizeIterator<Item = Option<T>>) -> Option<Vec<T>> {
+    let mut all = Vec::with_capacity(items.len());
+    for item in items {
+        all.push(item?);
+    }
+    Some(all)
+}
+
 /// Decodes a [`TopHit`].
 pub(super) fn top(record: &[u8]) -> Option<Top> {
     let fields = Fields(record);
@@ -134,13 +143,13 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
     // extender need not score every Node. Equal names have equal addresses, so parts are matched by address.
     let first = offset_of!(TopHit, top) + offset_of!(TopElement, parts);
     let scored = fields.int(offset_of!(TopHit, top) + offset_of!(TopElement, parts_len))? as usize;
-    let names = (0..scored.min(MAX_PARTS))
-        .map(|number| {
-            let length = fields.int(offset_of!(TopHit, name_lengths) + 4 * number)?;
-            let at = offset_of!(TopHit, names) + PART_NAME_LEN * number;
-            Some((fields.long(first + PART_SIZE * number)?, fields.text(at, length, PART_NAME_LEN)?.into()))
-        })
-        .collect::<Option<Vec<(u64, Arc<str>)>>>()?;
+    let named = |number: usize| {
+        let length = fields.int(offset_of!(TopHit, name_lengths) + 4 * number)?;
+        let at = offset_of!(TopHit, names) + PART_NAME_LEN * number;
+        let name: Arc<str> = fields.text(at, length, PART_NAME_LEN)?.into();
+        Some((fields.long(first + PART_SIZE * number)?, name))
+    };
+    let names = all((0..scored.min(MAX_PARTS)).map(named))?;
     let name_at = |address| {
         let known = names.iter().find(|(known, _)| *known == address);
         known.map_or_else(|| UNKNOWN.into(), |(_, name)| Arc::clone(name))
@@ -157,7 +166,7 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
         Some(Element {
             label: fields.text(start + offset_of!(TopElement, label), length, TEXT_LEN)?.into_owned(),
             key: fields.long(start + offset_of!(TopElement, key))?.cast_signed(),
-            parts: (0..plugins.min(MAX_PARTS)).map(score).collect::<Option<_>>()?,
+            parts: all((0..plugins.min(MAX_PARTS)).map(score))?,
             cut: plugins > MAX_PARTS,
         })
     };
@@ -165,7 +174,7 @@ pub(super) fn top(record: &[u8]) -> Option<Top> {
         elements: fields.int(offset_of!(TopHit, len))?.into(),
         looked_at: fields.int(offset_of!(TopHit, compared))?.into(),
         ties: fields.int(offset_of!(TopHit, ties))?.into(),
-        best: (0..count.min(MAX_TOP)).map(candidate).collect::<Option<_>>()?,
+        best: all((0..count.min(MAX_TOP)).map(candidate))?,
     })
 }
 
