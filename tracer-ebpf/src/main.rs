@@ -1,10 +1,11 @@
 //! schedspan's eBPF programs: one for words and strings, one for the top elements of a slice, one for the values of a map,
-//! one for samples, and one for the timed calls of a window. What to read at a site is data ([`Site`]), and so is which code belongs together; what it means is
+//! one for samples, one for the timed calls of a window, and one that counts executions. What to read at a site is data ([`Site`]), and so is which code belongs together; what it means is
 //! the daemon's business.
 
 #![no_std]
 #![no_main]
 
+mod executions;
 mod log;
 mod map;
 mod regs;
@@ -566,8 +567,8 @@ fn count(counter: Counter) {
 #[inline(always)]
 fn add(counter: Counter, more: u64) -> u64 {
     let Some(value) = COUNTERS.get_ptr_mut(counter as u32) else { return 0 };
-    // SAFETY: the slot is this CPU's own. Uprobe programs on one CPU do not interrupt one another, and samples have
-    // counters of their own.
+    // SAFETY: the slot is this CPU's own. Uprobe programs on one CPU do not interrupt one another, and samples and
+    // executions have counters of their own.
     unsafe {
         *value += more;
         *value

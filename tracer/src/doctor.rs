@@ -7,7 +7,7 @@ use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
 use gotrace::{
     Detail,
-    discover::{self, Process, Search},
+    discover::{self, Look, Process, Search},
     governor::meter::Traps,
     memory::Compared,
     probe::{self, Limits, Probes},
@@ -173,7 +173,7 @@ fn processes(trust: Vec<Rule>, pods: Arc<NodePods>, programs: &[String]) -> Vec<
     let workers = workers(programs, Detail::Full, false, &Queues::default());
     let planners: Vec<_> = workers.iter().map(|worker| worker.planner()).collect();
     let mut admission = Admission::new(trust, pods, &workers);
-    let running = Search::default().look(true, |pid, link| admission.admits(pid, link));
+    let running = Search::default().look(Look::Full, |pid, link| admission.admits(pid, link));
     let running: Vec<_> = match running {
         Ok(running) => {
             let processes = running.into_iter().filter_map(|(pid, found)| Process::of(pid, found.file));

@@ -21,7 +21,7 @@ use std::{
 use anyhow::Context as _;
 use gotrace::{
     decode,
-    discover::{self, Contents, FileId, Handle, Process, ProcessId, Search, load_bias},
+    discover::{self, Contents, FileId, Handle, Look, Process, ProcessId, Search, load_bias},
     governor::{Cut, meter::Governors},
     memory::{Compared, Place},
     metrics::{RecordLoss, Total},
@@ -90,6 +90,8 @@ pub struct Supervisor {
     search: Search,
     /// Number of looks.
     looks: u32,
+    /// Executions of programs on this machine, before the last look.
+    executions: Option<u64>,
     /// Number of records taken from the ring buffer.
     records: u64,
     messages: Sender<Message>,
@@ -142,6 +144,7 @@ impl Supervisor {
             next_target: 0,
             looked: false,
             looks: 0,
+            executions: None,
             search: Search::default(),
             records: 0,
             idle: true,
@@ -270,8 +273,15 @@ impl Supervisor {
             // What other looks have seen since is only a part.
             let _part = self.admission.take_strangers();
         }
+        let executions = self.probes.executions();
+        let before = std::mem::replace(&mut self.executions, executions);
+        let look = match (is_full, executions.is_some() && executions == before) {
+            (true, _) => Look::Full,
+            (false, false) => Look::New,
+            (false, true) => Look::Known,
+        };
         let Self { search, admission, .. } = self;
-        let running = search.look(is_full, |pid, link| admission.admits(pid, link));
+        let running = search.look(look, |pid, link| admission.admits(pid, link));
         if is_full {
             self.metrics.tracing.set_untrusted(self.admission.tell());
         }

@@ -178,6 +178,17 @@ pub enum Verdict {
     Unknown,
 }
 
+/// Which processes a search looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// All.
+    Full,
+    /// Young ones, those that were listed, and new ones.
+    New,
+    /// The same without new ones: no program was executed since the look before.
+    Known,
+}
+
 /// A search for processes that is repeated.
 #[derive(Debug, Default)]
 pub struct Search {
@@ -204,9 +215,9 @@ impl Search {
     /// Lists the running processes with a plausible executable that is not ignored. `admits` decides by pid and the name of the
     /// executable whether a process may be looked at: of others not even the attributes of their executable are read.
     ///
-    /// A node has hundreds of processes, and each takes several system calls. A look that is not `full` is at young processes and
-    /// at those that were listed. Such a process is judged again only if it executes another file, or is another process with the same
-    /// pid: user, namespaces and cgroup of a program are set before it is executed. A full look is at all processes. It judges each
+    /// A node has hundreds of processes, and each takes several system calls; the list alone takes a millisecond if the kernel's
+    /// memory about them is not in the CPU's caches. In a look that is not full, a process is judged again only if it executes another file, or is
+    /// another process with the same pid: user, namespaces and cgroup of a program are set before it is executed. A full look judges each
     /// again, except those that may be looked at and whose executable is still of no interest.
     ///
     /// # Errors
@@ -214,11 +225,15 @@ impl Search {
     /// When `/proc` cannot be listed. A process that ends meanwhile, or is not accessible, is skipped.
     pub fn look(
         &mut self,
-        full: bool,
+        look: Look,
         mut admits: impl FnMut(u32, &Path) -> Verdict,
     ) -> io::Result<Vec<(u32, Contents)>> {
-        let pids = pids()?;
+        let full = look == Look::Full;
         let is_first = self.seen.is_empty();
+        let pids = match look {
+            Look::Full | Look::New => pids()?,
+            Look::Known => self.seen.keys().copied().collect(),
+        };
         self.seen.retain(|pid, _| pids.binary_search(pid).is_ok());
         for pid in pids {
             let Self { seen, ignored } = self;
@@ -501,7 +516,7 @@ mod tests {
                 pids.push(pid);
                 Verdict::Unknown
             };
-            search.look(full, admits).expect("/proc is there");
+            search.look(if full { Look::Full } else { Look::New }, admits).expect("/proc is there");
             pids
         };
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -538,7 +553,7 @@ mod tests {
                 is_judged |= judged == pid;
                 verdict
             };
-            search.look(full, admits).expect("/proc is there");
+            search.look(if full { Look::Full } else { Look::New }, admits).expect("/proc is there");
             is_judged
         };
         wait_for("sh");
@@ -552,6 +567,29 @@ mod tests {
         assert!(!is_judged(false, Verdict::Admitted));
         shell.kill().unwrap();
         shell.wait().unwrap();
+    }
+
+    #[test]
+    fn where_no_program_was_executed_no_new_process_is_looked_for() {
+        let mut search = not_the_first();
+        let mut judged = |look| {
+            let mut pids = Vec::new();
+            let admits = |pid, _: &Path| {
+                pids.push(pid);
+                Verdict::Unknown
+            };
+            search.look(look, admits).expect("/proc is there");
+            pids
+        };
+        judged(Look::New);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        assert!(!judged(Look::Known).contains(&pid));
+        assert!(judged(Look::New).contains(&pid));
+        assert!(judged(Look::Known).contains(&pid), "it is young, and nobody has decided about it");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!judged(Look::Known).contains(&pid));
     }
 
     /// A search whose next look is not the first one, at which this test may have run for long.
@@ -572,7 +610,7 @@ mod tests {
                 Verdict::Refused
             }
         };
-        let running = search.look(true, admits).expect("/proc is there");
+        let running = search.look(Look::Full, admits).expect("/proc is there");
         assert_eq!(asked, Some(std::env::current_exe().expect("this test runs")));
         let handle = Handle::of(own).expect("this test runs");
         assert_eq!(contents(&handle.own_path()), handle.contents);
@@ -608,7 +646,7 @@ mod tests {
                 judged += u32::from(is_it);
                 if is_it { Verdict::Admitted } else { Verdict::Refused }
             };
-            let running = search.look(false, admits).expect("/proc is there");
+            let running = search.look(Look::New, admits).expect("/proc is there");
             let running: Vec<_> = running.into_iter().map(|(pid, _)| pid).collect();
             (running, judged)
         };

@@ -673,6 +673,8 @@ pub enum Counter {
     WalkNs = 11,
     /// Time of the program of all samples in traced processes, nanoseconds.
     SampleNs = 12,
+    /// Programs that any process of this machine executed.
+    Executions = 13,
 }
 
 /// One hit of so many is timed by its program, on each CPU: a power of two.
@@ -680,7 +682,7 @@ pub const TIMED_HITS: u64 = 16;
 
 impl Counter {
     /// All counters, in the order of their indices.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Hits,
         Self::RingFull,
         Self::GoroutineFault,
@@ -694,6 +696,7 @@ impl Counter {
         Self::TimedNs,
         Self::WalkNs,
         Self::SampleNs,
+        Self::Executions,
     ];
 }
 

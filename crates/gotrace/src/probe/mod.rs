@@ -18,7 +18,7 @@ use aya::{
     Ebpf, EbpfError, EbpfLoader,
     maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf},
     programs::{
-        ProgramError, UProbe,
+        self, ProgramError, RawTracePoint, UProbe,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
     },
     sys::{UProbeMultiFeature, is_uprobe_multi_supported},
@@ -58,6 +58,8 @@ const WAKE_AT: u64 = 4;
 const CROWDED_PERCENT: u64 = 75;
 /// A process's share of the ring buffer in a window: one sixteenth, so that the quarter lasts for four windows.
 const SHARE_OF: u64 = 16;
+/// The eBPF program that counts executions, and the tracepoint where it runs.
+const EXECUTIONS: (&str, &str) = ("on_execution", "sched_process_exec");
 /// Log target of the eBPF programs' log points. They are active if its level is `debug`.
 const LOG_TARGET: &str = "tracer_ebpf";
 /// Size of the ring buffer for log lines. The kernel rounds it up to a page.
@@ -208,6 +210,8 @@ pub struct Probes {
     targets: Array<MapData, Target>,
     crowded: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
+    /// Whether executions are counted.
+    counts_executions: bool,
     free_sites: Vec<u32>,
     free_plans: u32,
     /// Who uses each place of the map of PID namespaces, with the number of its processes.
@@ -304,6 +308,10 @@ impl Probes {
             warn!("there are no exact windows: the kernel cannot attach many probes at once, as from 6.6 on");
         }
         let timer = if windows && multi { Timer::load(&mut ebpf)? } else { None };
+        let counted = count_executions(&mut ebpf);
+        if let Err(error) = &counted {
+            warn!("each search for processes lists all of them: executions are not counted: {error}");
+        }
         let ring = take(&mut ebpf, "EVENTS")?;
         let epoll = epoll_of(&ring).map_err(|error| Error::Map { name: "EVENTS", why: error.to_string() })?;
         Ok(Self {
@@ -319,6 +327,7 @@ impl Probes {
             targets: take(&mut ebpf, "TARGETS")?,
             crowded: take(&mut ebpf, "CROWDED")?,
             counters: take(&mut ebpf, "COUNTERS")?,
+            counts_executions: counted.is_ok(),
             free_sites: (0..MAX_SITES).rev().collect(),
             free_plans: MAX_PLANS,
             known_namespaces: Places::new(MAX_PID_NAMESPACES),
@@ -743,6 +752,12 @@ impl Probes {
         }
     }
 
+    /// Programs that were executed on this machine since these probes were loaded; `None` if they are not counted.
+    #[must_use]
+    pub fn executions(&self) -> Option<u64> {
+        self.counts_executions.then(|| self.counter(Counter::Executions))
+    }
+
     /// Sum of an eBPF counter over all CPUs.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
@@ -758,9 +773,19 @@ fn epoll_of(ring: &RingBuf<MapData>) -> rustix::io::Result<OwnedFd> {
 }
 
 fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, Error> {
-    let program =
-        ebpf.program_mut(name).ok_or(Error::Map { name, why: "the program does not exist".into() })?;
-    Ok(program.try_into()?)
+    Ok(program(ebpf, name)?.try_into()?)
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut programs::Program, Error> {
+    ebpf.program_mut(name).ok_or(Error::Map { name, why: "the program does not exist".into() })
+}
+
+fn count_executions(ebpf: &mut Ebpf) -> Result<(), Error> {
+    let (name, tracepoint) = EXECUTIONS;
+    let program: &mut RawTracePoint = program(ebpf, name)?.try_into()?;
+    program.load()?;
+    program.attach(tracepoint)?;
+    Ok(())
 }
 
 fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
