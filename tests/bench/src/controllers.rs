@@ -9,8 +9,9 @@ use std::{
 use anyhow::{Result, ensure};
 use harness::{
     api::{Api, DEPLOYMENTS, deployment},
+    calibration::Calibration,
     cluster,
-    cost::{Costs, ETCD_TIMESLICES, Reading, Round, Traced, turns},
+    cost::{Costs, ETCD_TIMESLICES, OVERHEAD, Reading, Round, Traced, turns},
     processes::{cpu_ms, timeslices},
     schedspan::{self, Schedspan},
     stage::Stage,
@@ -85,7 +86,7 @@ pub(super) fn main(options: &Options) -> Result<()> {
         }
         let Options { output, rounds, pods, pace, .. } = *options;
         let size = pods.div_ceil(WORKLOADS);
-        let measure = |traced, _| measure(stage, &api, size, pace, traced);
+        let measure = |traced, _, calibration: &_| measure(stage, &api, calibration, size, pace, traced);
         let rounds = turns(rounds, &Traced::ALL, measure, || Ok(()))?;
         let costs = Costs::of(CONTROLLER_MANAGER.name, size * WORKLOADS, &rounds);
         let report = Report { nodes: NODES, pace, costs };
@@ -111,7 +112,14 @@ impl Report {
 }
 
 /// Lets Pods come and go. Only kube-controller-manager is traced: API server and scheduler are built on client-go too.
-fn measure(stage: &Stage, api: &Api, size: u32, pace: u32, traced: Traced) -> Result<Round> {
+fn measure(
+    stage: &Stage,
+    api: &Api,
+    calibration: &Calibration,
+    size: u32,
+    pace: u32,
+    traced: Traced,
+) -> Result<Round> {
     let manager = stage.cluster.scheduler_named(CONTROLLER_MANAGER.name)?.pid.cast_unsigned();
     let etcd = stage.cluster.etcd_pid()?.cast_unsigned();
     let trust = format!("parent={manager}");
@@ -125,6 +133,7 @@ fn measure(stage: &Stage, api: &Api, size: u32, pace: u32, traced: Traced) -> Re
         anyhow::Ok(Reading {
             program: usage(manager)?,
             etcd_cpu_ms: cpu_ms(etcd)?,
+            computed: calibration.computed(),
             daemon: schedspan.as_ref().map(daemon).transpose()?,
         })
     };
@@ -150,11 +159,8 @@ fn measure(stage: &Stage, api: &Api, size: u32, pace: u32, traced: Traced) -> Re
             "other requests/Pod",
             (increase("schedspan_workqueue_requests_total", &[]) - requests) / pods,
         ));
-        // What the daemon itself takes for the cost, by which it keeps its budget.
         let overhead = increase("schedspan_overhead_seconds_total", &[]);
-        round
-            .others
-            .push(("overhead %", 100.0 * overhead / increase("schedspan_traced_cpu_seconds_total", &[])));
+        round.others.push((OVERHEAD, 100.0 * overhead / increase("schedspan_traced_cpu_seconds_total", &[])));
         round.others.push(("reconciles/Pod", increase("schedspan_workqueue_reconciles_total", &[]) / pods));
     }
     schedspan.map_or(Ok(()), Schedspan::stop)?;

@@ -61,8 +61,10 @@ pub(crate) fn main(options: &Options) -> Result<()> {
         if ways.contains(&Way::InProcess) {
             stage.cluster.scheduler_beside(Way::InProcess.name(), &peer, OwnSpans::Exported)?;
         }
-        let measure =
-            |way, turn| round::measure(stage, options, way, if turn == 0 { FIRST_WARM_UP } else { WARM_UP });
+        let measure = |way, turn, calibration: &_| {
+            let warm_up = if turn == 0 { FIRST_WARM_UP } else { WARM_UP };
+            round::measure(stage, options, calibration, way, warm_up)
+        };
         let rounds = turns(options.rounds, &ways, measure, || {
             stage.cluster.api()?.delete_pods(PODS)?;
             thread::sleep(SETTLE);

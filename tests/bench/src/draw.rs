@@ -59,8 +59,8 @@ impl Figures {
         };
         let rows = ways.iter().skip(1).map(|cost| Row {
             way: cost.way.clone(),
-            scheduler: ratio(&cost.steadied_program_cpu_ratio),
-            both: cost.daemon_cpu_ms_per_pod.as_ref().map(|_| ratio(&cost.steadied_cpu_ratio)),
+            scheduler: ratio(&cost.program_cpu_ratio.in_etcds_time),
+            both: cost.daemon_cpu_ms_per_pod.as_ref().map(|_| ratio(&cost.cpu_ratio.in_etcds_time)),
         });
         let measured =
             format!("{nodes} Nodes; {rounds} rounds in turns, {pods} Pods each at {pace} a second");

@@ -1,7 +1,7 @@
 //! The report about all rounds.
 
 use anyhow::{Context as _, Result};
-use harness::cost::{Cost, Costs, Mean, Round, Spread, Way as _};
+use harness::cost::{Cost, Costs, Mean, Ratios, Round, Spread, Way as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,12 +10,12 @@ use crate::{
     round::{ATTEMPT_P50, ATTEMPT_P99, HITS, Way},
 };
 
-/// This schedspan relative to another one, by the rounds of the same turn; CPU times in etcd's time.
+/// This schedspan relative to another one, by the rounds of the same turn.
 #[derive(Deserialize, Serialize)]
 struct Comparison {
-    scheduler_cpu_ratio: Mean,
-    daemon_cpu_ratio: Mean,
-    cpu_ratio: Mean,
+    scheduler_cpu_ratio: Ratios,
+    daemon_cpu_ratio: Ratios,
+    cpu_ratio: Ratios,
     daemon_resident_ratio: Mean,
 }
 
@@ -69,9 +69,11 @@ impl Report {
         if let Some(Comparison { scheduler_cpu_ratio, daemon_cpu_ratio, cpu_ratio, daemon_resident_ratio }) =
             &self.against
         {
+            let means = [scheduler_cpu_ratio, daemon_cpu_ratio, cpu_ratio].map(|ratios| &ratios.calibrated);
+            let [scheduler, daemon, both] = means;
             println!(
-                "schedspan / against, geometric mean, in etcd's time: {scheduler_cpu_ratio} of the scheduler, \
-                 {daemon_cpu_ratio} of the daemon, {cpu_ratio} of both; {daemon_resident_ratio} of the daemon's memory"
+                "schedspan / against, geometric mean, calibrated: {scheduler} of the scheduler, {daemon} of the daemon, \
+                 {both} of both; {daemon_resident_ratio} of the daemon's memory"
             );
         }
         println!(
@@ -114,9 +116,9 @@ impl Report {
             ("bench.cpu.daemon.full.median", daemon_median(full)?),
             ("bench.cpu.daemon.phases.median", daemon_median(phases)?),
             ("bench.cpu.daemon.about", of(full.daemon_cpu_ms_per_pod.as_ref(), Spread::tenths_around)?),
-            ("bench.ratio.raw.in-process", peer.cpu_ratio.text()),
-            ("bench.ratio.raw.scheduler", full.program_cpu_ratio.text()),
-            ("bench.ratio.raw.both", full.cpu_ratio.text()),
+            ("bench.ratio.raw.in-process", peer.cpu_ratio.raw.text()),
+            ("bench.ratio.raw.scheduler", full.program_cpu_ratio.raw.text()),
+            ("bench.ratio.raw.both", full.cpu_ratio.raw.text()),
             ("bench.attempt.p50.untraced", tenths(untraced, ATTEMPT_P50)?),
             ("bench.attempt.p50.in-process", tenths(peer, ATTEMPT_P50)?),
             ("bench.attempt.p50.schedspan", tenths(full, ATTEMPT_P50)?),
@@ -124,13 +126,13 @@ impl Report {
             ("bench.attempt.p99.in-process", tenths(peer, ATTEMPT_P99)?),
             ("bench.attempt.p99.schedspan", tenths(full, ATTEMPT_P99)?),
             ("bench.memory.scheduler", format!("{:.0}", untraced.program_resident_mib.median)),
-            ("bench.ratio.in-process", peer.steadied_cpu_ratio.text()),
-            ("bench.ratio.scheduler.full", full.steadied_program_cpu_ratio.text()),
-            ("bench.ratio.scheduler.plugins", plugins.steadied_program_cpu_ratio.text()),
-            ("bench.ratio.scheduler.phases", phases.steadied_program_cpu_ratio.text()),
-            ("bench.ratio.both.full", full.steadied_cpu_ratio.text()),
-            ("bench.ratio.both.plugins", plugins.steadied_cpu_ratio.text()),
-            ("bench.ratio.both.phases", phases.steadied_cpu_ratio.text()),
+            ("bench.ratio.in-process", peer.cpu_ratio.in_etcds_time.text()),
+            ("bench.ratio.scheduler.full", full.program_cpu_ratio.in_etcds_time.text()),
+            ("bench.ratio.scheduler.plugins", plugins.program_cpu_ratio.in_etcds_time.text()),
+            ("bench.ratio.scheduler.phases", phases.program_cpu_ratio.in_etcds_time.text()),
+            ("bench.ratio.both.full", full.cpu_ratio.in_etcds_time.text()),
+            ("bench.ratio.both.plugins", plugins.cpu_ratio.in_etcds_time.text()),
+            ("bench.ratio.both.phases", phases.cpu_ratio.in_etcds_time.text()),
             (
                 "bench.memory.daemon",
                 of(full.daemon_resident_mib.as_ref(), |memory| format!("{:.0}", memory.median))?,
@@ -155,18 +157,15 @@ impl Comparison {
     fn of(rounds: &[(Way, Vec<Round>)]) -> Option<Self> {
         let (Way::Against(detail), theirs) = rounds.last()? else { return None };
         let (_, ours) = rounds.iter().find(|(way, _)| *way == Way::Schedspan(*detail))?;
-        let ratio = |value: &dyn Fn(&Round) -> Option<f64>| {
-            let pairs = ours.iter().zip(theirs);
-            let ratios: Option<Vec<_>> =
-                pairs.map(|(our, their)| Some(value(our)? / value(their)?)).collect();
-            Some(Mean::of(&ratios?))
-        };
-        let daemon = |round: &Round| Some(round.daemon.as_ref()?.cpu_ms_per_pod / round.etcd_cpu_ms_per_pod);
+        let pairs = ours.iter().zip(theirs);
+        let resident = pairs.map(|(our, their)| {
+            Some(our.daemon.as_ref()?.resident_mib / their.daemon.as_ref()?.resident_mib)
+        });
         Some(Self {
-            scheduler_cpu_ratio: ratio(&|round| Some(round.cpu_ms_per_pod / round.etcd_cpu_ms_per_pod))?,
-            daemon_cpu_ratio: ratio(&daemon)?,
-            cpu_ratio: ratio(&|round| Some(round.cpu() / round.etcd_cpu_ms_per_pod))?,
-            daemon_resident_ratio: ratio(&|round| Some(round.daemon.as_ref()?.resident_mib))?,
+            daemon_resident_ratio: Mean::of(&resident.collect::<Option<Vec<_>>>()?),
+            scheduler_cpu_ratio: Ratios::of(ours, theirs, |round| round.cpu_ms_per_pod),
+            daemon_cpu_ratio: Ratios::of(ours, theirs, |round| round.cpu() - round.cpu_ms_per_pod),
+            cpu_ratio: Ratios::of(ours, theirs, Round::cpu),
         })
     }
 }
@@ -207,28 +206,29 @@ mod tests {
     }
 
     #[test]
-    fn another_schedspan_is_compared_by_turn_and_in_etcds_time() {
-        let round = |etcd_cpu_ms_per_pod, daemon: f64| Round {
-            cpu_ms_per_pod: 2.0 * etcd_cpu_ms_per_pod,
-            etcd_cpu_ms_per_pod,
-            daemon: Some(Daemon {
-                cpu_ms_per_pod: daemon * etcd_cpu_ms_per_pod,
-                resident_mib: 30.0,
-                lost: 0.0,
-            }),
+    fn another_schedspan_is_compared_by_turn_and_at_the_machines_speed() {
+        let round = |computation_us, daemon: f64| Round {
+            cpu_ms_per_pod: 2.0 * computation_us,
+            computation_us,
+            daemon: Some(Daemon { cpu_ms_per_pod: daemon * computation_us, resident_mib: 30.0, lost: 0.0 }),
             ..Round::default()
         };
         let ours = (Way::Schedspan(Detail::Full), vec![round(1.0, 0.1), round(2.0, 0.1)]);
         let theirs = (Way::Against(Detail::Full), vec![round(4.0, 0.2), round(1.0, 0.2)]);
         let compared = Comparison::of(&[ours, theirs]).expect("both have rounds");
-        assert!((compared.daemon_cpu_ratio.mean - 0.5).abs() < 1e-9);
-        assert!((compared.scheduler_cpu_ratio.mean - 1.0).abs() < 1e-9);
+        assert!((compared.daemon_cpu_ratio.calibrated.mean - 0.5).abs() < 1e-9);
+        assert!((compared.scheduler_cpu_ratio.calibrated.mean - 1.0).abs() < 1e-9);
         assert!((compared.daemon_resident_ratio.mean - 1.0).abs() < 1e-9);
         assert!(Comparison::of(&[(Way::Untraced, vec![round(1.0, 0.0)])]).is_none());
     }
     #[test]
     fn a_result_that_was_stored_is_read_as_it_was() {
-        let round = |cpu_ms_per_pod| Round { cpu_ms_per_pod, etcd_cpu_ms_per_pod: 1.0, ..Round::default() };
+        let round = |cpu_ms_per_pod| Round {
+            cpu_ms_per_pod,
+            computation_us: 1.0,
+            etcd_cpu_ms_per_pod: 1.0,
+            ..Round::default()
+        };
         let rounds = [
             (Way::Untraced, vec![round(2.0), round(3.0)]),
             (Way::Schedspan(Detail::Full), vec![round(2.1), round(3.3)]),
@@ -245,7 +245,7 @@ mod tests {
         };
         let text = serde_json::to_string(&report).expect("it has no keys but texts");
         let read: Report = serde_json::from_str(&text).expect("it is what was written");
-        let ratio = |report: &Report| report.costs.ways[1].steadied_cpu_ratio.text();
+        let ratio = |report: &Report| report.costs.ways[1].cpu_ratio.calibrated.text();
         assert_eq!(ratio(&read), ratio(&report));
         assert_eq!((read.costs.program.as_str(), read.costs.pods, read.nodes), ("scheduler", 150, 1000));
     }

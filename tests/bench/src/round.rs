@@ -9,7 +9,8 @@ use std::{
 use anyhow::{Result, ensure};
 use harness::{
     api::{Api, pod},
-    cost::{self, Daemon, ETCD_TIMESLICES, Round, Way as _, nothing_cut},
+    calibration::Calibration,
+    cost::{self, Daemon, ETCD_TIMESLICES, OVERHEAD, Round, Way as _, nothing_cut},
     processes::{cpu_ms, timeslices},
     schedspan::{self, Schedspan},
     stage::Stage,
@@ -37,8 +38,6 @@ pub(crate) const ATTEMPT_P50: &str = "attempt ms, p50";
 pub(crate) const ATTEMPT_P99: &str = "attempt ms, p99";
 pub(crate) const HITS: &str = "hits/attempt";
 const RECORDS: &str = "records/attempt";
-/// What the daemon itself takes for the cost: part of the scheduler's CPU time.
-const OVERHEAD: &str = "% of CPU: by its own account";
 const SAMPLES: &str = "% of CPU: samples";
 const WINDOWS: &str = "% of CPU: windows";
 const WINDOWS_PER_1000: &str = "windows/1,000 attempts";
@@ -88,7 +87,13 @@ impl Way {
 }
 
 /// Creates Pods at an even pace until all are bound, and deletes them.
-pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) -> Result<Round> {
+pub(crate) fn measure(
+    stage: &Stage,
+    options: &Options,
+    calibration: &Calibration,
+    way: Way,
+    warm_up: u32,
+) -> Result<Round> {
     let api = stage.cluster.api()?;
     let scheduler = match way {
         Way::InProcess => stage.cluster.scheduler_named(way.name())?,
@@ -110,13 +115,14 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     let attempts = || stage.cluster.metrics_of(&scheduler);
     let etcd = stage.cluster.etcd_pid()?.cast_unsigned();
     let (before, etcd_before, metrics_before) = (cpu_ms(pid)?, cpu_ms(etcd)?, attempts()?);
-    let slices_before = timeslices(etcd)?;
+    let (slices_before, computed_before) = (timeslices(etcd)?, calibration.computed());
     let start = Instant::now();
     create(options.pods)?;
     let pods_per_second = pods / start.elapsed().as_secs_f64();
     thread::sleep(SETTLE);
     let cpu_ms_per_pod = (cpu_ms(pid)? - before) / pods;
     let etcd_cpu_ms_per_pod = (cpu_ms(etcd)? - etcd_before) / pods;
+    let computation_us = calibration.computed().mean_us_since(&computed_before)?;
     let etcd_timeslices = (timeslices(etcd)? - slices_before) / pods;
     let durations = histogram::between(&metrics_before, &attempts()?);
     let mut others = vec![
@@ -160,6 +166,7 @@ pub(crate) fn measure(stage: &Stage, options: &Options, way: Way, warm_up: u32) 
     Ok(Round {
         cpu_ms_per_pod,
         etcd_cpu_ms_per_pod,
+        computation_us,
         pods_per_second,
         resident_mib: resident_mib(pid)?,
         daemon,

@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::Metrics;
+use crate::{
+    calibration::{Calibration, Computed},
+    metrics::Metrics,
+};
 
 /// Standard errors by which a ratio must exceed its limit before it is said to.
 const SURE: f64 = 2.0;
@@ -21,6 +24,9 @@ pub trait Way: Copy {
 /// How often etcd's threads run for a Pod. Where that differs between ways, etcd does its work in other portions, and its CPU time is no
 /// measure of the machine alone.
 pub const ETCD_TIMESLICES: &str = "etcd timeslices/Pod";
+
+/// What the daemon itself takes for the cost, by which it keeps its budget: part of the program's CPU time.
+pub const OVERHEAD: &str = "% of CPU: by its own account";
 
 /// Whether schedspan traces the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,7 @@ pub struct Usage {
 pub struct Reading {
     pub program: Usage,
     pub etcd_cpu_ms: f64,
+    pub computed: Computed,
     /// Of schedspan, and its metrics. Only while it traces.
     pub daemon: Option<(Usage, Metrics)>,
 }
@@ -64,6 +71,8 @@ pub struct Round {
     /// CPU time of etcd. Its requests for a Pod do not depend on tracing, so it shows how busy the machine was with other work,
     /// which slows the program as well; as far as [`ETCD_TIMESLICES`] are equal.
     pub etcd_cpu_ms_per_pod: f64,
+    /// CPU time of a computation that is always the same. It shows how fast the machine was, whatever else ran on it.
+    pub computation_us: f64,
     pub pods_per_second: f64,
     pub resident_mib: f64,
     /// Only with schedspan.
@@ -84,7 +93,7 @@ impl Round {
     ///
     /// # Errors
     ///
-    /// If schedspan has cut something.
+    /// If schedspan has cut something, or the time between them was too short for a computation.
     pub fn between(before: &Reading, after: &Reading, pods: f64, pods_per_second: f64) -> Result<Self> {
         let (mut daemon, mut others) = (None, Vec::new());
         if let (Some((used_before, before)), Some((used, after))) = (&before.daemon, &after.daemon) {
@@ -101,6 +110,7 @@ impl Round {
         Ok(Self {
             cpu_ms_per_pod: (after.program.cpu_ms - before.program.cpu_ms) / pods,
             etcd_cpu_ms_per_pod: (after.etcd_cpu_ms - before.etcd_cpu_ms) / pods,
+            computation_us: after.computed.mean_us_since(&before.computed)?,
             pods_per_second,
             resident_mib: after.program.resident_mib,
             daemon,
@@ -128,8 +138,8 @@ pub fn nothing_cut(metrics: &Metrics) -> Result<()> {
     Ok(())
 }
 
-/// Measures each way once in a turn, for this number of turns (`rounds`), with a line about each round on stderr. `measure` gets the way and the
-/// number of the turn. Turn 0 is a warm-up, whose rounds are thrown away. `end` is called at the end of each turn.
+/// Measures each way once in a turn, for this number of turns (`rounds`), with a line about each round on stderr. `measure` gets the way, the
+/// number of the turn and a calibration that lasts as long as all turns. Turn 0 is a warm-up, whose rounds are thrown away. `end` is called at the end of each turn.
 ///
 /// # Errors
 ///
@@ -137,15 +147,16 @@ pub fn nothing_cut(metrics: &Metrics) -> Result<()> {
 pub fn turns<W: Way>(
     rounds: u32,
     ways: &[W],
-    mut measure: impl FnMut(W, u32) -> Result<Round>,
+    mut measure: impl FnMut(W, u32, &Calibration) -> Result<Round>,
     mut end: impl FnMut() -> Result<()>,
 ) -> Result<Vec<(W, Vec<Round>)>> {
+    let calibration = Calibration::start();
     let mut all: Vec<(W, Vec<Round>)> = ways.iter().map(|way| (*way, Vec::new())).collect();
     for turn in 0..=rounds {
         // Each way is first, in the middle and last equally often, so that a drift affects all.
         for place in 0..ways.len() {
             let (way, of_way) = &mut all[(turn as usize + place) % ways.len()];
-            let round = measure(*way, turn)?;
+            let round = measure(*way, turn, &calibration)?;
             let Round { cpu_ms_per_pod, pods_per_second, .. } = &round;
             let what = if turn == 0 { "warm-up, thrown away" } else { way.name() };
             eprintln!(
@@ -183,19 +194,26 @@ pub struct Cost {
     pub daemon_cpu_ms_per_pod: Option<Spread>,
     /// Of program and daemon.
     pub cpu_ms_per_pod: Spread,
-    /// The program's CPU time relative to the untraced round of the same turn.
-    pub program_cpu_ratio: Mean,
-    /// The CPU time of both relative to the same.
-    pub cpu_ratio: Mean,
-    /// The two ratios with each round's CPU time divided by etcd's in that round.
-    pub steadied_program_cpu_ratio: Mean,
-    pub steadied_cpu_ratio: Mean,
+    pub program_cpu_ratio: Ratios,
+    /// Of both.
+    pub cpu_ratio: Ratios,
     etcd_cpu_ms_per_pod: Spread,
+    computation_us: Spread,
     pub pods_per_second: Spread,
     pub program_resident_mib: Spread,
     pub daemon_resident_mib: Option<Spread>,
     pub resident_mib: Spread,
     pub others: BTreeMap<String, Spread>,
+}
+
+/// CPU time relative to the untraced round of the same turn.
+#[derive(Deserialize, Serialize)]
+pub struct Ratios {
+    pub raw: Mean,
+    /// Each round's CPU time is divided by that of [`Round::computation_us`].
+    pub calibrated: Mean,
+    /// Each round's CPU time is divided by etcd's.
+    pub in_etcds_time: Mean,
 }
 
 /// A figure that ways may have: its name behind the program's, or alone.
@@ -219,11 +237,12 @@ impl Costs {
     pub fn print(&self) {
         let Self { program, ways, lost, .. } = self;
         println!("{:<36} {:<18} {:>10} {:>10} {:>10}", "", "", "MEDIAN", "MIN", "MAX");
-        let rows: [Figure; 8] = [
+        let rows: [Figure; 9] = [
             ("CPU ms/Pod", true, |cost| Some(&cost.program_cpu_ms_per_pod)),
             ("schedspan CPU ms/Pod", false, |cost| cost.daemon_cpu_ms_per_pod.as_ref()),
             ("both CPU ms/Pod", false, |cost| Some(&cost.cpu_ms_per_pod)),
             ("etcd CPU ms/Pod", false, |cost| Some(&cost.etcd_cpu_ms_per_pod)),
+            ("computation CPU us", false, |cost| Some(&cost.computation_us)),
             ("Pods/s", false, |cost| Some(&cost.pods_per_second)),
             ("resident MiB", true, |cost| Some(&cost.program_resident_mib)),
             ("schedspan resident MiB", false, |cost| cost.daemon_resident_mib.as_ref()),
@@ -246,15 +265,14 @@ impl Costs {
             }
         }
         for cost in ways.iter().skip(1) {
+            let Cost { way, program_cpu_ratio: alone, cpu_ratio: both, .. } = cost;
             let means = [
-                ("", &cost.program_cpu_ratio, &cost.cpu_ratio),
-                (", in etcd's time", &cost.steadied_program_cpu_ratio, &cost.steadied_cpu_ratio),
+                ("", &alone.raw, &both.raw),
+                (", calibrated", &alone.calibrated, &both.calibrated),
+                (", in etcd's time", &alone.in_etcds_time, &both.in_etcds_time),
             ];
             for (measure, alone, both) in means {
-                println!(
-                    "{} / untraced, geometric mean{measure}: {alone} of {program}, {both} of both",
-                    cost.way
-                );
+                println!("{way} / untraced, geometric mean{measure}: {alone} of {program}, {both} of both");
             }
         }
         println!("lost: {lost}");
@@ -275,7 +293,7 @@ impl Costs {
     /// If the ratio exceeds the limit by more than two standard errors.
     pub fn within(&self, limit: f64) -> Result<()> {
         for cost in self.ways.iter().skip(1) {
-            let ratio = cost.ratio();
+            let ratio = cost.program_cpu_ratio.more_certain();
             if ratio.surely_exceeds(limit) {
                 bail!(
                     "{} takes {ratio} of its untraced CPU time, and at most {limit} is right",
@@ -295,26 +313,19 @@ impl Cost {
                 rounds.iter().filter_map(|round| round.daemon.as_ref().map(value)).collect();
             (!readings.is_empty()).then(|| Spread::of(readings))
         };
-        let ratio = |value: &dyn Fn(&Round) -> f64| {
-            let ratios: Vec<_> =
-                rounds.iter().zip(untraced).map(|(round, other)| value(round) / value(other)).collect();
-            Mean::of(&ratios)
-        };
         let mut others = BTreeMap::<_, Vec<f64>>::new();
         for (name, value) in rounds.iter().flat_map(|round| &round.others) {
             others.entry((*name).to_owned()).or_default().push(*value);
         }
-        let alone = |round: &Round| round.cpu_ms_per_pod;
         Self {
             way: way.to_owned(),
             program_cpu_ms_per_pod: of(|round| round.cpu_ms_per_pod),
             daemon_cpu_ms_per_pod: of_daemon(|daemon| daemon.cpu_ms_per_pod),
             cpu_ms_per_pod: of(Round::cpu),
-            program_cpu_ratio: ratio(&alone),
-            cpu_ratio: ratio(&Round::cpu),
-            steadied_program_cpu_ratio: ratio(&|round| alone(round) / round.etcd_cpu_ms_per_pod),
-            steadied_cpu_ratio: ratio(&|round| round.cpu() / round.etcd_cpu_ms_per_pod),
+            program_cpu_ratio: Ratios::of(rounds, untraced, |round| round.cpu_ms_per_pod),
+            cpu_ratio: Ratios::of(rounds, untraced, Round::cpu),
             etcd_cpu_ms_per_pod: of(|round| round.etcd_cpu_ms_per_pod),
+            computation_us: of(|round| round.computation_us),
             pods_per_second: of(|round| round.pods_per_second),
             program_resident_mib: of(|round| round.resident_mib),
             daemon_resident_mib: of_daemon(|daemon| daemon.resident_mib),
@@ -322,12 +333,28 @@ impl Cost {
             others: others.into_iter().map(|(name, readings)| (name, Spread::of(readings))).collect(),
         }
     }
+}
 
-    /// The more reliable of the two ratios of the program's CPU time: that with the smaller error.
-    fn ratio(&self) -> &Mean {
+impl Ratios {
+    /// Those of `cpu`. Requires at least one round of each.
+    pub fn of(rounds: &[Round], others: &[Round], cpu: impl Fn(&Round) -> f64) -> Self {
+        let ratio = |value: &dyn Fn(&Round) -> f64| {
+            let pairs = rounds.iter().zip(others);
+            Mean::of(&pairs.map(|(round, other)| value(round) / value(other)).collect::<Vec<_>>())
+        };
+        Self {
+            raw: ratio(&cpu),
+            calibrated: ratio(&|round| cpu(round) / round.computation_us),
+            in_etcds_time: ratio(&|round| cpu(round) / round.etcd_cpu_ms_per_pod),
+        }
+    }
+
+    /// That with the smaller error of the two whose measure is the same beside schedspan and without: etcd takes less CPU time
+    /// for the same requests when it gets more of them at once.
+    fn more_certain(&self) -> &Mean {
         let error = |mean: &Mean| mean.standard_error.unwrap_or(f64::INFINITY);
-        let (raw, steadied) = (&self.program_cpu_ratio, &self.steadied_program_cpu_ratio);
-        if error(raw) < error(steadied) { raw } else { steadied }
+        let Self { raw, calibrated, .. } = self;
+        if error(raw) < error(calibrated) { raw } else { calibrated }
     }
 }
 
@@ -413,10 +440,11 @@ impl fmt::Display for Mean {
 mod tests {
     use super::*;
 
-    fn round(cpu_ms_per_pod: f64, etcd_cpu_ms_per_pod: f64, daemon: Option<f64>) -> Round {
+    fn round(cpu_ms_per_pod: f64, computation_us: f64, daemon: Option<f64>) -> Round {
         Round {
             cpu_ms_per_pod,
-            etcd_cpu_ms_per_pod,
+            etcd_cpu_ms_per_pod: 2.0,
+            computation_us,
             resident_mib: 50.0,
             daemon: daemon.map(|cpu_ms_per_pod| Daemon { cpu_ms_per_pod, resident_mib: 30.0, lost: 1.0 }),
             ..Round::default()
@@ -455,11 +483,12 @@ mod tests {
         let costs = Costs::of("kubelet", 150, &rounds);
         let cost = &costs.ways[1];
         assert_eq!((cost.cpu_ms_per_pod.median, cost.resident_mib.median), (2.5, 80.0));
+        let is = |mean: &Mean, expected: f64| (mean.mean - expected).abs() < 1e-9;
+        assert!(is(&cost.cpu_ratio.raw, 1.25) && is(&cost.program_cpu_ratio.raw, 1.1));
+        // The machine was slower by the same factor, and etcd took the same time.
         assert!(
-            (cost.cpu_ratio.mean - 1.25).abs() < 1e-9 && (cost.program_cpu_ratio.mean - 1.1).abs() < 1e-9
+            is(&cost.program_cpu_ratio.calibrated, 1.0) && is(&cost.program_cpu_ratio.in_etcds_time, 1.1)
         );
-        // Everything was slower by the same factor.
-        assert!((cost.steadied_program_cpu_ratio.mean - 1.0).abs() < 1e-9);
         assert!(costs.ways[0].daemon_cpu_ms_per_pod.is_none());
         assert!(costs.nothing_lost().is_err());
     }
@@ -467,7 +496,7 @@ mod tests {
     #[test]
     fn each_way_begins_a_turn_as_often_as_the_others_and_the_first_turn_is_thrown_away() {
         let (order, ends) = (std::cell::RefCell::new(Vec::new()), std::cell::Cell::new(0));
-        let measure = |way: Traced, turn| {
+        let measure = |way: Traced, turn, _: &Calibration| {
             order.borrow_mut().push((turn, way.name()));
             Ok(round(f64::from(turn), 1.0, None))
         };
@@ -489,6 +518,7 @@ mod tests {
         let reading = |cpu_ms: f64, hits: u32| Reading {
             program: Usage { cpu_ms: 10.0 * cpu_ms, resident_mib: 70.0 },
             etcd_cpu_ms: 2.0 * cpu_ms,
+            computed: Computed { computations: cpu_ms as u64, nanoseconds: 70_000 * cpu_ms as u64 },
             daemon: Some((
                 Usage { cpu_ms, resident_mib: 20.0 },
                 Metrics::parse(&format!("schedspan_hits_total {hits}\nschedspan_losses_total 3\n")).unwrap(),
@@ -496,6 +526,7 @@ mod tests {
         };
         let round = Round::between(&reading(100.0, 500), &reading(120.0, 900), 10.0, 50.0).unwrap();
         assert_eq!((round.cpu_ms_per_pod, round.etcd_cpu_ms_per_pod, round.cpu()), (20.0, 4.0, 22.0));
+        assert_eq!(round.computation_us, 70.0);
         let daemon = round.daemon.unwrap();
         // What was lost before is not of this round.
         assert_eq!((daemon.cpu_ms_per_pod, daemon.resident_mib, daemon.lost), (2.0, 20.0, 0.0));
@@ -518,12 +549,12 @@ mod tests {
 
     #[test]
     fn the_ratio_with_the_smaller_error_counts() {
-        let rounds = |cpus: [f64; 2], etcd: [f64; 2]| -> Vec<_> {
-            cpus.into_iter().zip(etcd).map(|(cpu, etcd)| round(cpu, etcd, None)).collect()
+        let rounds = |cpus: [f64; 2], us: [f64; 2]| -> Vec<_> {
+            cpus.into_iter().zip(us).map(|(cpu, us)| round(cpu, us, None)).collect()
         };
-        // The second turn was twice as slow for the program and etcd, and then for the program alone.
-        for (etcd, exceeds) in [([1.0, 2.0], true), ([1.0, 1.0], false)] {
-            let all = [(Traced::No, rounds([1.0, 1.0], [1.0, 1.0])), (Traced::Yes, rounds([1.1, 2.2], etcd))];
+        // The second turn was twice as slow for everything, and then for the program alone.
+        for (us, exceeds) in [([1.0, 2.0], true), ([1.0, 1.0], false)] {
+            let all = [(Traced::No, rounds([1.0, 1.0], [1.0, 1.0])), (Traced::Yes, rounds([1.1, 2.2], us))];
             assert_eq!(Costs::of("kubelet", 1, &all).within(1.02).is_err(), exceeds);
         }
     }

@@ -8,7 +8,7 @@
 //! - `schedspan`, `webhook`, `server`: the daemon, the webhook and other servers as children; `browser`: one that shows the page
 //! - `stage`: a cluster and the daemon's executable
 //! - `spans`, `figures`: the spans that the Collector received, and the scheduler's own metrics beside them
-//! - `cost`: rounds of a traced and an untraced program in turn, and what their figures say
+//! - `cost`: rounds of a traced and an untraced program in turn, and what their figures say; `calibration`: how fast the machine is meanwhile
 //! - `controllers`: kube-controller-managers of other versions, and one in a process with a scheduler; `operators`: operators with old and new controller-runtime
 //! - `kubelets`: kubelets of other versions; `versions`: how a person names one
 //! - `schedulers`, `peer`: schedulers of other versions, with plugins that make trouble, with spans of their own
@@ -18,6 +18,7 @@
 pub mod api;
 pub mod audit;
 pub mod browser;
+pub mod calibration;
 pub mod cluster;
 pub mod controllers;
 pub mod cost;

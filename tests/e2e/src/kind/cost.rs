@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{
+    calibration::Calibration,
     cost::{Costs, Reading, Round, Traced, Usage, nothing_cut, turns},
     metrics::Metrics,
     wait::wait_until,
@@ -95,21 +96,26 @@ fn install(cluster: &Cluster) -> Result<((), String)> {
 
 fn in_turns(cluster: &Cluster, options: &Options) -> Result<(Costs, String)> {
     let Options { rounds, pods } = *options;
-    let measured = turns(rounds, &Traced::ALL, |traced, _| measure(cluster, pods, traced), || Ok(()))?;
+    let measured = turns(
+        rounds,
+        &Traced::ALL,
+        |traced, _, calibration| measure(cluster, calibration, pods, traced),
+        || Ok(()),
+    )?;
     let said = format!("{pods} Pods at once in each of {rounds} rounds of each way");
     Ok((Costs::of(KUBELET.name, pods, &measured), said))
 }
 
 /// Starts Pods at once, as fast as the node can.
-fn measure(cluster: &Cluster, pods: u32, traced: Traced) -> Result<Round> {
+fn measure(cluster: &Cluster, calibration: &Calibration, pods: u32, traced: Traced) -> Result<Round> {
     fresh(cluster, traced)?;
-    let before = read(cluster, traced)?;
+    let before = read(cluster, calibration, traced)?;
     let begin = Instant::now();
     start(cluster, "cost", pods)?;
     let pods = f64::from(pods);
     let pace = pods / begin.elapsed().as_secs_f64();
     thread::sleep(SETTLE);
-    let after = read(cluster, traced)?;
+    let after = read(cluster, calibration, traced)?;
     let mut round = Round::between(&before, &after, pods, pace)?;
     if let (Some((_, before)), Some((_, after))) = (&before.daemon, &after.daemon) {
         let starts = calls(after, Some("sandbox")) - calls(before, Some("sandbox"));
@@ -164,7 +170,7 @@ fn calls(daemon: &Metrics, call: Option<&str>) -> f64 {
     daemon.sum("schedspan_kubelet_calls_total", &labels)
 }
 
-fn read(cluster: &Cluster, traced: Traced) -> Result<Reading> {
+fn read(cluster: &Cluster, calibration: &Calibration, traced: Traced) -> Result<Reading> {
     let daemon = match traced {
         Traced::No => None,
         Traced::Yes => Some((usage(cluster, WORKER, DAEMON)?.0, metrics(cluster)?)),
@@ -172,6 +178,7 @@ fn read(cluster: &Cluster, traced: Traced) -> Result<Reading> {
     Ok(Reading {
         program: usage(cluster, WORKER, KUBELET.name)?.0,
         etcd_cpu_ms: usage(cluster, CONTROL_PLANE, ETCD.name)?.0.cpu_ms,
+        computed: calibration.computed(),
         daemon,
     })
 }
