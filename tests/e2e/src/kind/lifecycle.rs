@@ -137,11 +137,14 @@ fn life(cluster: &Cluster, tracing: Tracing) -> Result<((), String)> {
     let spans = wait_until("the life of the Pod", TIMEOUT, || {
         thread::sleep(INTERVAL);
         let spans = spans::read(&cluster.spans(), 0)?;
-        let reported = spans.iter().any(|span| span.name == "PodLifecycle" && span.pod() == POD);
-        // API server and kubelets export every five seconds.
-        let others = |name: &str| spans.iter().any(|span| span.name.starts_with(name));
-        let all = tracing == Tracing::Off || others(POST) && others("syncPod");
-        Ok((reported && all).then_some(spans))
+        let life = spans.iter().find(|span| span.name == "PodLifecycle" && span.pod() == POD);
+        let is_all = life.is_some_and(|life| {
+            // API server and kubelets export every five seconds, and the worker's other Pods have spans too.
+            let is_sync = |span: &Span| span.name == "syncPod" && is_of(span, &life.attribute("k8s.pod.uid"));
+            tracing == Tracing::Off
+                || spans.iter().any(|span| span.name.starts_with(POST)) && spans.iter().any(is_sync)
+        });
+        Ok(is_all.then_some(spans))
     })?;
     nothing_lost(&metrics(cluster)?)?;
     check(&spans, tracing)
@@ -205,6 +208,10 @@ fn masters(cluster: &Cluster) -> Result<String> {
     Ok(file.display().to_string())
 }
 
+fn is_of(span: &Span, uid: &str) -> bool {
+    span.attribute("k8s.pod.uid") == uid
+}
+
 fn check(spans: &[Span], tracing: Tracing) -> Result<((), String)> {
     let root =
         spans.iter().find(|span| span.name == "PodLifecycle" && span.pod() == POD).context("no life")?;
@@ -240,8 +247,7 @@ fn check(spans: &[Span], tracing: Tracing) -> Result<((), String)> {
     ensure!(of(attempt) == of(root) && attempt.attribute("k8s.pod.uid") == uid, "the attempt is elsewhere");
 
     let posts = spans.iter().filter(|span| span.name == POST).count();
-    let syncs = spans.iter().filter(|span| span.name == "syncPod" && span.attribute("k8s.pod.uid") == uid);
-    let syncs: Vec<_> = syncs.collect();
+    let syncs: Vec<_> = spans.iter().filter(|span| span.name == "syncPod" && is_of(span, &uid)).collect();
     match tracing {
         Tracing::Off => {
             ensure!(posts == 0 && syncs.is_empty(), "a component has traced without being configured to");
