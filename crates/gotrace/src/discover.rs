@@ -510,22 +510,14 @@ mod tests {
     #[test]
     fn a_process_that_has_long_run_at_the_first_look_is_left_alone_after_it() {
         let mut search = Search::default();
-        let mut looked_at = |full| {
-            let mut pids = Vec::new();
-            let admits = |pid, _: &Path| {
-                pids.push(pid);
-                Verdict::Unknown
-            };
-            search.look(if full { Look::Full } else { Look::New }, admits).expect("/proc is there");
-            pids
-        };
+        let mut looked_at = |look| judged(&mut search, look);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let young = child.id();
         let old = std::os::unix::process::parent_id();
-        assert_eq!((is_old(young), looked_at(true).contains(&young)), (false, true));
-        assert!(looked_at(false).contains(&young));
-        assert_eq!(looked_at(false).contains(&old), !is_old(old));
-        assert!(looked_at(true).contains(&old));
+        assert_eq!((is_old(young), looked_at(Look::Full).contains(&young)), (false, true));
+        assert!(looked_at(Look::New).contains(&young));
+        assert_eq!(looked_at(Look::New).contains(&old), !is_old(old));
+        assert!(looked_at(Look::Full).contains(&old));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_old(u32::MAX));
@@ -547,24 +539,24 @@ mod tests {
             }
         };
         let mut search = not_the_first();
-        let mut is_judged = |full, verdict| {
+        let mut is_judged = |look, verdict| {
             let mut is_judged = false;
             let admits = |judged, _: &Path| {
                 is_judged |= judged == pid;
                 verdict
             };
-            search.look(if full { Look::Full } else { Look::New }, admits).expect("/proc is there");
+            search.look(look, admits).expect("/proc is there");
             is_judged
         };
         wait_for("sh");
-        assert!(is_judged(false, Verdict::Unknown));
-        assert!(is_judged(false, Verdict::Refused));
-        assert!(!is_judged(false, Verdict::Refused), "it executes the same file");
-        assert!(is_judged(true, Verdict::Refused));
+        assert!(is_judged(Look::New, Verdict::Unknown));
+        assert!(is_judged(Look::New, Verdict::Refused));
+        assert!(!is_judged(Look::New, Verdict::Refused), "it executes the same file");
+        assert!(is_judged(Look::Full, Verdict::Refused));
         io::Write::write_all(&mut shell.stdin.take().unwrap(), b"\n").unwrap();
         wait_for("sleep");
-        assert!(is_judged(false, Verdict::Admitted));
-        assert!(!is_judged(false, Verdict::Admitted));
+        assert!(is_judged(Look::New, Verdict::Admitted));
+        assert!(!is_judged(Look::New, Verdict::Admitted));
         shell.kill().unwrap();
         shell.wait().unwrap();
     }
@@ -572,15 +564,7 @@ mod tests {
     #[test]
     fn where_no_program_was_executed_no_new_process_is_looked_for() {
         let mut search = not_the_first();
-        let mut judged = |look| {
-            let mut pids = Vec::new();
-            let admits = |pid, _: &Path| {
-                pids.push(pid);
-                Verdict::Unknown
-            };
-            search.look(look, admits).expect("/proc is there");
-            pids
-        };
+        let mut judged = |look| judged(&mut search, look);
         judged(Look::New);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();
@@ -590,6 +574,17 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!judged(Look::Known).contains(&pid));
+    }
+
+    /// The processes that a look asks about, of which nothing is decided.
+    fn judged(search: &mut Search, look: Look) -> Vec<u32> {
+        let mut pids = Vec::new();
+        let admits = |pid, _: &Path| {
+            pids.push(pid);
+            Verdict::Unknown
+        };
+        search.look(look, admits).expect("/proc is there");
+        pids
     }
 
     /// A search whose next look is not the first one, at which this test may have run for long.

@@ -189,8 +189,7 @@ fn why_not(hz: u64, max_rate: Option<i64>, paranoid: Option<i64>) -> Option<Stri
 }
 
 fn program(ebpf: &mut Ebpf) -> Result<&mut PerfEvent, Error> {
-    let missing = || Error::Map { name: PROGRAM, why: "the program does not exist".into() };
-    Ok(ebpf.program_mut(PROGRAM).ok_or_else(missing)?.try_into()?)
+    Ok(super::program(ebpf, PROGRAM)?.try_into()?)
 }
 
 #[cfg(test)]
